@@ -1,0 +1,272 @@
+// Scores translations: BLEU, chrF, and whether one output is better than another by more than chance.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/program.h"
+#include "transformer/evaluation/bleu.h"
+#include "transformer/evaluation/bootstrap.h"
+#include "transformer/evaluation/chrf.h"
+#include "transformer/text/lines.h"
+
+namespace {
+
+using namespace transformer;
+using Lines = std::vector<std::string>;
+using nlohmann::ordered_json;
+
+const std::string standard_input = "standard input";
+
+Lines read_standard_input() {
+  Lines lines;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (lines.empty() && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte order mark
+    if (const size_t broken = find_broken_utf8(line); broken != std::string::npos) {
+      throw Error(fmt::format("{}:{}", standard_input, lines.size() + 1),
+                  fmt::format("not UTF-8 (byte {} of the line)", broken + 1), "convert the text");
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+/// Reads the references, checking that each has as many lines as the hypotheses (`name`).
+std::vector<Lines> read_references(const std::vector<std::string>& files, const Lines& hypotheses,
+                                   const std::string& name) {
+  std::vector<Lines> references;
+  for (const auto& file : files) {
+    references.push_back(read_lines(file));
+    if (references.back().size() != hypotheses.size()) {
+      throw Error(file, fmt::format("has {} lines, but {} has {}", references.back().size(), name, hypotheses.size()),
+                  "line by line, both should be the same sentences");
+    }
+  }
+  if (hypotheses.empty()) throw Error(name, "is empty; expected a line for each sentence");
+  return references;
+}
+
+struct ReferenceFlags {
+  std::vector<std::string> files;
+  explicit ReferenceFlags(CLI::App& command) {
+    command.add_option("--reference", files, "Reference file, plain or .gz; repeat for several references")
+        ->required()
+        ->allow_extra_args(false)
+        ->type_name("FILE");
+  }
+};
+
+struct FormatFlag {
+  std::string name = "text";
+  explicit FormatFlag(CLI::App& command) {
+    command.add_option("--format", name, "text or json")
+        ->check(CLI::IsMember({"text", "json"}))
+        ->type_name("KIND")
+        ->capture_default_str();
+  }
+  bool json() const { return name == "json"; }
+};
+
+struct BleuFlags {
+  std::string tokenizer = "13a", smoothing;
+  bool tokenized = false, lowercase = false, compound_split = false;
+  std::optional<double> smoothing_value;
+
+  explicit BleuFlags(CLI::App& command) {
+    auto* tokenize = command.add_option("--tokenize", tokenizer, "13a (mteval's, as sacreBLEU by default) or none")
+                         ->check(CLI::IsMember({"13a", "none"}))
+                         ->type_name("KIND")
+                         ->capture_default_str();
+    command.add_flag("--tokenized", tokenized, "The text is tokenized already; the same as --tokenize none")
+        ->excludes(tokenize);
+    command.add_flag("--lowercase", lowercase, "Ignore upper and lower case");
+    command.add_flag("--compound-split", compound_split,
+                     "Score the parts of hyphenated words as tokens, as the paper's English-German figures do; "
+                     "not comparable with plain BLEU");
+    command.add_option("--smooth", smoothing, "exp, floor, add-k or none [exp; none with --compound-split]")
+        ->check(CLI::IsMember({"exp", "floor", "add-k", "none"}))
+        ->type_name("KIND");
+    command.add_option("--smooth-value", smoothing_value, "What floor or add-k adds [0.1 or 1]")
+        ->check(CLI::NonNegativeNumber)
+        ->type_name("NUMBER");
+  }
+
+  BleuOptions options() const {
+    using Smoothing = BleuOptions::Smoothing;
+    BleuOptions result{.lowercase = lowercase, .compound_split = compound_split};
+    if (tokenized || tokenizer == "none") result.tokenizer = BleuOptions::Tokenizer::none;
+    const std::string kind = !smoothing.empty() ? smoothing : compound_split ? "none" : "exp";
+    result.smoothing = kind == "exp"     ? Smoothing::exponential
+                       : kind == "floor" ? Smoothing::floor
+                       : kind == "add-k" ? Smoothing::add_k
+                                         : Smoothing::none;
+    if (smoothing_value && kind != "floor" && kind != "add-k") {
+      throw Error("--smooth-value", fmt::format("smoothing '{}' takes no value", kind),
+                  "give --smooth floor or --smooth add-k with it");
+    }
+    result.smoothing_value = smoothing_value;
+    return result;
+  }
+};
+
+struct ChrfFlags {
+  ChrfOptions options;
+  /// Where BLEU's flags stand beside these, its --lowercase serves both.
+  ChrfFlags(CLI::App& command, bool own_lowercase) {
+    command.add_option("--word-order", options.word_order, "Longest word n-gram: 0 is chrF, 2 is chrF++")
+        ->check(CLI::Range(0, 9))
+        ->type_name("N")
+        ->capture_default_str();
+    if (own_lowercase) command.add_flag("--lowercase", options.lowercase, "Ignore upper and lower case");
+  }
+};
+
+void bleu(CLI::App& app) {
+  struct Flags {
+    explicit Flags(CLI::App& command) : references(command), bleu(command), format(command) {}
+    ReferenceFlags references;
+    BleuFlags bleu;
+    FormatFlag format;
+  };
+  auto* command = app.add_subcommand("bleu", "BLEU of the translations on standard input, as sacreBLEU computes it");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] {
+    const BleuOptions options = flags->bleu.options();
+    const Lines hypotheses = read_standard_input();
+    const auto references = read_references(flags->references.files, hypotheses, standard_input);
+    const Bleu result = corpus_bleu(hypotheses, references, options);
+    const std::string signature = bleu_signature(options, static_cast<int64_t>(references.size()));
+    if (flags->format.json()) {
+      std::cout << ordered_json{{"name", bleu_name(options)},
+                                {"score", result.score},
+                                {"signature", signature},
+                                {"precisions", result.precisions},
+                                {"brevity_penalty", result.brevity_penalty},
+                                {"ratio", result.ratio()},
+                                {"hypothesis_length", result.hypothesis_length},
+                                {"reference_length", result.reference_length},
+                                {"matches", result.matches},
+                                {"totals", result.totals}}
+                       .dump(1)
+                << '\n';
+    } else {
+      std::cout << to_string(result, options) << '\n' << signature << '\n';
+    }
+  });
+}
+
+void chrf(CLI::App& app) {
+  struct Flags {
+    explicit Flags(CLI::App& command) : references(command), chrf(command, true), format(command) {}
+    ReferenceFlags references;
+    ChrfFlags chrf;
+    FormatFlag format;
+  };
+  auto* command = app.add_subcommand("chrf", "chrF or chrF++ of the translations on standard input");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] {
+    const ChrfOptions& options = flags->chrf.options;
+    const Lines hypotheses = read_standard_input();
+    const auto references = read_references(flags->references.files, hypotheses, standard_input);
+    const double score = corpus_chrf(hypotheses, references, options);
+    const std::string signature = chrf_signature(options, static_cast<int64_t>(references.size()));
+    if (flags->format.json()) {
+      std::cout << ordered_json{{"name", chrf_name(options)}, {"score", score}, {"signature", signature}}.dump(1)
+                << '\n';
+    } else {
+      std::cout << fmt::format("{} = {:.2f}\n{}\n", chrf_name(options), score, signature);
+    }
+  });
+}
+
+void compare(CLI::App& app) {
+  struct Flags {
+    explicit Flags(CLI::App& command) : references(command), bleu(command), chrf(command, false), format(command) {
+      command.add_option("--baseline", baseline, "The output to compare with")->required()->type_name("FILE");
+      command.add_option("--system", system, "The output that may be better")->required()->type_name("FILE");
+      command.add_option("--samples", resampling.samples, "Random draws of sentences")
+          ->check(CLI::Range(int64_t{1}, int64_t{10000000}))
+          ->type_name("N")
+          ->capture_default_str();
+      command.add_option("--seed", resampling.seed, "Seed of the draws")->type_name("N")->capture_default_str();
+    }
+    ReferenceFlags references;
+    BleuFlags bleu;
+    ChrfFlags chrf;
+    FormatFlag format;
+    std::string baseline, system;
+    BootstrapOptions resampling;
+  };
+  auto* command =
+      app.add_subcommand("compare", "Is one output better than another? BLEU and chrF, paired bootstrap resampling");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] {
+    const BleuOptions bleu_options = flags->bleu.options();
+    ChrfOptions chrf_options = flags->chrf.options;
+    chrf_options.lowercase = bleu_options.lowercase;
+    const Lines baseline = read_lines(flags->baseline), system = read_lines(flags->system);
+    if (baseline.size() != system.size()) {
+      throw Error(flags->system,
+                  fmt::format("has {} lines, but {} has {}", system.size(), flags->baseline, baseline.size()),
+                  "compare translations of the same text");
+    }
+    const auto references = read_references(flags->references.files, baseline, flags->baseline);
+
+    ordered_json json = {{"baseline", flags->baseline}, {"system", flags->system}, {"metrics", ordered_json::array()}};
+    std::string text = fmt::format("baseline: {}\nsystem:   {}\n", flags->baseline, flags->system);
+    const auto report = [&](const std::string& name, const std::string& signature, const Comparison& result) {
+      const auto estimate = [](const Estimate& value) {
+        return ordered_json{
+            {"score", value.score}, {"mean", value.mean}, {"lower", value.lower}, {"upper", value.upper}};
+      };
+      json["metrics"].push_back({{"name", name},
+                                 {"baseline", estimate(result.baseline)},
+                                 {"system", estimate(result.system)},
+                                 {"difference", estimate(result.difference)},
+                                 {"p_value", result.p_value},
+                                 {"signature", signature}});
+      const auto line = [&](const char* what, const Estimate& value) {
+        text +=
+            fmt::format("  {:<10} {:6.2f} (mean {:.2f} ± {:.2f})\n", what, value.score, value.mean, value.half_width());
+      };
+      text += fmt::format("{}\n", name);
+      line("baseline", result.baseline);
+      line("system", result.system);
+      text += fmt::format("  {:<10} {:+6.2f} (95 % between {:+.2f} and {:+.2f}), p = {:.4f}\n  {}\n", "difference",
+                          result.difference.score, result.difference.lower, result.difference.upper, result.p_value,
+                          signature);
+    };
+
+    const auto count = static_cast<int64_t>(references.size());
+    const auto& resampling = flags->resampling;
+    const std::string draws = fmt::format("bs:{}|seed:{}", resampling.samples, resampling.seed);
+    report(bleu_name(bleu_options), bleu_signature(bleu_options, count, draws),
+           paired_bootstrap(
+               bleu_statistics(baseline, references, bleu_options), bleu_statistics(system, references, bleu_options),
+               [&](auto sum) { return bleu_from_statistics(sum, bleu_options).score; }, resampling));
+    report(chrf_name(chrf_options), chrf_signature(chrf_options, count, draws),
+           paired_bootstrap(
+               chrf_statistics(baseline, references, chrf_options), chrf_statistics(system, references, chrf_options),
+               [&](auto sum) { return chrf_from_statistics(sum, chrf_options); }, resampling));
+    std::cout << (flags->format.json() ? json.dump(1) + "\n" : text);
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return transformer::run_program(argc, argv, [](CLI::App& app, auto parse) {
+    app.description("Scores translations against references.");
+    app.require_subcommand(1);
+    for (const auto declare : {bleu, chrf, compare}) declare(app);
+    parse();  // runs the chosen one
+  });
+}

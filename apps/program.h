@@ -1,0 +1,86 @@
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <iostream>
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+/// The shared frame of every program: parses arguments, and turns whatever the body throws into one line on standard
+/// error and an exit status, never a stack trace.
+///
+/// `body(app, parse)` declares its options on `app` (a CLI::App), calls `parse()`, then does the work; it returns the
+/// exit status, or nothing for 0:
+///
+///     int main(int argc, char** argv) {
+///       return transformer::run_program(argc, argv, [](CLI::App& app, auto parse) {
+///         std::string model;
+///         app.add_option("--model", model, "Model directory")->required();
+///         parse();
+///         ...
+///       });
+///     }
+///
+/// Status 0: done, or --help or --version was asked for. 1: Failure, out of memory, output that could not be written,
+/// or any other exception. 2: wrong arguments, or Error.
+template <class Body>
+int run_program(int argc, char** argv, Body body) {
+  // A parent may have SIGPIPE ignored; `program | head` should end quietly all the same.
+  std::signal(SIGPIPE, SIG_DFL);
+  const std::string name = std::filesystem::path(argc > 0 ? argv[0] : "program").filename().string();
+  const auto fail = [&](std::string message, int status) {
+    while (!message.empty() && message.back() == '\n') message.pop_back();
+    for (char& character : message) {
+      if (character == '\n') character = ' ';
+    }
+    std::cout.flush();
+    std::cerr << name << ": error: " << message << std::endl;
+    return status;
+  };
+  // LibTorch appends pages of context to the line that says what happened.
+  const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
+
+  CLI::App app;
+  app.name(name);
+  app.set_version_flag("--version", name + " " TRANSFORMER_VERSION);
+  try {
+    const auto parse = [&] { app.parse(argc, argv); };
+    int status = 0;
+    if constexpr (std::is_void_v<decltype(body(app, parse))>) {
+      body(app, parse);
+    } else {
+      status = body(app, parse);
+    }
+    std::cout.flush();
+    if (!std::cout || std::fflush(stdout) != 0) throw Failure("standard output", "could not be written");
+    return status;
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return fail(std::string(error.what()) + "; see " + name + " --help", 2);
+  } catch (const Error& error) {
+    return fail(error.what(), 2);
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory", 1);
+  } catch (const c10::Error& error) {
+    return fail(first_line(error.what_without_backtrace()), 1);
+  } catch (const Failure& error) {
+    return fail(error.what(), 1);
+  } catch (const std::exception& error) {
+    return fail(first_line(error.what()), 1);
+  } catch (...) {
+    return fail("an unknown exception", 1);
+  }
+}
+
+}  // namespace transformer

@@ -1,0 +1,57 @@
+#include "recipe.h"
+
+#include "transformer/base/atomic_file.h"
+#include "transformer/decoding/translator.h"
+#include "transformer/evaluation/bleu.h"
+#include "transformer/evaluation/perplexity.h"
+#include "transformer/text/lines.h"
+
+namespace transformer {
+
+Recipe::Recipe() {
+  settings.section("data", run.data, "Text (§5.1)");
+  settings.section("vocabulary", run.vocabulary, "Word pieces (§5.1)");
+  settings.section("model", run.model, "The model (§3)");
+  settings.section("training", run.training, "Training (§5)");
+  settings.section("decoding", decoding, "Decoding (§6.1)");
+}
+
+void Recipe::load(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  settings.load(file);
+  settings.set(overrides);
+  // A saved configuration says what was trained, with nothing left to derive.
+  run.model = run.model.resolved();
+  run.config = settings.yaml();
+}
+
+RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
+  RunHooks hooks;
+  hooks.stop = stop;
+  hooks.validate = [&recipe](Transformer& model, const Vocabularies& vocabularies, const Corpus& corpus,
+                             const std::filesystem::path& hypotheses_file) {
+    const auto measured = perplexity(model, corpus);
+    Validation validation{.loss = measured.loss, .perplexity = measured.perplexity, .bleu = {}, .signature = {}};
+    if (!recipe.run.training.validate_bleu) return validation;
+    const auto& data = recipe.run.data;
+    std::vector<std::string> sources, references, hypotheses;
+    for (const auto& file : data.validation_source) {
+      for (auto& line : read_lines(file)) sources.push_back(std::move(line));
+    }
+    for (const auto& file : data.validation_target) {
+      for (auto& line : read_lines(file)) references.push_back(std::move(line));
+    }
+    Translator translator(model, *vocabularies.source, *vocabularies.target, recipe.decoding);
+    std::string text;
+    for (const auto& translations : translator.translate(sources)) {
+      hypotheses.push_back(translations.front().text);
+      text += hypotheses.back() + "\n";
+    }
+    write_atomically(hypotheses_file, text);
+    validation.bleu = corpus_bleu(hypotheses, {references}).score;
+    validation.signature = bleu_signature({}, /*references=*/1);
+    return validation;
+  };
+  return hooks;
+}
+
+}  // namespace transformer

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "transformer/base/settings.h"
+
+namespace transformer {
+
+/// The settings of one section as options of a program: a setting `n_best` becomes `--n-best`, with the meaning and the
+/// check of its declaration. Must outlive the parsing.
+template <class S>
+class SettingOptions {
+ public:
+  SettingOptions(CLI::App& app, const std::string& group) {
+    fields_ = fields_of(given_);
+    texts_.resize(fields_.size());
+    for (size_t i = 0; i < fields_.size(); ++i) {
+      const auto& field = fields_[i];
+      std::string flag = "--" + field.name;
+      for (char& character : flag) {
+        if (character == '_') character = '-';
+      }
+      CLI::Option* option = nullptr;
+      if (const auto* choice = std::get_if<SettingField::Choice>(&field.target)) {
+        option = app.add_option(flag, texts_[i], field.meaning)->check(CLI::IsMember(choice->names));
+      } else if (const auto* integer = std::get_if<int64_t*>(&field.target)) {
+        option = number(app, flag, **integer, field);
+      } else if (const auto* real = std::get_if<double*>(&field.target)) {
+        option = number(app, flag, **real, field);
+      } else if (const auto* truth = std::get_if<bool*>(&field.target)) {
+        option = app.add_option(flag, **truth, field.meaning);
+      } else if (const auto* text = std::get_if<std::string*>(&field.target)) {
+        option = app.add_option(flag, **text, field.meaning);
+      }
+      if (option) option->group(group);
+      options_.push_back(option);
+    }
+  }
+  SettingOptions(const SettingOptions&) = delete;
+  SettingOptions& operator=(const SettingOptions&) = delete;
+
+  /// After parsing: `settings` with what the command line gave in place of its own values.
+  S over(S settings) const {
+    const auto targets = fields_of(settings);
+    for (size_t i = 0; i < fields_.size(); ++i) {
+      if (!options_[i] || options_[i]->count() == 0) continue;
+      std::visit(
+          [&](const auto& target) {
+            using Target = std::decay_t<decltype(target)>;
+            if constexpr (std::is_same_v<Target, SettingField::Choice>) {
+              for (size_t k = 0; k < target.names.size(); ++k) {
+                if (target.names[k] == texts_[i]) target.set(k);
+              }
+            } else {
+              *target = *std::get<Target>(fields_[i].target);
+            }
+          },
+          targets[i].target);
+    }
+    return settings;
+  }
+
+ private:
+  static std::vector<SettingField> fields_of(S& settings) {
+    std::vector<SettingField> fields;
+    Fields<S> described(settings, fields);
+    S::describe(described);
+    return fields;
+  }
+
+  template <class Number>
+  static CLI::Option* number(CLI::App& app, const std::string& flag, Number& value, const SettingField& field) {
+    return app.add_option(flag, value, field.meaning)->check([range = field.range](const std::string& text) {
+      Number parsed{};
+      // What is no number at all is refused in CLI11's own words.
+      if (!CLI::detail::lexical_cast(text, parsed) || range.contains(static_cast<double>(parsed))) return std::string();
+      return text + " is out of range; expected " + range.text();
+    });
+  }
+
+  S given_;
+  std::vector<SettingField> fields_;   // bound to given_
+  std::vector<std::string> texts_;     // of enumerations
+  std::vector<CLI::Option*> options_;  // null: a kind of setting that has no option
+};
+
+}  // namespace transformer

@@ -1,0 +1,75 @@
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "program.h"
+#include "recipe.h"
+#include "transformer/base/atomic_file.h"
+
+namespace {
+
+std::atomic<bool> stop{false};
+
+// The second signal ends the program at once: the first may have come in the middle of something long.
+void on_signal(int signal) {
+  stop = true;
+  std::signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace transformer;
+  return run_program(argc, argv, [](CLI::App& app, auto parse) {
+    std::string config, output, reference;
+    std::vector<std::string> overrides;
+    bool dry_run = false, restart = false, list_settings = false;
+    app.description("Trains a Transformer as a YAML configuration says, and leaves a model directory.");
+    auto* config_option = app.add_option("config", config, "Configuration (YAML); see configs/");
+    app.add_option("--set", overrides, "Override a setting: --set section.key=value (repeatable)")
+        ->type_name("SECTION.KEY=VALUE")
+        ->allow_extra_args(false);
+    app.add_option("--output", output, "The run's folder; the same as --set training.output=DIR");
+    app.add_flag("--dry-run", dry_run, "Print the model's summary, check files, vocabulary and space, and end");
+    app.add_flag("--restart", restart, "Delete a run that the output folder holds, and begin anew");
+    app.add_flag("--settings", list_settings, "Print every setting, its default and meaning, and end");
+    app.add_option("--settings-reference", reference, "Write the reference of all settings as Markdown to a file")
+        ->group("");
+    parse();
+
+    Recipe recipe;
+    if (list_settings) {
+      std::cout << recipe.settings.help();
+      return 0;
+    }
+    if (!reference.empty()) {
+      write_atomically(reference, recipe.settings.reference());
+      return 0;
+    }
+    if (config.empty()) throw CLI::RequiredError(config_option->get_name());
+    if (!output.empty()) overrides.push_back("training.output=" + output);
+    recipe.load(config, overrides);
+    if (dry_run) {
+      std::cout << model_summary(recipe.run.model) << std::flush;
+      std::cout << check_run(recipe.run);
+      return 0;
+    }
+    spdlog::set_default_logger(spdlog::stdout_color_mt("train"));
+    spdlog::set_pattern("%H:%M:%S %v");
+    spdlog::flush_on(spdlog::level::info);
+    std::signal(SIGINT, on_signal);
+    std::signal(SIGTERM, on_signal);
+    const auto result = run_training(recipe.run, validation_hooks(recipe, &stop), restart);
+    const auto& summary = result.summary;
+    if (summary.interrupted) {
+      spdlog::info("stopped after step {}; the same command goes on from there", summary.steps);
+      return 130;
+    }
+    spdlog::info("{} steps, {} target tokens in {:.0f} s ({:.0f} tokens/s)", summary.steps, summary.target_tokens,
+                 summary.seconds, static_cast<double>(summary.target_tokens) / summary.seconds);
+    spdlog::info("the model is in {}: translate --model {}", recipe.run.training.output, recipe.run.training.output);
+    return 0;
+  });
+}

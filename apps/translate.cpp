@@ -1,0 +1,233 @@
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/program.h"
+#include "apps/setting_options.h"
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/device.h"
+#include "transformer/decoding/translator.h"
+#include "transformer/text/lines.h"
+
+namespace transformer {
+
+namespace {
+
+// Lines translated together: enough to find lines of similar length for a batch, few enough to stay small.
+constexpr size_t window_lines = 1024;
+constexpr size_t window_bytes = size_t{4} << 20;
+constexpr size_t longest_line = size_t{1} << 20;
+
+enum class Read { line, nothing_yet, end };
+
+class Input {
+ public:
+  virtual ~Input() = default;
+  /// The next line. Unless it may `wait`, nothing_yet where that would mean waiting for whoever writes it.
+  virtual Read next(std::string& line, bool wait) = 0;
+};
+
+/// Standard input, line by line, without ever reading further than what is there.
+class StandardInput : public Input {
+ public:
+  Read next(std::string& line, bool wait) override {
+    size_t end;
+    while ((end = buffer_.find('\n', searched_)) == std::string::npos) {
+      searched_ = buffer_.size();
+      if (buffer_.size() - start_ > longest_line)
+        throw error("the line is longer than 1 MiB", "split it into sentences");
+      if (ended_) {
+        if (start_ == buffer_.size()) return Read::end;
+        end = buffer_.size();
+        break;
+      }
+      if (!wait && !readable()) return Read::nothing_yet;
+      fill();
+    }
+    line.assign(buffer_, start_, end - start_);
+    start_ = searched_ = std::min(end + 1, buffer_.size());
+    if (line.ends_with('\r')) line.pop_back();
+    if (number_ == 0 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
+    if (const size_t broken = find_broken_utf8(line); broken != std::string::npos) {
+      throw error(fmt::format("not UTF-8 (byte {} of the line is 0x{:02X})", broken + 1,
+                              static_cast<unsigned char>(line[broken])),
+                  "convert the text, for example with iconv -f ISO-8859-1 -t UTF-8");
+    }
+    ++number_;
+    return Read::line;
+  }
+
+ private:
+  static bool readable() {
+    pollfd standard_input{STDIN_FILENO, POLLIN, 0};
+    return poll(&standard_input, 1, 0) > 0;
+  }
+
+  void fill() {
+    buffer_.erase(0, start_);
+    searched_ -= start_;
+    start_ = 0;
+    char bytes[1 << 16];
+    ssize_t count;
+    do {
+      count = read(STDIN_FILENO, bytes, sizeof bytes);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0) throw Failure("standard input", std::string("cannot be read: ") + std::strerror(errno));
+    ended_ = count == 0;
+    buffer_.append(bytes, static_cast<size_t>(count));
+  }
+
+  Error error(const std::string& what, const std::string& remedy) const {
+    return Error(fmt::format("standard input, line {}", number_ + 1), what, remedy);
+  }
+
+  std::string buffer_;
+  size_t start_ = 0;     // of the next line
+  size_t searched_ = 0;  // up to here there is no line end
+  int64_t number_ = 0;   // lines handed out
+  bool ended_ = false;
+};
+
+class FileInput : public Input {
+ public:
+  explicit FileInput(const std::string& file) : reader_(file) {}
+  Read next(std::string& line, bool) override { return reader_.next(line) ? Read::line : Read::end; }
+
+ private:
+  LineReader reader_;
+};
+
+/// The reader of our output has gone: nothing is wrong, and nothing is left to do.
+struct OutputClosed {};
+
+void write_to_standard_output(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EPIPE) throw OutputClosed();
+    if (count < 0) throw Failure("standard output", std::string("cannot be written: ") + std::strerror(errno));
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+struct Format {
+  bool n_best = false;  // Moses' n-best format
+  bool scores = false;
+};
+
+std::string formatted(const std::vector<Translation>& translations, int64_t line, const Format& format) {
+  std::string text;
+  for (const auto& translation : translations) {
+    if (format.n_best) {
+      text += fmt::format("{} ||| {} ||| {:.6f}\n", line, translation.text, translation.score);
+    } else {
+      text +=
+          format.scores ? fmt::format("{:.6f}\t{}\n", translation.score, translation.text) : translation.text + '\n';
+      break;
+    }
+  }
+  return text;
+}
+
+void translate_all(const Translator& translator, Input& input, const Format& format,
+                   const std::function<void(std::string_view)>& write) {
+  int64_t done = 0;
+  const auto translate = [&](const std::vector<std::string>& lines) {
+    std::string text;
+    for (const auto& translations : translator.translate(lines, done + 1)) {
+      text += formatted(translations, done++, format);
+    }
+    write(text);
+  };
+  for (bool more = true; more;) {
+    std::vector<std::string> lines;
+    size_t bytes = 0;
+    std::exception_ptr broken;
+    // Whoever waits for an answer before writing the next line gets it: only the first line is waited for.
+    while (more && lines.size() < window_lines && bytes < window_bytes) {
+      std::string line;
+      Read read;
+      try {
+        read = input.next(line, lines.empty());
+      } catch (const Error&) {
+        broken = std::current_exception();
+        break;
+      }
+      if (read == Read::nothing_yet) break;
+      if (read == Read::end) {
+        more = false;
+      } else {
+        bytes += line.size();
+        lines.push_back(std::move(line));
+      }
+    }
+    try {
+      translate(lines);
+    } catch (const Error&) {
+      // A line among them cannot be translated: those before it still are.
+      for (const auto& line : lines) translate({line});
+    }
+    if (broken) std::rethrow_exception(broken);
+  }
+}
+
+}  // namespace
+
+}  // namespace transformer
+
+int main(int argc, char** argv) {
+  using namespace transformer;
+  return run_program(argc, argv, [](CLI::App& app, auto parse) {
+    app.description("Translates text, a sentence a line: one line out for every line in, in the same order.");
+    std::string model, input_file, output_file, device = "cpu";
+    int threads = 0;
+    Format format;
+    app.add_option("--model", model, "Model directory, as train writes it")->required();
+    app.add_option("--input", input_file, "Text to translate, plain or .gz; standard input if not given");
+    app.add_option("--output", output_file, "Where translations go, once all are done; standard output if not given");
+    app.add_flag("--scores", format.scores, "Put the score and a tab before each translation");
+    app.add_option("--device", device, "cpu, cuda, cuda:1")->capture_default_str();
+    app.add_option("--threads", threads, "Processor threads; if not given, one for each core")
+        ->check(CLI::Range(1, 1024));
+    SettingOptions<DecodingSettings> decoding(app, "Search (what is not given is as in the model's config.yaml)");
+    parse();
+
+    if (threads > 0) at::set_num_threads(threads);
+    const auto opened = open_device(device);
+    std::unique_ptr<Input> input;
+    if (input_file.empty()) {
+      input = std::make_unique<StandardInput>();
+    } else {
+      input = std::make_unique<FileInput>(input_file);
+    }
+    Translator translator(model, opened);
+    translator.set(decoding.over(translator.settings()));
+    format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
+
+    if (!output_file.empty()) {
+      AtomicFile output(output_file);
+      translate_all(translator, *input, format, [&](std::string_view text) { output.write(text); });
+      output.commit();
+      return 0;
+    }
+    // A reader who has seen enough shows as a failed write rather than as a signal.
+    std::signal(SIGPIPE, SIG_IGN);
+    try {
+      translate_all(translator, *input, format, write_to_standard_output);
+    } catch (const OutputClosed&) {
+      return 1;
+    }
+    return 0;
+  });
+}

@@ -1,0 +1,45 @@
+# Compiler settings of this project's own targets; nothing here reaches a consumer.
+
+option(TRANSFORMER_WERROR "Treat warnings in this project's own code as errors" OFF)
+
+function(transformer_own_code target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  # -fPIC for programs too, where CMake would say -fPIE: one precompiled header then serves libraries and programs.
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
+                                           $<$<BOOL:${TRANSFORMER_WERROR}>:-Werror>)
+endfunction()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND PROJECT_IS_TOP_LEVEL)
+  # A precompiled header is only cached under these sloppiness rules (ccache's manual, "Precompiled headers").
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE_PROGRAM})
+endif()
+
+# One precompiled header for every target that sees LibTorch: without it each translation unit parses
+# LibTorch's headers anew, up to 20 s each. GCC accepts it only where the compile flags agree, so the targets
+# that reuse it go through this function.
+# Sources that never see LibTorch (PLAIN, names without .cpp) do without: loading it costs them more than it saves.
+function(transformer_precompile target)
+  cmake_parse_arguments(PARSE_ARGV 1 argument "" "" PLAIN)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    cmake_path(GET source STEM name)
+    if(name IN_LIST argument_PLAIN)
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+  if(NOT TARGET transformer_pch)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/pch.cpp CONTENT "")
+    add_library(transformer_pch OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
+    transformer_own_code(transformer_pch)
+    target_link_libraries(transformer_pch PRIVATE transformer_torch)
+    target_precompile_headers(transformer_pch PRIVATE <torch/types.h> <torch/autograd.h> <torch/nn/module.h> <torch/nn/pimpl.h>
+                              <torch/nn/modules/linear.h> <torch/nn/modules/normalization.h>)
+    target_compile_options(transformer_pch PRIVATE -fpch-preprocess)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM transformer_pch)
+  target_compile_options(${target} PRIVATE -fpch-preprocess)
+endfunction()

@@ -1,0 +1,161 @@
+#include "transformer/base/atomic_file.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iterator>
+
+#include "support.h"
+#include "transformer/base/error.h"
+
+using namespace transformer;
+using Catch::Matchers::Equals;
+using transformer::test::read_file;
+using transformer::test::TemporaryDirectory;
+using transformer::test::write_file;
+
+namespace {
+
+/// Lets files grow to `bytes` at most while it lives; writing more then fails as it does on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_ = {};
+  void (*handler_)(int);
+};
+
+size_t files_in(const std::filesystem::path& directory) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(directory), {}));
+}
+
+}  // namespace
+
+TEST_CASE("an atomic file appears at commit with everything that was written") {
+  TemporaryDirectory directory;
+  const std::string large(3'000'000, 'x');
+  {
+    AtomicFile file(directory / "out");
+    file.write("head ");
+    file.write(large);
+    file.write(" tail");
+    CHECK_FALSE(std::filesystem::exists(directory / "out"));
+    file.commit();
+    CHECK(read_file(directory / "out") == "head " + large + " tail");
+  }
+  CHECK(files_in(directory.path()) == 1);
+}
+
+TEST_CASE("without commit the older file stays and nothing else is left") {
+  TemporaryDirectory directory;
+  write_file(directory / "out", "older");
+  {
+    AtomicFile file(directory / "out");
+    file.write(std::string(2'000'000, 'x'));
+  }
+  CHECK(read_file(directory / "out") == "older");
+  CHECK(files_in(directory.path()) == 1);
+}
+
+TEST_CASE("write_atomically replaces a file, and can empty it") {
+  TemporaryDirectory directory;
+  write_atomically(directory / "out", "first");
+  write_atomically(directory / "out", "second");
+  CHECK(read_file(directory / "out") == "second");
+  write_atomically(directory / "out", "");
+  CHECK(std::filesystem::file_size(directory / "out") == 0);
+  CHECK(files_in(directory.path()) == 1);
+}
+
+TEST_CASE("a file in the working directory needs no folder in its name") {
+  TemporaryDirectory directory;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  write_atomically("out", "text");
+  std::filesystem::current_path(before);
+  CHECK(read_file(directory / "out") == "text");
+}
+
+TEST_CASE("a new file has the mode that the umask gives, a replaced one keeps its own") {
+  TemporaryDirectory directory;
+  const auto mode = [&] {
+    struct stat status = {};
+    REQUIRE(stat((directory / "out").c_str(), &status) == 0);
+    return status.st_mode & 07777;
+  };
+  const mode_t before = umask(027);
+  write_atomically(directory / "out", "text");
+  umask(before);
+  CHECK(mode() == 0640);
+  REQUIRE(chmod((directory / "out").c_str(), 0604) == 0);
+  write_atomically(directory / "out", "more");
+  CHECK(mode() == 0604);
+}
+
+TEST_CASE("a symbolic link stays, and the file that it names is replaced") {
+  TemporaryDirectory directory;
+  std::filesystem::create_directory(directory / "real");
+  std::filesystem::create_symlink("real/file", directory / "link");
+  for (const std::string text : {"created through a dangling link", "replaced"}) {
+    write_atomically(directory / "link", text);
+    CHECK(std::filesystem::is_symlink(directory / "link"));
+    CHECK(read_file(directory / "real/file") == text);
+    CHECK(files_in(directory / "real") == 1);
+  }
+}
+
+TEST_CASE("a name as long as names can be is written") {
+  TemporaryDirectory directory;
+  const std::string name(255, 'n');
+  write_atomically(directory / name, "text");
+  CHECK(read_file(directory / name) == "text");
+}
+
+TEST_CASE("a missing folder, a folder as target and a file as folder fail with the path and the reason") {
+  TemporaryDirectory directory;
+  const std::string root = directory.path().string();
+  write_file(directory / "file", "text");
+  CHECK_THROWS_WITH(AtomicFile(directory / "none/out"),
+                    Equals("cannot write " + root + "/none/out: No such file or directory"));
+  CHECK_THROWS_WITH(AtomicFile(directory.path()), Equals("cannot write " + root + ": Is a directory"));
+  CHECK_THROWS_WITH(AtomicFile(directory / "file/out"), Equals("cannot write " + root + "/file/out: Not a directory"));
+  CHECK_THROWS_AS(AtomicFile(directory / "none/out"), Failure);
+}
+
+TEST_CASE("a folder that may not be written to fails with the path and the reason") {
+  // The kernel's own folder refuses everyone, root included.
+  CHECK_THROWS_AS(AtomicFile("/proc/self/out"), Failure);
+  CHECK_THROWS_WITH(AtomicFile("/proc/self/out"), Catch::Matchers::StartsWith("cannot write /proc/self/out: "));
+}
+
+TEST_CASE("a full disk fails with the path and the reason, keeps the older file and leaves nothing behind") {
+  TemporaryDirectory directory;
+  write_file(directory / "out", "older");
+  const std::string path = (directory / "out").string();
+  const auto size = GENERATE(size_t{20'000}, size_t{5'000'000});
+  {
+    FileSizeLimit limit(10'000);
+    CHECK_THROWS_WITH(write_atomically(path, std::string(size, 'x')),
+                      Equals("cannot write " + path + ": File too large"));
+  }
+  CHECK(read_file(directory / "out") == "older");
+  CHECK(files_in(directory.path()) == 1);
+}
+
+TEST_CASE("a device is written to and stays a device") {
+  CHECK_THROWS_WITH(write_atomically("/dev/full", "text"), Equals("cannot write /dev/full: No space left on device"));
+  write_atomically("/dev/null", "text");
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+}

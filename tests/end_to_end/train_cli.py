@@ -1,0 +1,194 @@
+"""What people who run `train` rely on: train_cli.py TRAIN TRANSLATE EVALUATE SOURCE_DIR. Standard library only."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TRAIN, TRANSLATE, EVALUATE, SOURCE = sys.argv[1:5]
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
+
+WORDS = {"red": "rot", "green": "grün", "blue": "blau", "dog": "Hund", "cat": "Katze", "tree": "Baum", "house": "Haus",
+         "sees": "sieht", "and": "und", "big": "groß", "small": "klein", "my": "mein"}
+
+
+def write_corpus(folder, name, lines, seed):
+    generator = random.Random(seed)
+    sources = [generator.choices(sorted(WORDS), k=generator.randint(2, 7)) for _ in range(lines)]
+    (folder / f"{name}.en").write_text("".join(" ".join(words) + "\n" for words in sources))
+    (folder / f"{name}.de").write_text("".join(" ".join(WORDS[word] for word in words) + "\n" for words in sources))
+
+
+class TrainTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name)
+        write_corpus(cls.root, "train", 2000, 1)
+        write_corpus(cls.root, "valid", 40, 2)
+        (cls.root / "tiny.yaml").write_text(f"""
+data:
+  train_source: [{cls.root}/train.en]
+  train_target: [{cls.root}/train.de]
+  validation_source: [{cls.root}/valid.en]
+  validation_target: [{cls.root}/valid.de]
+model: {{layers: 1, d_model: 32, d_ff: 64, heads: 2, vocabulary_size: 320, dropout: 0.1}}
+training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, validate_every: 30, checkpoint_every: 20,
+           threads: 1, average_checkpoints: 2}}
+""")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_train(self, *arguments, status=0, config="tiny.yaml", cwd=None):
+        done = subprocess.run([TRAIN, str(self.root / config), *map(str, arguments)], capture_output=True, text=True,
+                              env=ENVIRONMENT, timeout=500, cwd=cwd or self.root)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout, done.stderr
+
+    def refused(self, *arguments, parts, **keywords):
+        _, errors = self.run_train(*arguments, status=2, **keywords)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        for part in parts:
+            self.assertIn(part, errors)
+
+    def metrics(self, output):
+        lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+        return [{key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
+                for line in lines]
+
+    def test_from_text_to_translations(self):
+        output = self.root / "whole"
+        text, _ = self.run_train("--output", output, "--set", "training.steps=700", "--set", "training.rate_factor=2",
+                                 "--set", "model.dropout=0", "--set", "training.checkpoint_every=100",
+                                 "--set", "training.validate_every=350")
+        for part in ("step", "perplexity", "rate", "tokens/s", "left", "BLEU", "averaging"):
+            self.assertIn(part, text)
+        for name in ("model.safetensors", "config.yaml", "vocabulary.model", "metrics.jsonl"):
+            self.assertTrue((output / name).is_file(), name)
+        kinds = [line["kind"] for line in self.metrics(output)]
+        self.assertEqual(kinds.count("train"), 70)
+        self.assertEqual(kinds.count("validation"), 1)
+        self.assertEqual(kinds[-1], "final")
+        hypotheses = subprocess.run([TRANSLATE, "--model", output], stdin=open(self.root / "valid.en"),
+                                    capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
+        scored = subprocess.run([EVALUATE, "bleu", "--reference", self.root / "valid.de", "--format", "json"],
+                                input=hypotheses, capture_output=True, text=True, check=True).stdout
+        score = json.loads(scored)["score"]
+        self.assertGreater(score, 90)
+        self.assertAlmostEqual(score, self.metrics(output)[-1]["bleu"], places=6)
+        self.assertEqual((output / "validation" / "final.txt").read_text(), hypotheses)
+        measured = subprocess.run([EVALUATE, "perplexity", "--model", output, "--source", self.root / "valid.en",
+                                   "--target", self.root / "valid.de", "--format", "json"],
+                                  capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
+        self.assertAlmostEqual(json.loads(measured)["perplexity"], self.metrics(output)[-1]["perplexity"], places=4)
+
+    def test_killed_and_started_again(self):
+        undisturbed, killed = self.root / "undisturbed", self.root / "killed"
+        self.run_train("--output", undisturbed)
+        process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", killed], env=ENVIRONMENT,
+                                   stdout=subprocess.DEVNULL)
+        while not list(killed.glob("checkpoints/step-*")):
+            self.assertIsNone(process.poll(), "ended before its first checkpoint")
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        text, _ = self.run_train("--output", killed)
+        self.assertIn("going on from", text)
+        self.assertEqual((killed / "model.safetensors").read_bytes(), (undisturbed / "model.safetensors").read_bytes())
+        self.assertEqual(self.metrics(killed), self.metrics(undisturbed))
+
+    def test_a_signal_ends_the_run_with_a_checkpoint(self):
+        output = self.root / "signalled"
+        process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--set",
+                                    "training.steps=100000"], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+        while not list(output.glob("checkpoints/step-*")):
+            self.assertIsNone(process.poll(), "ended before its first checkpoint")
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        text = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 130)
+        stopped = int(text.split("stopped after step ")[1].split(";")[0])
+        self.assertTrue((output / "checkpoints" / f"step-{stopped:08}").is_dir())
+
+    def test_one_run_a_folder(self):
+        output = self.root / "one"
+        self.run_train("--output", output, "--set", "training.steps=2")
+        self.refused("--output", output, "--set", "model.d_ff=48", parts=["model.d_ff: 64 there, 48 now", "--restart"])
+        text, _ = self.run_train("--output", output, "--set", "training.steps=2", "--set", "model.d_ff=48", "--restart")
+        self.assertNotIn("going on from", text)
+        text, _ = self.run_train("--output", output, "--set", "training.steps=4", "--set", "model.d_ff=48")
+        self.assertIn("going on from", text)
+
+    def test_mistakes_are_named_in_one_line(self):
+        out = ("--output", self.root / "refused")
+        self.refused(*out, "--set", "model.d_modle=3", parts=["model.d_modle", "model.d_model"])
+        self.refused(*out, "--set", "model.d_model=wide", parts=["model.d_model", "wide"])
+        self.refused(*out, "--set", "model.heads=0", parts=["model.heads", "at least 1"])
+        self.refused(*out, "--set", "model.heads=5", parts=["does not divide"])
+        self.refused(*out, "--set", "training.label_smoothing=1.5", parts=["training.label_smoothing"])
+        self.refused(*out, "--set", "training.average_checkpoints=50", parts=["keep_checkpoints"])
+        self.refused(*out, "--set", "training.device=tpu", parts=["tpu"])
+        self.refused(*out, "--set", "vocabulary.joint=false", parts=["shared_embeddings"])
+        self.refused(*out, "--set", f"data.train_source={self.root}/missing.en", parts=["missing.en"])
+        self.refused(*out, "--set", f"data.train_source={self.root}/valid.en", parts=["40", "2000"])
+        self.refused(*out, "--set", "model.vocabulary_size=30000", parts=["30000"])
+        self.refused(config="missing.yaml", parts=["missing.yaml"])
+        (self.root / "broken.yaml").write_text("model:\n  d_model: 32\n  d_mode: 32\n")
+        self.refused(config="broken.yaml", parts=["broken.yaml:3", "model.d_mode", "d_model"])
+        (self.root / "bad.en").write_bytes((self.root / "train.en").read_bytes().replace(b"red", b"r\xffd", 1))
+        self.refused(*out, "--set", f"data.train_source={self.root}/bad.en", parts=["bad.en:", "UTF-8"])
+        done = subprocess.run([TRAIN], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+
+    def test_dry_run(self):
+        text, _ = self.run_train("--dry-run", "--output", self.root / "dry")
+        self.assertRegex(text, r"\Aparameters: \d+\n")
+        self.assertIn("train: 2000 pairs", text)
+        self.assertFalse((self.root / "dry").exists())
+        done = subprocess.run([TRAIN, f"{SOURCE}/configs/base.yaml", "--dry-run", "--set",
+                               "model.vocabulary_size=41100"], capture_output=True, text=True, cwd=self.root)
+        self.assertEqual(done.returncode, 2)  # WMT's text is not there
+        self.assertEqual(round(int(done.stdout.split("\n")[0].split(": ")[1]) / 1e6), 65)
+        self.assertIn("data/wmt14", done.stderr)
+
+    def test_the_reference_of_settings_is_up_to_date(self):
+        subprocess.run([TRAIN, "--settings-reference", self.root / "reference.md"], check=True)
+        generated = (self.root / "reference.md").read_text()
+        committed = pathlib.Path(f"{SOURCE}/configs/README.md").read_text()
+        self.assertTrue(committed.endswith(generated),
+                        "configs/README.md: run build/release/bin/train --settings-reference and paste its tables")
+
+    def test_the_papers_recipes_run_at_their_real_size(self):
+        corpus = f"{SOURCE}/data/tatoeba-en-de"
+        data = [f"data.{part}_{side}={corpus}/{file}.{language}.gz"
+                for part, file in (("train", "train"), ("validation", "valid"))
+                for side, language in (("source", "en"), ("target", "de"))]
+        vocabulary = None
+        for name in ("base", "big"):
+            output = self.root / name
+            if vocabulary:
+                output.mkdir()
+                shutil.copy(vocabulary, output)
+            overrides = data + ["training.steps=2", "training.batch_tokens=400", "training.keep_checkpoints=20",
+                                "training.validate_bleu=false", f"data.validation_source={self.root}/valid.en",
+                                f"data.validation_target={self.root}/valid.de"]
+            arguments = [argument for override in overrides for argument in ("--set", override)]
+            done = subprocess.run([TRAIN, f"{SOURCE}/configs/{name}.yaml", "--output", output, *arguments],
+                                  capture_output=True, text=True, env=ENVIRONMENT)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertTrue((output / "model.safetensors").is_file())
+            vocabulary = output / "vocabulary.model"
+            shutil.rmtree(output / "checkpoints")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

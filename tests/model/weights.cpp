@@ -1,0 +1,144 @@
+#include <torch/types.h>
+
+#include "model/reference.h"
+#include "transformer/base/error.h"
+#include "transformer/model/transformer.h"
+
+using namespace transformer;
+using namespace transformer::test;
+using Catch::Matchers::Contains;
+using torch::Tensor;
+
+namespace {
+
+ModelSettings tiny() {
+  ModelSettings settings;
+  settings.d_model = 8;
+  settings.d_ff = 12;
+  settings.heads = 2;
+  settings.encoder_layers = settings.decoder_layers = 1;
+  settings.vocabulary_size = 11;
+  return settings;
+}
+
+std::map<std::string, Tensor> parameters_of(const Transformer& model) {
+  std::map<std::string, Tensor> result;
+  for (const auto& item : model->named_parameters()) result.emplace(item.key(), item.value().detach().clone());
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("weights are saved and loaded back exactly, in any type") {
+  const TemporaryDirectory folder;
+  torch::manual_seed(1);
+  for (const auto positions : {ModelSettings::Positions::sinusoidal, ModelSettings::Positions::learned}) {
+    auto settings = tiny();
+    settings.positions = positions;
+    Transformer model(settings), other(settings);
+    const auto saved = parameters_of(model);
+    CHECK(difference(other->projection_weight(), model->projection_weight()) > 0);
+
+    save_weights(*model, folder / "a.safetensors");
+    load_weights(*other, folder / "a.safetensors");
+    for (const auto& [name, tensor] : parameters_of(other)) CHECK(difference(tensor, saved.at(name)) == 0);
+    CHECK(other->projection_weight().requires_grad());
+    const auto ids = torch::tensor({{3, 4, 0}}, torch::kInt64);
+    model->eval();
+    other->eval();
+    CHECK(difference(other->forward(ids, ids), model->forward(ids, ids)) == 0);
+
+    // Half the size, read back into a model of another type.
+    save_weights(*model, folder / "half.safetensors", torch::kBFloat16);
+    CHECK(std::filesystem::file_size(folder / "half.safetensors") <
+          0.7 * static_cast<double>(std::filesystem::file_size(folder / "a.safetensors")));
+    other->to(torch::kFloat64);
+    load_weights(*other, folder / "half.safetensors");
+    for (const auto& [name, tensor] : parameters_of(other)) {
+      CHECK(difference(tensor, saved.at(name).to(torch::kBFloat16).to(torch::kFloat64)) == 0);
+    }
+  }
+}
+
+TEST_CASE("Python's safetensors reads our weights, and we read its") {
+  const TemporaryDirectory folder;
+  Transformer model(tiny());
+  const auto saved = parameters_of(model);
+  const std::pair<torch::ScalarType, std::string> types[] = {{torch::kFloat32, "float32"},
+                                                             {torch::kBFloat16, "bfloat16"}};
+  std::string arguments;
+  for (const auto& [type, name] : types) {
+    save_weights(*model, folder / name, type);
+    arguments += fmt::format("'{0}' '{0}.theirs' {1} ", (folder / name).string(), name);
+  }
+  run_reference("weights.py", arguments);
+  for (const auto& [type, name] : types) {
+    load_weights(*model, (folder / name).string() + ".theirs");
+    for (const auto& [key, tensor] : parameters_of(model)) {
+      CHECK(difference(tensor, -saved.at(key).to(type).to(torch::kFloat32)) == 0);
+    }
+  }
+}
+
+TEST_CASE("weights that do not fit are refused by name, and leave the model as it was") {
+  const TemporaryDirectory folder;
+  const auto file = folder / "model.safetensors";
+  Transformer model(tiny());
+  save_weights(*model, file);
+  const auto good = read_tensors(file).tensors;
+  const auto before = parameters_of(model);
+
+  const auto refused = [&](const TensorMap& tensors) {
+    TensorMap doubled;
+    for (const auto& [name, tensor] : tensors) doubled.emplace(name, tensor * 2);
+    write_tensors(file, doubled);
+    const auto message = message_of<Error>([&] { load_weights(*model, file); });
+    CHECK_THAT(message, Contains(file.string()));
+    for (const auto& [name, tensor] : parameters_of(model)) CHECK(difference(tensor, before.at(name)) == 0);
+    return message;
+  };
+  const std::string name = "decoder.layers.0.memory_attention.output.weight", quoted = fmt::format("'{}'", name);
+  auto tensors = good;
+  tensors.erase(name);
+  CHECK_THAT(refused(tensors), Contains(quoted) && Contains("missing"));
+  tensors = good;
+  tensors[name] = torch::zeros({8, 9});
+  CHECK_THAT(refused(tensors), Contains(quoted) && Contains("[8, 9]") && Contains("[8, 8]"));
+  tensors[name] = torch::zeros({64});
+  CHECK_THAT(refused(tensors), Contains(quoted) && Contains("[64]"));
+  tensors = good;
+  tensors["decoder.layers.1.feed_forward.inner.weight"] = torch::zeros({12, 8});
+  CHECK_THAT(refused(tensors), Contains("'decoder.layers.1.feed_forward.inner.weight'"));
+  tensors = good;
+  tensors[name] = torch::full({8, 8}, 3, torch::kInt64);
+  CHECK_THAT(refused(tensors), Contains(quoted));
+
+  // A file cut short.
+  save_weights(*model, file);
+  auto bytes = read_file(file);
+  write_file(file, bytes.substr(0, bytes.size() - 5));
+  CHECK_THAT(message_of<Error>([&] { load_weights(*model, file); }), Contains(file.string()));
+  CHECK_THAT(message_of<Error>([&] { load_weights(*model, folder / "none"); }), Contains("none"));
+}
+
+TEST_CASE("a model directory is loaded as it was trained, ready to translate") {
+  const TemporaryDirectory folder;
+  Transformer model(tiny());
+  model->eval();
+  auto settings = model->settings();
+  Settings yaml;
+  yaml.section("model", settings, "The model");
+
+  CHECK_THAT(message_of<Error>([&] { load_transformer(folder / "absent"); }), Contains("not a model directory"));
+  CHECK_THAT(message_of<Error>([&] { load_transformer(folder.path()); }), Contains("config.yaml is missing"));
+  // Sections of other rooms are none of the model's business.
+  write_file(folder / "config.yaml", yaml.yaml() + "\ntraining:\n  steps: 3\n");
+  CHECK_THAT(message_of<Error>([&] { load_transformer(folder.path()); }), Contains("model.safetensors is missing"));
+  save_weights(*model, folder / "model.safetensors");
+
+  auto loaded = load_transformer(folder.path());
+  CHECK_FALSE(loaded->is_training());
+  CHECK(loaded->settings().d_model == 8);
+  const auto ids = torch::tensor({{3, 4, 0}, {5, 1, 2}}, torch::kInt64);
+  CHECK(difference(loaded->forward(ids, ids), model->forward(ids, ids)) == 0);
+}

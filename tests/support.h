@@ -1,0 +1,54 @@
+#pragma once
+
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace transformer::test {
+
+/// A folder that goes when the test ends.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "transformer-test-XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
+    path_ = pattern;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline void write_file(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream(file, std::ios::binary) << text;
+}
+
+inline std::string read_file(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+/// Runs tests/reference/`script` with the reference Python. Fails the test when Python or a package is missing.
+inline void run_reference(const std::string& script, const std::string& arguments) {
+  const std::string command = std::string("'") + TRANSFORMER_PYTHON + "' '" + TRANSFORMER_SOURCE_DIR +
+                              "/tests/reference/" + script + "' " + arguments;
+  INFO(command);
+  REQUIRE(std::system(command.c_str()) == 0);
+}
+
+}  // namespace transformer::test

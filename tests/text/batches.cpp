@@ -1,0 +1,254 @@
+#include "transformer/text/batches.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "text_support.h"
+
+namespace transformer::test {
+
+using Catch::Contains;
+
+namespace {
+
+// A corpus whose sentences are as long as given: every letter of "abab..." apart is one piece.
+class LengthCorpus {
+ public:
+  // (source, target) pieces of each pair, begin and end not counted
+  explicit LengthCorpus(const std::vector<std::pair<int64_t, int64_t>>& lengths) {
+    std::string alphabet;
+    for (char letter = 'a'; letter <= 'z'; ++letter) alphabet += std::string(1, letter) + " ";
+    write_file(folder_ / "alphabet", alphabet + "\n");
+    // Just the alphabet, with and without the space before it: a word is one piece.
+    Vocabulary::train({folder_ / "alphabet"}, 256 + 4 + 27 + 26, {}, folder_ / "letters.model");
+    vocabulary_ = std::make_unique<Vocabulary>(folder_ / "letters.model");
+    std::string source, target;
+    for (size_t pair = 0; pair < lengths.size(); ++pair) {
+      source += sentence(lengths[pair].first, pair) + "\n";
+      target += sentence(lengths[pair].second, pair / 7) + "\n";
+    }
+    write_file(folder_ / "source", source);
+    write_file(folder_ / "target", target);
+    corpus_ =
+        std::make_unique<Corpus>(Corpus::read({(folder_ / "source").string()}, {(folder_ / "target").string()},
+                                              *vocabulary_, *vocabulary_, {.max_length = 1000, .keep_all = true}));
+    for (size_t pair = 0; pair < lengths.size(); ++pair) {
+      REQUIRE(corpus_->source_length(static_cast<int64_t>(pair)) == lengths[pair].first);
+      REQUIRE(corpus_->target_length(static_cast<int64_t>(pair)) == lengths[pair].second);
+    }
+  }
+  const Corpus& operator*() const { return *corpus_; }
+  const Corpus* operator->() const { return corpus_.get(); }
+
+ private:
+  static std::string sentence(int64_t words, size_t seed) {
+    std::string text;
+    for (int64_t i = 0; i < words; ++i) {
+      if (i) text += ' ';
+      text += static_cast<char>('a' + (seed + static_cast<size_t>(i) * 5) % 26);
+    }
+    return text;
+  }
+
+  TemporaryDirectory folder_;
+  std::unique_ptr<Vocabulary> vocabulary_;
+  std::unique_ptr<Corpus> corpus_;
+};
+
+// Lengths spread as those of translated short sentences: log-normal, the sides correlated.
+std::vector<std::pair<int64_t, int64_t>> realistic_lengths(size_t pairs, double mean = 9, double spread = 0.4) {
+  std::mt19937_64 random(5);
+  std::normal_distribution<double> normal;
+  std::vector<std::pair<int64_t, int64_t>> lengths;
+  for (size_t i = 0; i < pairs; ++i) {
+    const double size = std::log(mean) + spread * normal(random);
+    const auto one = [&] { return std::clamp<int64_t>(std::lround(std::exp(size + 0.15 * normal(random))), 1, 90); };
+    const auto source = one();
+    lengths.emplace_back(source, one());
+  }
+  return lengths;
+}
+
+std::vector<Batch> all_of(Batches&& batches) {
+  std::vector<Batch> result;
+  for (Batch batch; batches.next(batch);) result.push_back(batch);
+  return result;
+}
+
+std::vector<std::vector<int64_t>> pairs_of(const std::vector<Batch>& batches) {
+  std::vector<std::vector<int64_t>> result;
+  for (const auto& batch : batches) result.push_back(batch.pairs);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a batch is padded, begun and ended as the model expects") {
+  const LengthCorpus corpus({{3, 1}, {1, 2}, {0, 0}});
+  const auto a = corpus->source(0), b = corpus->source(1), x = corpus->target(0), y = corpus->target(1);
+  const Batch batch = make_batch(*corpus, {1, 0, 2});
+  const auto expect = [](const at::Tensor& tensor, const std::vector<std::vector<int64_t>>& rows) {
+    REQUIRE(tensor.scalar_type() == at::kLong);
+    REQUIRE(tensor.dim() == 2);
+    REQUIRE(tensor.size(0) == static_cast<int64_t>(rows.size()));
+    REQUIRE(tensor.size(1) == static_cast<int64_t>(rows[0].size()));
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (size_t column = 0; column < rows[row].size(); ++column) {
+        CHECK(tensor[static_cast<int64_t>(row)][static_cast<int64_t>(column)].item<int64_t>() == rows[row][column]);
+      }
+    }
+  };
+  expect(batch.source, {{b[0], 2, 0, 0}, {a[0], a[1], a[2], 2}, {2, 0, 0, 0}});
+  expect(batch.target_input, {{1, y[0], y[1]}, {1, x[0], 0}, {1, 0, 0}});
+  expect(batch.target_output, {{y[0], y[1], 2}, {x[0], 2, 0}, {2, 0, 0}});
+  CHECK(batch.source_tokens == 7);
+  CHECK(batch.target_tokens == 6);
+  CHECK(batch.pairs == std::vector<int64_t>{1, 0, 2});
+  CHECK_THROWS(make_batch(*corpus, {3}));
+}
+
+TEST_CASE("an epoch holds every pair once, in batches within the budget, full and hardly padded") {
+  const LengthCorpus corpus(realistic_lengths(20000));
+  const bool shuffle = GENERATE(true, false);
+  const int64_t budget = GENERATE(91, 1500, 4096, 25000);
+  CAPTURE(shuffle, budget);
+  Batches batches(*corpus, {.batch_tokens = budget, .seed = 3, .shuffle = shuffle}, 0);
+  const int64_t size = batches.size();
+  const double padding = batches.padding();
+  const auto epoch = all_of(std::move(batches));
+  CHECK(static_cast<int64_t>(epoch.size()) == size);
+
+  std::vector<int> seen(static_cast<size_t>(corpus->size()));
+  double used = 0, positions = 0, tokens = 0, unpadded = 0;
+  for (const auto& batch : epoch) {
+    REQUIRE(batch.source.numel() <= budget);
+    REQUIRE(batch.target_input.numel() <= budget);
+    REQUIRE(batch.target_output.sizes() == batch.target_input.sizes());
+    REQUIRE(batch.source_tokens == batch.source.ne(Vocabulary::padding).sum().item<int64_t>());
+    REQUIRE(batch.target_tokens == batch.target_output.ne(Vocabulary::padding).sum().item<int64_t>());
+    for (const int64_t pair : batch.pairs) ++seen[static_cast<size_t>(pair)];
+    used +=
+        static_cast<double>(std::max(batch.source.numel(), batch.target_input.numel())) / static_cast<double>(budget);
+    const auto here = static_cast<double>(batch.source.numel() + batch.target_input.numel());
+    const auto real = static_cast<double>(batch.source_tokens + batch.target_tokens);
+    positions += here;
+    tokens += real;
+    unpadded += here == real;
+  }
+  CHECK(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
+  CHECK(padding == Approx(1 - tokens / positions).margin(1e-12));
+  const auto count = static_cast<double>(epoch.size());
+  if (budget == 1500) {
+    CHECK(padding < 0.02);
+    CHECK(used / count > 0.95);
+    CHECK(unpadded / count > 0.4);
+  } else {
+    CHECK(padding < 0.1);
+    CHECK(used / count > 0.8);
+  }
+}
+
+TEST_CASE("an epoch depends on seed and number alone") {
+  const LengthCorpus corpus(realistic_lengths(3000));
+  const auto epoch = [&](uint64_t seed, int64_t number) {
+    return pairs_of(all_of(Batches(*corpus, {.batch_tokens = 500, .seed = seed}, number)));
+  };
+  const auto first = epoch(1, 0);
+  CHECK(first == epoch(1, 0));
+  auto sorted = first;
+  for (auto& pairs : sorted) std::sort(pairs.begin(), pairs.end());
+  std::sort(sorted.begin(), sorted.end());
+  for (auto other : {epoch(1, 1), epoch(2, 0), epoch(2, 1), epoch(0, 1)}) {
+    CHECK(first != other);
+    CHECK(first.size() == other.size());
+    // Not the order alone: other pairs meet.
+    for (auto& pairs : other) std::sort(pairs.begin(), pairs.end());
+    std::sort(other.begin(), other.end());
+    size_t same = 0;
+    for (const auto& pairs : other) same += std::binary_search(sorted.begin(), sorted.end(), pairs);
+    CHECK(same < other.size() / 4);
+  }
+  CHECK(epoch(1, 1) != epoch(2, 0));
+}
+
+TEST_CASE("shuffled batches come in no order of length, the others in order") {
+  const LengthCorpus corpus(realistic_lengths(3000));
+  const auto lengths = [&](bool shuffle) {
+    std::vector<int64_t> result;
+    for (const auto& batch : all_of(Batches(*corpus, {.batch_tokens = 500, .shuffle = shuffle}, 0))) {
+      result.push_back(batch.target_input.size(1));
+    }
+    return result;
+  };
+  const auto in_order = lengths(false), shuffled = lengths(true);
+  CHECK(std::is_sorted(in_order.begin(), in_order.end()));
+  // Correlation of neighbours: near 0 when shuffled, near 1 when in order.
+  double mean = 0, variance = 0, covariance = 0;
+  for (const auto length : shuffled) mean += static_cast<double>(length) / static_cast<double>(shuffled.size());
+  for (size_t i = 1; i < shuffled.size(); ++i) {
+    variance += std::pow(static_cast<double>(shuffled[i]) - mean, 2);
+    covariance += (static_cast<double>(shuffled[i]) - mean) * (static_cast<double>(shuffled[i - 1]) - mean);
+  }
+  CHECK(std::abs(covariance / variance) < 0.3);
+}
+
+TEST_CASE("an epoch goes on where it was left") {
+  const LengthCorpus corpus(realistic_lengths(2000));
+  const Batches::Options options{.batch_tokens = 400, .seed = 9};
+  const auto whole = all_of(Batches(*corpus, options, 4));
+  for (const size_t first :
+       {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 1, whole.size(), whole.size() + 3}) {
+    Batches batches(*corpus, options, 4, static_cast<int64_t>(first));
+    CHECK(batches.size() == static_cast<int64_t>(whole.size()));
+    const auto rest = all_of(std::move(batches));
+    REQUIRE(rest.size() == whole.size() - std::min(first, whole.size()));
+    for (size_t i = 0; i < rest.size(); ++i) {
+      REQUIRE(rest[i].pairs == whole[first + i].pairs);
+      REQUIRE(rest[i].source.equal(whole[first + i].source));
+      REQUIRE(rest[i].target_input.equal(whole[first + i].target_input));
+      REQUIRE(rest[i].target_output.equal(whole[first + i].target_output));
+    }
+  }
+}
+
+TEST_CASE("the end of an epoch stays the end") {
+  const LengthCorpus corpus({{2, 2}, {3, 3}});
+  Batches batches(*corpus, {.batch_tokens = 100}, 0);
+  Batch batch;
+  int64_t pairs = 0;
+  while (batches.next(batch)) pairs += static_cast<int64_t>(batch.pairs.size());
+  CHECK(pairs == 2);
+  CHECK(!batches.next(batch));
+  CHECK(!batches.next(batch));
+}
+
+TEST_CASE("leaving in the middle of an epoch ends its thread") {
+  const LengthCorpus corpus(realistic_lengths(2000));
+  for (int i = 0; i < 200; ++i) {
+    Batches batches(*corpus, {.batch_tokens = 200}, i);
+    Batch batch;
+    for (int k = 0; k < i % 4; ++k) REQUIRE(batches.next(batch));
+    Batches moved = std::move(batches);
+    if (i % 2 == 0) REQUIRE(moved.next(batch));
+  }
+}
+
+TEST_CASE("a corpus without pairs has no batches") {
+  const LengthCorpus corpus({});
+  Batches batches(*corpus, {}, 0);
+  Batch batch;
+  CHECK(batches.size() == 0);
+  CHECK(batches.padding() == 0);
+  CHECK(!batches.next(batch));
+}
+
+TEST_CASE("a pair longer than the budget is refused") {
+  const LengthCorpus corpus({{3, 3}, {5, 21}});
+  CHECK_THAT(error_of([&] { Batches(*corpus, {.batch_tokens = 21}, 0); }),
+             Contains("sentence pair 2") && Contains("22 target tokens") && Contains("at least 22"));
+  CHECK(Batches(*corpus, {.batch_tokens = 22}, 0).size() >= 1);
+}
+
+}  // namespace transformer::test

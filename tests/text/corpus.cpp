@@ -1,0 +1,158 @@
+#include "transformer/text/corpus.h"
+
+#include "text_support.h"
+
+namespace transformer::test {
+
+using Catch::Contains;
+
+namespace {
+
+std::vector<std::string> names(std::initializer_list<std::filesystem::path> files) {
+  return {files.begin(), files.end()};
+}
+
+}  // namespace
+
+TEST_CASE("a corpus holds every pair's ids in the order of the files") {
+  const TemporaryDirectory folder;
+  const auto vocabulary = small_vocabulary(folder);
+  write_file(folder / "a.en", "One.\r\nTwo cats.\r\nThree");
+  write_file(folder / "a.de",
+             "\xEF\xBB\xBF"
+             "Eins.\nZwei Katzen.\n  Drei \t\n");
+  write_file(folder / "b.en.gz", gzip("Four.\n"));
+  write_file(folder / "b.de.gz", gzip("Vier."));
+  const auto corpus = Corpus::read(names({folder / "a.en", folder / "b.en.gz"}),
+                                   names({folder / "a.de", folder / "b.de.gz"}), vocabulary, vocabulary, {});
+  REQUIRE(corpus.size() == 4);
+  const std::vector<std::string> english = {"One.", "Two cats.", "Three", "Four."};
+  const std::vector<std::string> german = {"Eins.", "Zwei Katzen.", "Drei", "Vier."};
+  int64_t source_tokens = 0, target_tokens = 0;
+  for (size_t i = 0; i < english.size(); ++i) {
+    const auto pair = static_cast<int64_t>(i);
+    CHECK(corpus.source(pair) == vocabulary.encode(english[i]));
+    CHECK(corpus.target(pair) == vocabulary.encode(german[i]));
+    CHECK(corpus.source_length(pair) == static_cast<int64_t>(vocabulary.encode(english[i]).size()));
+    CHECK(corpus.target_ids(pair).size() == vocabulary.encode(german[i]).size());
+    source_tokens += corpus.source_length(pair);
+    target_tokens += corpus.target_length(pair);
+  }
+  CHECK(corpus.report().pairs == 4);
+  CHECK(corpus.report().source_tokens == source_tokens);
+  CHECK(corpus.report().target_tokens == target_tokens);
+  CHECK(corpus.report().empty == 0);
+  CHECK(corpus.report().too_long == 0);
+}
+
+TEST_CASE("each side has its own vocabulary") {
+  const TemporaryDirectory folder;
+  Vocabulary::train({demo_data("valid.en.gz")}, 500, {}, folder / "en.model");
+  Vocabulary::train({demo_data("valid.de.gz")}, 600, {}, folder / "de.model");
+  const Vocabulary english(folder / "en.model"), german(folder / "de.model");
+  const auto corpus =
+      Corpus::read(names({demo_data("valid.en.gz")}), names({demo_data("valid.de.gz")}), english, german, {});
+  const auto source = read_lines(demo_data("valid.en.gz")), target = read_lines(demo_data("valid.de.gz"));
+  REQUIRE(corpus.size() == 1500);
+  for (const int64_t pair : {0, 700, 1499}) {
+    CHECK(english.decode(corpus.source(pair)) == source[static_cast<size_t>(pair)]);
+    CHECK(german.decode(corpus.target(pair)) == target[static_cast<size_t>(pair)]);
+  }
+}
+
+TEST_CASE("pairs that are empty or too long are dropped and counted, or kept and cut") {
+  const TemporaryDirectory folder;
+  const auto vocabulary = small_vocabulary(folder);
+  std::string long_sentence;
+  for (int i = 0; i < 50; ++i) long_sentence += "word ";
+  write_file(folder / "en", "a\n\nb\n \t \nc\n" + long_sentence + "\nd\n" + long_sentence + "\n");
+  write_file(folder / "de", "a\nb\n\n\n" + long_sentence + "\nc\nd\n\n");
+  const auto read = [&](const Corpus::Options& options) {
+    return Corpus::read(names({folder / "en"}), names({folder / "de"}), vocabulary, vocabulary, options);
+  };
+  const auto dropped = read({.max_length = 20});
+  REQUIRE(dropped.size() == 2);
+  CHECK(vocabulary.decode(dropped.source(0)) == "a");
+  CHECK(vocabulary.decode(dropped.target(1)) == "d");
+  CHECK(dropped.report().pairs == 2);
+  CHECK(dropped.report().empty == 4);
+  CHECK(dropped.report().too_long == 2);
+
+  const auto kept = read({.max_length = 20, .keep_all = true});
+  REQUIRE(kept.size() == 8);
+  CHECK(kept.source_length(1) == 0);
+  CHECK(kept.target_length(2) == 0);
+  CHECK(kept.source_length(3) == 0);
+  CHECK(kept.target_length(4) == 20);
+  CHECK(kept.source_length(7) == 20);
+  auto beginning = vocabulary.encode(trim(long_sentence));
+  beginning.resize(20);
+  CHECK(kept.source(5) == beginning);
+
+  const auto length = static_cast<int64_t>(vocabulary.encode(trim(long_sentence)).size());
+  CHECK(read({.max_length = length}).report().too_long == 0);
+  CHECK(read({.max_length = length - 1}).report().too_long == 2);
+}
+
+TEST_CASE("files that do not belong together are refused") {
+  const TemporaryDirectory folder;
+  const auto vocabulary = small_vocabulary(folder);
+  write_file(folder / "three", "a\nb\nc\n");
+  write_file(folder / "five", "a\nb\nc\nd\ne");
+  write_file(folder / "broken", "a\nb\xFF\nc\n");
+  const auto read = [&](const std::vector<std::string>& source, const std::vector<std::string>& target) {
+    return error_of([&] { Corpus::read(source, target, vocabulary, vocabulary, {}); });
+  };
+  const std::string three = folder / "three", five = folder / "five", broken = folder / "broken";
+  CHECK_THAT(read({three}, {five}), Contains(three + " has 3 lines but " + five + " has 5"));
+  CHECK_THAT(read({five}, {three}), Contains(five + " has 5 lines but " + three + " has 3"));
+  // As many lines in all, but the boundary between the files is elsewhere.
+  CHECK_THAT(read({three, five}, {five, three}), Contains("has 3 lines but"));
+  CHECK_THAT(read({three, three}, {three}), Contains("2 source files but 1 target files"));
+  CHECK_THAT(read({three}, {broken}), Contains(broken + ":2: not UTF-8"));
+  CHECK_THAT(read({three}, {three + ".absent"}), Contains(three + ".absent: no such file"));
+}
+
+TEST_CASE("no files are an empty corpus") {
+  const TemporaryDirectory folder;
+  const auto vocabulary = small_vocabulary(folder);
+  CHECK(Corpus::read({}, {}, vocabulary, vocabulary, {}).size() == 0);
+}
+
+TEST_CASE("a corpus of many chunks is read as one") {
+  const TemporaryDirectory folder;
+  const auto vocabulary = small_vocabulary(folder);
+  // More pairs than are encoded at a time, all different.
+  std::string text;
+  for (int i = 0; i < 70000; ++i) text += std::to_string(i) + "\n";
+  write_file(folder / "text", text);
+  const auto corpus = Corpus::read(names({folder / "text"}), names({folder / "text"}), vocabulary, vocabulary, {});
+  REQUIRE(corpus.size() == 70000);
+  for (int64_t pair = 0; pair < corpus.size(); pair += 997) {
+    CHECK(vocabulary.decode(corpus.source(pair)) == std::to_string(pair));
+    CHECK(vocabulary.decode(corpus.target(pair)) == std::to_string(pair));
+  }
+}
+
+TEST_CASE("the data's and the vocabulary's settings can be set") {
+  DataSettings data;
+  VocabularySettings vocabulary;
+  Settings settings;
+  settings.section("data", data, "Data");
+  settings.section("vocabulary", vocabulary, "Vocabulary");
+  settings.set({"data.train_source=[a.en, b.en.gz]", "data.max_length=99", "vocabulary.algorithm=unigram",
+                "vocabulary.joint=false", "vocabulary.character_coverage=0.9995", "vocabulary.sample_sentences=5000",
+                "vocabulary.byte_fallback=false"});
+  CHECK(data.train_source == std::vector<std::string>{"a.en", "b.en.gz"});
+  CHECK(data.max_length == 99);
+  CHECK(vocabulary.algorithm == VocabularySettings::Algorithm::unigram);
+  CHECK(!vocabulary.joint);
+  CHECK(vocabulary.character_coverage == 0.9995);
+  CHECK(vocabulary.sample_sentences == 5000);
+  CHECK(!vocabulary.byte_fallback);
+  CHECK_THROWS_AS(settings.set({"data.max_length=0"}), Error);
+  CHECK_THROWS_AS(settings.set({"vocabulary.algorithm=wordpiece"}), Error);
+  CHECK_THROWS_AS(settings.set({"vocabulary.character_coverage=1.1"}), Error);
+}
+
+}  // namespace transformer::test

@@ -1,0 +1,83 @@
+#include "transformer/text/lines.h"
+
+#include "text_support.h"
+
+namespace transformer::test {
+
+using Catch::Contains;
+using Lines = std::vector<std::string>;
+
+TEST_CASE("lines end with \\n or \\r\\n, the last one may end with the file") {
+  const TemporaryDirectory folder;
+  const auto lines_of = [&](const std::string& text) {
+    write_file(folder / "plain", text);
+    write_file(folder / "packed.gz", gzip(text));
+    const auto lines = read_lines(folder / "plain");
+    CHECK(read_lines(folder / "packed.gz") == lines);
+    return lines;
+  };
+  CHECK(lines_of("") == Lines{});
+  CHECK(lines_of("\n") == Lines{""});
+  CHECK(lines_of("a") == Lines{"a"});
+  CHECK(lines_of("a\n") == Lines{"a"});
+  CHECK(lines_of("a\n\nb") == Lines{"a", "", "b"});
+  CHECK(lines_of("a\r\nb\r\n\r\n") == Lines{"a", "b", ""});
+  CHECK(lines_of("a\rb\r\r\n") == Lines{"a\rb\r"});
+  CHECK(lines_of("\xEF\xBB\xBFa\n\xEF\xBB\xBF"
+                 "b\n") == Lines{"a",
+                                 "\xEF\xBB\xBF"
+                                 "b"});
+  CHECK(lines_of(std::string("a\0b\n\0", 5)) == Lines{std::string("a\0b", 3), std::string(1, '\0')});
+  // U+2028 and U+0085 end lines for some readers, which would shift one side of a parallel corpus.
+  CHECK(lines_of("a\u2028b\u0085c\vd\fe\n") == Lines{"a\u2028b\u0085c\vd\fe"});
+}
+
+TEST_CASE("lines longer than any buffer, and lines that cross buffers, come whole") {
+  const TemporaryDirectory folder;
+  Lines expected = {std::string(1000000, 'x'), "", std::string(131071, 'y'), std::string(131072, 'z'), "end"};
+  for (int i = 0; i < 40000; ++i) expected.push_back("line " + std::to_string(i));
+  std::string text;
+  for (const auto& line : expected) text += line + "\r\n";
+  write_file(folder / "text", text);
+  CHECK(read_lines(folder / "text") == expected);
+}
+
+TEST_CASE("bytes that are no UTF-8 are named by file and line") {
+  const TemporaryDirectory folder;
+  for (const std::string broken :
+       {"\xFF", "\x80", "\xC3", "a\xC3(", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xED\xA0\x80",
+        "\xED\xBF\xBF", "\xE2\x82", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xF0\x9F\x98",
+        "\xE2\x28\xA1", "\xE2\x82\x28"}) {
+    const auto file = folder / "broken.txt";
+    write_file(file, "fine\n\u00FC\u20AC\U0001F600\n" + broken + "\nfine\n");
+    CHECK_THAT(error_of([&] { read_lines(file); }), Contains(file.string() + ":3:") && Contains("UTF-8"));
+  }
+  for (const std::string whole :
+       {"\u007F", "\u0080", "\u07FF", "\u0800", "\uD7FF", "\uE000", "\uFFFF", "\U00010000", "\U0010FFFF"}) {
+    CHECK(find_broken_utf8(whole) == std::string_view::npos);
+  }
+}
+
+TEST_CASE("files that cannot be read are named") {
+  const TemporaryDirectory folder;
+  CHECK_THAT(error_of([&] { read_lines(folder / "absent.txt"); }), Contains("absent.txt") && Contains("no such file"));
+  CHECK_THAT(error_of([&] { read_lines(folder.path()); }), Contains(folder.path().string()) && Contains("folder"));
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += std::to_string(i * 7919) + "\n";
+  const std::string packed = gzip(text);
+  write_file(folder / "cut.gz", packed.substr(0, packed.size() / 2));
+  CHECK_THAT(error_of([&] { read_lines(folder / "cut.gz"); }), Contains("cut.gz:") && Contains("too early"));
+  std::string damaged = packed;
+  damaged[damaged.size() - 6] ^= 1;  // in the checksum
+  write_file(folder / "damaged.gz", damaged);
+  CHECK_THAT(error_of([&] { read_lines(folder / "damaged.gz"); }), Contains("damaged.gz:") && Contains("damaged ("));
+}
+
+TEST_CASE("trim takes spaces off the ends only") {
+  CHECK(trim(" \t a  b \r\t") == "a  b");
+  CHECK(trim(" \t ").empty());
+  CHECK(trim("").empty());
+  CHECK(trim("\u00A0x\u00A0") == "\u00A0x\u00A0");
+}
+
+}  // namespace transformer::test

@@ -1,0 +1,105 @@
+#include <torch/types.h>
+
+#include "support.h"
+#include "transformer/base/tensor_file.h"
+#include "transformer/training/adam.h"
+#include "transformer/training/label_smoothing_loss.h"
+
+using namespace transformer;
+using transformer::test::TemporaryDirectory;
+
+namespace {
+
+TensorMap reference() {
+  TemporaryDirectory directory;
+  transformer::test::run_reference("training.py", (directory / "out.safetensors").string());
+  return read_tensors(directory / "out.safetensors").tensors;
+}
+
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("both forms of the loss and their gradients equal PyTorch's smoothed cross entropy") {
+  const auto expected = reference();
+  const auto& targets = expected.at("targets");
+  const double smoothing = 0.1;
+
+  SECTION("from logits") {
+    auto logits = expected.at("logits").clone().requires_grad_();
+    const auto sums = label_smoothing_loss(logits, targets, smoothing, 0);
+    CHECK(difference(sums.loss.detach(), expected.at("loss")) < 1e-9);
+    CHECK(difference(sums.negative_log_likelihood, expected.at("nll")) < 1e-9);
+    sums.loss.backward();
+    CHECK(difference(3 * logits.grad().matmul(expected.at("weight")), expected.at("hidden_gradient")) < 1e-12);
+  }
+  SECTION("from hidden states, in chunks") {
+    auto hidden = expected.at("hidden").clone().requires_grad_();
+    auto weight = expected.at("weight").clone().requires_grad_();
+    const auto sums = projected_label_smoothing_loss(hidden, weight, targets, smoothing, 0, at::kDouble);
+    CHECK(difference(sums.loss.detach(), expected.at("loss")) < 1e-9);
+    CHECK(difference(sums.negative_log_likelihood, expected.at("nll")) < 1e-9);
+    (3 * sums.loss).backward();
+    CHECK(difference(hidden.grad(), expected.at("hidden_gradient")) < 1e-12);
+    CHECK(difference(weight.grad(), expected.at("weight_gradient")) < 1e-11);
+  }
+  SECTION("with products in bfloat16") {
+    auto hidden = expected.at("hidden").to(at::kFloat).requires_grad_();
+    auto weight = expected.at("weight").to(at::kFloat).requires_grad_();
+    const auto sums = projected_label_smoothing_loss(hidden, weight, targets, smoothing, 0, at::kBFloat16);
+    const double loss = expected.at("loss").item<double>();
+    CHECK(sums.loss.item<double>() == Approx(loss).epsilon(5e-3));
+    (3 * sums.loss).backward();
+    const auto& gradient = expected.at("weight_gradient");
+    CHECK((weight.grad() - gradient).norm().item<double>() < 0.02 * gradient.norm().item<double>());
+  }
+  SECTION("without gradients") {
+    at::NoGradGuard no_grad;
+    const auto sums = projected_label_smoothing_loss(expected.at("hidden"), expected.at("weight"), targets, smoothing,
+                                                     0, at::kDouble);
+    CHECK(difference(sums.loss, expected.at("loss")) < 1e-9);
+    CHECK_FALSE(sums.loss.requires_grad());
+  }
+}
+
+TEST_CASE("a batch of nothing but padding costs nothing") {
+  auto hidden = torch::randn({2, 3, 4}, torch::requires_grad());
+  auto weight = torch::randn({6, 4}, torch::requires_grad());
+  const auto sums =
+      projected_label_smoothing_loss(hidden, weight, torch::zeros({2, 3}, torch::kLong), 0.1, 0, at::kFloat);
+  CHECK(sums.loss.item<double>() == 0);
+  sums.loss.backward();
+  CHECK(weight.grad().abs().max().item<double>() == 0);
+}
+
+TEST_CASE("Adam with clipping takes the steps that PyTorch's takes") {
+  const auto expected = reference();
+  std::vector<at::Tensor> parameters;
+  for (int i = 0; i < 2; ++i)
+    parameters.push_back(expected.at("adam_before_" + std::to_string(i)).clone().requires_grad_());
+  auto named = [&] {
+    return std::vector<std::pair<std::string, at::Tensor>>{{"a", parameters[0]}, {"b", parameters[1]}};
+  };
+  Adam adam(named(), {});
+  for (int step = 0; step < 5; ++step) {
+    if (step == 3) {  // a saved and restored optimizer goes on as if nothing had happened
+      const auto state = adam.state();
+      Adam restored(named(), {});
+      restored.load(state, "test");
+      adam = std::move(restored);
+    }
+    double squares = 0;
+    for (int i = 0; i < 2; ++i) {
+      parameters[i].mutable_grad() =
+          expected.at("adam_gradient_" + std::to_string(step) + "_" + std::to_string(i)).clone();
+      squares += parameters[i].grad().square().sum().item<double>();
+    }
+    CHECK(adam.clip(1.0).item<double>() == Approx(std::sqrt(squares)).epsilon(1e-5));
+    adam.step(0.01 * (step + 1));
+  }
+  for (int i = 0; i < 2; ++i) {
+    CHECK(difference(parameters[i].detach(), expected.at("adam_after_" + std::to_string(i))) < 1e-6);
+  }
+}

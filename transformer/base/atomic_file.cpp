@@ -1,0 +1,124 @@
+#include "transformer/base/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace {
+
+constexpr size_t buffer_size = size_t{1} << 20;
+
+std::filesystem::path folder_of(const std::filesystem::path& file) {
+  return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+}
+
+/// The file that a chain of symbolic links ends at, whether it exists or not.
+std::filesystem::path follow_links(std::filesystem::path file) {
+  std::error_code ignored;
+  for (int links = 0; links < 40 && std::filesystem::is_symlink(file, ignored); ++links) {
+    file = folder_of(file) / std::filesystem::read_symlink(file, ignored);
+  }
+  return file;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_(follow_links(file)) {
+  struct stat existing = {};
+  const bool exists = ::stat(target_.c_str(), &existing) == 0;
+  if (exists && S_ISDIR(existing.st_mode)) fail(EISDIR);
+  if (exists && !S_ISREG(existing.st_mode)) {
+    // A device or a pipe (/dev/stdout) is written to, never replaced.
+    descriptor_ = ::open(target_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor_ < 0) fail(errno);
+    return;
+  }
+  // Not made from the target's name, which may already be as long as names can be.
+  static std::atomic<uint64_t> counter = 0;
+  do {
+    temporary_ = folder_of(target_) / (".writing-" + std::to_string(::getpid()) + "-" + std::to_string(counter++));
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  } while (descriptor_ < 0 && errno == EEXIST);
+  if (descriptor_ < 0) {
+    const int error_number = errno;
+    temporary_.clear();
+    fail(error_number);
+  }
+  // Who could read the old file can read the new one. Where this is not ours to decide, the new file's own mode stays.
+  if (exists && ::fchmod(descriptor_, existing.st_mode & 07777) != 0) errno = 0;
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail(int error_number) const {
+  throw Failure("cannot write " + file_.string(), std::strerror(error_number));
+}
+
+void AtomicFile::write(const void* data, size_t bytes) {
+  const auto* begin = static_cast<const char*>(data);
+  if (buffer_.size() + bytes > buffer_size) flush();
+  if (bytes > buffer_size) {
+    write_through(begin, bytes);
+  } else {
+    buffer_.append(begin, bytes);
+  }
+}
+
+void AtomicFile::flush() {
+  write_through(buffer_.data(), buffer_.size());
+  buffer_.clear();
+}
+
+void AtomicFile::write_through(const char* data, size_t bytes) {
+  while (bytes > 0) {
+    // The kernel writes at most 2 GiB at once.
+    const ssize_t written = ::write(descriptor_, data, std::min(bytes, size_t{1} << 30));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      fail(errno);
+    }
+    data += written;
+    bytes -= static_cast<size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  flush();
+  const bool is_regular = !temporary_.empty();
+  if (is_regular && ::fsync(descriptor_) != 0) fail(errno);
+  // Some file systems report a full disk only here.
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
+  if (!is_regular) return;
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
+  temporary_.clear();
+  // Without this a crash of the machine could still lose the new name. File systems that cannot do it say EINVAL.
+  const int folder = ::open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;  // a folder that may be written but not read
+  const int status = ::fsync(folder);
+  const int error_number = errno;
+  ::close(folder);
+  if (status != 0 && error_number != EINVAL && error_number != ENOTSUP) fail(error_number);
+}
+
+void write_atomically(const std::filesystem::path& file, std::string_view text) {
+  AtomicFile atomic(file);
+  atomic.write(text);
+  atomic.commit();
+}
+
+}  // namespace transformer

@@ -1,0 +1,53 @@
+#include "transformer/base/device.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <torch/cuda.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace {
+
+void open_cuda(const std::string& name) {
+  const auto beside_torch = std::filesystem::path(TRANSFORMER_TORCH_LIBRARIES) / "libtorch_cuda.so";
+  // Elsewhere than where it was built, the loader's own search path knows better.
+  for (const auto& library : {beside_torch.string(), std::string("libtorch_cuda.so")}) {
+    if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) return;
+  }
+  const char* reason = dlerror();
+  throw Error("device '" + name + "'",
+              fmt::format("LibTorch's CUDA part cannot be opened ({})", reason ? reason : "no reason given"),
+              "install a LibTorch built for CUDA, or use the device 'cpu'");
+}
+
+}  // namespace
+
+c10::Device open_device(const std::string& name) {
+  if (name == "cpu") return c10::Device(c10::kCPU);
+  int index = 0;
+  bool known = name == "cuda";
+  if (name.starts_with("cuda:")) {
+    const char* last = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + 5, last, index);
+    known = error == std::errc() && stop == last && index >= 0 && index < 128;
+  }
+  if (!known) throw Error("device '" + name + "'", "is no device", "write cpu, cuda, or cuda:1 for the second GPU");
+  open_cuda(name);
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  if (count == 0) {
+    throw Error("device '" + name + "'", "this machine has no GPU that CUDA can use",
+                "check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the device 'cpu'");
+  }
+  if (index >= count) {
+    throw Error("device '" + name + "'", fmt::format("this machine has {} GPU{}", count, count == 1 ? "" : "s"),
+                count == 1 ? "use 'cuda'" : fmt::format("the last is 'cuda:{}'", count - 1));
+  }
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+}  // namespace transformer

@@ -1,0 +1,184 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <limits>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace transformer {
+
+/// Which numbers a setting may take.
+struct Range {
+  double lowest = -std::numeric_limits<double>::infinity();
+  double highest = std::numeric_limits<double>::infinity();
+  bool lowest_excluded = false;
+  bool highest_excluded = false;
+
+  bool contains(double number) const;
+  /// For people: "at least 1", "more than 0", "from 0 to 1", "from 0 to less than 1"; empty where all is allowed.
+  std::string text() const;
+};
+
+Range at_least(double lowest);
+Range more_than(double lowest);
+Range at_most(double highest);
+Range between(double lowest, double highest);    // both included
+Range half_open(double lowest, double highest);  // the highest excluded
+Range fraction();                                // [0, 1): a probability of dropping that leaves something
+
+/// One setting of a section: what the declaration said, and the member it is bound to.
+struct SettingField {
+  struct Choice {  // an enumeration
+    std::vector<std::string> names;
+    std::function<size_t()> get;      // index into names; names.size() for a value without a name
+    std::function<void(size_t)> set;  // index into names
+  };
+  using Target = std::variant<int64_t*, uint64_t*, double*, bool*, std::string*, std::vector<std::string>*, Choice>;
+
+  std::string name;
+  std::string meaning;
+  Range range;
+  Target target;
+  std::string default_text;             // as in YAML
+  std::vector<std::string> stands_for;  // not empty: another name that sets these settings and is never saved
+};
+
+template <class T>
+concept SettingNumber = std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> || std::is_same_v<T, double>;
+template <class T>
+concept SettingPlain =
+    std::is_same_v<T, bool> || std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<std::string>>;
+
+/// Given to `S::describe`, which calls it once for every setting:
+///
+///     void ModelSettings::describe(Fields<ModelSettings>& field) {
+///       field("d_model", &ModelSettings::d_model, "width of every layer's output (§3.1)", at_least(1));
+///       field("positions", &ModelSettings::positions, "positional encoding (§3.5)",
+///             {{"sinusoidal", Positions::sinusoidal}, {"learned", Positions::learned}});
+///       field.pair("layers", {"encoder_layers", "decoder_layers"}, "sets both");
+///     }
+///
+/// Members are int64_t, uint64_t, double, bool, std::string, std::vector<std::string> or an enumeration.
+template <class S>
+class Fields {
+ public:
+  Fields(S& settings, std::vector<SettingField>& fields) : settings_(settings), fields_(fields) {}
+
+  template <SettingNumber T>
+  void operator()(const std::string& name, T S::*member, const std::string& meaning, const Range& range = {}) {
+    fields_.push_back({name, meaning, range, &(settings_.*member), {}, {}});
+  }
+
+  template <SettingPlain T>
+  void operator()(const std::string& name, T S::*member, const std::string& meaning) {
+    fields_.push_back({name, meaning, {}, &(settings_.*member), {}, {}});
+  }
+
+  template <class E>
+  requires std::is_enum_v<E>
+  void operator()(const std::string& name, E S::*member, const std::string& meaning,
+                  std::initializer_list<std::pair<const char*, std::type_identity_t<E>>> choices) {
+    SettingField::Choice choice;
+    std::vector<E> values;
+    for (const auto& [value_name, value] : choices) {
+      choice.names.emplace_back(value_name);
+      values.push_back(value);
+    }
+    E* target = &(settings_.*member);
+    choice.get = [=] {
+      size_t index = 0;
+      while (index < values.size() && values[index] != *target) ++index;
+      return index;
+    };
+    choice.set = [=](size_t index) { *target = values.at(index); };
+    fields_.push_back({name, meaning, {}, std::move(choice), {}, {}});
+  }
+
+  /// `name` sets every one of `names` in this section (declared before or after). Within one file, or among all --set
+  /// of a command line, `names` themselves win over it. Saved settings do not contain it.
+  void pair(const std::string& name, const std::vector<std::string>& names, const std::string& meaning) {
+    fields_.push_back({name, meaning, {}, static_cast<bool*>(nullptr), {}, names});
+  }
+
+ private:
+  S& settings_;
+  std::vector<SettingField>& fields_;
+};
+
+/// What to do with a section of a file that this program did not declare. Unknown settings inside declared sections
+/// are errors either way.
+enum class UnknownSections { rejected, ignored };
+
+/// Named sections of settings, each bound to a struct that must outlive this object. The structs' values when they are
+/// bound are the defaults; every later source writes into the structs and overrides what came before:
+///
+///     ModelSettings model;
+///     Settings settings;
+///     settings.section("model", model, "The model (§3)");
+///     settings.load("configs/base.yaml");
+///     settings.set({"model.d_model=256"});
+///
+/// Every Error names the file and line (or the --set), the setting, what was expected and what was found. After an
+/// Error the structs may hold part of the failed source.
+class Settings {
+ public:
+  template <class S>
+  void section(const std::string& name, S& settings, const std::string& title) {
+    std::vector<SettingField> fields;
+    Fields<S> described(settings, fields);
+    S::describe(described);
+    add(name, title, std::move(fields));
+  }
+
+  /// Reads a YAML file: a mapping of sections to mappings of settings. `extends: FILE` (relative to this file) reads
+  /// FILE first, so that a file need only hold what differs.
+  /// Throws Error for a file that is missing, no text, no YAML, empty, or written by a newer version (`format`);
+  /// for unknown and repeated names, for values of the wrong type or out of range, and for files that extend each
+  /// other in a circle.
+  void load(const std::filesystem::path& file, UnknownSections unknown = UnknownSections::rejected);
+
+  /// Overrides single settings: "section.setting=value". A list is "a,b" or "[a, b]". Of two for the same setting the
+  /// later wins. Throws Error.
+  void set(const std::vector<std::string>& overrides);
+
+  /// The complete settings, to be saved: load() reads them back exactly.
+  std::string yaml() const;
+
+  /// All settings as Markdown, a table a section.
+  std::string reference() const;
+
+  /// All settings as plain text for --help.
+  std::string help() const;
+
+  /// Whether a file or a --set gave "section.setting" a value, be it the default. Throws std::invalid_argument for a
+  /// name that was not declared.
+  bool explicitly_set(const std::string& setting) const;
+
+ private:
+  struct Section {
+    std::string name, title;
+    std::vector<SettingField> fields;
+    const SettingField* find(const std::string& field) const;
+  };
+  struct Assignment;
+  struct Loader;
+
+  void add(const std::string& name, const std::string& title, std::vector<SettingField> fields);
+  const Section* find(const std::string& section) const;
+  std::string nearest(const std::string& section, const std::string& setting) const;
+  [[noreturn]] void unknown_section(const std::string& where, const std::string& name) const;
+  [[noreturn]] void unknown_setting(const std::string& where, const Section& section, const std::string& name) const;
+  void apply(const std::vector<Assignment>& assignments);
+
+  std::vector<Section> sections_;
+  std::set<std::string> explicitly_set_;
+};
+
+}  // namespace transformer

@@ -1,0 +1,329 @@
+#include "transformer/base/tensor_file.h"
+
+#include <ATen/ATen.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+using Json = nlohmann::json;
+
+constexpr uint64_t largest_header = 100'000'000;
+constexpr size_t most_dimensions = 64;
+constexpr const char* metadata_key = "__metadata__";
+
+struct ElementType {
+  const char* name;
+  at::ScalarType type;
+};
+constexpr ElementType element_types[] = {
+    {"F64", at::kDouble}, {"F32", at::kFloat}, {"F16", at::kHalf}, {"BF16", at::kBFloat16}, {"I64", at::kLong},
+    {"I32", at::kInt},    {"I16", at::kShort}, {"I8", at::kChar},  {"U8", at::kByte},       {"BOOL", at::kBool}};
+
+const ElementType* find_type(const std::string& name) {
+  const auto* found = std::find_if(std::begin(element_types), std::end(element_types),
+                                   [&](const ElementType& type) { return type.name == name; });
+  return found == std::end(element_types) ? nullptr : found;
+}
+
+const char* type_name(const std::string& tensor, at::ScalarType type) {
+  for (const auto& known : element_types) {
+    if (known.type == type) return known.name;
+  }
+  throw std::invalid_argument(
+      fmt::format("tensor '{}' has element type {}, which is not written", tensor, c10::toString(type)));
+}
+
+/// A file's own text in a one-line message: no control characters, not too long.
+std::string in_quotes(const std::string& text) {
+  constexpr size_t longest = 120;
+  const std::string safe = nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  return safe.size() <= longest ? safe : safe.substr(0, longest) + "...\"";
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::filesystem::path& file) : file_(file) {
+    struct stat status = {};
+    // O_NONBLOCK: opening a pipe that nobody writes to would otherwise wait forever. It changes nothing for files.
+    descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor_ < 0) throw Error(file.string(), std::string("cannot be opened: ") + std::strerror(errno));
+    const bool is_regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+    size_ = static_cast<uint64_t>(status.st_size);
+    if (!is_regular) {
+      ::close(descriptor_);
+      throw Error(file.string(), "is not a regular file", "name a safetensors file");
+    }
+  }
+  ~Reader() { ::close(descriptor_); }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  uint64_t size() const { return size_; }
+
+  void read(uint64_t offset, void* data, uint64_t bytes) const {
+    auto* target = static_cast<char*>(data);
+    while (bytes > 0) {
+      const ssize_t count =
+          ::pread(descriptor_, target, std::min<uint64_t>(bytes, uint64_t{1} << 30), static_cast<off_t>(offset));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) throw Failure("cannot read " + file_.string(), std::strerror(errno));
+      if (count == 0) throw Failure("cannot read " + file_.string(), "the file became shorter while it was read");
+      target += count;
+      offset += static_cast<uint64_t>(count);
+      bytes -= static_cast<uint64_t>(count);
+    }
+  }
+
+ private:
+  std::filesystem::path file_;
+  int descriptor_ = -1;
+  uint64_t size_ = 0;
+};
+
+/// What the header says of one tensor; offsets count from the end of the header.
+struct Entry {
+  std::string name;
+  at::ScalarType type;
+  std::vector<int64_t> shape;
+  uint64_t begin, end;
+};
+
+/// Refuses, before anything is built from it, JSON that names something twice, which a parser would silently resolve,
+/// and JSON that nests deeper than the three levels of real headers: a few megabytes of brackets would take gigabytes.
+struct HeaderCheck : nlohmann::json_sax<Json> {
+  static constexpr size_t deepest = 8;
+  std::vector<std::set<std::string>> open;  // the names so far in every object or list that is open
+  std::string problem;
+
+  bool begin() {
+    if (open.size() >= deepest) problem = "the header is nested too deeply";
+    open.emplace_back();
+    return problem.empty();
+  }
+  bool finish() {
+    open.pop_back();
+    return true;
+  }
+  bool start_object(std::size_t) override { return begin(); }
+  bool start_array(std::size_t) override { return begin(); }
+  bool end_object() override { return finish(); }
+  bool end_array() override { return finish(); }
+  bool key(std::string& name) override {
+    if (!open.back().insert(name).second) problem = fmt::format("the header names {} twice", in_quotes(name));
+    return problem.empty();
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+};
+
+class HeaderParser {
+ public:
+  HeaderParser(const std::filesystem::path& file, uint64_t data_bytes) : file_(file), data_bytes_(data_bytes) {}
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(file_.string(), what, "the file is damaged or is no safetensors file");
+  }
+
+  /// The tensors in the order of their data, which together cover all data exactly once.
+  std::vector<Entry> parse(const std::string& text, std::map<std::string, std::string>& metadata) const {
+    const Json header = parse_json(text);
+    std::vector<Entry> entries;
+    for (const auto& [name, value] : header.items()) {
+      if (name != metadata_key) {
+        entries.push_back(parse_entry(name, value));
+        continue;
+      }
+      if (!value.is_object()) fail("the header's __metadata__ is not a mapping of texts");
+      for (const auto& [key, entry] : value.items()) {
+        if (!entry.is_string()) fail(fmt::format("the header's __metadata__ {} is not a text", in_quotes(key)));
+        metadata[key] = entry.get<std::string>();
+      }
+    }
+    std::sort(entries.begin(), entries.end(), [](const Entry& left, const Entry& right) {
+      return std::pair(left.begin, left.end) < std::pair(right.begin, right.end);
+    });
+    uint64_t covered = 0;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const Entry& entry = entries[i];
+      if (entry.begin < covered) {
+        fail(fmt::format("tensor {} overlaps tensor {}", in_quotes(entry.name), in_quotes(entries[i - 1].name)));
+      }
+      if (entry.begin > covered) {
+        fail(fmt::format("tensor {} begins at byte {} of the data, but the one before it ends at byte {}",
+                         in_quotes(entry.name), entry.begin, covered));
+      }
+      covered = entry.end;
+    }
+    if (covered != data_bytes_) {
+      fail(fmt::format("the tensors take {} bytes, but the file holds {} bytes of data", covered, data_bytes_));
+    }
+    return entries;
+  }
+
+ private:
+  Json parse_json(const std::string& text) const {
+    if (text.empty() || text[0] != '{') fail("the header is not a JSON object");
+    // The parser would take a zero byte for the end of the text.
+    if (text.find('\0') != std::string::npos) fail("the header is not valid JSON");
+    HeaderCheck check;
+    if (!Json::sax_parse(text, &check)) {
+      fail(check.problem.empty() ? "the header is not valid JSON" : check.problem);
+    }
+    return Json::parse(text);
+  }
+
+  Entry parse_entry(const std::string& name, const Json& value) const {
+    const auto fail_tensor = [&](const std::string& what) { fail("tensor " + in_quotes(name) + ": " + what); };
+    if (!value.is_object()) fail_tensor("its header entry is not a mapping");
+    for (const char* key : {"dtype", "shape", "data_offsets"}) {
+      if (!value.contains(key)) fail_tensor(fmt::format("its header entry has no {}", key));
+    }
+    const Json& type = value["dtype"];
+    const ElementType* element = type.is_string() ? find_type(type.get<std::string>()) : nullptr;
+    if (!element) {
+      fail_tensor("the element type " + (type.is_string() ? in_quotes(type.get<std::string>()) : "given") +
+                  " is not known");
+    }
+
+    Entry entry{name, element->type, {}, 0, 0};
+    const Json& shape = value["shape"];
+    if (!shape.is_array()) fail_tensor("its shape is not a list");
+    if (shape.size() > most_dimensions) fail_tensor(fmt::format("it has more than {} dimensions", most_dimensions));
+    // `extent` also bounds the strides, which exist for empty tensors too.
+    int64_t extent = static_cast<int64_t>(at::elementSize(entry.type));
+    bool is_empty = false;
+    for (const auto& size : shape) {
+      if (!size.is_number_unsigned() || size.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+        fail_tensor("its shape holds something else than sizes");
+      }
+      entry.shape.push_back(static_cast<int64_t>(size.get<uint64_t>()));
+      is_empty = is_empty || entry.shape.back() == 0;
+      if (__builtin_mul_overflow(extent, std::max<int64_t>(entry.shape.back(), 1), &extent)) {
+        fail_tensor(fmt::format("its shape {} is too large to be real", shape.dump()));
+      }
+    }
+    const uint64_t bytes = is_empty ? 0 : static_cast<uint64_t>(extent);
+
+    const Json& offsets = value["data_offsets"];
+    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+        !offsets[1].is_number_unsigned()) {
+      fail_tensor("its data_offsets are not two byte positions");
+    }
+    entry.begin = offsets[0].get<uint64_t>();
+    entry.end = offsets[1].get<uint64_t>();
+    if (entry.begin > entry.end) fail_tensor("its data ends before it begins");
+    if (entry.end > data_bytes_) {
+      fail_tensor(fmt::format("its data ends at byte {}, but the file holds {} bytes of data", entry.end, data_bytes_));
+    }
+    if (entry.end - entry.begin != bytes) {
+      fail_tensor(fmt::format("its data takes {} bytes, but shape {} of {} needs {}", entry.end - entry.begin,
+                              shape.dump(), element->name, bytes));
+    }
+    return entry;
+  }
+
+  std::filesystem::path file_;
+  uint64_t data_bytes_;
+};
+
+}  // namespace
+
+void write_tensors(const std::filesystem::path& file, const TensorMap& tensors,
+                   const std::map<std::string, std::string>& metadata) {
+  // Wide elements first, so that every tensor is aligned for readers that map the file into memory.
+  std::vector<const TensorMap::value_type*> order;
+  for (const auto& item : tensors) {
+    if (!item.second.defined() || item.second.layout() != at::kStrided || item.first == metadata_key) {
+      throw std::invalid_argument("tensor '" + item.first + "' cannot be written");
+    }
+    order.push_back(&item);
+  }
+  std::stable_sort(order.begin(), order.end(), [](const auto* left, const auto* right) {
+    return left->second.element_size() > right->second.element_size();
+  });
+
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[metadata_key] = metadata;
+  uint64_t offset = 0;
+  for (const auto* item : order) {
+    const auto& [name, tensor] = *item;
+    const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * static_cast<uint64_t>(tensor.element_size());
+    header[name] = {{"dtype", type_name(name, tensor.scalar_type())},
+                    {"shape", tensor.sizes().vec()},
+                    {"data_offsets", {offset, offset + bytes}}};
+    offset += bytes;
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const uint64_t header_bytes = text.size();
+
+  AtomicFile out(file);
+  out.write(&header_bytes, sizeof header_bytes);
+  out.write(text);
+  for (const auto* item : order) {
+    // One at a time, so that tensors on a device do not all have a copy here.
+    const at::Tensor tensor = item->second.detach().to(at::kCPU).resolve_neg().contiguous();
+    if (tensor.numel() > 0) out.write(tensor.const_data_ptr(), tensor.nbytes());
+  }
+  out.commit();
+}
+
+TensorFile read_tensors(const std::filesystem::path& file) {
+  const Reader in(file);
+  uint64_t header_bytes = 0;
+  constexpr uint64_t prefix_bytes = sizeof header_bytes;
+  const auto fail = [&](const std::string& what) { HeaderParser(file, 0).fail(what); };
+  if (in.size() < prefix_bytes) fail(fmt::format("the file is cut short: it has {} bytes", in.size()));
+  in.read(0, &header_bytes, prefix_bytes);
+  if (header_bytes > largest_header) {
+    fail(fmt::format("the header claims {} bytes, more than the {} that are read", header_bytes, largest_header));
+  }
+  if (header_bytes > in.size() - prefix_bytes) {
+    fail(fmt::format("the file is cut short: the header claims {} bytes, the file has {}", header_bytes, in.size()));
+  }
+  std::string text(header_bytes, '\0');
+  in.read(prefix_bytes, text.data(), header_bytes);
+
+  const uint64_t data_begin = prefix_bytes + header_bytes;
+  TensorFile result;
+  for (const auto& entry : HeaderParser(file, in.size() - data_begin).parse(text, result.metadata)) {
+    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
+    if (tensor.numel() > 0) in.read(data_begin + entry.begin, tensor.mutable_data_ptr(), entry.end - entry.begin);
+    if (entry.type == at::kBool) {
+      const auto* bytes = static_cast<const unsigned char*>(tensor.const_data_ptr());
+      // Any other bit pattern is undefined behaviour in whatever computes with it.
+      if (std::any_of(bytes, bytes + tensor.numel(), [](unsigned char byte) { return byte > 1; })) {
+        fail(fmt::format("tensor {}: holds a byte that is neither false nor true", in_quotes(entry.name)));
+      }
+    }
+    result.tensors.emplace(entry.name, std::move(tensor));
+  }
+  return result;
+}
+
+}  // namespace transformer

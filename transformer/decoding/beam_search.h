@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "transformer/base/settings.h"
+
+namespace transformer {
+
+/// How output is searched for (settings section `decoding`; §6.1). Defaults are the paper's.
+struct DecodingSettings {
+  enum class LengthPenalty { gnmt, power };
+  enum class Stop { exact, beam_finished };
+
+  int64_t beam = 4;
+  double alpha = 0.6;
+  LengthPenalty length_penalty = LengthPenalty::gnmt;
+  Stop stop = Stop::exact;
+  int64_t max_extra_length = 50;  // output is at most input + this many tokens
+  int64_t n_best = 1;             // hypotheses returned for each sentence, at most `beam`
+  int64_t batch_sentences = 32;   // sentences decoded at once
+
+  static void describe(Fields<DecodingSettings>& field);
+
+  /// These settings, checked. Throws Error naming the first that is out of range or contradicts another, as
+  /// `decoding.beam`.
+  DecodingSettings validated() const;
+};
+
+/// The best continuations of every live row, best first: `tokens[row * width + i]`.
+struct Continuations {
+  int64_t width = 0;
+  std::vector<int64_t> tokens;
+  std::vector<double> log_probabilities;  // log p(token | row's prefix)
+};
+
+/// Advances the model by one token. `tokens[row]` is the newest token of live hypothesis `row`; `parents[row]` is the
+/// row of the previous call that it continues (in the first call, the sentence's index). A sentence's rows are
+/// neighbours, and sentences stay in order; those that are done have no rows any more. Returns for each row its best
+/// `width` continuations (all of them if the vocabulary is smaller). A log-probability of -infinity rules a token out.
+using StepFunction =
+    std::function<Continuations(std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width)>;
+
+struct Hypothesis {
+  std::vector<int64_t> tokens;  // without begin and end
+  double log_probability = 0;   // sum over tokens, the end included
+  double score = 0;             // log_probability / length_penalty(tokens, the end included)
+  bool finished = true;         // false: cut at the maximum length before its end token
+};
+
+/// lp(Y): ((5 + |Y|) / 6)^alpha (Wu et al. 2016, eq. 14; §6.1) or |Y|^alpha. `length` is |Y| and counts the end token;
+/// below 1 it is taken for 1.
+double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, double alpha);
+
+/// Beam search over a step function; it knows no model. Returns for each sentence its `n_best` hypotheses, best first
+/// (fewer where no more exist, never none).
+///
+/// `max_lengths[sentence]` bounds the output's tokens (without the end). At each step the candidates of a sentence, all
+/// continuations of its live hypotheses, are ranked by log-probability: an end token among the best `beam` of them
+/// finishes its hypothesis, and the best `beam` others live on. A sentence is done, and has no rows in the next step,
+///
+/// - `Stop::exact`: when no live hypothesis can still beat the `n_best`-th finished one, whatever length it ends with;
+///   the result is that of searching on to the maximum length;
+/// - `Stop::beam_finished`: when as many hypotheses have finished as the beam is wide.
+///
+/// Beam 1 is greedy search under either rule: it ends with its first end token.
+///
+/// Finished hypotheses rank before those cut at the maximum length, which only fill up where too few have finished.
+/// Equal scores rank by the order of finishing, equal candidates by row, then token. A sentence's result does not
+/// depend on the others. Throws Error for options out of range and Failure when the model gives a NaN.
+std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const int64_t> max_lengths,
+                                                 int64_t begin, int64_t end, const DecodingSettings& options);
+
+}  // namespace transformer

@@ -1,0 +1,269 @@
+#include "transformer/decoding/translator.h"
+
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "transformer/base/error.h"
+#include "transformer/text/lines.h"
+
+namespace transformer {
+
+using torch::Tensor;
+
+namespace {
+
+/// The decoder's state, whose rows follow the search's live hypotheses.
+class CachedDecoding {
+ public:
+  CachedDecoding(Transformer model, const Tensor& source) : model_(std::move(model)), device_(source.device()) {
+    c10::InferenceMode inference;
+    cache_ = model_->start(model_->encode(source));
+    sentences_.resize(source.size(0));
+    std::iota(sentences_.begin(), sentences_.end(), 0);
+  }
+
+  Continuations step(std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width) {
+    c10::InferenceMode inference;
+    follow(parents);
+    const auto logits = model_->step(tensor(tokens), cache_);  // [N, V]
+    auto log_probabilities =
+        logits.log_softmax(-1, logits.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat);
+    static_assert(TransformerImpl::padding_id == Vocabulary::padding && Vocabulary::padding == 0);
+    log_probabilities.narrow(1, 0, Vocabulary::begin + 1).fill_(-std::numeric_limits<double>::infinity());
+    const int64_t returned = std::min(width, log_probabilities.size(1));
+    const auto [values, indices] = log_probabilities.topk(returned, 1);  // [N, returned]
+    const auto best = values.to(torch::kCPU, torch::kDouble).contiguous();
+    const auto ids = indices.to(torch::kCPU).contiguous();
+    return {returned,
+            {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()},
+            {best.const_data_ptr<double>(), best.const_data_ptr<double>() + best.numel()}};
+  }
+
+ private:
+  Tensor tensor(std::span<const int64_t> numbers) const {
+    return torch::tensor(at::ArrayRef<int64_t>(numbers.data(), numbers.size())).to(device_);
+  }
+
+  /// Makes row i the continuation of row `parents[i]`.
+  void follow(std::span<const int64_t> parents) {
+    bool moved = parents.size() != sentences_.size();
+    bool left = moved;  // a row now belongs to another sentence
+    std::vector<int64_t> sentences;
+    for (size_t row = 0; row < parents.size(); ++row) {
+      sentences.push_back(sentences_[parents[row]]);
+      if (moved) continue;
+      moved = parents[row] != static_cast<int64_t>(row);
+    }
+    left = left || sentences != sentences_;
+    sentences_ = std::move(sentences);
+    if (!moved) return;
+    const auto rows = tensor(parents);
+    if (left) {
+      cache_.reorder(rows);
+      return;
+    }
+    // Hypotheses of one sentence share its memory, so only what was decoded moves: half of the cache or less.
+    for (auto& layer : cache_.layers) {
+      for (auto* kept : {&layer.self_keys, &layer.self_values}) {
+        if (kept->defined()) *kept = kept->index_select(0, rows);
+      }
+    }
+  }
+
+  Transformer model_;
+  torch::Device device_;
+  DecoderCache cache_;
+  std::vector<int64_t> sentences_;  // of every row
+};
+
+/// Evaluation mode for as long as it lives, whatever mode the model was in.
+class Evaluating {
+ public:
+  explicit Evaluating(Transformer model) : model_(std::move(model)), training_(model_->is_training()) {
+    if (training_) model_->eval();
+  }
+  ~Evaluating() {
+    if (training_) model_->train();
+  }
+  Evaluating(const Evaluating&) = delete;
+  Evaluating& operator=(const Evaluating&) = delete;
+
+ private:
+  Transformer model_;
+  bool training_;
+};
+
+Vocabulary open_vocabulary(const std::filesystem::path& directory, const char* name) {
+  if (!std::filesystem::exists(directory / name)) {
+    throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
+                "it needs vocabulary.model, or source.model and target.model, as train writes them");
+  }
+  return Vocabulary(directory / name);
+}
+
+void check_size(const std::string& where, const Vocabulary& vocabulary, int64_t expected) {
+  if (vocabulary.size() == expected) return;
+  throw Error(where,
+              fmt::format("the vocabulary has {} pieces, but the model was made for {}", vocabulary.size(), expected),
+              "use the vocabulary that the model was trained with");
+}
+
+}  // namespace
+
+StepFunction transformer_step(Transformer model, const Tensor& source) {
+  auto decoding = std::make_shared<CachedDecoding>(std::move(model), source);
+  return [decoding](std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width) {
+    return decoding->step(tokens, parents, width);
+  };
+}
+
+struct Translator::Implementation {
+  Transformer model{nullptr};
+  std::optional<Vocabulary> own_source, own_target;  // of a model directory
+  const Vocabulary* source = nullptr;
+  const Vocabulary* target = nullptr;
+  DecodingSettings settings;
+
+  /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
+  int64_t longest() const {
+    const auto& model_settings = model->settings();
+    if (model_settings.positions == ModelSettings::Positions::sinusoidal) return Translator::longest_line;
+    return std::min(Translator::longest_line, model_settings.max_positions - 1);  // one is the end's, or the begin's
+  }
+
+  int64_t max_length(size_t source_pieces) const {
+    const int64_t wanted = static_cast<int64_t>(source_pieces) + settings.max_extra_length;
+    if (model->settings().positions == ModelSettings::Positions::sinusoidal) return wanted;
+    return std::min(wanted, model->settings().max_positions - 1);
+  }
+
+  /// How many of `sources`, in the order of `places` from `first` on, are decoded at once: as many as asked for, while
+  /// their cached keys and values stay within a budget.
+  size_t batch_size(const std::vector<std::vector<int64_t>>& sources, const std::vector<size_t>& places, size_t first,
+                    const Tensor& parameter) const {
+    const auto& s = model->settings();
+    const double budget = parameter.is_cpu() ? 1e9 : 8e9;
+    const double token = static_cast<double>(s.decoder_layers * s.heads * (s.d_k + s.d_v)) * parameter.element_size();
+    size_t size = 0;
+    while (first + size < places.size() && size < static_cast<size_t>(settings.batch_sentences)) {
+      const auto pieces = static_cast<double>(sources[places[first + size]].size());  // the longest so far
+      const double tokens = pieces + 1 + pieces + static_cast<double>(settings.max_extra_length);
+      if (size > 0 && static_cast<double>((size + 1) * settings.beam) * tokens * token > budget) break;
+      ++size;
+    }
+    return size;
+  }
+};
+
+Translator::Translator(const std::filesystem::path& directory, torch::Device device)
+    : implementation_(std::make_unique<Implementation>()) {
+  auto& self = *implementation_;
+  self.model = load_transformer(directory, device);
+  Settings settings;
+  settings.section("decoding", self.settings, "");
+  settings.load(directory / "config.yaml", UnknownSections::ignored);
+  self.settings = self.settings.validated();
+  const bool joint = std::filesystem::exists(directory / "vocabulary.model");
+  self.own_source = open_vocabulary(directory, joint ? "vocabulary.model" : "source.model");
+  if (!joint) self.own_target = open_vocabulary(directory, "target.model");
+  self.source = &*self.own_source;
+  self.target = joint ? self.source : &*self.own_target;
+  check_size((directory / (joint ? "vocabulary.model" : "source.model")).string(), *self.source,
+             self.model->settings().source_vocabulary_size);
+  check_size((directory / (joint ? "vocabulary.model" : "target.model")).string(), *self.target,
+             self.model->settings().target_vocabulary_size);
+}
+
+Translator::Translator(Transformer model, const Vocabulary& source, const Vocabulary& target,
+                       const DecodingSettings& settings)
+    : implementation_(std::make_unique<Implementation>()) {
+  auto& self = *implementation_;
+  self.model = std::move(model);
+  self.source = &source;
+  self.target = &target;
+  self.settings = settings.validated();
+  check_size("source vocabulary", source, self.model->settings().source_vocabulary_size);
+  check_size("target vocabulary", target, self.model->settings().target_vocabulary_size);
+}
+
+Translator::~Translator() = default;
+Translator::Translator(Translator&&) noexcept = default;
+Translator& Translator::operator=(Translator&&) noexcept = default;
+
+const DecodingSettings& Translator::settings() const {
+  return implementation_->settings;
+}
+
+void Translator::set(const DecodingSettings& settings) {
+  implementation_->settings = settings.validated();
+}
+
+std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines,
+                                                            int64_t first_line) const {
+  const auto& self = *implementation_;
+  std::vector<std::vector<int64_t>> sources;
+  for (const auto& line : lines) {
+    const auto text = trim(line);
+    sources.push_back(text.empty() ? std::vector<int64_t>{} : self.source->encode(text));
+    if (const auto pieces = static_cast<int64_t>(sources.back().size()); pieces > self.longest()) {
+      throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(sources.size()) - 1),
+                  fmt::format("has {} word pieces, and this model takes at most {}", pieces, self.longest()),
+                  "split the line into sentences");
+    }
+  }
+  std::vector<std::vector<Translation>> translations;
+  for (const auto& hypotheses : translate_ids(sources)) {
+    auto& alternatives = translations.emplace_back();
+    for (const auto& hypothesis : hypotheses) {
+      auto text = self.target->decode(hypothesis.tokens);
+      // Byte pieces can spell a line end, which would make two lines of one.
+      std::replace_if(
+          text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+      alternatives.push_back({std::move(text), hypothesis.score, hypothesis.log_probability});
+    }
+  }
+  return translations;
+}
+
+std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector<std::vector<int64_t>>& sources) const {
+  const auto& self = *implementation_;
+  std::vector<std::vector<Hypothesis>> results(sources.size());
+  std::vector<size_t> places;  // of sentences with text, in order of length: little padding is computed
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].empty()) {
+      results[i].emplace_back();
+    } else {
+      places.push_back(i);
+    }
+  }
+  std::stable_sort(places.begin(), places.end(),
+                   [&](size_t a, size_t b) { return sources[a].size() < sources[b].size(); });
+  if (places.empty()) return results;
+
+  const Evaluating evaluating(self.model);
+  const auto parameter = self.model->projection_weight();
+  for (size_t first = 0, size = 0; first < places.size(); first += size) {
+    size = self.batch_size(sources, places, first, parameter);
+    const auto longest = static_cast<int64_t>(sources[places[first + size - 1]].size()) + 1;
+    auto source = torch::full({static_cast<int64_t>(size), longest}, Vocabulary::padding, torch::kInt64);  // [B, S]
+    std::vector<int64_t> max_lengths;
+    for (size_t row = 0; row < size; ++row) {
+      const auto& ids = sources[places[first + row]];
+      auto* start = source.mutable_data_ptr<int64_t>() + static_cast<int64_t>(row) * longest;
+      *std::copy(ids.begin(), ids.end(), start) = Vocabulary::end;
+      max_lengths.push_back(self.max_length(ids.size()));
+    }
+    auto found = beam_search(transformer_step(self.model, source.to(parameter.device())), max_lengths,
+                             Vocabulary::begin, Vocabulary::end, self.settings);
+    for (size_t row = 0; row < size; ++row) results[places[first + row]] = std::move(found[row]);
+  }
+  return results;
+}
+
+}  // namespace transformer

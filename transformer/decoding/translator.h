@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transformer/decoding/beam_search.h"
+#include "transformer/model/transformer.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+struct Translation {
+  std::string text;
+  double score = 0;  // log probability / length penalty
+  double log_probability = 0;
+};
+
+/// Translates text with a model directory.
+class Translator {
+ public:
+  /// Word pieces of the longest line that is accepted: far beyond any sentence, and still decoded in bounded memory.
+  static constexpr int64_t longest_line = 5000;
+
+  /// Loads `directory`: model.safetensors, config.yaml, and vocabulary.model or source.model and target.model. Its own
+  /// decoding settings are the defaults. Throws Error naming what is missing, damaged or does not fit together.
+  explicit Translator(const std::filesystem::path& directory, torch::Device device = torch::kCPU);
+  /// Uses a model already in memory (the trainer's validation); the vocabularies must outlive the translator. A model
+  /// in training mode is put into evaluation mode while it translates. Throws Error for vocabularies of other sizes
+  /// than the model's.
+  Translator(Transformer model, const Vocabulary& source, const Vocabulary& target, const DecodingSettings& settings);
+  ~Translator();
+  Translator(Translator&&) noexcept;
+  Translator& operator=(Translator&&) noexcept;
+
+  const DecodingSettings& settings() const;
+  /// Throws Error for settings out of range.
+  void set(const DecodingSettings& settings);
+
+  /// n-best translations of each line, best first; a line without text gives one empty translation of score 0.
+  /// Throws Error naming the line, counted from `first_line`, that is too long for the model.
+  std::vector<std::vector<Translation>> translate(const std::vector<std::string>& lines, int64_t first_line = 1) const;
+  /// The same on piece ids (without begin and end), for tests and for text that is encoded already.
+  std::vector<std::vector<Hypothesis>> translate_ids(const std::vector<std::vector<int64_t>>& sources) const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// A step function over a Transformer: encodes `source` [B, S] (pieces, end, padding; on the model's device) once, then
+/// decodes with cached keys and values. Padding and begin are never proposed. The model should be in evaluation mode.
+StepFunction transformer_step(Transformer model, const torch::Tensor& source);
+
+}  // namespace transformer

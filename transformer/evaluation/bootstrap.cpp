@@ -1,0 +1,86 @@
+#include "transformer/evaluation/bootstrap.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+namespace {
+
+/// SplitMix64 (Steele et al. 2014). The standard library's distributions differ between implementations, and a
+/// comparison should print the same on every machine.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  /// Uniform in [0, bound), bound below 2^32.
+  uint64_t below(uint64_t bound) { return (next() >> 32) * bound >> 32; }
+
+ private:
+  uint64_t next() {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+    z = (z ^ z >> 27) * 0x94D049BB133111EB;
+    return z ^ z >> 31;
+  }
+  uint64_t state_;
+};
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+Estimate estimate(double score, std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const size_t tail = samples.size() / 40;
+  return {.score = score, .mean = mean(samples), .lower = samples[tail], .upper = samples[samples.size() - tail - 1]};
+}
+
+}  // namespace
+
+Comparison paired_bootstrap(const Statistics& baseline, const Statistics& system,
+                            const std::function<double(std::span<const int64_t>)>& score,
+                            const BootstrapOptions& options) {
+  const int64_t sentences = baseline.sentences();
+  if (sentences != system.sentences()) {
+    throw Error("", fmt::format("the baseline has {} sentences, the system {}", sentences, system.sentences()),
+                "compare translations of the same text");
+  }
+  if (sentences == 0) throw Error("", "no sentences to compare");
+  if (options.samples < 1) throw Error("", "at least one sample is needed");
+
+  std::vector<double> baseline_scores, system_scores, differences, magnitudes;
+  Random random(options.seed);
+  std::vector<int64_t> baseline_sum(baseline.width), system_sum(system.width);
+  for (int64_t sample = 0; sample < options.samples; ++sample) {
+    std::fill(baseline_sum.begin(), baseline_sum.end(), 0);
+    std::fill(system_sum.begin(), system_sum.end(), 0);
+    for (int64_t draw = 0; draw < sentences; ++draw) {
+      const auto sentence = static_cast<int64_t>(random.below(static_cast<uint64_t>(sentences)));
+      const auto baseline_row = baseline.row(sentence), system_row = system.row(sentence);
+      for (size_t i = 0; i < baseline_row.size(); ++i) baseline_sum[i] += baseline_row[i];
+      for (size_t i = 0; i < system_row.size(); ++i) system_sum[i] += system_row[i];
+    }
+    baseline_scores.push_back(score(baseline_sum));
+    system_scores.push_back(score(system_sum));
+    differences.push_back(system_scores.back() - baseline_scores.back());
+    magnitudes.push_back(std::abs(differences.back()));
+  }
+
+  const double baseline_score = score(baseline.sum()), system_score = score(system.sum());
+  const double centre = mean(magnitudes), observed = std::abs(system_score - baseline_score);
+  const auto larger = std::count_if(magnitudes.begin(), magnitudes.end(),
+                                    [&](double magnitude) { return magnitude - centre > observed; });
+  // Nothing speaks against chance where no sample differs, though the formula would give its smallest value.
+  const bool never_differ = std::all_of(magnitudes.begin(), magnitudes.end(), [](double value) { return value == 0; });
+  return {.baseline = estimate(baseline_score, std::move(baseline_scores)),
+          .system = estimate(system_score, std::move(system_scores)),
+          .difference = estimate(system_score - baseline_score, std::move(differences)),
+          .p_value = never_differ ? 1.0 : static_cast<double>(larger + 1) / static_cast<double>(options.samples + 1)};
+}
+
+}  // namespace transformer

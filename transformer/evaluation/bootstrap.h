@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "transformer/evaluation/statistics.h"
+
+namespace transformer {
+
+struct BootstrapOptions {
+  int64_t samples = 1000;
+  uint64_t seed = 1;
+};
+
+/// A metric's value, and what resampling the sentences makes of it.
+struct Estimate {
+  double score = 0;             // on the sentences as they are
+  double mean = 0;              // of the samples
+  double lower = 0, upper = 0;  // 95 % of the samples lie between them
+  double half_width() const { return 0.5 * (upper - lower); }
+};
+
+/// How two outputs for the same sentences compare.
+struct Comparison {
+  Estimate baseline, system, difference;  // difference: system - baseline
+  double p_value = 1;
+};
+
+/// Paired bootstrap resampling (Koehn 2004) as sacreBLEU's `paired_bs` does it: both outputs are scored on the same
+/// `samples` random draws, with replacement, of as many sentences as there are. With d the samples' absolute
+/// differences, p = (1 + #{d - mean(d) > |observed difference|}) / (1 + samples): how often a difference as large
+/// as the observed one would arise by chance between outputs that are equally good. Where no
+/// sample differs p is 1, unlike sacreBLEU's.
+///
+/// `score` computes the metric from summed counts. Draws depend on the seed and the number of sentences alone.
+/// Throws Error when the outputs have unequal numbers of sentences or none, or there are no samples.
+Comparison paired_bootstrap(const Statistics& baseline, const Statistics& system,
+                            const std::function<double(std::span<const int64_t>)>& score,
+                            const BootstrapOptions& options = {});
+
+}  // namespace transformer

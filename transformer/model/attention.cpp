@@ -1,0 +1,104 @@
+#include "transformer/model/attention.h"
+
+#include <torch/nn/functional/dropout.h>
+#include <torch/nn/init.h>
+
+#include <cmath>
+#include <limits>
+
+namespace transformer {
+
+namespace {
+
+using torch::Tensor;
+
+// [B, T, H * width] -> [B, H, T, width], a view.
+Tensor split_heads(const Tensor& projected, int64_t heads) {
+  return projected.unflatten(-1, {heads, -1}).transpose(1, 2);
+}
+
+// The equation written out, for when the weights are asked for.
+Attended attention_with_weights(const Tensor& query, const Tensor& key, const Tensor& value,
+                                const AttentionOptions& options) {
+  auto scores = query.matmul(key.mT()) / std::sqrt(static_cast<double>(query.size(-1)));  // [B, H, T, S]
+  std::optional<Tensor> mask = options.mask;
+  if (options.causal) {
+    auto earlier = torch::ones({query.size(-2), key.size(-2)}, scores.options().dtype(torch::kBool)).tril();
+    mask = mask ? *mask & earlier : earlier;
+  }
+  if (mask) scores = scores.masked_fill(~*mask, -std::numeric_limits<double>::infinity());
+  auto weights = scores.softmax(-1);
+  // A row without any permitted key is 0/0 in the softmax.
+  if (mask) weights = weights.masked_fill(~mask->any(-1, /*keepdim=*/true), 0.0);
+  auto dropped = options.dropout > 0 ? torch::dropout(weights, options.dropout, /*train=*/true) : weights;
+  return {dropped.matmul(value), weights};
+}
+
+}  // namespace
+
+Attended attention(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionOptions& options) {
+  if (options.weights) return attention_with_weights(query, key, value, options);
+  if (options.causal && options.mask) {
+    auto earlier = torch::ones({query.size(-2), key.size(-2)}, options.mask->options()).tril();
+    return {at::scaled_dot_product_attention(query, key, value, *options.mask & earlier, options.dropout), {}};
+  }
+  return {at::scaled_dot_product_attention(query, key, value, options.mask, options.dropout, options.causal), {}};
+}
+
+MultiHeadAttentionImpl::MultiHeadAttentionImpl(const MultiHeadAttentionOptions& options) : options_(options) {
+  const int64_t rows = (2 * options.d_k + options.d_v) * options.heads;
+  input_weight_ = register_parameter("input_weight", torch::empty({rows, options.d_model}));
+  if (options.bias) input_bias_ = register_parameter("input_bias", torch::zeros({rows}));
+  output_ = register_module(
+      "output",
+      torch::nn::Linear(torch::nn::LinearOptions(options.heads * options.d_v, options.d_model).bias(options.bias)));
+  // Glorot over each of the three projections by itself: over the joint matrix it would come out too small.
+  torch::NoGradGuard no_grad;
+  for (auto& part :
+       input_weight_.split({options.d_k * options.heads, options.d_k * options.heads, options.d_v * options.heads})) {
+    torch::nn::init::xavier_uniform_(part);
+  }
+  torch::nn::init::xavier_uniform_(output_->weight);
+  if (options.bias) torch::nn::init::zeros_(output_->bias);
+}
+
+MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project(const Tensor& input) {
+  const int64_t h = options_.heads;
+  auto parts = torch::linear(input, input_weight_, input_bias_)
+                   .split({h * options_.d_k, h * options_.d_k, h * options_.d_v}, -1);
+  return {split_heads(parts[0], h), split_heads(parts[1], h), split_heads(parts[2], h)};
+}
+
+Tensor MultiHeadAttentionImpl::project_query(const Tensor& input) {
+  const int64_t rows = options_.heads * options_.d_k;
+  auto bias = input_bias_.defined() ? input_bias_.narrow(0, 0, rows) : Tensor();
+  return split_heads(torch::linear(input, input_weight_.narrow(0, 0, rows), bias), options_.heads);
+}
+
+MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project_memory(const Tensor& memory) {
+  const int64_t h = options_.heads, query_rows = h * options_.d_k, rows = h * (options_.d_k + options_.d_v);
+  auto bias = input_bias_.defined() ? input_bias_.narrow(0, query_rows, rows) : Tensor();
+  auto parts = torch::linear(memory, input_weight_.narrow(0, query_rows, rows), bias)
+                   .split({h * options_.d_k, h * options_.d_v}, -1);
+  return {{}, split_heads(parts[0], h), split_heads(parts[1], h)};
+}
+
+Attended MultiHeadAttentionImpl::attend(const Heads& heads, AttentionOptions call) {
+  call.dropout = is_training() ? options_.dropout : 0;
+  auto attended = attention(heads.query, heads.key, heads.value, call);            // [B, H, T, d_v]
+  attended.values = output_->forward(attended.values.transpose(1, 2).flatten(2));  // [B, T, D]
+  return attended;
+}
+
+Attended MultiHeadAttentionImpl::forward(const Tensor& query, const Tensor& key, const Tensor& value,
+                                         AttentionOptions call) {
+  if (key.is_same(value)) {
+    if (query.is_same(key)) return attend(project(query), std::move(call));
+    auto heads = project_memory(key);
+    heads.query = project_query(query);
+    return attend(heads, std::move(call));
+  }
+  return attend({project_query(query), project_memory(key).key, project_memory(value).value}, std::move(call));
+}
+
+}  // namespace transformer

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+
+#include <optional>
+
+namespace transformer {
+
+/// What attention returns. A mask is boolean throughout: true = may attend.
+struct Attended {
+  torch::Tensor values;   // the result
+  torch::Tensor weights;  // [B, H, T, S] after the softmax; undefined unless asked for
+};
+
+struct AttentionOptions {
+  std::optional<torch::Tensor> mask;  // bool, broadcastable to [B, H, T, S]
+  bool causal = false;                // query t sees keys up to t; T = S
+  double dropout = 0;                 // on the weights
+  bool weights = false;               // return the weights too
+};
+
+/// softmax(QK^T / sqrt(d_k)) V (§3.2.1, eq. 1) for query [B, H, T, d_k], key [B, H, S, d_k], value [B, H, S, d_v];
+/// values come back as [B, H, T, d_v]. A query that may attend to nothing gets zeros.
+Attended attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                   const AttentionOptions& options = {});
+
+struct MultiHeadAttentionOptions {
+  int64_t d_model = 512;
+  int64_t heads = 8;
+  int64_t d_k = 64;
+  int64_t d_v = 64;
+  double dropout = 0;  // on the weights, in training
+  bool bias = false;   // of the four projections
+};
+
+/// MultiHead(Q, K, V) = Concat(head_1 .. head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (§3.2.2).
+///
+/// The projections of all heads lie in one matrix, queries first, then keys, then values, so that self-attention is
+/// one product: parameters `input_weight` [(2 d_k + d_v) H, D], `input_bias`, `output.weight` [D, d_v H],
+/// `output.bias`.
+class MultiHeadAttentionImpl : public torch::nn::Module {
+ public:
+  explicit MultiHeadAttentionImpl(const MultiHeadAttentionOptions& options);
+
+  /// query [B, T, D], key and value [B, S, D] -> [B, T, D]. `call.dropout` is set by the module itself.
+  Attended forward(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                   AttentionOptions call = {});
+
+  // The parts of forward, for decoding with cached keys and values.
+
+  struct Heads {
+    torch::Tensor query;  // [B, H, T, d_k]
+    torch::Tensor key;    // [B, H, T, d_k]
+    torch::Tensor value;  // [B, H, T, d_v]
+  };
+  /// Query, key and value of the same input [B, T, D], in one product.
+  Heads project(const torch::Tensor& input);
+  /// The query of `input` alone.
+  torch::Tensor project_query(const torch::Tensor& input);
+  /// Key and value of `memory` [B, S, D], in one product; `query` stays undefined.
+  Heads project_memory(const torch::Tensor& memory);
+  /// Attention and output projection: [B, T, D].
+  Attended attend(const Heads& heads, AttentionOptions call);
+
+  const MultiHeadAttentionOptions& options() const { return options_; }
+
+ private:
+  MultiHeadAttentionOptions options_;
+  torch::Tensor input_weight_, input_bias_;
+  torch::nn::Linear output_{nullptr};
+};
+TORCH_MODULE(MultiHeadAttention);
+
+}  // namespace transformer

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/pimpl.h>
+
+#include <vector>
+
+#include "transformer/model/encoder.h"
+
+namespace transformer {
+
+/// Keys and values that decoding has computed already.
+struct DecoderCache {
+  struct Layer {
+    torch::Tensor self_keys, self_values;      // [N, H, t, d_k], [N, H, t, d_v]; undefined before the first step
+    torch::Tensor memory_keys, memory_values;  // [N, H, S, d_k], [N, H, S, d_v]
+  };
+  std::vector<Layer> layers;
+  std::optional<torch::Tensor> memory_mask;  // [N, 1, 1, S]; none where no row is padded
+  int64_t length = 0;                        // t: tokens decoded so far
+
+  /// Replaces row i by row `rows[i]` (int64) in everything: hypotheses reordered, repeated, dropped.
+  void reorder(const torch::Tensor& rows);
+};
+
+/// Causal self-attention, attention over the encoder's output, then feed-forward (§3.1).
+class DecoderLayerImpl : public torch::nn::Module {
+ public:
+  explicit DecoderLayerImpl(const ModelSettings& settings);
+
+  struct Output {
+    torch::Tensor values;          // [B, T, D]
+    torch::Tensor self_weights;    // [B, H, T, T], if asked for
+    torch::Tensor memory_weights;  // [B, H, T, S], if asked for
+  };
+  /// x [B, T, D], memory [B, S, D]; `memory_mask` broadcastable to [B, H, T, S].
+  Output forward(const torch::Tensor& x, const torch::Tensor& memory,
+                 const std::optional<torch::Tensor>& memory_mask = {}, bool weights = false);
+
+  /// Projects the memory once for all steps.
+  DecoderCache::Layer start(const torch::Tensor& memory);
+  /// One position x [N, 1, D]; appends its key and value to the cache.
+  torch::Tensor step(const torch::Tensor& x, DecoderCache::Layer& cache,
+                     const std::optional<torch::Tensor>& memory_mask);
+
+ private:
+  MultiHeadAttention self_attention_{nullptr}, memory_attention_{nullptr};
+  FeedForward feed_forward_{nullptr};
+  Residual after_self_attention_{nullptr}, after_memory_attention_{nullptr}, after_feed_forward_{nullptr};
+};
+TORCH_MODULE(DecoderLayer);
+
+/// The stack of decoder layers.
+class DecoderImpl : public torch::nn::Module {
+ public:
+  explicit DecoderImpl(const ModelSettings& settings);
+
+  struct Output {
+    torch::Tensor values;                                     // [B, T, D]
+    std::vector<torch::Tensor> self_weights, memory_weights;  // a layer each, if asked for
+  };
+  Output forward(torch::Tensor x, const torch::Tensor& memory, const std::optional<torch::Tensor>& memory_mask = {},
+                 bool weights = false);
+
+  DecoderCache start(const torch::Tensor& memory, const std::optional<torch::Tensor>& memory_mask);
+  torch::Tensor step(torch::Tensor x, DecoderCache& cache);
+
+ private:
+  std::vector<DecoderLayer> layers_;
+};
+TORCH_MODULE(Decoder);
+
+}  // namespace transformer

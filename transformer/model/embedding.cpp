@@ -1,0 +1,21 @@
+#include "transformer/model/embedding.h"
+
+#include <cmath>
+
+namespace transformer {
+
+TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocabulary_size, int64_t d_model)
+    : scale_(std::sqrt(static_cast<double>(d_model))) {
+  // Variance 1/D: unit variance once scaled, and logits of moderate size where the matrix is also the projection.
+  weight_ = register_parameter("weight", torch::randn({vocabulary_size, d_model}) / scale_);
+}
+
+torch::Tensor TokenEmbeddingImpl::forward(const torch::Tensor& ids) {
+  return torch::embedding(weight_, ids) * scale_;
+}
+
+torch::Tensor TokenEmbeddingImpl::project(const torch::Tensor& hidden) {
+  return torch::linear(hidden, weight_);
+}
+
+}  // namespace transformer

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+namespace transformer {
+
+/// Token embeddings times sqrt(D), and the same matrix as the pre-softmax projection (§3.4). Parameter `weight` [V, D].
+class TokenEmbeddingImpl : public torch::nn::Module {
+ public:
+  TokenEmbeddingImpl(int64_t vocabulary_size, int64_t d_model);
+
+  /// ids [..] int64 -> [.., D].
+  torch::Tensor forward(const torch::Tensor& ids);
+  /// hidden [.., D] -> logits [.., V].
+  torch::Tensor project(const torch::Tensor& hidden);
+
+  const torch::Tensor& weight() const { return weight_; }
+
+ private:
+  double scale_;
+  torch::Tensor weight_;
+};
+TORCH_MODULE(TokenEmbedding);
+
+}  // namespace transformer

@@ -1,0 +1,42 @@
+#include "transformer/model/positional_encoding.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+using torch::Tensor;
+
+Tensor sinusoids(int64_t first, int64_t count, int64_t d_model) {
+  const auto options = torch::TensorOptions().dtype(torch::kFloat64);
+  auto position = torch::arange(first, first + count, options).unsqueeze(1);         // [count, 1]
+  auto even = torch::arange(0, d_model, 2, options);                                 // 2i
+  auto angle = position / torch::pow(10000.0, even / static_cast<double>(d_model));  // [count, ceil(D / 2)]
+  return torch::stack({angle.sin(), angle.cos()}, -1).flatten(1).narrow(1, 0, d_model);
+}
+
+PositionalEncodingImpl::PositionalEncodingImpl(ModelSettings::Positions kind, int64_t d_model, int64_t max_positions)
+    : kind_(kind), d_model_(d_model) {
+  if (kind == ModelSettings::Positions::learned) {
+    table_ = register_parameter("weight", torch::randn({max_positions, d_model}) / std::sqrt(d_model));
+  } else {
+    constexpr int64_t usual_length = 512;  // longer inputs compute the rest anew
+    table_ = register_buffer("sinusoids", sinusoids(0, usual_length, d_model).contiguous());
+  }
+}
+
+Tensor PositionalEncodingImpl::forward(int64_t first, int64_t count, const Tensor& like) {
+  if (first + count <= table_.size(0)) return table_.narrow(0, first, count).to(like.device(), like.scalar_type());
+  if (kind_ == ModelSettings::Positions::learned) {
+    throw Error("model.max_positions",
+                fmt::format("a sequence of {} tokens is longer than the {} positions this model learned", first + count,
+                            table_.size(0)),
+                "split the line, or train with more positions or with sinusoidal ones");
+  }
+  return sinusoids(first, count, d_model_).to(like.device(), like.scalar_type());
+}
+
+}  // namespace transformer

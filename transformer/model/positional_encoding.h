@@ -1,0 +1,30 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include "transformer/model/settings.h"
+
+namespace transformer {
+
+/// PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)) (§3.5) for positions
+/// first .. first + count - 1: [count, D] in float64.
+torch::Tensor sinusoids(int64_t first, int64_t count, int64_t d_model);
+
+/// The encoding that is added to embeddings: sinusoids, or a learned table (Table 3 E; parameter `weight`).
+class PositionalEncodingImpl : public torch::nn::Module {
+ public:
+  PositionalEncodingImpl(ModelSettings::Positions kind, int64_t d_model, int64_t max_positions);
+
+  /// [count, D] for positions first .. first + count - 1, on `like`'s device and of its type. Sinusoids go on for
+  /// ever; asking a learned table for more than `max_positions` throws Error.
+  torch::Tensor forward(int64_t first, int64_t count, const torch::Tensor& like);
+
+ private:
+  ModelSettings::Positions kind_;
+  int64_t d_model_;
+  torch::Tensor table_;  // sinusoids: a buffer of the first positions, which is not saved
+};
+TORCH_MODULE(PositionalEncoding);
+
+}  // namespace transformer

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "transformer/base/settings.h"
+
+namespace transformer {
+
+/// Shape alphabet of this room: B batch, S source length, T target length, N rows (live hypotheses), H heads,
+/// V vocabulary, D d_model.
+
+/// The model's sizes and switches (settings section `model`; §3, Table 3). Defaults are the paper's base model.
+struct ModelSettings {
+  enum class Positions { sinusoidal, learned };
+  enum class SharedEmbeddings { all, target, none };
+
+  int64_t d_model = 512;
+  int64_t d_ff = 2048;
+  int64_t heads = 8;
+  int64_t d_k = 0;  // 0: d_model / heads
+  int64_t d_v = 0;  // 0: d_model / heads
+  int64_t encoder_layers = 6;
+  int64_t decoder_layers = 6;
+  double dropout = 0.1;
+  double attention_dropout = 0.0;
+  Positions positions = Positions::sinusoidal;
+  int64_t max_positions = 1024;
+  int64_t vocabulary_size = 37000;
+  int64_t source_vocabulary_size = 0;  // 0: vocabulary_size
+  int64_t target_vocabulary_size = 0;  // 0: vocabulary_size
+  SharedEmbeddings shared_embeddings = SharedEmbeddings::all;
+  bool projection_bias = false;
+  double layer_norm_epsilon = 1e-5;
+
+  static void describe(Fields<ModelSettings>& field);
+
+  /// These settings with every 0 that stands for a derived size replaced by that size. Throws Error for
+  /// sizes that are not positive and where sizes contradict each other: heads that do not divide d_model while d_k or
+  /// d_v is left open, a shared embedding over two vocabularies of different size.
+  ModelSettings resolved() const;
+};
+
+}  // namespace transformer

@@ -1,0 +1,149 @@
+#include "transformer/model/transformer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "transformer/base/error.h"
+#include "transformer/base/tensor_file.h"
+
+namespace transformer {
+
+using torch::Tensor;
+
+namespace {
+
+std::string shape_text(const Tensor& tensor) {
+  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
+}
+
+}  // namespace
+
+TransformerImpl::TransformerImpl(const ModelSettings& given) : settings_(given.resolved()) {
+  const auto& s = settings_;
+  using Shared = ModelSettings::SharedEmbeddings;
+  // A shared matrix is registered once, under one name, so that it is counted, optimised and saved once.
+  if (s.shared_embeddings == Shared::all) {
+    source_embedding_ = target_embedding_ = projection_ =
+        register_module("embedding", TokenEmbedding(s.target_vocabulary_size, s.d_model));
+  } else {
+    source_embedding_ = register_module("source_embedding", TokenEmbedding(s.source_vocabulary_size, s.d_model));
+    target_embedding_ = projection_ =
+        register_module("target_embedding", TokenEmbedding(s.target_vocabulary_size, s.d_model));
+    if (s.shared_embeddings == Shared::none) {
+      projection_ = register_module("projection", TokenEmbedding(s.target_vocabulary_size, s.d_model));
+    }
+  }
+  source_positions_ = register_module("source_positions", PositionalEncoding(s.positions, s.d_model, s.max_positions));
+  target_positions_ = register_module("target_positions", PositionalEncoding(s.positions, s.d_model, s.max_positions));
+  encoder_ = register_module("encoder", Encoder(s));
+  decoder_ = register_module("decoder", Decoder(s));
+}
+
+Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& positions, const Tensor& ids,
+                              int64_t first) {
+  auto tokens = embedding->forward(ids);  // [B, T, D]
+  auto sum = tokens + positions->forward(first, ids.size(1), tokens);
+  return torch::dropout(sum, settings_.dropout, is_training());
+}
+
+TransformerImpl::Encoded TransformerImpl::encode(const Tensor& source, bool weights) {
+  Encoded encoded;
+  auto tokens = source != padding_id;  // [B, S]
+  // Without padding attention needs no mask and takes a faster path; asking a GPU would make the host wait.
+  if (!source.is_cpu() || !tokens.all().item<bool>()) encoded.mask = tokens.unsqueeze(1).unsqueeze(1);
+  auto output = encoder_->forward(embed(source_embedding_, source_positions_, source, 0),
+                                  {.mask = encoded.mask, .weights = weights});
+  encoded.memory = output.memory;
+  encoded.weights = std::move(output.weights);
+  return encoded;
+}
+
+DecoderImpl::Output TransformerImpl::decode(const Tensor& target_input, const Encoded& encoded, bool weights) {
+  return decoder_->forward(embed(target_embedding_, target_positions_, target_input, 0), encoded.memory, encoded.mask,
+                           weights);
+}
+
+Tensor TransformerImpl::project(const Tensor& hidden) {
+  return projection_->project(hidden);
+}
+
+const Tensor& TransformerImpl::projection_weight() const {
+  return projection_->weight();
+}
+
+Tensor TransformerImpl::forward(const Tensor& source, const Tensor& target_input) {
+  return project(decode(target_input, encode(source)).values);
+}
+
+DecoderCache TransformerImpl::start(const Encoded& encoded) {
+  return decoder_->start(encoded.memory, encoded.mask);
+}
+
+Tensor TransformerImpl::step(const Tensor& tokens, DecoderCache& cache) {
+  auto x = embed(target_embedding_, target_positions_, tokens.unsqueeze(1), cache.length);  // [N, 1, D]
+  return project(decoder_->step(x, cache).squeeze(1));
+}
+
+int64_t TransformerImpl::parameter_count() const {
+  int64_t count = 0;
+  for (const auto& parameter : parameters()) count += parameter.numel();
+  return count;
+}
+
+void save_weights(const torch::nn::Module& module, const std::filesystem::path& file, torch::ScalarType type) {
+  TensorMap tensors;
+  for (const auto& item : module.named_parameters()) {
+    tensors.emplace(item.key(), item.value().detach().to(torch::kCPU, type).contiguous());
+  }
+  write_tensors(file, tensors, {{"format", "transformer-model-1"}});
+}
+
+void load_weights(torch::nn::Module& module, const std::filesystem::path& file) {
+  const auto tensors = read_tensors(file).tensors;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(file.string(), what, "the file belongs to a model of other settings");
+  };
+  // All is checked before anything is written, so that a model never ends up half loaded.
+  const auto parameters = module.named_parameters();
+  for (const auto& item : parameters) {
+    const auto found = tensors.find(item.key());
+    if (found == tensors.end()) {
+      refuse(fmt::format("the weights of '{}' are missing", item.key()));
+    } else if (found->second.sizes() != item.value().sizes()) {
+      refuse(fmt::format("'{}' has shape {}, the model's settings ask for {}", item.key(), shape_text(found->second),
+                         shape_text(item.value())));
+    } else if (!found->second.is_floating_point()) {
+      refuse(fmt::format("'{}' holds integers, weights are floating-point numbers", item.key()));
+    }
+  }
+  for (const auto& [name, tensor] : tensors) {
+    if (!parameters.contains(name)) refuse(fmt::format("'{}' is no parameter of this model", name));
+  }
+  torch::NoGradGuard no_grad;
+  for (auto& item : module.named_parameters()) item.value().copy_(tensors.at(item.key()));
+}
+
+Transformer load_transformer(const std::filesystem::path& directory, torch::Device device) {
+  if (!std::filesystem::is_directory(directory)) {
+    throw Error(directory.string(), "is not a model directory",
+                "name a folder that holds config.yaml, model.safetensors and a vocabulary, as train writes it");
+  }
+  for (const char* name : {"config.yaml", "model.safetensors"}) {
+    if (!std::filesystem::exists(directory / name)) {
+      throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
+                  "name a folder that train has written");
+    }
+  }
+  ModelSettings model_settings;
+  Settings settings;
+  settings.section("model", model_settings, "");
+  settings.load(directory / "config.yaml", UnknownSections::ignored);
+  Transformer model(model_settings);
+  load_weights(*model, directory / "model.safetensors");
+  model->to(device);
+  model->eval();
+  return model;
+}
+
+}  // namespace transformer

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "transformer/model/decoder.h"
+#include "transformer/model/embedding.h"
+#include "transformer/model/encoder.h"
+#include "transformer/model/positional_encoding.h"
+#include "transformer/model/settings.h"
+
+namespace transformer {
+
+/// The encoder-decoder of §3 (Figure 1). Ids are int64; `padding_id` fills sequences up on the right, and all masks
+/// follow from it.
+class TransformerImpl : public torch::nn::Module {
+ public:
+  static constexpr int64_t padding_id = 0;
+
+  explicit TransformerImpl(const ModelSettings& settings);
+
+  /// Logits [B, T, V] of the next token at every target position, for source [B, S] and target input [B, T].
+  torch::Tensor forward(const torch::Tensor& source, const torch::Tensor& target_input);
+
+  struct Encoded {
+    torch::Tensor memory;                // [B, S, D]
+    std::optional<torch::Tensor> mask;   // bool [B, 1, 1, S], true = a token; none where nothing is padded
+    std::vector<torch::Tensor> weights;  // a layer each [B, H, S, S], if asked for
+  };
+  Encoded encode(const torch::Tensor& source, bool weights = false);
+  /// Hidden states, before the projection to the vocabulary.
+  DecoderImpl::Output decode(const torch::Tensor& target_input, const Encoded& encoded, bool weights = false);
+  /// hidden [.., D] -> logits [.., V].
+  torch::Tensor project(const torch::Tensor& hidden);
+  /// The matrix of `project`, [V, D].
+  const torch::Tensor& projection_weight() const;
+
+  /// Decoding one token at a time: a cache of B rows, one per sentence.
+  DecoderCache start(const Encoded& encoded);
+  /// tokens [N] int64 -> logits [N, V]; the cache grows by one position.
+  torch::Tensor step(const torch::Tensor& tokens, DecoderCache& cache);
+
+  const ModelSettings& settings() const { return settings_; }
+  int64_t parameter_count() const;
+
+ private:
+  torch::Tensor embed(TokenEmbedding& embedding, PositionalEncoding& positions, const torch::Tensor& ids,
+                      int64_t first);
+
+  ModelSettings settings_;
+  TokenEmbedding source_embedding_{nullptr}, target_embedding_{nullptr}, projection_{nullptr};
+  PositionalEncoding source_positions_{nullptr}, target_positions_{nullptr};
+  Encoder encoder_{nullptr};
+  Decoder decoder_{nullptr};
+};
+TORCH_MODULE(Transformer);
+
+/// Writes all parameters as safetensors in `type` (whole or not at all; see base/tensor_file.h).
+void save_weights(const torch::nn::Module& module, const std::filesystem::path& file,
+                  torch::ScalarType type = torch::kFloat32);
+
+/// Reads parameters back, converted to the module's type and device. Throws Error naming the first parameter that is
+/// missing, unknown to the module, of another shape or of integers; the module is then as it was.
+void load_weights(torch::nn::Module& module, const std::filesystem::path& file);
+
+/// The model of a model directory: config.yaml's `model` section and model.safetensors, in evaluation mode.
+Transformer load_transformer(const std::filesystem::path& directory, torch::Device device = torch::kCPU);
+
+}  // namespace transformer

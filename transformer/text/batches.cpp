@@ -1,0 +1,295 @@
+#include "transformer/text/batches.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <tuple>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace {
+
+// Batches that wait ready: enough to hide the making of one, few enough to weigh nothing.
+constexpr size_t queue_capacity = 4;
+
+// SplitMix64 (Steele, Lea and Flood 2014). The standard library leaves open how its distributions and std::shuffle
+// draw, so a run could not be resumed on another system with them.
+class Random {
+ public:
+  Random(uint64_t seed, uint64_t epoch) : state_(seed) { state_ = next() ^ epoch; }
+
+  uint64_t next() {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+  }
+
+  uint64_t below(uint64_t bound) {
+    // Numbers from the last, incomplete multiple of bound would favour small results.
+    const uint64_t limit = std::numeric_limits<uint64_t>::max() / bound * bound;
+    uint64_t number = next();
+    while (number >= limit) number = next();
+    return number % bound;
+  }
+
+  template <class T>
+  void shuffle(std::vector<T>& items) {
+    for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// All pairs with the same two lengths, end (or begin) counted. No batch made of one cell has padding.
+struct Cell {
+  int64_t source_length = 0, target_length = 0;
+  std::vector<int64_t> pairs;
+
+  int64_t longest() const { return std::max(source_length, target_length); }
+};
+
+// Part of a cell, as the planner moves it about.
+struct Piece {
+  size_t cell = 0;
+  int64_t source_length = 0, target_length = 0, pairs = 0;
+};
+
+// Puts pieces in a row whose neighbours make good batches: first by the longer side, since it decides how many pairs a
+// batch holds; within that from the shortest source beside the longest target to the opposite, and back in the next.
+// Batches cut from such a row are padded on one side at most, nearly always.
+void sort_for_cutting(std::vector<Piece>& pieces) {
+  const auto key = [](const Piece& piece) {
+    const int64_t longest = std::max(piece.source_length, piece.target_length);
+    const int64_t difference = piece.source_length - piece.target_length;
+    return std::tuple(longest, longest % 2 == 0 ? difference : -difference);
+  };
+  std::stable_sort(pieces.begin(), pieces.end(), [&](const Piece& a, const Piece& b) { return key(a) < key(b); });
+}
+
+// Cuts the row of pieces into batches so that padding and unused budget together cost least (dynamic programming over
+// the last batch's start). Returns the ends of the batches.
+std::vector<size_t> cut(const std::vector<Piece>& pieces, int64_t budget) {
+  // What an unused position costs, where a padded one costs 1; and what it costs a position to be in a batch with any
+  // padding at all, since attention without a mask is faster. Measured on sentences of 6 to 14 words: budgets are used
+  // to 91 % and more, and padding is below 4 % (8 % where 25,000 tokens are a twentieth of the corpus).
+  constexpr double unused_cost = 0.25;
+  constexpr double masked_cost = 0.01;
+  std::vector<double> cost(pieces.size() + 1, std::numeric_limits<double>::infinity());
+  std::vector<size_t> start(pieces.size() + 1, 0);
+  cost[0] = 0;
+  for (size_t end = 1; end <= pieces.size(); ++end) {
+    int64_t source_length = 0, target_length = 0, pairs = 0, tokens = 0;
+    for (size_t begin = end; begin-- > 0;) {
+      const Piece& piece = pieces[begin];
+      source_length = std::max(source_length, piece.source_length);
+      target_length = std::max(target_length, piece.target_length);
+      pairs += piece.pairs;
+      tokens += piece.pairs * (piece.source_length + piece.target_length);
+      const int64_t used = pairs * std::max(source_length, target_length);
+      if (used > budget) break;
+      const int64_t positions = pairs * (source_length + target_length);
+      const double here = static_cast<double>(positions - tokens) + unused_cost * static_cast<double>(budget - used) +
+                          (positions > tokens ? masked_cost * static_cast<double>(positions) : 0.0);
+      if (cost[begin] + here < cost[end]) {
+        cost[end] = cost[begin] + here;
+        start[end] = begin;
+      }
+    }
+  }
+  std::vector<size_t> ends;
+  for (size_t end = pieces.size(); end > 0; end = start[end]) ends.push_back(end);
+  std::reverse(ends.begin(), ends.end());
+  return ends;
+}
+
+// The finer the pieces, the fuller the batches and the longer the planning.
+constexpr int64_t pieces_a_batch = 32;
+
+struct PlannedBatch {
+  int64_t source_length = 0, target_length = 0;  // padded to these
+  std::vector<int64_t> pairs;
+
+  // Moves `count` pairs over from the end of `cell`.
+  void take(Cell& cell, int64_t count) {
+    source_length = std::max(source_length, cell.source_length);
+    target_length = std::max(target_length, cell.target_length);
+    const auto first = cell.pairs.end() - static_cast<std::ptrdiff_t>(count);
+    pairs.insert(pairs.end(), first, cell.pairs.end());
+    cell.pairs.erase(first, cell.pairs.end());
+  }
+};
+
+struct Plan {
+  std::vector<PlannedBatch> batches;
+  int64_t positions = 0, tokens = 0;
+};
+
+Plan plan_epoch(const Corpus& corpus, const Batches::Options& options, int64_t epoch) {
+  Plan plan;
+  const int64_t budget = options.batch_tokens;
+  Random random(options.seed, static_cast<uint64_t>(epoch));
+
+  std::map<std::pair<int64_t, int64_t>, Cell> by_length;
+  for (int64_t pair = 0; pair < corpus.size(); ++pair) {
+    const int64_t source_length = corpus.source_length(pair) + 1, target_length = corpus.target_length(pair) + 1;
+    if (std::max(source_length, target_length) > budget) {
+      throw Error(
+          "batch_tokens",
+          fmt::format("sentence pair {} has {} source and {} target tokens, more than a batch of {} holds", pair + 1,
+                      source_length, target_length, budget),
+          fmt::format("raise it to at least {} or lower data.max_length", std::max(source_length, target_length)));
+    }
+    auto& cell = by_length[{target_length, source_length}];
+    cell.source_length = source_length;
+    cell.target_length = target_length;
+    cell.pairs.push_back(pair);
+    plan.tokens += source_length + target_length;
+  }
+  std::vector<Cell> cells;
+  for (auto& [lengths, cell] : by_length) cells.push_back(std::move(cell));
+
+  // Full batches without padding first, wherever enough pairs agree in both lengths. What is left over is at most one
+  // batch a cell, in pieces small enough to fill batches well.
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    Cell& cell = cells[i];
+    if (options.shuffle) random.shuffle(cell.pairs);
+    const int64_t capacity = budget / cell.longest();
+    auto left = static_cast<int64_t>(cell.pairs.size());
+    for (; left >= capacity; left -= capacity) plan.batches.emplace_back().take(cell, capacity);
+    const int64_t step = std::max<int64_t>(1, capacity / pieces_a_batch);
+    for (; left > 0; left -= step) {
+      pieces.push_back({i, cell.source_length, cell.target_length, std::min(left, step)});
+    }
+  }
+
+  sort_for_cutting(pieces);
+  size_t start = 0;
+  for (const size_t end : cut(pieces, budget)) {
+    PlannedBatch& batch = plan.batches.emplace_back();
+    for (; start < end; ++start) batch.take(cells[pieces[start].cell], pieces[start].pairs);
+  }
+
+  for (const PlannedBatch& batch : plan.batches) {
+    plan.positions += static_cast<int64_t>(batch.pairs.size()) * (batch.source_length + batch.target_length);
+  }
+  if (options.shuffle) {
+    random.shuffle(plan.batches);
+  } else {
+    std::sort(plan.batches.begin(), plan.batches.end(), [](const PlannedBatch& a, const PlannedBatch& b) {
+      return std::tie(a.target_length, a.source_length, a.pairs) < std::tie(b.target_length, b.source_length, b.pairs);
+    });
+  }
+  return plan;
+}
+
+}  // namespace
+
+struct Batches::Implementation {
+  Implementation(const Corpus& corpus_, const Options& options, int64_t epoch, int64_t first)
+      : corpus(corpus_), plan(plan_epoch(corpus_, options, epoch)) {
+    TORCH_CHECK(first >= 0, "the first batch is ", first);
+    position = std::min(static_cast<size_t>(first), plan.batches.size());
+    worker = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  }
+
+  void work(const std::stop_token& stop) {
+    try {
+      for (size_t i = position; i < plan.batches.size(); ++i) {
+        Batch batch = make_batch(corpus, plan.batches[i].pairs);
+        std::unique_lock lock(mutex);
+        if (!changed.wait(lock, stop, [&] { return ready.size() < queue_capacity; })) return;
+        ready.push_back(std::move(batch));
+        changed.notify_all();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex);
+    done = true;
+    changed.notify_all();
+  }
+
+  const Corpus& corpus;
+  const Plan plan;
+  size_t position = 0;
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  std::deque<Batch> ready;
+  std::exception_ptr error;
+  bool done = false;
+  std::jthread worker;  // last: it must stop before what it uses goes
+};
+
+Batches::Batches(const Corpus& corpus, const Options& options, int64_t epoch, int64_t first)
+    : implementation_(std::make_unique<Implementation>(corpus, options, epoch, first)) {}
+Batches::~Batches() = default;
+Batches::Batches(Batches&&) noexcept = default;
+
+int64_t Batches::size() const {
+  return static_cast<int64_t>(implementation_->plan.batches.size());
+}
+
+bool Batches::next(Batch& batch) {
+  auto& self = *implementation_;
+  std::unique_lock lock(self.mutex);
+  self.changed.wait(lock, [&] { return !self.ready.empty() || self.done; });
+  if (self.ready.empty()) {
+    if (self.error) std::rethrow_exception(self.error);
+    return false;
+  }
+  batch = std::move(self.ready.front());
+  self.ready.pop_front();
+  self.changed.notify_all();
+  return true;
+}
+
+double Batches::padding() const {
+  const Plan& plan = implementation_->plan;
+  return plan.positions == 0 ? 0 : 1 - static_cast<double>(plan.tokens) / static_cast<double>(plan.positions);
+}
+
+Batch make_batch(const Corpus& corpus, const std::vector<int64_t>& pairs) {
+  Batch batch;
+  batch.pairs = pairs;
+  int64_t source_length = 0, target_length = 0;
+  for (const int64_t pair : pairs) {
+    TORCH_CHECK(pair >= 0 && pair < corpus.size(), "pair ", pair, " of a corpus of ", corpus.size());
+    source_length = std::max(source_length, corpus.source_length(pair) + 1);
+    target_length = std::max(target_length, corpus.target_length(pair) + 1);
+    batch.source_tokens += corpus.source_length(pair) + 1;
+    batch.target_tokens += corpus.target_length(pair) + 1;
+  }
+  const auto rows = static_cast<int64_t>(pairs.size());
+  batch.source = at::full({rows, source_length}, Vocabulary::padding, at::kLong);
+  batch.target_input = at::full({rows, target_length}, Vocabulary::padding, at::kLong);
+  batch.target_output = at::full({rows, target_length}, Vocabulary::padding, at::kLong);
+  auto* source = batch.source.data_ptr<int64_t>();
+  auto* input = batch.target_input.data_ptr<int64_t>();
+  auto* output = batch.target_output.data_ptr<int64_t>();
+  for (const int64_t pair : pairs) {
+    const auto source_ids = corpus.source_ids(pair), target_ids = corpus.target_ids(pair);
+    *std::copy(source_ids.begin(), source_ids.end(), source) = Vocabulary::end;
+    *input = Vocabulary::begin;
+    std::copy(target_ids.begin(), target_ids.end(), input + 1);
+    *std::copy(target_ids.begin(), target_ids.end(), output) = Vocabulary::end;
+    source += source_length;
+    input += target_length;
+    output += target_length;
+  }
+  return batch;
+}
+
+}  // namespace transformer

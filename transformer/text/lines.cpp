@@ -1,0 +1,136 @@
+#include "transformer/text/lines.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace {
+
+constexpr unsigned buffer_size = 1 << 17;
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
+}  // namespace
+
+struct LineReader::Implementation {
+  std::filesystem::path file;
+  gzFile handle = nullptr;
+  std::string buffer;
+  size_t position = 0;  // of the first byte in `buffer` not yet handed out
+  int64_t count = 0;
+  bool at_end = false;
+
+  ~Implementation() {
+    if (handle) gzclose(handle);
+  }
+
+  bool fill() {
+    if (at_end) return false;
+    buffer.resize(buffer_size);
+    position = 0;
+    const int read = gzread(handle, buffer.data(), buffer_size);
+    // gzread hands out what it has of a truncated file as if that were all; only gzerror tells.
+    int status = Z_OK;
+    const std::string message = gzerror(handle, &status);
+    if (read < 0 || status == Z_BUF_ERROR) {
+      if (status == Z_ERRNO) throw Error(file.string(), "cannot be read: " + std::string(std::strerror(errno)));
+      throw Error(fmt::format("{}:{}", file.string(), count + 1),
+                  status == Z_BUF_ERROR ? "the gzip data end too early" : "the gzip data are damaged (" + message + ")",
+                  "check the file with gzip -t and fetch it again");
+    }
+    buffer.resize(static_cast<size_t>(read));
+    at_end = read == 0;
+    return !at_end;
+  }
+};
+
+LineReader::LineReader(const std::filesystem::path& file) : implementation_(std::make_unique<Implementation>()) {
+  implementation_->file = file;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) {
+    throw Error(file.string(), "is a folder; expected a text file, plain or compressed with gzip");
+  }
+  errno = 0;
+  implementation_->handle = gzopen(file.c_str(), "rb");
+  if (!implementation_->handle) {
+    const bool missing = errno == ENOENT || errno == ENOTDIR;
+    throw Error(file.string(), missing ? "no such file" : "cannot be opened: " + std::string(std::strerror(errno)),
+                missing ? "paths are relative to the folder that the program runs in" : "");
+  }
+  gzbuffer(implementation_->handle, buffer_size);
+}
+
+LineReader::~LineReader() = default;
+LineReader::LineReader(LineReader&&) noexcept = default;
+LineReader& LineReader::operator=(LineReader&&) noexcept = default;
+
+bool LineReader::next(std::string& line) {
+  auto& self = *implementation_;
+  line.clear();
+  bool found = false;
+  while (self.position < self.buffer.size() || self.fill()) {
+    found = true;
+    const size_t end = self.buffer.find('\n', self.position);
+    line.append(self.buffer, self.position, end == std::string::npos ? end : end - self.position);
+    self.position = end == std::string::npos ? self.buffer.size() : end + 1;
+    if (end != std::string::npos) break;
+  }
+  if (!found) return false;
+  ++self.count;
+  if (line.ends_with('\r')) line.pop_back();
+  if (self.count == 1 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
+  if (const size_t broken = find_broken_utf8(line); broken != std::string_view::npos) {
+    throw Error(fmt::format("{}:{}", self.file.string(), self.count),
+                fmt::format("not UTF-8 (byte {} of the line is 0x{:02X})", broken + 1,
+                            static_cast<unsigned char>(line[broken])),
+                "convert the file, for example with iconv -f ISO-8859-1 -t UTF-8");
+  }
+  return true;
+}
+
+int64_t LineReader::count() const {
+  return implementation_->count;
+}
+
+std::vector<std::string> read_lines(const std::filesystem::path& file) {
+  LineReader reader(file);
+  std::vector<std::string> lines;
+  for (std::string line; reader.next(line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+size_t find_broken_utf8(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (size_t i = 0; i < text.size();) {
+    const unsigned char lead = byte(i);
+    if (lead < 0x80) {
+      ++i;
+      continue;
+    }
+    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    if (lead < 0xC2 || lead > 0xF4 || i + length > text.size()) return i;
+    // The second byte's range is what rules out overlong forms, surrogates and values above U+10FFFF.
+    const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (byte(i + 1) < low || byte(i + 1) > high) return i;
+    for (size_t k = 2; k < length; ++k) {
+      if ((byte(i + k) & 0xC0) != 0x80) return i;
+    }
+    i += length;
+  }
+  return std::string_view::npos;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view blank = " \t\r";
+  const size_t first = text.find_first_not_of(blank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(blank) - first + 1);
+}
+
+}  // namespace transformer

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace transformer {
+
+/// Reads a text file (plain or gzip, told apart by content) line by line, so that a corpus need not fit in memory.
+///
+/// A line ends with "\n" or "\r\n"; the last one may end with the file. A byte order mark at the start is dropped.
+class LineReader {
+ public:
+  /// Throws Error when the file is missing, a folder, or may not be read.
+  explicit LineReader(const std::filesystem::path& file);
+  ~LineReader();
+  LineReader(LineReader&&) noexcept;
+  LineReader& operator=(LineReader&&) noexcept;
+
+  /// The next line without its end; false at the end of the file. Throws Error naming file and line for bytes that are
+  /// no UTF-8 and for damaged gzip data.
+  bool next(std::string& line);
+  /// How many lines were read.
+  int64_t count() const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// All lines of a text file (plain or gzip), read as by LineReader.
+std::vector<std::string> read_lines(const std::filesystem::path& file);
+
+/// Where `text` stops being UTF-8 (overlong forms, surrogates and values above U+10FFFF are none): the offset of the
+/// first byte of the broken character, or npos.
+size_t find_broken_utf8(std::string_view text);
+
+/// `text` without spaces, tabs and carriage returns at its ends.
+std::string_view trim(std::string_view text);
+
+}  // namespace transformer

@@ -1,0 +1,277 @@
+#include "transformer/text/vocabulary.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <charconv>
+#include <exception>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <unordered_map>
+
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+#include "transformer/text/lines.h"
+
+namespace transformer {
+
+namespace {
+
+// SentencePiece writes a space as this character and so cannot tell the two apart: text that holds it would come back
+// with a space instead.
+constexpr std::string_view space_symbol = "\u2581";
+// Stands in for it while SentencePiece works. A noncharacter, which Unicode reserves for uses inside programs and
+// which therefore is in no text.
+constexpr std::string_view stand_in = "\U0010FFFE";
+
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+  std::string result;
+  size_t start = 0;
+  for (size_t at; (at = text.find(from, start)) != std::string_view::npos; start = at + from.size()) {
+    result.append(text, start, at - start).append(to);
+  }
+  return result.append(text, start);
+}
+
+// SentencePiece draws its sentences from here, so that compressed files can be learned from and that no path gets
+// into the model.
+class Sentences : public sentencepiece::SentenceIterator {
+ public:
+  explicit Sentences(const std::vector<std::filesystem::path>& files) : files_(files) { Next(); }
+
+  bool done() const override { return done_; }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override {
+    using sentencepiece::util::Status;
+    return error_ ? Status(sentencepiece::util::StatusCode::kCancelled, "reading failed") : Status();
+  }
+
+  void Next() override {
+    // Nothing may be thrown through SentencePiece, which is not written for it.
+    try {
+      for (;;) {
+        if (!reader_) {
+          if (file_ == files_.size()) break;
+          reader_.emplace(files_[file_++]);
+        }
+        if (!reader_->next(line_)) {
+          reader_.reset();
+        } else if (!line_.empty()) {
+          any_ = true;
+          return;
+        }
+      }
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    done_ = true;
+  }
+
+  bool any() const { return any_; }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  const std::vector<std::filesystem::path>& files_;
+  size_t file_ = 0;
+  std::optional<LineReader> reader_;
+  std::string line_;
+  bool done_ = false, any_ = false;
+  std::exception_ptr error_;
+};
+
+// The number that follows `words` in a message of SentencePiece's.
+std::optional<int64_t> number_after(std::string_view message, std::string_view words) {
+  const size_t at = message.find(words);
+  if (at == std::string_view::npos) return std::nullopt;
+  message.remove_prefix(at + words.size());
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(message.data(), message.data() + message.size(), number);
+  if (error != std::errc()) return std::nullopt;
+  return number;
+}
+
+std::string join(const std::vector<std::filesystem::path>& files) {
+  std::string names;
+  for (const auto& file : files) names += (names.empty() ? "" : ", ") + file.string();
+  return names;
+}
+
+}  // namespace
+
+void VocabularySettings::describe(Fields<VocabularySettings>& field) {
+  using S = VocabularySettings;
+  field("algorithm", &S::algorithm,
+        "how pieces are learned: byte-pair encoding as in the paper, or a unigram model (§5.1)",
+        {{"bpe", Algorithm::bpe}, {"unigram", Algorithm::unigram}});
+  field("joint", &S::joint, "one vocabulary shared by both languages (§5.1)");
+  field("character_coverage", &S::character_coverage,
+        "share of the text's characters that become symbols of their own; the rest is spelled in bytes",
+        between(0.5, 1.0));
+  field("sample_sentences", &S::sample_sentences, "sentences to learn from, drawn at random from all", at_least(1));
+  field("byte_fallback", &S::byte_fallback, "spell characters without a symbol in bytes, so that no text is unknown");
+}
+
+void Vocabulary::train(const std::vector<std::filesystem::path>& files, int64_t size,
+                       const VocabularySettings& settings, const std::filesystem::path& model) {
+  if (files.empty()) throw Error("vocabulary", "no files to learn from", "name at least one text file");
+  const auto folder = model.has_parent_path() ? model.parent_path() : ".";
+  if (!std::filesystem::is_directory(folder)) {
+    throw Error(model.string(), "cannot be written: there is no such folder", "create " + folder.string());
+  }
+  Sentences sentences(files);
+  const std::unordered_map<std::string, std::string> options = {
+      {"model_type", settings.algorithm == VocabularySettings::Algorithm::bpe ? "bpe" : "unigram"},
+      {"vocab_size", std::to_string(size)},
+      {"hard_vocab_limit", "true"},
+      {"pad_id", std::to_string(padding)},
+      {"bos_id", std::to_string(begin)},
+      {"eos_id", std::to_string(end)},
+      {"unk_id", std::to_string(unknown)},
+      {"byte_fallback", settings.byte_fallback ? "true" : "false"},
+      {"character_coverage", fmt::format("{}", settings.character_coverage)},
+      {"input_sentence_size", std::to_string(settings.sample_sentences)},
+      // Text must come back as it went in; NFKC, the default, rewrites ligatures, widths and spaces.
+      {"normalization_rule_name", "identity"},
+      {"remove_extra_whitespaces", "false"},
+      // The unigram model's sums depend on how many threads share them: a fixed number gives the same pieces
+      // everywhere.
+      {"num_threads", "4"},
+      {"minloglevel", "2"},
+  };
+  std::string serialized;
+  const auto status = sentences.any() ? sentencepiece::SentencePieceTrainer::Train(options, &sentences, &serialized)
+                                      : sentencepiece::util::Status();
+  sentences.rethrow();
+  if (!sentences.any()) throw Error(join(files), "no text to learn a vocabulary from: every line is empty");
+  if (!status.ok()) {
+    const std::string message = status.error_message();
+    const std::string where = "vocabulary from " + join(files);
+    if (const auto largest = number_after(message, "Please set it to a value <= ")) {
+      throw Error(where, fmt::format("the text is too small for {} pieces: {} are the most it gives", size, *largest),
+                  fmt::format("ask for a size of at most {} or learn from more text", *largest));
+    }
+    if (const auto least =
+            number_after(message, fmt::format("Vocabulary size is smaller than required_chars. {} vs ", size))) {
+      throw Error(
+          where,
+          fmt::format("a size of {} does not even hold the text's characters{} and the reserved pieces, {} in all",
+                      size, settings.byte_fallback ? ", the 256 bytes" : "", *least),
+          fmt::format("ask for a size of at least {} or lower vocabulary.character_coverage", *least));
+    }
+    throw Error(where, "SentencePiece could not learn from it (" + message + ")");
+  }
+  write_atomically(model, serialized);
+}
+
+struct Vocabulary::Implementation {
+  sentencepiece::SentencePieceProcessor processor;
+  std::vector<std::string> pieces;
+  // How the space symbol's stand-in is spelled in bytes, and how the symbol itself is; empty without byte fallback.
+  std::vector<int> stand_in_bytes, space_symbol_bytes;
+
+  std::vector<int> spell(std::string_view character) const {
+    std::vector<int> ids;
+    for (const char byte : character) {
+      const int id = processor.PieceToId(fmt::format("<0x{:02X}>", static_cast<unsigned char>(byte)));
+      if (!processor.IsByte(id)) return {};
+      ids.push_back(id);
+    }
+    return ids;
+  }
+};
+
+Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std::make_unique<Implementation>()) {
+  auto& processor = implementation_->processor;
+  const std::string remedy = "expected a SentencePiece model as train_vocabulary writes it";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(model, ignored)) {
+    throw Error(model.string(), std::filesystem::exists(model, ignored) ? "is not a file" : "no such file", remedy);
+  }
+  std::ifstream in(model, std::ios::binary);
+  std::stringstream content;
+  content << in.rdbuf();
+  const std::string serialized = content.str();
+  if (!in || serialized.empty()) throw Error(model.string(), "is empty or cannot be read", remedy);
+  const auto status = processor.LoadFromSerializedProto(serialized);
+  if (!status.ok()) {
+    throw Error(model.string(), fmt::format("is no SentencePiece model or is damaged ({})", status.error_message()),
+                remedy);
+  }
+  const auto reserved = [&](const char* name, int found, int64_t expected) {
+    if (found == expected) return;
+    throw Error(model.string(),
+                fmt::format("reserves id {} for {}; expected padding 0, begin 1, end 2, unknown 3", found, name),
+                "train the vocabulary anew with train_vocabulary");
+  };
+  reserved("padding", processor.pad_id(), padding);
+  reserved("the beginning", processor.bos_id(), begin);
+  reserved("the end", processor.eos_id(), end);
+  reserved("unknown pieces", processor.unk_id(), unknown);
+  for (int id = 0; id < processor.GetPieceSize(); ++id) implementation_->pieces.push_back(processor.IdToPiece(id));
+  implementation_->stand_in_bytes = implementation_->spell(stand_in);
+  implementation_->space_symbol_bytes = implementation_->spell(space_symbol);
+}
+
+Vocabulary::~Vocabulary() = default;
+Vocabulary::Vocabulary(Vocabulary&&) noexcept = default;
+Vocabulary& Vocabulary::operator=(Vocabulary&&) noexcept = default;
+
+int64_t Vocabulary::size() const {
+  return static_cast<int64_t>(implementation_->pieces.size());
+}
+
+std::vector<int64_t> Vocabulary::encode(std::string_view text) const {
+  const auto& self = *implementation_;
+  std::vector<int> ids;
+  const auto run = [&](std::string_view input) {
+    const auto status = self.processor.Encode(input, &ids);
+    TORCH_CHECK(status.ok(), "SentencePiece could not encode: ", status.error_message());
+  };
+  if (self.stand_in_bytes.empty() || text.find(space_symbol) == std::string_view::npos) {
+    run(text);
+    return {ids.begin(), ids.end()};
+  }
+  run(replace_all(text, space_symbol, stand_in));
+  std::vector<int64_t> result;
+  const auto& from = self.stand_in_bytes;
+  for (auto at = ids.cbegin(); at != ids.cend();) {
+    if (ids.cend() - at >= static_cast<std::ptrdiff_t>(from.size()) && std::equal(from.begin(), from.end(), at)) {
+      result.insert(result.end(), self.space_symbol_bytes.begin(), self.space_symbol_bytes.end());
+      at += static_cast<std::ptrdiff_t>(from.size());
+    } else {
+      result.push_back(*at++);
+    }
+  }
+  return result;
+}
+
+std::string Vocabulary::decode(const std::vector<int64_t>& ids) const {
+  std::vector<int> kept;
+  kept.reserve(ids.size());
+  for (const int64_t id : ids) {
+    TORCH_CHECK(id >= 0 && id < size(), "piece id ", id, " is not in a vocabulary of ", size());
+    if (id != padding && id != begin && id != end) kept.push_back(static_cast<int>(id));
+  }
+  std::string text;
+  const auto status = implementation_->processor.Decode(kept, &text);
+  TORCH_CHECK(status.ok(), "SentencePiece could not decode: ", status.error_message());
+  return text;
+}
+
+std::vector<std::string> Vocabulary::pieces(std::string_view text) const {
+  std::vector<std::string> result;
+  for (const int64_t id : encode(text)) result.push_back(piece(id));
+  return result;
+}
+
+const std::string& Vocabulary::piece(int64_t id) const {
+  TORCH_CHECK(id >= 0 && id < size(), "piece id ", id, " is not in a vocabulary of ", size());
+  return implementation_->pieces[static_cast<size_t>(id)];
+}
+
+}  // namespace transformer

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transformer/base/settings.h"
+
+namespace transformer {
+
+/// How a vocabulary is learned (settings section `vocabulary`).
+struct VocabularySettings {
+  enum class Algorithm { bpe, unigram };
+  Algorithm algorithm = Algorithm::bpe;
+  bool joint = true;                   // one vocabulary for both languages
+  double character_coverage = 1.0;     // share of characters that become symbols; the rest is spelled in bytes
+  int64_t sample_sentences = 2000000;  // sentences that SentencePiece learns from, drawn from all
+  bool byte_fallback = true;
+  static void describe(Fields<VocabularySettings>& field);
+};
+
+/// Word pieces and their ids (§5.1), learned and applied by SentencePiece. Safe to share between threads.
+class Vocabulary {
+ public:
+  /// Ids reserved in every vocabulary, the same for all.
+  static constexpr int64_t padding = 0, begin = 1, end = 2, unknown = 3;
+
+  /// Learns a vocabulary of exactly `size` pieces from the lines of `files` (plain or .gz) and writes it to `model`.
+  /// Throws Error when the text is too small for `size` (naming the largest size it allows), or a file is unreadable.
+  static void train(const std::vector<std::filesystem::path>& files, int64_t size, const VocabularySettings& settings,
+                    const std::filesystem::path& model);
+
+  /// Reads a SentencePiece model. Throws Error if the file is missing, damaged, or reserves other ids than ours.
+  explicit Vocabulary(const std::filesystem::path& model);
+  ~Vocabulary();
+  Vocabulary(Vocabulary&&) noexcept;
+  Vocabulary& operator=(Vocabulary&&) noexcept;
+
+  int64_t size() const;
+
+  /// Ids of a sentence's pieces, without begin and end.
+  std::vector<int64_t> encode(std::string_view text) const;
+  /// The text of `ids`; reserved ids other than unknown are left out.
+  std::string decode(const std::vector<int64_t>& ids) const;
+  /// Pieces as text, for attention maps and debugging.
+  std::vector<std::string> pieces(std::string_view text) const;
+  const std::string& piece(int64_t id) const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace transformer

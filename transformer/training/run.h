@@ -1,0 +1,56 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "transformer/model/settings.h"
+#include "transformer/text/corpus.h"
+#include "transformer/text/vocabulary.h"
+#include "transformer/training/settings.h"
+#include "transformer/training/trainer.h"
+
+namespace transformer {
+
+/// The vocabularies of a model; both the same one where it is joint.
+struct Vocabularies {
+  std::shared_ptr<const Vocabulary> source, target;
+};
+
+/// Everything a training run is told.
+struct RunSettings {
+  DataSettings data;
+  VocabularySettings vocabulary;
+  ModelSettings model;
+  TrainingSettings training;
+  std::string config;  // the complete settings as they are saved: every section as YAML
+};
+
+/// What a run needs from outside, built once vocabularies and validation data are known.
+struct RunHooks {
+  /// Judges a model on the validation corpus; called at intervals and on the final model.
+  std::function<Validation(Transformer& model, const Vocabularies& vocabularies, const Corpus& validation,
+                           const std::filesystem::path& hypotheses)>
+      validate;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct RunResult {
+  TrainingSummary summary;
+  std::optional<Validation> validation;  // of the final, averaged model
+};
+
+/// From text to a model directory: learns vocabularies, reads the corpus, trains, averages the last checkpoints and
+/// leaves `training.output` as a model directory. An output directory that holds a run of the same settings is gone
+/// on with; one of other settings is refused with the differences (`restart` deletes it first). Two runs on one
+/// directory exclude each other.
+RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool restart = false);
+
+/// The model's summary, as `train --dry-run` prints it: `parameters: N` first.
+std::string model_summary(const ModelSettings& settings);
+
+/// Checks all that a run would need before it computes anything: files, vocabulary, space on the disk. Returns a
+/// description of what it found.
+std::string check_run(const RunSettings& settings);
+
+}  // namespace transformer

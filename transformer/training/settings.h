@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "transformer/base/settings.h"
+
+namespace transformer {
+
+/// How a model is trained (settings section `training`; §5). Defaults are the paper's base model.
+struct TrainingSettings {
+  enum class Precision { float32, bf16, automatic };
+
+  std::string output = "runs/model";
+  std::string device = "cpu";
+  int64_t threads = 0;  // 0: all cores
+  uint64_t seed = 1;
+
+  int64_t steps = 100000;
+  double max_minutes = 0;  // 0: no limit
+  int64_t batch_tokens = 25000;
+  int64_t micro_batch_tokens = 0;  // 0: batch_tokens
+  Precision precision = Precision::float32;
+
+  int64_t warmup_steps = 4000;
+  double rate_factor = 1.0;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.98;
+  double adam_epsilon = 1e-9;
+  double clip_norm = 0;  // 0: none
+  double label_smoothing = 0.1;
+
+  int64_t log_every = 100;
+  int64_t validate_every = 2000;
+  bool validate_bleu = true;
+  int64_t checkpoint_every = 2000;  // 0: by time alone
+  double checkpoint_minutes = 0;    // 0: by steps alone
+  int64_t keep_checkpoints = 8;
+  int64_t average_checkpoints = 5;
+
+  static void describe(Fields<TrainingSettings>& field);
+
+  /// Throws Error where settings contradict each other.
+  void check() const;
+};
+
+}  // namespace transformer
