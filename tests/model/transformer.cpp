@@ -1,5 +1,6 @@
 #include "transformer/model/transformer.h"
 
+#include <torch/nn/functional/loss.h>
 #include <torch/types.h>
 
 #include <cmath>

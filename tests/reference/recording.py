@@ -42,20 +42,24 @@ def randomise(module, projection_bias):
 
 
 def attention_name(name):
-    return (
-        name.replace("in_proj_weight", "input_weight").replace("in_proj_bias", "input_bias").replace("out_proj", "output")
-    )
+    for theirs, our in (("in_proj_weight", "input_weight"), ("in_proj_bias", "input_bias"), ("out_proj", "output")):
+        name = name.replace(theirs, our)
+    return name
 
 
 def layer_name(name):
-    """torch.nn's name of a layer's parameter -> ours."""
+    """`encoder:` or `decoder:` and torch.nn's name of a layer's parameter -> our name."""
     parts = {
         "self_attn": "self_attention",
         "multihead_attn": "memory_attention",
         "linear1": "feed_forward.inner",
         "linear2": "feed_forward.outer",
     }
-    decoder = {"norm1": "after_self_attention.norm", "norm2": "after_memory_attention.norm", "norm3": "after_feed_forward.norm"}
+    decoder = {
+        "norm1": "after_self_attention.norm",
+        "norm2": "after_memory_attention.norm",
+        "norm3": "after_feed_forward.norm",
+    }
     encoder = {"norm1": "after_self_attention.norm", "norm2": "after_feed_forward.norm"}
     kind, _, rest = name.partition(":")
     for theirs, our in {**parts, **(decoder if kind == "decoder" else encoder)}.items():

@@ -34,10 +34,44 @@ Attended attention_with_weights(const Tensor& query, const Tensor& key, const Te
   return {dropped.matmul(value), weights};
 }
 
+// On a CPU the fused attention makes its products a head at a time. Where sentences are short, setting one up costs
+// more than computing it, above all in bfloat16, where each goes through oneDNN. There one batched product serves all
+// heads of all sentences, mask and scale included.
+bool better_in_batches(const Tensor& query, const Tensor& key) {
+  const int64_t scores = query.size(-2) * key.size(-2);
+  return query.is_cpu() && scores <= (query.scalar_type() == torch::kBFloat16 ? 128 * 128 : 16 * 16);
+}
+
+Tensor attention_in_batches(const Tensor& query, const Tensor& key, const Tensor& value,
+                            const AttentionOptions& options) {
+  const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
+  const double scale = 1 / std::sqrt(static_cast<double>(query.size(3)));
+  const auto flat = [](const Tensor& tensor) { return tensor.reshape({-1, tensor.size(2), tensor.size(3)}); };
+  std::optional<Tensor> mask = options.mask;
+  if (options.causal) {
+    const auto earlier = torch::ones({queries, keys}, query.options().dtype(torch::kBool)).tril();
+    mask = mask ? *mask & earlier : earlier;
+  }
+  Tensor bias = torch::zeros({}, query.options());  // [.., T, S]: 0 where attention is allowed, else -infinity
+  if (mask)
+    bias = torch::zeros(mask->sizes(), query.options()).masked_fill_(~*mask, -std::numeric_limits<double>::infinity());
+  bias = bias.expand({batch, heads, queries, keys}).reshape({-1, queries, keys});
+  auto weights = torch::baddbmm(bias, flat(query), flat(key).mT(), 1, scale).softmax(-1);  // [B H, T, S]
+  if (mask) {
+    const auto nothing_allowed = ~mask->any(-1, /*keepdim=*/true);
+    if (nothing_allowed.any().item<bool>()) {  // such a row is 0/0 in the softmax
+      weights = weights.masked_fill(nothing_allowed.expand({batch, heads, queries, 1}).reshape({-1, queries, 1}), 0.0);
+    }
+  }
+  if (options.dropout > 0) weights = torch::dropout(weights, options.dropout, /*train=*/true);
+  return weights.bmm(flat(value)).view({batch, heads, queries, -1});
+}
+
 }  // namespace
 
 Attended attention(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionOptions& options) {
   if (options.weights) return attention_with_weights(query, key, value, options);
+  if (better_in_batches(query, key)) return {attention_in_batches(query, key, value, options), {}};
   if (options.causal && options.mask) {
     auto earlier = torch::ones({query.size(-2), key.size(-2)}, options.mask->options()).tril();
     return {at::scaled_dot_product_attention(query, key, value, *options.mask & earlier, options.dropout), {}};
