@@ -15,6 +15,7 @@
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/bootstrap.h"
 #include "transformer/evaluation/chrf.h"
+#include "transformer/evaluation/perplexity.h"
 #include "transformer/text/lines.h"
 
 namespace {
@@ -260,13 +261,43 @@ void compare(CLI::App& app) {
   });
 }
 
+void perplexity(CLI::App& app) {
+  struct Flags {
+    explicit Flags(CLI::App& command) : format(command) {
+      command.add_option("--model", model, "Model directory")->required()->type_name("DIR");
+      command.add_option("--source", source, "Text")->required()->type_name("FILE");
+      command.add_option("--target", target, "Its translation, line by line")->required()->type_name("FILE");
+    }
+    FormatFlag format;
+    std::string model, source, target;
+  };
+  auto* command = app.add_subcommand("perplexity", "How well a model predicts translations, per word piece");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] {
+    auto model = load_transformer(flags->model);
+    const auto vocabularies = Vocabularies::load(flags->model, model->settings().source_vocabulary_size,
+                                                 model->settings().target_vocabulary_size);
+    const auto corpus =
+        Corpus::read({flags->source}, {flags->target}, *vocabularies.source, *vocabularies.target, {.keep_all = true});
+    const auto result = transformer::perplexity(model, corpus);
+    if (flags->format.json()) {
+      std::cout
+          << ordered_json{{"perplexity", result.perplexity}, {"loss", result.loss}, {"tokens", result.tokens}}.dump(1)
+          << '\n';
+    } else {
+      std::cout << fmt::format("perplexity = {:.3f} (per word piece; {} target tokens, {:.4f} nats each)\n",
+                               result.perplexity, result.tokens, result.loss);
+    }
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return transformer::run_program(argc, argv, [](CLI::App& app, auto parse) {
     app.description("Scores translations against references.");
     app.require_subcommand(1);
-    for (const auto declare : {bleu, chrf, compare}) declare(app);
+    for (const auto declare : {bleu, chrf, compare, ::perplexity}) declare(app);
     parse();  // runs the chosen one
   });
 }

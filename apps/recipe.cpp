@@ -40,7 +40,7 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
     for (const auto& file : data.validation_target) {
       for (auto& line : read_lines(file)) references.push_back(std::move(line));
     }
-    Translator translator(model, *vocabularies.source, *vocabularies.target, recipe.decoding);
+    Translator translator(model, vocabularies, recipe.decoding);
     std::string text;
     for (const auto& translations : translator.translate(sources)) {
       hypotheses.push_back(translations.front().text);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <stdlib.h>
 
 #include <catch2/catch.hpp>
@@ -45,8 +46,8 @@ inline std::string read_file(const std::filesystem::path& file) {
 
 /// Runs tests/reference/`script` with the reference Python. Fails the test when Python or a package is missing.
 inline void run_reference(const std::string& script, const std::string& arguments) {
-  const std::string command = std::string("'") + TRANSFORMER_PYTHON + "' '" + TRANSFORMER_SOURCE_DIR +
-                              "/tests/reference/" + script + "' " + arguments;
+  const std::string command =
+      fmt::format("'{}' '{}/tests/reference/{}' {}", TRANSFORMER_PYTHON, TRANSFORMER_SOURCE_DIR, script, arguments);
   INFO(command);
   REQUIRE(std::system(command.c_str()) == 0);
 }

@@ -238,8 +238,7 @@ TEST_CASE("a model in memory and in training translates like the same model from
   const Translator loaded(directory.path());
   auto model = load_transformer(directory.path());
   model->train();
-  const Vocabulary vocabulary(directory / "vocabulary.model");
-  const Translator in_memory(model, vocabulary, vocabulary, loaded.settings());
+  const Translator in_memory(model, Vocabularies::load(directory.path(), 320, 320), loaded.settings());
   const auto lines = made_up_sentences(6, 9);
   const auto expected = loaded.translate(lines), found = in_memory.translate(lines);
   for (size_t i = 0; i < lines.size(); ++i) CHECK(found[i].at(0).text == expected[i].at(0).text);
@@ -269,7 +268,7 @@ TEST_CASE("what does not make a model is named") {
   write_tiny_model(two.path(), {}, true);
   std::filesystem::copy_file(two / "target.model", empty / "vocabulary.model");
   CHECK_THAT(message_of([&] { Translator translator(empty.path()); }),
-             Contains("vocabulary.model") && Contains("330 pieces") && Contains("320"));
+             Contains("vocabulary.model") && Contains("330 word pieces") && Contains("320"));
 }
 
 TEST_CASE("a line too long for the model is named by its number") {
@@ -283,8 +282,8 @@ TEST_CASE("a line too long for the model is named by its number") {
   auto settings = tiny_settings(320);
   settings.positions = ModelSettings::Positions::learned;
   settings.max_positions = 12;
-  const Vocabulary vocabulary(model_directory() / "vocabulary.model");
-  const Translator learned(tiny_transformer(settings), vocabulary, vocabulary, {.beam = 2, .max_extra_length = 50});
+  const Translator learned(tiny_transformer(settings), Vocabularies::load(model_directory().path(), 320, 320),
+                           {.beam = 2, .max_extra_length = 50});
   CHECK(learned.translate_ids({Ids(11, 300)}).at(0).at(0).tokens.size() <= 11);
   CHECK_THAT(message_of([&] { learned.translate({std::string(100, 'q')}); }), StartsWith("line 1: has "));
 }

@@ -7,14 +7,8 @@
 #include <cmath>
 #include <string>
 
-#include "transformer/base/tensor_file.h"
-
-// GCC 12 sees overflows in the string concatenation of run_reference that are not there (its bug 105329).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Warray-bounds"
-#pragma GCC diagnostic ignored "-Wstringop-overflow"
 #include "support.h"
-#pragma GCC diagnostic pop
+#include "transformer/base/tensor_file.h"
 
 namespace transformer::test {
 

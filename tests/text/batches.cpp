@@ -13,7 +13,7 @@ using Catch::Contains;
 
 namespace {
 
-// A corpus whose sentences are as long as given: every letter of "abab..." apart is one piece.
+// A corpus whose sentences are as long as given: of single letters, each a piece.
 class LengthCorpus {
  public:
   // (source, target) pieces of each pair, begin and end not counted
@@ -140,14 +140,15 @@ TEST_CASE("an epoch holds every pair once, in batches within the budget, full an
   CHECK(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
   CHECK(padding == Approx(1 - tokens / positions).margin(1e-12));
   const auto count = static_cast<double>(epoch.size());
-  if (budget == 1500) {
-    CHECK(padding < 0.02);
-    CHECK(used / count > 0.95);
-    CHECK(unpadded / count > 0.4);
-  } else {
-    CHECK(padding < 0.1);
+  // With 25,000 tokens the whole corpus is 10 batches or so: fewer than there are common lengths.
+  if (budget == 25000) {
+    CHECK(padding < 0.15);
     CHECK(used / count > 0.8);
+  } else {
+    CHECK(padding < 0.05);
+    CHECK(used / count > 0.9);
   }
+  if (budget <= 1500) CHECK(unpadded / count > 0.3);
 }
 
 TEST_CASE("an epoch depends on seed and number alone") {
@@ -162,13 +163,12 @@ TEST_CASE("an epoch depends on seed and number alone") {
   std::sort(sorted.begin(), sorted.end());
   for (auto other : {epoch(1, 1), epoch(2, 0), epoch(2, 1), epoch(0, 1)}) {
     CHECK(first != other);
-    CHECK(first.size() == other.size());
-    // Not the order alone: other pairs meet.
+    // Not the order alone: other pairs meet, except where few have about the same lengths.
     for (auto& pairs : other) std::sort(pairs.begin(), pairs.end());
     std::sort(other.begin(), other.end());
     size_t same = 0;
     for (const auto& pairs : other) same += std::binary_search(sorted.begin(), sorted.end(), pairs);
-    CHECK(same < other.size() / 4);
+    CHECK(same < other.size() / 2);
   }
   CHECK(epoch(1, 1) != epoch(2, 0));
 }

@@ -23,10 +23,8 @@ TEST_CASE("lines end with \\n or \\r\\n, the last one may end with the file") {
   CHECK(lines_of("a\n\nb") == Lines{"a", "", "b"});
   CHECK(lines_of("a\r\nb\r\n\r\n") == Lines{"a", "b", ""});
   CHECK(lines_of("a\rb\r\r\n") == Lines{"a\rb\r"});
-  CHECK(lines_of("\xEF\xBB\xBFa\n\xEF\xBB\xBF"
-                 "b\n") == Lines{"a",
-                                 "\xEF\xBB\xBF"
-                                 "b"});
+  const std::string mark = "\xEF\xBB\xBF";
+  CHECK(lines_of(mark + "a\n" + mark + "b\n") == Lines{"a", mark + "b"});
   CHECK(lines_of(std::string("a\0b\n\0", 5)) == Lines{std::string("a\0b", 3), std::string(1, '\0')});
   // U+2028 and U+0085 end lines for some readers, which would shift one side of a parallel corpus.
   CHECK(lines_of("a\u2028b\u0085c\vd\fe\n") == Lines{"a\u2028b\u0085c\vd\fe"});

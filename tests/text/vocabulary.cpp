@@ -215,13 +215,16 @@ TEST_CASE("Python's sentencepiece gives the same ids with the same model") {
   std::string all;
   for (const auto& text : texts) all += text + "\n";
   write_file(folder / "text", all);
-  run_reference("sentencepiece_ids.py", (folder / "small.model").string() + " " + (folder / "text").string() + " " +
-                                            (folder / "ids").string() + " " + (folder / "decoded").string());
+  run_reference("sentencepiece_ids.py",
+                fmt::format("{0}/small.model {0}/text {0}/ids {0}/decoded", folder.path().string()));
   CHECK(read_file(folder / "decoded") == all);
   std::string ours;
   for (const auto& text : texts) {
     std::string line;
-    for (const int64_t id : vocabulary.encode(text)) line += (line.empty() ? "" : " ") + std::to_string(id);
+    for (const int64_t id : vocabulary.encode(text)) {
+      if (!line.empty()) line += ' ';
+      line += std::to_string(id);
+    }
     ours += line + "\n";
   }
   CHECK(read_file(folder / "ids") == ours);

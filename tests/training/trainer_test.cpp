@@ -1,5 +1,6 @@
 #include "transformer/training/trainer.h"
 
+#include <spdlog/spdlog.h>
 #include <torch/types.h>
 
 #include <nlohmann/json.hpp>
@@ -22,10 +23,11 @@ namespace {
 struct CopyTask {
   TemporaryDirectory directory;
   std::filesystem::path source = directory / "train.txt", model = directory / "vocabulary.model";
-  std::unique_ptr<Vocabulary> vocabulary;
+  std::shared_ptr<const Vocabulary> vocabulary;
   std::optional<Corpus> corpus;
 
   CopyTask() {
+    spdlog::set_level(spdlog::level::off);
     static const char* words[] = {"red", "green", "blue", "white", "black", "one", "two", "three", "four", "five"};
     uint32_t state = 1;
     std::string text;
@@ -39,7 +41,7 @@ struct CopyTask {
     }
     write_file(source, text);
     Vocabulary::train({source}, 300, {}, model);
-    vocabulary = std::make_unique<Vocabulary>(model);
+    vocabulary = std::make_shared<const Vocabulary>(model);
     corpus = Corpus::read({source.string()}, {source.string()}, *vocabulary, *vocabulary, {});
   }
 
@@ -236,17 +238,19 @@ TEST_CASE("training in bfloat16 follows training in float32") {
 TEST_CASE("a copy task is learned to 100 %") {
   auto& task = copy_task();
   TemporaryDirectory runs;
-  auto settings = task.training_settings(400);
+  auto settings = task.training_settings(1500);
   settings.batch_tokens = 512;
-  settings.rate_factor = 1.5;
+  settings.warmup_steps = 200;
+  settings.rate_factor = 0.5;
   auto model_settings = task.model_settings();
+  model_settings.d_model = 64;
   model_settings.dropout = 0;
   auto model = trained(settings, model_settings, runs / "run");
   model->eval();
   std::vector<std::string> lines;
   std::istringstream text(read_file(task.source));
   for (std::string line; std::getline(text, line) && lines.size() < 200;) lines.push_back(line);
-  const Translator translator(model, *task.vocabulary, *task.vocabulary, {});
+  const Translator translator(model, {task.vocabulary, task.vocabulary}, {});
   const auto translations = translator.translate(lines);
   int64_t right = 0;
   for (size_t i = 0; i < lines.size(); ++i) right += translations[i].front().text == lines[i];

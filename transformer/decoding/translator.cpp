@@ -99,21 +99,6 @@ class Evaluating {
   bool training_;
 };
 
-Vocabulary open_vocabulary(const std::filesystem::path& directory, const char* name) {
-  if (!std::filesystem::exists(directory / name)) {
-    throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
-                "it needs vocabulary.model, or source.model and target.model, as train writes them");
-  }
-  return Vocabulary(directory / name);
-}
-
-void check_size(const std::string& where, const Vocabulary& vocabulary, int64_t expected) {
-  if (vocabulary.size() == expected) return;
-  throw Error(where,
-              fmt::format("the vocabulary has {} pieces, but the model was made for {}", vocabulary.size(), expected),
-              "use the vocabulary that the model was trained with");
-}
-
 }  // namespace
 
 StepFunction transformer_step(Transformer model, const Tensor& source) {
@@ -125,9 +110,7 @@ StepFunction transformer_step(Transformer model, const Tensor& source) {
 
 struct Translator::Implementation {
   Transformer model{nullptr};
-  std::optional<Vocabulary> own_source, own_target;  // of a model directory
-  const Vocabulary* source = nullptr;
-  const Vocabulary* target = nullptr;
+  Vocabularies vocabularies;
   DecodingSettings settings;
 
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
@@ -169,27 +152,16 @@ Translator::Translator(const std::filesystem::path& directory, torch::Device dev
   settings.section("decoding", self.settings, "");
   settings.load(directory / "config.yaml", UnknownSections::ignored);
   self.settings = self.settings.validated();
-  const bool joint = std::filesystem::exists(directory / "vocabulary.model");
-  self.own_source = open_vocabulary(directory, joint ? "vocabulary.model" : "source.model");
-  if (!joint) self.own_target = open_vocabulary(directory, "target.model");
-  self.source = &*self.own_source;
-  self.target = joint ? self.source : &*self.own_target;
-  check_size((directory / (joint ? "vocabulary.model" : "source.model")).string(), *self.source,
-             self.model->settings().source_vocabulary_size);
-  check_size((directory / (joint ? "vocabulary.model" : "target.model")).string(), *self.target,
-             self.model->settings().target_vocabulary_size);
+  self.vocabularies = Vocabularies::load(directory, self.model->settings().source_vocabulary_size,
+                                         self.model->settings().target_vocabulary_size);
 }
 
-Translator::Translator(Transformer model, const Vocabulary& source, const Vocabulary& target,
-                       const DecodingSettings& settings)
+Translator::Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings)
     : implementation_(std::make_unique<Implementation>()) {
   auto& self = *implementation_;
   self.model = std::move(model);
-  self.source = &source;
-  self.target = &target;
+  self.vocabularies = std::move(vocabularies);
   self.settings = settings.validated();
-  check_size("source vocabulary", source, self.model->settings().source_vocabulary_size);
-  check_size("target vocabulary", target, self.model->settings().target_vocabulary_size);
 }
 
 Translator::~Translator() = default;
@@ -210,7 +182,7 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
   std::vector<std::vector<int64_t>> sources;
   for (const auto& line : lines) {
     const auto text = trim(line);
-    sources.push_back(text.empty() ? std::vector<int64_t>{} : self.source->encode(text));
+    sources.push_back(text.empty() ? std::vector<int64_t>{} : self.vocabularies.source->encode(text));
     if (const auto pieces = static_cast<int64_t>(sources.back().size()); pieces > self.longest()) {
       throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(sources.size()) - 1),
                   fmt::format("has {} word pieces, and this model takes at most {}", pieces, self.longest()),
@@ -221,7 +193,7 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
   for (const auto& hypotheses : translate_ids(sources)) {
     auto& alternatives = translations.emplace_back();
     for (const auto& hypothesis : hypotheses) {
-      auto text = self.target->decode(hypothesis.tokens);
+      auto text = self.vocabularies.target->decode(hypothesis.tokens);
       // Byte pieces can spell a line end, which would make two lines of one.
       std::replace_if(
           text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');

@@ -27,10 +27,9 @@ class Translator {
   /// Loads `directory`: model.safetensors, config.yaml, and vocabulary.model or source.model and target.model. Its own
   /// decoding settings are the defaults. Throws Error naming what is missing, damaged or does not fit together.
   explicit Translator(const std::filesystem::path& directory, torch::Device device = torch::kCPU);
-  /// Uses a model already in memory (the trainer's validation); the vocabularies must outlive the translator. A model
-  /// in training mode is put into evaluation mode while it translates. Throws Error for vocabularies of other sizes
-  /// than the model's.
-  Translator(Transformer model, const Vocabulary& source, const Vocabulary& target, const DecodingSettings& settings);
+  /// Uses a model already in memory (the trainer's validation). A model in training mode is put into evaluation mode
+  /// while it translates. The vocabularies must have the sizes that the model was made for.
+  Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings);
   ~Translator();
   Translator(Translator&&) noexcept;
   Translator& operator=(Translator&&) noexcept;

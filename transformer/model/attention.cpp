@@ -53,16 +53,19 @@ Tensor attention_in_batches(const Tensor& query, const Tensor& key, const Tensor
     mask = mask ? *mask & earlier : earlier;
   }
   Tensor bias = torch::zeros({}, query.options());  // [.., T, S]: 0 where attention is allowed, else -infinity
-  if (mask)
+  std::optional<Tensor> hopeless;                   // queries that may attend to nothing, where there are any
+  if (mask) {
+    const auto nothing_allowed = mask->any(-1, /*keepdim=*/true).logical_not_();
+    if (nothing_allowed.any().item<bool>()) {
+      // Their softmax would be 0/0, forward and backward. They attend to everything instead, and get zeros after it.
+      hopeless = nothing_allowed.expand({batch, heads, queries, 1}).reshape({-1, queries, 1});
+      mask = *mask | nothing_allowed;
+    }
     bias = torch::zeros(mask->sizes(), query.options()).masked_fill_(~*mask, -std::numeric_limits<double>::infinity());
+  }
   bias = bias.expand({batch, heads, queries, keys}).reshape({-1, queries, keys});
   auto weights = torch::baddbmm(bias, flat(query), flat(key).mT(), 1, scale).softmax(-1);  // [B H, T, S]
-  if (mask) {
-    const auto nothing_allowed = ~mask->any(-1, /*keepdim=*/true);
-    if (nothing_allowed.any().item<bool>()) {  // such a row is 0/0 in the softmax
-      weights = weights.masked_fill(nothing_allowed.expand({batch, heads, queries, 1}).reshape({-1, queries, 1}), 0.0);
-    }
-  }
+  if (hopeless) weights = weights.masked_fill(*hopeless, 0.0);
   if (options.dropout > 0) weights = torch::dropout(weights, options.dropout, /*train=*/true);
   return weights.bmm(flat(value)).view({batch, heads, queries, -1});
 }

@@ -67,12 +67,13 @@ struct Piece {
 
 // Puts pieces in a row whose neighbours make good batches: first by the longer side, since it decides how many pairs a
 // batch holds; within that from the shortest source beside the longest target to the opposite, and back in the next.
-// Batches cut from such a row are padded on one side at most, nearly always.
-void sort_for_cutting(std::vector<Piece>& pieces) {
-  const auto key = [](const Piece& piece) {
+// Batches cut from such a row are nearly always padded on one side at most. `reverse` walks the other way round, which
+// puts other pairs together.
+void sort_for_cutting(std::vector<Piece>& pieces, bool reverse) {
+  const auto key = [reverse](const Piece& piece) {
     const int64_t longest = std::max(piece.source_length, piece.target_length);
     const int64_t difference = piece.source_length - piece.target_length;
-    return std::tuple(longest, longest % 2 == 0 ? difference : -difference);
+    return std::tuple(longest, (longest % 2 == 0) != reverse ? difference : -difference);
   };
   std::stable_sort(pieces.begin(), pieces.end(), [&](const Piece& a, const Piece& b) { return key(a) < key(b); });
 }
@@ -81,8 +82,9 @@ void sort_for_cutting(std::vector<Piece>& pieces) {
 // the last batch's start). Returns the ends of the batches.
 std::vector<size_t> cut(const std::vector<Piece>& pieces, int64_t budget) {
   // What an unused position costs, where a padded one costs 1; and what it costs a position to be in a batch with any
-  // padding at all, since attention without a mask is faster. Measured on sentences of 6 to 14 words: budgets are used
-  // to 91 % and more, and padding is below 4 % (8 % where 25,000 tokens are a twentieth of the corpus).
+  // padding at all, since attention without a mask is faster. Measured on 164,062 pairs of about 10
+  // tokens and 29,000 of about 16: 1,500 tokens a batch are used to 98 % with 0.4 % and 1.2 % padding, 25,000 to 92 %
+  // with 3.2 % and 7.6 %.
   constexpr double unused_cost = 0.25;
   constexpr double masked_cost = 0.01;
   std::vector<double> cost(pieces.size() + 1, std::numeric_limits<double>::infinity());
@@ -174,7 +176,8 @@ Plan plan_epoch(const Corpus& corpus, const Batches::Options& options, int64_t e
     }
   }
 
-  sort_for_cutting(pieces);
+  // Rare lengths would otherwise meet the same others in every epoch.
+  sort_for_cutting(pieces, options.shuffle && random.below(2) == 1);
   size_t start = 0;
   for (const size_t end : cut(pieces, budget)) {
     PlannedBatch& batch = plan.batches.emplace_back();

@@ -274,4 +274,27 @@ const std::string& Vocabulary::piece(int64_t id) const {
   return implementation_->pieces[static_cast<size_t>(id)];
 }
 
+Vocabularies Vocabularies::load(const std::filesystem::path& directory, int64_t source_size, int64_t target_size) {
+  const auto open = [&](const char* name, int64_t size) {
+    const auto file = directory / name;
+    if (!std::filesystem::exists(file)) {
+      throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
+                  "it needs vocabulary.model, or source.model and target.model, as train writes them");
+    }
+    auto vocabulary = std::make_shared<const Vocabulary>(file);
+    if (vocabulary->size() != size) {
+      throw Error(file.string(),
+                  fmt::format("holds {} word pieces, but the model was made for {}", vocabulary->size(), size),
+                  "use the vocabulary that the model was trained with");
+    }
+    return vocabulary;
+  };
+  if (!std::filesystem::exists(directory / "vocabulary.model")) {
+    return {open("source.model", source_size), open("target.model", target_size)};
+  }
+  const auto joint = open("vocabulary.model", source_size);
+  if (target_size != source_size) open("vocabulary.model", target_size);  // says what does not fit
+  return {joint, joint};
+}
+
 }  // namespace transformer

@@ -54,4 +54,13 @@ class Vocabulary {
   std::unique_ptr<Implementation> implementation_;
 };
 
+/// The vocabularies of a model; both are the same object where it is joint.
+struct Vocabularies {
+  std::shared_ptr<const Vocabulary> source, target;
+
+  /// Of a model directory: vocabulary.model, or source.model and target.model. Throws Error where they are missing,
+  /// damaged, or of other sizes than the model's embeddings.
+  static Vocabularies load(const std::filesystem::path& directory, int64_t source_size, int64_t target_size);
+};
+
 }  // namespace transformer

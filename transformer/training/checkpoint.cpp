@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int format_version = 1;
+constexpr const char* partial_prefix = ".partial-step-";  // a checkpoint that is being written
 constexpr const char* generator_name = "random.cpu";
 
 fs::path checkpoint_directory(const fs::path& run) {
@@ -70,7 +71,7 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
 fs::path write_checkpoint(const fs::path& run, const Transformer& model, const Adam& adam, const Progress& progress,
                           const ModelFiles& files) {
   const fs::path final_name = checkpoint_directory(run) / fmt::format("step-{:08}", progress.step);
-  const fs::path partial = checkpoint_directory(run) / fmt::format(".partial-step-{:08}", progress.step);
+  const fs::path partial = checkpoint_directory(run) / fmt::format("{}{:08}", partial_prefix, progress.step);
   std::error_code error;
   fs::remove_all(partial, error);
   try {
@@ -133,6 +134,9 @@ void prune_checkpoints(const fs::path& run, int64_t keep) {
   auto checkpoints = list_checkpoints(run);
   std::error_code error;
   for (int64_t i = 0; i + keep < static_cast<int64_t>(checkpoints.size()); ++i) fs::remove_all(checkpoints[i], error);
+  for (const auto& entry : fs::directory_iterator(checkpoint_directory(run), error)) {
+    if (entry.path().filename().string().starts_with(partial_prefix)) fs::remove_all(entry.path(), error);
+  }
 }
 
 TensorMap average_weights(const std::vector<fs::path>& directories) {

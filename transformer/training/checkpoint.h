@@ -46,7 +46,7 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 /// Restores everything that write_checkpoint saved, the random generators included.
 Progress load_checkpoint(const std::filesystem::path& checkpoint, Transformer& model, Adam& adam);
 
-/// Deletes all but the newest `keep` checkpoints.
+/// Deletes all but the newest `keep` checkpoints, and what a killed process left half written.
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep);
 
 /// The mean of the weights of several model directories (§6.1), summed in float64.

@@ -12,11 +12,6 @@
 
 namespace transformer {
 
-/// The vocabularies of a model; both the same one where it is joint.
-struct Vocabularies {
-  std::shared_ptr<const Vocabulary> source, target;
-};
-
 /// Everything a training run is told.
 struct RunSettings {
   DataSettings data;

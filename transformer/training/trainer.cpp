@@ -103,7 +103,13 @@ void Trainer::resume(const std::filesystem::path& checkpoint) {
   last_checkpoint_step_ = progress_.step;
   std::error_code error;
   const auto metrics = run_ / "metrics.jsonl";
-  if (std::filesystem::exists(metrics)) std::filesystem::resize_file(metrics, progress_.metrics_bytes, error);
+  const auto size = std::filesystem::file_size(metrics, error);
+  if (error) {  // whoever removed it gets a new one
+    progress_.metrics_bytes = 0;
+    return;
+  }
+  progress_.metrics_bytes = std::min(progress_.metrics_bytes, static_cast<int64_t>(size));
+  std::filesystem::resize_file(metrics, progress_.metrics_bytes, error);
   if (error) throw Failure(metrics.string(), "cannot be cut to the checkpoint's length: " + error.message());
 }
 
