@@ -67,9 +67,11 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
 
     def test_from_text_to_translations(self):
         output = self.root / "whole"
-        text, _ = self.run_train("--output", output, "--set", "training.steps=700", "--set", "training.rate_factor=2",
-                                 "--set", "model.dropout=0", "--set", "training.checkpoint_every=100",
-                                 "--set", "training.validate_every=350")
+        text, _ = self.run_train("--output", output, "--set", "training.steps=1400", "--set", "training.rate_factor=0.5",
+                                 "--set", "training.warmup_steps=200", "--set", "training.batch_tokens=500",
+                                 "--set", "model.d_model=64", "--set", "model.dropout=0",
+                                 "--set", "training.checkpoint_every=200", "--set", "training.validate_every=700",
+                                 "--set", "training.log_every=20")
         for part in ("step", "perplexity", "rate", "tokens/s", "left", "BLEU", "averaging"):
             self.assertIn(part, text)
         for name in ("model.safetensors", "config.yaml", "vocabulary.model", "metrics.jsonl"):
@@ -78,7 +80,7 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
         self.assertEqual(kinds.count("train"), 70)
         self.assertEqual(kinds.count("validation"), 1)
         self.assertEqual(kinds[-1], "final")
-        hypotheses = subprocess.run([TRANSLATE, "--model", output], stdin=open(self.root / "valid.en"),
+        hypotheses = subprocess.run([TRANSLATE, "--model", output], input=(self.root / "valid.en").read_text(),
                                     capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
         scored = subprocess.run([EVALUATE, "bleu", "--reference", self.root / "valid.de", "--format", "json"],
                                 input=hypotheses, capture_output=True, text=True, check=True).stdout
@@ -127,6 +129,9 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
         self.assertNotIn("going on from", text)
         text, _ = self.run_train("--output", output, "--set", "training.steps=4", "--set", "model.d_ff=48")
         self.assertIn("going on from", text)
+        shutil.rmtree(output / "checkpoints")  # a model directory that was given to somebody
+        self.refused("--output", output, "--set", "training.steps=4", parts=["without the checkpoints", "--restart"])
+        self.assertTrue((output / "model.safetensors").exists())
 
     def test_mistakes_are_named_in_one_line(self):
         out = ("--output", self.root / "refused")

@@ -45,7 +45,8 @@ class DirectoryLock {
 // Settings that say how long or where a run goes, not what it computes: it may go on with others.
 const std::set<std::string> changeable = {"training.output",           "training.steps",
                                           "training.max_minutes",      "training.log_every",
-                                          "training.keep_checkpoints", "training.average_checkpoints"};
+                                          "training.keep_checkpoints", "training.average_checkpoints",
+                                          "training.weights"};
 
 // "section.key" -> value of a saved config: one setting a line, as Settings::yaml writes it.
 std::map<std::string, std::string> flat_settings(const std::string& yaml) {
@@ -64,21 +65,18 @@ std::map<std::string, std::string> flat_settings(const std::string& yaml) {
   return flat;
 }
 
-void require_same_settings(const fs::path& saved_file, const std::string& config) {
-  const auto saved = flat_settings(read_file(saved_file)), given = flat_settings(config);
-  std::string differences;
+// What the settings of the run in `output` and these differ in, for people; empty where they are the same run's.
+std::string differences(const fs::path& config_file, const std::string& config) {
+  const auto saved = flat_settings(read_file(config_file)), given = flat_settings(config);
+  std::string text;
   for (const auto& [name, value] : given) {
     const auto found = saved.find(name);
     const std::string before = found == saved.end() ? "(none)" : found->second;
     if (before != value && !changeable.contains(name) && !name.starts_with("decoding.")) {
-      differences += fmt::format("{}{}: {} there, {} now", differences.empty() ? "" : ", ", name, before, value);
+      text += fmt::format("{}{}: {} there, {} now", text.empty() ? "" : ", ", name, before, value);
     }
   }
-  if (!differences.empty()) {
-    throw Error(saved_file.parent_path().string(), "holds a run with other settings (" + differences + ")",
-                "give the settings it had to go on with it, --restart to delete it and begin anew, or another "
-                "training.output");
-  }
+  return text;
 }
 
 // Removes what runs write, and nothing else: the folder may hold files of the user's.
@@ -250,7 +248,20 @@ RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool 
   DirectoryLock lock(output);
   if (restart) remove_run(output);
   const auto config_file = output / "config.yaml";
-  if (fs::exists(config_file)) require_same_settings(config_file, settings.config);
+  const bool begun = !list_checkpoints(output).empty(), finished = fs::exists(output / "model.safetensors");
+  if (finished && !begun) {
+    throw Error(output.string(), "holds a model without the checkpoints to go on from",
+                "choose another training.output, or --restart to delete it and begin anew");
+  }
+  if (const auto different = fs::exists(config_file) ? differences(config_file, settings.config) : "";
+      !different.empty()) {
+    if (begun) {
+      throw Error(output.string(), "holds a run with other settings (" + different + ")",
+                  "give the settings it had to go on with it, --restart to delete it and begin anew, or another "
+                  "training.output");
+    }
+    remove_run(output);  // it came no further than its vocabulary, which was learned for other settings
+  }
   write_atomically(config_file, settings.config);
 
   const auto vocabularies = prepare_vocabularies(settings, model_settings, output);
@@ -291,7 +302,11 @@ RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool 
   const auto averaged = std::min<int64_t>(settings.training.average_checkpoints, last.size());
   last.erase(last.begin(), last.end() - averaged);
   spdlog::info("averaging the last {} checkpoints", averaged);
-  write_model_directory(output, average_weights(last), files);
+  auto weights = average_weights(last);
+  if (settings.training.weights == TrainingSettings::Weights::bf16) {
+    for (auto& [name, tensor] : weights) tensor = tensor.to(torch::kBFloat16);
+  }
+  write_model_directory(output, weights, files);
   load_weights(*model, output / "model.safetensors");
   model->eval();
   if (validation && hooks.validate) {

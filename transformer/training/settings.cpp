@@ -38,6 +38,8 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("keep_checkpoints", &S::keep_checkpoints, "newest checkpoints that are kept", at_least(1));
   field("average_checkpoints", &S::average_checkpoints,
         "newest checkpoints averaged into the final model (§6.1); 1: the last alone", at_least(1));
+  field("weights", &S::weights, "type of the final model's weights; bf16 halves the file",
+        {{"float32", Weights::float32}, {"bf16", Weights::bf16}});
 }
 
 void TrainingSettings::check() const {

@@ -10,6 +10,7 @@ namespace transformer {
 /// How a model is trained (settings section `training`; §5). Defaults are the paper's base model.
 struct TrainingSettings {
   enum class Precision { float32, bf16, automatic };
+  enum class Weights { float32, bf16 };
 
   std::string output = "runs/model";
   std::string device = "cpu";
@@ -37,6 +38,7 @@ struct TrainingSettings {
   double checkpoint_minutes = 0;    // 0: by steps alone
   int64_t keep_checkpoints = 8;
   int64_t average_checkpoints = 5;
+  Weights weights = Weights::float32;
 
   static void describe(Fields<TrainingSettings>& field);
 
