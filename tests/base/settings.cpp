@@ -356,7 +356,7 @@ TEST_CASE("a name for several settings gives way to their own names in one sourc
   CHECK_THAT(set_error("net.layers=101"), Contains("net.layers is out of range: 101") && Contains("from 1 to 100"));
 }
 
-TEST_CASE("--set overrides files, and the later of two wins") {
+TEST_CASE("overrides by --set win over files, and the later of two wins") {
   TemporaryDirectory directory;
   write_file(directory / "a.yaml", "net: {width: 3}\n");
   Bound bound;
@@ -370,7 +370,7 @@ TEST_CASE("--set overrides files, and the later of two wins") {
   CHECK(bound.run.name == "");
 }
 
-TEST_CASE("--set takes lists with commas or in brackets") {
+TEST_CASE("overrides by --set take lists with commas or in brackets") {
   Bound bound;
   const auto list = [&](const std::string& text) {
     bound.settings.set({"run.train_source=" + text});
