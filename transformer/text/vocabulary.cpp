@@ -285,7 +285,8 @@ Vocabularies Vocabularies::load(const std::filesystem::path& directory, int64_t 
     if (vocabulary->size() != size) {
       throw Error(file.string(),
                   fmt::format("holds {} word pieces, but the model was made for {}", vocabulary->size(), size),
-                  "use the vocabulary that the model was trained with");
+                  "a model translates with the vocabulary it was trained with; to train another one on this "
+                  "vocabulary, set model.vocabulary_size to its size");
     }
     return vocabulary;
   };

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <sstream>
@@ -92,35 +93,23 @@ std::vector<std::string> vocabulary_names(const VocabularySettings& settings) {
                         : std::vector<std::string>{"source.model", "target.model"};
 }
 
-std::vector<fs::path> as_paths(const std::vector<std::string>& names) {
-  return {names.begin(), names.end()};
-}
-
 // The vocabularies in `output`, learned first where they are not there yet.
 Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettings& model, const fs::path& output) {
   const auto& data = settings.data;
-  auto prepare = [&](const std::string& name, std::vector<std::string> files, int64_t size) {
-    const auto path = output / name;
-    if (!fs::exists(path)) {
-      spdlog::info("learning a vocabulary of {} word pieces from {}", size, fmt::join(files, ", "));
-      Vocabulary::train(as_paths(files), size, settings.vocabulary, path);
-    }
-    auto vocabulary = std::make_shared<const Vocabulary>(path);
-    if (vocabulary->size() != size) {
-      throw Error(path.string(),
-                  fmt::format("holds {} word pieces, the model's settings ask for {}", vocabulary->size(), size),
-                  "set model.vocabulary_size to its size, or delete the file to learn another");
-    }
-    return vocabulary;
+  auto learn = [&](const std::string& name, const std::vector<std::string>& files, int64_t size) {
+    if (fs::exists(output / name)) return;
+    spdlog::info("learning a vocabulary of {} word pieces from {}", size, fmt::join(files, ", "));
+    Vocabulary::train({files.begin(), files.end()}, size, settings.vocabulary, output / name);
   };
   if (settings.vocabulary.joint) {
     auto files = data.train_source;
     files.insert(files.end(), data.train_target.begin(), data.train_target.end());
-    const auto joint = prepare("vocabulary.model", files, model.source_vocabulary_size);
-    return {joint, joint};
+    learn("vocabulary.model", files, model.source_vocabulary_size);
+  } else {
+    learn("source.model", data.train_source, model.source_vocabulary_size);
+    learn("target.model", data.train_target, model.target_vocabulary_size);
   }
-  return {prepare("source.model", data.train_source, model.source_vocabulary_size),
-          prepare("target.model", data.train_target, model.target_vocabulary_size)};
+  return Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
 }
 
 void check_settings(const RunSettings& settings) {
@@ -154,9 +143,7 @@ Corpus read_corpus(const char* what, const std::vector<std::string>& sources, co
   return corpus;
 }
 
-int64_t checkpoint_bytes(int64_t parameters) {
-  return parameters * 4 * 3;
-}  // weights and two moments
+constexpr int64_t checkpoint_bytes_a_parameter = 3 * sizeof(float);  // the weight and its two moments
 
 }  // namespace
 
@@ -208,22 +195,14 @@ std::string check_run(const RunSettings& settings) {
   check_files("validation", settings.data.validation_source, settings.data.validation_target);
 
   const fs::path output = settings.training.output;
-  for (const auto& name : vocabulary_names(settings.vocabulary)) {
-    if (!fs::exists(output / name)) {
-      text += fmt::format("vocabulary: {} will be learned\n", name);
-      continue;
-    }
-    const int64_t size = name == "source.model" ? model.source_vocabulary_size : model.target_vocabulary_size;
-    const int64_t found = Vocabulary(output / name).size();
-    if (found != size) {
-      throw Error((output / name).string(), fmt::format("holds {} word pieces, the settings ask for {}", found, size),
-                  "set model.vocabulary_size to its size, or delete the file to learn another");
-    }
-    text += fmt::format("vocabulary: {} with {} word pieces\n", (output / name).string(), found);
-  }
+  const auto names = vocabulary_names(settings.vocabulary);
+  const bool learned =
+      std::all_of(names.begin(), names.end(), [&](const auto& name) { return fs::exists(output / name); });
+  if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
+  text += fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "), learned ? "found" : "will be learned");
 
   const int64_t needed =
-      checkpoint_bytes(Transformer(model)->parameter_count()) * (settings.training.keep_checkpoints + 1);
+      checkpoint_bytes_a_parameter * Transformer(model)->parameter_count() * (settings.training.keep_checkpoints + 1);
   fs::path existing = fs::absolute(output);
   while (!fs::exists(existing)) existing = existing.parent_path();
   const auto available = static_cast<int64_t>(fs::space(existing).available);
