@@ -1,5 +1,6 @@
 """What people who run `train` rely on: train_cli.py TRAIN TRANSLATE EVALUATE SOURCE_DIR. Standard library only."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -132,6 +133,27 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
         shutil.rmtree(output / "checkpoints")  # a model directory that was given to somebody
         self.refused("--output", output, "--set", "training.steps=4", parts=["without the checkpoints", "--restart"])
         self.assertTrue((output / "model.safetensors").exists())
+
+    def test_a_vocabulary_each(self):
+        output = self.root / "separate"
+        self.run_train("--output", output, "--set", "training.steps=2", "--set", "vocabulary.joint=false",
+                       "--set", "vocabulary.algorithm=unigram", "--set", "model.shared_embeddings=target",
+                       "--set", "model.source_vocabulary_size=310", "--set", "model.target_vocabulary_size=315")
+        self.assertFalse((output / "vocabulary.model").exists())
+        done = subprocess.run([TRANSLATE, "--model", output], input="red dog\n", capture_output=True, text=True,
+                              check=True, env=ENVIRONMENT)
+        self.assertEqual(done.stdout.count("\n"), 1)
+
+    def test_the_shipped_model_translates(self):
+        with gzip.open(f"{SOURCE}/data/tatoeba-en-de/valid.en.gz", "rt") as source:
+            sources = "".join(source.readlines()[:200])
+        with gzip.open(f"{SOURCE}/data/tatoeba-en-de/valid.de.gz", "rt") as target:
+            (self.root / "valid200.de").write_text("".join(target.readlines()[:200]))
+        hypotheses = subprocess.run([TRANSLATE, "--model", f"{SOURCE}/data/model-en-de"], input=sources,
+                                    capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
+        scored = subprocess.run([EVALUATE, "bleu", "--reference", self.root / "valid200.de", "--format", "json"],
+                                input=hypotheses, capture_output=True, text=True, check=True).stdout
+        self.assertGreater(json.loads(scored)["score"], 30)
 
     def test_mistakes_are_named_in_one_line(self):
         out = ("--output", self.root / "refused")
