@@ -34,12 +34,11 @@ Attended attention_with_weights(const Tensor& query, const Tensor& key, const Te
   return {dropped.matmul(value), weights};
 }
 
-// On a CPU the fused attention makes its products a head at a time. Where sentences are short, setting one up costs
-// more than computing it, above all in bfloat16, where each goes through oneDNN. There one batched product serves all
-// heads of all sentences, mask and scale included.
+// On a CPU the fused attention makes its products a head at a time. In bfloat16 each goes through oneDNN, and setting
+// one up costs more than computing it where sentences are short. There one batched product serves all heads of all
+// sentences, mask and scale included. In float32 it brought nothing (benchmarks/results/attention-cpu.txt).
 bool better_in_batches(const Tensor& query, const Tensor& key) {
-  const int64_t scores = query.size(-2) * key.size(-2);
-  return query.is_cpu() && scores <= (query.scalar_type() == torch::kBFloat16 ? 128 * 128 : 16 * 16);
+  return query.is_cpu() && query.scalar_type() == torch::kBFloat16 && query.size(-2) * key.size(-2) <= 128 * 128;
 }
 
 Tensor attention_in_batches(const Tensor& query, const Tensor& key, const Tensor& value,
