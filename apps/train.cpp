@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
     std::signal(SIGINT, on_signal);
     std::signal(SIGTERM, on_signal);
     // Every step allocates the same tensors again. Memory that goes back to the system in between comes back as page
-    // faults, a tenth of a small model's step.
+    // faults.
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_TOP_PAD, 64 << 20);

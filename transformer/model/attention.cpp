@@ -17,15 +17,18 @@ Tensor split_heads(const Tensor& projected, int64_t heads) {
   return projected.unflatten(-1, {heads, -1}).transpose(1, 2);
 }
 
+// Which keys a query may attend to, mask and causality together; none: all of them.
+std::optional<Tensor> permitted(const Tensor& query, const Tensor& key, const AttentionOptions& options) {
+  if (!options.causal) return options.mask;
+  const auto earlier = torch::ones({query.size(-2), key.size(-2)}, query.options().dtype(torch::kBool)).tril();
+  return options.mask ? *options.mask & earlier : earlier;
+}
+
 // The equation written out, for when the weights are asked for.
 Attended attention_with_weights(const Tensor& query, const Tensor& key, const Tensor& value,
                                 const AttentionOptions& options) {
   auto scores = query.matmul(key.mT()) / std::sqrt(static_cast<double>(query.size(-1)));  // [B, H, T, S]
-  std::optional<Tensor> mask = options.mask;
-  if (options.causal) {
-    auto earlier = torch::ones({query.size(-2), key.size(-2)}, scores.options().dtype(torch::kBool)).tril();
-    mask = mask ? *mask & earlier : earlier;
-  }
+  const auto mask = permitted(query, key, options);
   if (mask) scores = scores.masked_fill(~*mask, -std::numeric_limits<double>::infinity());
   auto weights = scores.softmax(-1);
   // A row without any permitted key is 0/0 in the softmax.
@@ -46,11 +49,7 @@ Tensor attention_in_batches(const Tensor& query, const Tensor& key, const Tensor
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
   const double scale = 1 / std::sqrt(static_cast<double>(query.size(3)));
   const auto flat = [](const Tensor& tensor) { return tensor.reshape({-1, tensor.size(2), tensor.size(3)}); };
-  std::optional<Tensor> mask = options.mask;
-  if (options.causal) {
-    const auto earlier = torch::ones({queries, keys}, query.options().dtype(torch::kBool)).tril();
-    mask = mask ? *mask & earlier : earlier;
-  }
+  auto mask = permitted(query, key, options);
   Tensor bias = torch::zeros({}, query.options());  // [.., T, S]: 0 where attention is allowed, else -infinity
   std::optional<Tensor> hopeless;                   // queries that may attend to nothing, where there are any
   if (mask) {
@@ -75,8 +74,7 @@ Attended attention(const Tensor& query, const Tensor& key, const Tensor& value, 
   if (options.weights) return attention_with_weights(query, key, value, options);
   if (better_in_batches(query, key)) return {attention_in_batches(query, key, value, options), {}};
   if (options.causal && options.mask) {
-    auto earlier = torch::ones({query.size(-2), key.size(-2)}, options.mask->options()).tril();
-    return {at::scaled_dot_product_attention(query, key, value, *options.mask & earlier, options.dropout), {}};
+    return {at::scaled_dot_product_attention(query, key, value, permitted(query, key, options), options.dropout), {}};
   }
   return {at::scaled_dot_product_attention(query, key, value, options.mask, options.dropout, options.causal), {}};
 }

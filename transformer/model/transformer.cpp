@@ -91,12 +91,21 @@ int64_t TransformerImpl::parameter_count() const {
   return count;
 }
 
-void save_weights(const torch::nn::Module& module, const std::filesystem::path& file, torch::ScalarType type) {
-  TensorMap tensors;
-  for (const auto& item : module.named_parameters()) {
-    tensors.emplace(item.key(), item.value().detach().to(torch::kCPU, type).contiguous());
+TensorMap weights_of(const torch::nn::Module& module) {
+  TensorMap weights;
+  for (const auto& item : module.named_parameters()) weights.emplace(item.key(), item.value().detach());
+  return weights;
+}
+
+void write_weights(const std::filesystem::path& file, TensorMap weights, std::optional<torch::ScalarType> type) {
+  if (type) {
+    for (auto& [name, tensor] : weights) tensor = tensor.to(*type);
   }
-  write_tensors(file, tensors, {{"format", "transformer-model-1"}});
+  write_tensors(file, weights, {{"format", "transformer-model-1"}});
+}
+
+void save_weights(const torch::nn::Module& module, const std::filesystem::path& file, torch::ScalarType type) {
+  write_weights(file, weights_of(module), type);
 }
 
 void load_weights(torch::nn::Module& module, const std::filesystem::path& file) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "transformer/base/tensor_file.h"
 #include "transformer/model/decoder.h"
 #include "transformer/model/embedding.h"
 #include "transformer/model/encoder.h"
@@ -58,6 +59,13 @@ class TransformerImpl : public torch::nn::Module {
   Decoder decoder_{nullptr};
 };
 TORCH_MODULE(Transformer);
+
+/// All parameters by name.
+TensorMap weights_of(const torch::nn::Module& module);
+
+/// Writes a model's weights as safetensors, converted to `type` where one is given (whole or not at all; see
+/// base/tensor_file.h).
+void write_weights(const std::filesystem::path& file, TensorMap weights, std::optional<torch::ScalarType> type = {});
 
 /// Writes all parameters as safetensors in `type` (whole or not at all; see base/tensor_file.h).
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& file,

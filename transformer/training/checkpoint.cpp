@@ -12,7 +12,7 @@
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
-#include "transformer/text/corpus.h"
+#include "transformer/base/read_file.h"
 
 namespace transformer {
 
@@ -45,12 +45,6 @@ void each_field(P& progress, Visitor&& visit) {
   visit("window_tokens", progress.window_tokens);
 }
 
-TensorMap weights_of(const Transformer& model) {
-  TensorMap weights;
-  for (const auto& item : model->named_parameters()) weights.emplace(item.key(), item.value().detach().cpu());
-  return weights;
-}
-
 void sync_directory(const fs::path& directory) {
   const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY);
   if (descriptor < 0) return;
@@ -60,11 +54,12 @@ void sync_directory(const fs::path& directory) {
 
 }  // namespace
 
-void write_model_directory(const fs::path& directory, const TensorMap& weights, const ModelFiles& files) {
+void write_model_directory(const fs::path& directory, const TensorMap& weights, const ModelFiles& files,
+                           std::optional<torch::ScalarType> type) {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw Failure(directory.string(), "cannot create the folder: " + error.message());
-  write_tensors(directory / "model.safetensors", weights, {{"format", "transformer-model-1"}});
+  write_weights(directory / "model.safetensors", weights, type);
   for (const auto& [name, content] : files) write_atomically(directory / name, content);
 }
 
@@ -75,7 +70,7 @@ fs::path write_checkpoint(const fs::path& run, const Transformer& model, const A
   std::error_code error;
   fs::remove_all(partial, error);
   try {
-    write_model_directory(partial, weights_of(model), files);
+    write_model_directory(partial, weights_of(*model), files);
     auto state = adam.state();
     state.emplace(generator_name, at::detail::getDefaultCPUGenerator().get_state());
     write_tensors(partial / "optimizer.safetensors", state, {{"format", "transformer-optimizer-1"}});
@@ -109,9 +104,7 @@ Progress load_checkpoint(const fs::path& checkpoint, Transformer& model, Adam& a
   const fs::path file = checkpoint / "progress.json";
   Progress progress;
   try {
-    std::string text;
-    for (const auto& line : read_lines(file)) text += line + "\n";
-    const auto json = nlohmann::json::parse(text);
+    const auto json = nlohmann::json::parse(read_file(file));
     if (json.at("format") != format_version) {
       throw Error(file.string(), "is of a format that this version does not know", "use the version that wrote it");
     }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,10 @@ struct Progress {
 /// The files of a model directory besides the weights: config.yaml and vocabularies, as (name, content).
 using ModelFiles = std::vector<std::pair<std::string, std::string>>;
 
-/// Writes a model directory's files into `directory`, which is created: weights, then `files`.
-void write_model_directory(const std::filesystem::path& directory, const TensorMap& weights, const ModelFiles& files);
+/// Writes a model directory's files into `directory`, which is created: weights (converted to `type` where one is
+/// given), then `files`.
+void write_model_directory(const std::filesystem::path& directory, const TensorMap& weights, const ModelFiles& files,
+                           std::optional<torch::ScalarType> type = {});
 
 /// Writes the checkpoint `run`/checkpoints/step-NNNNNNNN: a model directory plus optimizer.safetensors (moments and
 /// random generators) and progress.json. It appears whole, by renaming, or not at all. Throws Failure when it cannot

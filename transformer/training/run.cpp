@@ -227,7 +227,8 @@ RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool 
   DirectoryLock lock(output);
   if (restart) remove_run(output);
   const auto config_file = output / "config.yaml";
-  const bool begun = !list_checkpoints(output).empty(), finished = fs::exists(output / "model.safetensors");
+  const auto checkpoints = list_checkpoints(output);
+  const bool begun = !checkpoints.empty(), finished = fs::exists(output / "model.safetensors");
   if (finished && !begun) {
     throw Error(output.string(), "holds a model without the checkpoints to go on from",
                 "choose another training.output, or --restart to delete it and begin anew");
@@ -269,8 +270,7 @@ RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool 
     };
   }
   Trainer trainer(model, corpus, settings.training, output, files, trainer_hooks);
-  const auto checkpoints = list_checkpoints(output);
-  if (!checkpoints.empty()) {
+  if (begun) {
     spdlog::info("going on from {}", checkpoints.back().string());
     trainer.resume(checkpoints.back());
   }
@@ -281,11 +281,8 @@ RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool 
   const auto averaged = std::min<int64_t>(settings.training.average_checkpoints, last.size());
   last.erase(last.begin(), last.end() - averaged);
   spdlog::info("averaging the last {} checkpoints", averaged);
-  auto weights = average_weights(last);
-  if (settings.training.weights == TrainingSettings::Weights::bf16) {
-    for (auto& [name, tensor] : weights) tensor = tensor.to(torch::kBFloat16);
-  }
-  write_model_directory(output, weights, files);
+  const bool half = settings.training.weights == TrainingSettings::Weights::bf16;
+  write_model_directory(output, average_weights(last), files, half ? torch::kBFloat16 : torch::kFloat32);
   load_weights(*model, output / "model.safetensors");
   model->eval();
   if (validation && hooks.validate) {

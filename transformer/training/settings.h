@@ -42,6 +42,9 @@ struct TrainingSettings {
 
   static void describe(Fields<TrainingSettings>& field);
 
+  /// Tokens computed at once: micro_batch_tokens, or all of a step's.
+  int64_t tokens_at_once() const { return micro_batch_tokens > 0 ? micro_batch_tokens : batch_tokens; }
+
   /// Throws Error where settings contradict each other.
   void check() const;
 };

@@ -118,11 +118,10 @@ double Trainer::elapsed() const {
 }
 
 bool Trainer::next_micro_batch(Batch& batch) {
-  const int64_t budget = settings_.micro_batch_tokens ? settings_.micro_batch_tokens : settings_.batch_tokens;
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (!batches_) {
-      batches_.emplace(corpus_, Batches::Options{.batch_tokens = budget, .seed = settings_.seed}, progress_.epoch,
-                       progress_.batch);
+      batches_.emplace(corpus_, Batches::Options{.batch_tokens = settings_.tokens_at_once(), .seed = settings_.seed},
+                       progress_.epoch, progress_.batch);
     }
     if (batches_->next(batch)) {
       ++progress_.batch;
@@ -136,8 +135,7 @@ bool Trainer::next_micro_batch(Batch& batch) {
 }
 
 Trainer::StepSums Trainer::step() {
-  const int64_t micro = settings_.micro_batch_tokens ? settings_.micro_batch_tokens : settings_.batch_tokens;
-  const int64_t accumulate = std::max<int64_t>(1, settings_.batch_tokens / micro);
+  const int64_t accumulate = settings_.batch_tokens / settings_.tokens_at_once();  // at least 1, as check() saw to
   std::vector<Batch> batches(accumulate);
   int64_t target_tokens = 0;
   for (auto& batch : batches) {
