@@ -29,6 +29,11 @@ if(NOT sentencepiece_FOUND)
   message(FATAL_ERROR "sentencepiece was not found. scripts/setup installs everything; this one alone: "
                       "sudo apt-get install libsentencepiece-dev")
 endif()
+pkg_check_modules(xxhash QUIET IMPORTED_TARGET GLOBAL libxxhash)
+if(NOT xxhash_FOUND)
+  message(FATAL_ERROR "xxhash was not found. scripts/setup installs everything; this one alone: "
+                      "sudo apt-get install libxxhash-dev")
+endif()
 if(TRANSFORMER_APPS OR TRANSFORMER_TESTS)
   transformer_require(CLI11 libcli11-dev)
 endif()

@@ -1,0 +1,94 @@
+#include "transformer/base/checksum.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <new>
+#include <sstream>
+
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+#include "transformer/base/read_file.h"
+
+namespace transformer {
+
+namespace fs = std::filesystem;
+
+struct Checksum::State {
+  XXH3_state_t* xxh3 = XXH3_createState();
+  State() {
+    if (!xxh3) throw std::bad_alloc();
+    XXH3_128bits_reset(xxh3);
+  }
+  ~State() { XXH3_freeState(xxh3); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+};
+
+Checksum::Checksum() : state_(std::make_unique<State>()) {}
+Checksum::~Checksum() = default;
+Checksum::Checksum(Checksum&&) noexcept = default;
+Checksum& Checksum::operator=(Checksum&&) noexcept = default;
+
+void Checksum::add(const void* data, size_t bytes) {
+  if (bytes > 0) XXH3_128bits_update(state_->xxh3, data, bytes);
+}
+
+std::string Checksum::text() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh3);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+std::string file_checksum(const fs::path& file) {
+  if (fs::is_directory(file)) throw Error(file.string(), "is a folder, not a file");
+  std::FILE* in = std::fopen(file.c_str(), "rb");
+  if (!in) throw Error(file.string(), std::string("cannot be read: ") + std::strerror(errno));
+  Checksum checksum;
+  std::vector<char> buffer(1 << 20);
+  size_t count = 0;
+  while ((count = std::fread(buffer.data(), 1, buffer.size(), in)) > 0) checksum.add(buffer.data(), count);
+  const int failed = std::ferror(in) ? errno : 0;
+  std::fclose(in);
+  if (failed) throw Failure("cannot read " + file.string(), std::strerror(failed));
+  return checksum.text();
+}
+
+void write_checksums(const fs::path& directory, const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += fmt::format("{}  {}\n", file_checksum(directory / name), name);
+  write_atomically(directory / checksums_name, text);
+}
+
+void verify_checksums(const fs::path& directory, const std::vector<std::string>& names) {
+  const fs::path list = directory / checksums_name;
+  std::map<std::string, std::string> listed;
+  std::istringstream lines(read_file(list));
+  for (std::string line; std::getline(lines, line);) {
+    constexpr size_t digits = 32;
+    if (line.size() < digits + 3 || line.compare(digits, 2, "  ") != 0 || lines.eof()) {
+      throw Error(list.string(), "is damaged: expected lines of a checksum, two spaces and a file's name");
+    }
+    listed[line.substr(digits + 2)] = line.substr(0, digits);
+  }
+  if (listed.empty()) throw Error(list.string(), "is damaged: it is empty");
+  const auto verify = [&](const std::string& name, const std::string& expected) {
+    if (file_checksum(directory / name) != expected) {
+      throw Error((directory / name).string(),
+                  fmt::format("is damaged: its checksum is not the one in {}", list.string()));
+    }
+  };
+  if (names.empty()) {
+    for (const auto& [name, checksum] : listed) verify(name, checksum);
+  }
+  for (const auto& name : names) {
+    const auto found = listed.find(name);
+    if (found == listed.end()) throw Error(list.string(), fmt::format("is damaged: it does not list {}", name));
+    verify(name, found->second);
+  }
+}
+
+}  // namespace transformer
