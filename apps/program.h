@@ -8,11 +8,11 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
-#include <new>
 #include <string>
 #include <type_traits>
 
 #include "transformer/base/error.h"
+#include "transformer/base/memory.h"
 
 namespace transformer {
 
@@ -70,13 +70,13 @@ int run_program(int argc, char** argv, Body body) {
     return fail(std::string(error.what()) + "; see " + name + " --help", 2);
   } catch (const Error& error) {
     return fail(error.what(), 2);
-  } catch (const std::bad_alloc&) {
-    return fail("out of memory", 1);
   } catch (const c10::Error& error) {
+    if (is_out_of_memory(error)) return fail("out of memory", 1);
     return fail(first_line(error.what_without_backtrace()), 1);
   } catch (const Failure& error) {
     return fail(error.what(), 1);
   } catch (const std::exception& error) {
+    if (is_out_of_memory(error)) return fail("out of memory", 1);
     return fail(first_line(error.what()), 1);
   } catch (...) {
     return fail("an unknown exception", 1);

@@ -12,9 +12,11 @@
 namespace {
 
 std::atomic<bool> stop{false};
+std::atomic<int> stopped_by{0};
 
 // The second signal ends the program at once: the first may have come in the middle of something long.
 void on_signal(int signal) {
+  stopped_by = signal;
   stop = true;
   std::signal(signal, SIG_DFL);
 }
@@ -24,17 +26,25 @@ void on_signal(int signal) {
 int main(int argc, char** argv) {
   using namespace transformer;
   return run_program(argc, argv, [](CLI::App& app, auto parse) {
-    std::string config, output, reference;
+    std::string config, output, init_from, reference;
     std::vector<std::string> overrides;
-    bool dry_run = false, restart = false, list_settings = false;
+    RunOptions options;
+    bool dry_run = false, list_settings = false;
     app.description("Trains a Transformer as a YAML configuration says, and leaves a model directory.");
     auto* config_option = app.add_option("config", config, "Configuration (YAML); see configs/");
     app.add_option("--set", overrides, "Override a setting: --set section.key=value (repeatable)")
         ->type_name("SECTION.KEY=VALUE")
         ->allow_extra_args(false);
     app.add_option("--output", output, "The run's folder; the same as --set training.output=DIR");
+    app.add_option(
+        "--init-from", init_from,
+        "Start from the weights and vocabulary of a model directory; the same as --set training.init_from=DIR");
+    app.add_option("--profile", options.profile_steps,
+                   "Write a Chrome trace of so many steps to the run's folder (for ui.perfetto.dev)")
+        ->type_name("STEPS")
+        ->check(CLI::Range(int64_t{1}, int64_t{10000}));
     app.add_flag("--dry-run", dry_run, "Print the model's summary, check files, vocabulary and space, and end");
-    app.add_flag("--restart", restart, "Delete a run that the output folder holds, and begin anew");
+    app.add_flag("--restart", options.restart, "Delete a run that the output folder holds, and begin anew");
     app.add_flag("--settings", list_settings, "Print every setting, its default and meaning, and end");
     app.add_option("--settings-reference", reference, "Write the reference of all settings as Markdown to a file")
         ->group("");
@@ -51,6 +61,7 @@ int main(int argc, char** argv) {
     }
     if (config.empty()) throw CLI::RequiredError(config_option->get_name());
     if (!output.empty()) overrides.push_back("training.output=" + output);
+    if (!init_from.empty()) overrides.push_back("training.init_from=" + init_from);
     recipe.load(config, overrides);
     if (dry_run) {
       std::cout << model_summary(recipe.run.model) << std::flush;
@@ -67,14 +78,9 @@ int main(int argc, char** argv) {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_TOP_PAD, 64 << 20);
-    const auto result = run_training(recipe.run, validation_hooks(recipe, &stop), restart);
-    const auto& summary = result.summary;
-    if (summary.interrupted) {
-      spdlog::info("stopped after step {}; the same command goes on from there", summary.steps);
-      return 130;
+    if (run_training(recipe.run, validation_hooks(recipe, &stop), options) == RunEnd::interrupted) {
+      return 128 + stopped_by;
     }
-    spdlog::info("{} steps, {} target tokens in {:.0f} s ({:.0f} tokens/s)", summary.steps, summary.target_tokens,
-                 summary.seconds, static_cast<double>(summary.target_tokens) / summary.seconds);
     spdlog::info("the model is in {}: translate --model {}", recipe.run.training.output, recipe.run.training.output);
     return 0;
   });

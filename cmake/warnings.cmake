@@ -7,6 +7,8 @@ function(transformer_own_code target)
   # -fPIC for programs too, where CMake would say -fPIE: one precompiled header then serves libraries and programs.
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
   target_compile_options(${target} PRIVATE -fPIC)
+  # What is installed names no folder of the machine that built it.
+  target_compile_options(${target} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
                                            $<$<BOOL:${TRANSFORMER_WERROR}>:-Werror>)
 endfunction()

@@ -44,6 +44,7 @@ struct RunSettings {
   int64_t offset = 0;
   std::string name = "run";
   std::vector<std::string> train_source;
+  std::vector<double> weights;
   static void describe(Fields<RunSettings>& field) {
     field("seed", &RunSettings::seed, "random seed");
     field("epsilon", &RunSettings::epsilon, "epsilon", more_than(0));
@@ -51,6 +52,7 @@ struct RunSettings {
     field("offset", &RunSettings::offset, "any integer");
     field("name", &RunSettings::name, "name of the run");
     field("train_source", &RunSettings::train_source, "files");
+    field("weights", &RunSettings::weights, "shares", at_least(0));
   }
 };
 
@@ -118,6 +120,34 @@ TEST_CASE("a scalar is a list of one") {
   Bound bound;
   bound.settings.load(directory / "a.yaml");
   CHECK(bound.run.train_source == std::vector<std::string>{"a,b.en"});
+}
+
+TEST_CASE("a list of numbers is checked number by number and saved exactly") {
+  TemporaryDirectory directory;
+  write_file(directory / "a.yaml", "run:\n  weights: [2, 0.5, 1e-3, 0]\n");
+  Bound bound;
+  bound.settings.load(directory / "a.yaml");
+  CHECK(bound.run.weights == std::vector<double>{2, 0.5, 1e-3, 0});
+  bound.run.weights.push_back(1.0 / 3);
+  write_file(directory / "b.yaml", bound.settings.yaml());
+  Bound again;
+  again.settings.load(directory / "b.yaml");
+  CHECK(again.run.weights == bound.run.weights);
+  for (const auto& [text, numbers] : std::vector<std::pair<std::string, std::vector<double>>>{
+           {"3", {3}}, {"1,2.5", {1, 2.5}}, {"[4, 5]", {4, 5}}, {"", {}}, {"[]", {}}}) {
+    INFO(text);
+    bound.settings.set({"run.weights=" + text});
+    CHECK(bound.run.weights == numbers);
+  }
+  CHECK_THAT(set_error("run.weights=1,x"),
+             Equals("--set run.weights=1,x: run.weights takes a list of numbers, each at least 0, found 'x' in it"));
+  CHECK_THAT(set_error("run.weights=1,,2"), Contains("found '' in it"));
+  CHECK_THAT(set_error("run.weights=[nan]"), Contains("found 'nan' in it"));
+  CHECK_THAT(set_error("run.weights=1,-1"),
+             Contains("run.weights is out of range: -1; it takes a list of numbers, each at least 0"));
+  CHECK_THAT(load_error("run:\n  weights: {a: 1}\n"), Contains("takes a list of numbers, each at least 0, found"));
+  CHECK_THAT(load_error("run:\n  weights:\n"), Contains("found nothing"));
+  CHECK_THAT(bound.settings.reference(), Contains("| `weights` | list of numbers | `[]` | each at least 0 | shares |"));
 }
 
 TEST_CASE("numbers are parsed as a whole") {
@@ -392,7 +422,7 @@ TEST_CASE("saved settings are complete, in the order of declaration") {
   CHECK(bound.settings.yaml() ==
         "format: 1\n\nnet:\n  width: 512\n  encoder_layers: 6\n  decoder_layers: 6\n  dropout: 0.1\n"
         "  kind: sinusoidal\n  bias: false\n\nrun:\n  seed: 1\n  epsilon: 1.0e-09\n  any: 0.0\n  offset: 0\n"
-        "  name: run\n  train_source: []\n");
+        "  name: run\n  train_source: []\n  weights: []\n");
 }
 
 TEST_CASE("saved settings are read back exactly, here and by Python's yaml") {

@@ -2,9 +2,9 @@
 
 #include <torch/types.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <limits>
 
 #include "support.h"
@@ -271,7 +271,7 @@ TEST_CASE("a header with very many tensors is read in good time") {
               std::to_string(i) + "," + std::to_string(i + 1) + "]}";
   }
   write_file(directory / "t", file_bytes(header + "}", std::string(100'000, '\1')));
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = std::clock();  // the processor's time: other programs may keep it busy
   CHECK(read_tensors(directory / "t").tensors.size() == 100'000);
-  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
+  CHECK(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 10);
 }

@@ -1,10 +1,11 @@
-"""What people who run `train` rely on: train_cli.py TRAIN TRANSLATE EVALUATE SOURCE_DIR. Standard library only."""
+"""What people who run `train` rely on: train_cli.py TRAIN TRANSLATE EVALUATE AVERAGE SOURCE_DIR. Standard library only."""
 
 import gzip
 import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import tempfile
 import time
 import unittest
 
-TRAIN, TRANSLATE, EVALUATE, SOURCE = sys.argv[1:5]
+TRAIN, TRANSLATE, EVALUATE, AVERAGE, SOURCE = sys.argv[1:6]
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
 
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "dog": "Hund", "cat": "Katze", "tree": "Baum", "house": "Haus",
@@ -49,9 +50,9 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
     def tearDownClass(cls):
         cls.folder.cleanup()
 
-    def run_train(self, *arguments, status=0, config="tiny.yaml", cwd=None):
+    def run_train(self, *arguments, status=0, config="tiny.yaml", cwd=None, before=None):
         done = subprocess.run([TRAIN, str(self.root / config), *map(str, arguments)], capture_output=True, text=True,
-                              env=ENVIRONMENT, timeout=500, cwd=cwd or self.root)
+                              env=ENVIRONMENT, timeout=500, cwd=cwd or self.root, preexec_fn=before)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout, done.stderr
 
@@ -109,18 +110,160 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
         self.assertEqual((killed / "model.safetensors").read_bytes(), (undisturbed / "model.safetensors").read_bytes())
         self.assertEqual(self.metrics(killed), self.metrics(undisturbed))
 
-    def test_a_signal_ends_the_run_with_a_checkpoint(self):
-        output = self.root / "signalled"
+    def started(self, output, *arguments):
+        """A run that has written its first checkpoint."""
         process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--set",
-                                    "training.steps=100000"], env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+                                    "training.steps=100000", *arguments], env=ENVIRONMENT, stdout=subprocess.PIPE,
+                                   text=True)
         while not list(output.glob("checkpoints/step-*")):
             self.assertIsNone(process.poll(), "ended before its first checkpoint")
             time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
-        text = process.communicate(timeout=60)[0]
-        self.assertEqual(process.returncode, 130)
-        stopped = int(text.split("stopped after step ")[1].split(";")[0])
-        self.assertTrue((output / "checkpoints" / f"step-{stopped:08}").is_dir())
+        return process
+
+    def test_a_signal_ends_the_run_with_a_checkpoint(self):
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            output = self.root / f"signalled-{status}"
+            process = self.started(output)
+            self.refused("--output", output, parts=["another run", "training.output"])  # two runs, one folder
+            process.send_signal(number)
+            text = process.communicate(timeout=60)[0]
+            self.assertEqual(process.returncode, status)
+            self.assertIn("the same command goes on", text)
+            stopped = int(text.split("stopped after step ")[1].split(";")[0])
+            self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
+            text, _ = self.run_train("--output", output, "--set", f"training.steps={stopped + 2}")
+            self.assertIn(f"step-{stopped:08}", text.split("going on from")[1].split("\n")[0])
+
+    def test_a_finished_run_is_left_as_it_is(self):
+        output = self.root / "finished"
+        arguments = ("--output", output, "--set", "training.steps=20", "--set", "training.device_flops=1e9")
+        text, _ = self.run_train(*arguments, "--profile", "2")
+        self.assertIn("FLOP/s", text)
+        summary = json.loads((output / "summary.json").read_text())
+        self.assertEqual((summary["format"], summary["steps"], summary["ended_by"]), (1, 20, "steps"))
+        self.assertAlmostEqual(summary["flops"] / summary["seconds"], summary["flops_per_second"], delta=1)
+        self.assertAlmostEqual(summary["paper_cost_estimate"], summary["seconds"] * 1e9, delta=1)
+        # 6 FLOPs a parameter and token, roughly, for a model this narrow; embeddings and short sentences blur it.
+        rough = 3 * 2 * summary["parameters"] * summary["target_tokens"]
+        self.assertTrue(rough / 3 < summary["flops"] < 3 * rough, (summary["flops"], rough))
+        trace = json.loads((output / "trace.json").read_text())
+        names = [event.get("name") for event in trace["traceEvents"]]
+        for part in ("forward", "loss", "backward", "optimizer"):
+            self.assertEqual(names.count(part), 2, part)
+        self.assertTrue(list(output.glob("events.out.tfevents*")))
+        before = {file: file.stat().st_mtime_ns for file in output.rglob("*") if file.is_file() and file.name != ".lock"}
+        text, _ = self.run_train(*arguments)
+        self.assertIn("finished", text)
+        self.assertEqual(before, {file: file.stat().st_mtime_ns for file in before})
+        text, _ = self.run_train(*arguments, "--set", "training.steps=24")
+        self.assertIn("going on from", text)
+        self.assertEqual(json.loads((output / "summary.json").read_text())["steps"], 24)
+
+    def test_fine_tuning(self):
+        first, second = self.root / "first", self.root / "second"
+        self.run_train("--output", first, "--set", "training.steps=40")
+        write_corpus(self.root, "other", 300, 7)
+        files = ("--set", f"data.train_source={self.root}/other.en", "--set", f"data.train_target={self.root}/other.de")
+        text, _ = self.run_train("--output", second, "--init-from", first, "--set", "training.steps=1", *files,
+                                 "--set", "training.schedule=constant", "--set", "training.rate=1e-30",
+                                 "--set", "training.warmup_steps=0")
+        self.assertNotIn("learning a vocabulary", text)
+        self.assertEqual((first / "vocabulary.model").read_bytes(), (second / "vocabulary.model").read_bytes())
+        # A rate that changes nothing: the model is the one it started from.
+        self.assertEqual(self.metrics(first)[-1]["perplexity"], self.metrics(second)[-1]["perplexity"])
+        out = ("--output", self.root / "refused", *files, "--init-from")
+        self.refused(*out, first, "--set", "model.d_ff=48", parts=["model.d_ff: 64 there, 48 here", "extends"])
+        self.refused(*out, first, "--set", "vocabulary.joint=false", "--set", "model.shared_embeddings=none",
+                     parts=["source.model", "vocabulary.joint"])
+        self.refused(*out, self.root, parts=["config.yaml"])
+
+    def test_averaging_as_a_program(self):
+        run = self.root / "to-average"
+        self.run_train("--output", run, "--set", "training.keep_checkpoints=3")
+        done = subprocess.run([AVERAGE, "--last", "2", "--output", self.root / "averaged", run], capture_output=True,
+                              text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.root / "averaged" / "model.safetensors").read_bytes(),
+                         (run / "model.safetensors").read_bytes())  # as the run averaged its last two
+        subprocess.run([TRANSLATE, "--model", self.root / "averaged"], input="red dog\n", text=True, check=True,
+                       capture_output=True, env=ENVIRONMENT)
+        for arguments, part in ((("--last", "9", run), "3 checkpoints"), ((self.root,), "not a model directory"),
+                                ((run, self.root / "missing"), "missing")):
+            done = subprocess.run([AVERAGE, "--output", self.root / "no", *arguments], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+            self.assertIn(part, done.stderr)
+        done = subprocess.run([AVERAGE, "--output", run, "--last", "2", run], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("holds a model already", done.stderr)
+        # A byte of the weights changed: every program that reads them says so.
+        weights = self.root / "averaged" / "model.safetensors"
+        damaged = bytearray(weights.read_bytes())
+        damaged[-100] ^= 4
+        weights.write_bytes(damaged)
+        done = subprocess.run([TRANSLATE, "--model", self.root / "averaged"], input="red\n", text=True,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("is damaged", done.stderr)
+
+    def test_a_damaged_checkpoint_costs_only_its_steps(self):
+        whole, damaged = self.root / "undamaged", self.root / "damaged"
+        self.run_train("--output", whole)
+        process = self.started(damaged)
+        while not (damaged / "checkpoints" / "step-00000040").is_dir():
+            self.assertIsNone(process.poll())
+            time.sleep(0.005)
+        process.kill()
+        process.communicate()
+        newest = sorted(damaged.glob("checkpoints/step-*"))[-1] / "optimizer.safetensors"
+        newest.write_bytes(newest.read_bytes()[:-1])
+        text, _ = self.run_train("--output", damaged)
+        self.assertIn("is damaged", text)
+        self.assertIn("trying the one before", text)
+        self.assertEqual((damaged / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
+        self.assertEqual(self.metrics(damaged), self.metrics(whole))
+
+    def test_what_runs_out_is_named_and_the_checkpoints_stay(self):
+        output = self.root / "limits"
+        self.run_train("--output", output, "--set", "training.steps=20")
+        checkpoints = {file: file.read_bytes() for file in output.rglob("checkpoints/*/*")}
+        more = ("--output", output, "--set", "training.steps=40")
+
+        def little_space():  # what a full disk does, short of filling one
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+        _, errors = self.run_train(*more, status=1, before=little_space)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        self.assertIn("cannot write", errors)
+        self.assertFalse(list(output.glob("checkpoints/.partial*")))
+
+        def little_memory():
+            resource.setrlimit(resource.RLIMIT_AS, (1_400_000_000, 1_400_000_000))
+
+        large = ("--output", self.root / "large", "--set", "model.d_ff=200000", "--set", "training.steps=2")
+        _, errors = self.run_train(*large, status=1, before=little_memory)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        self.assertIn("out of memory", errors)
+        self.refused("--output", "/proc/run", parts=["training.output", "/proc/run"])
+        self.assertEqual(checkpoints, {file: file.read_bytes() for file in checkpoints})
+        self.run_train(*more)
+
+    def test_early_stopping_by_bleu_and_schedules(self):
+        output = self.root / "patient"
+        text, _ = self.run_train("--output", output, "--set", "training.patience=2", "--set", "training.best_by=bleu",
+                                 "--set", "training.validate_every=5", "--set", "training.steps=5000",
+                                 "--set", "training.schedule=inverse_sqrt", "--set", "training.rate=1e-3",
+                                 "--set", "training.warmup_steps=10", "--set", "training.keep_best=2",
+                                 "--set", "training.average_of=best", "--set", "training.log_every=5")
+        self.assertIn("2 validations without a new best", text)
+        metrics = self.metrics(output)
+        rates = {line["step"]: line["rate"] for line in metrics if line["kind"] == "train"}
+        self.assertGreaterEqual(len(rates), 3)
+        for step, rate in rates.items():
+            self.assertAlmostEqual(rate, 1e-3 * min(step / 10, (10 / step) ** 0.5))
+        bleu = [(line["bleu"], line["step"]) for line in metrics if line["kind"] == "validation"]
+        self.assertEqual(metrics[-1]["best_step"], max(bleu, key=lambda pair: (pair[0], -pair[1]))[1])
+        self.assertEqual(json.loads((output / "summary.json").read_text())["ended_by"], "patience")
 
     def test_one_run_a_folder(self):
         output = self.root / "one"
@@ -164,6 +307,14 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
         self.refused(*out, "--set", "training.label_smoothing=1.5", parts=["training.label_smoothing"])
         self.refused(*out, "--set", "training.average_checkpoints=50", parts=["keep_checkpoints"])
         self.refused(*out, "--set", "training.device=tpu", parts=["tpu"])
+        self.refused(*out, "--set", "training.schedule=constant", parts=["training.rate"])
+        self.refused(*out, "--set", "training.rate=0.1", parts=["training.rate", "training.schedule"])
+        self.refused(*out, "--set", "training.warmup_steps=0", parts=["training.warmup_steps"])
+        self.refused(*out, "--set", "training.average_of=best", parts=["training.keep_best"])
+        self.refused(*out, "--set", "training.patience=2", "--set", "training.validate_every=0",
+                     parts=["training.patience", "training.validate_every"])
+        self.refused(*out, "--set", "training.best_by=bleu", "--set", "training.validate_bleu=false",
+                     parts=["training.best_by"])
         self.refused(*out, "--set", "vocabulary.joint=false", parts=["shared_embeddings"])
         self.refused(*out, "--set", f"data.train_source={self.root}/missing.en", parts=["missing.en"])
         self.refused(*out, "--set", f"data.train_source={self.root}/valid.en", parts=["40", "2000"])

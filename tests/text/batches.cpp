@@ -1,11 +1,13 @@
 #include "transformer/text/batches.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <random>
 
 #include "text_support.h"
+#include "transformer/base/checksum.h"
 
 namespace transformer::test {
 
@@ -17,23 +19,27 @@ namespace {
 class LengthCorpus {
  public:
   // (source, target) pieces of each pair, begin and end not counted
-  explicit LengthCorpus(const std::vector<std::pair<int64_t, int64_t>>& lengths) {
+  explicit LengthCorpus(const std::vector<std::pair<int64_t, int64_t>>& lengths, size_t files = 1) {
     std::string alphabet;
     for (char letter = 'a'; letter <= 'z'; ++letter) alphabet += std::string(1, letter) + " ";
     write_file(folder_ / "alphabet", alphabet + "\n");
     // Just the alphabet, with and without the space before it: a word is one piece.
     Vocabulary::train({folder_ / "alphabet"}, 256 + 4 + 27 + 26, {}, folder_ / "letters.model");
     vocabulary_ = std::make_unique<Vocabulary>(folder_ / "letters.model");
-    std::string source, target;
-    for (size_t pair = 0; pair < lengths.size(); ++pair) {
-      source += sentence(lengths[pair].first, pair) + "\n";
-      target += sentence(lengths[pair].second, pair / 7) + "\n";
+    std::vector<std::string> sources, targets;
+    for (size_t file = 0; file < files; ++file) {
+      std::string source, target;
+      for (size_t pair = lengths.size() * file / files; pair < lengths.size() * (file + 1) / files; ++pair) {
+        source += sentence(lengths[pair].first, pair) + "\n";
+        target += sentence(lengths[pair].second, pair / 7) + "\n";
+      }
+      sources.push_back((folder_ / "source").string() + std::to_string(file));
+      targets.push_back((folder_ / "target").string() + std::to_string(file));
+      write_file(sources.back(), source);
+      write_file(targets.back(), target);
     }
-    write_file(folder_ / "source", source);
-    write_file(folder_ / "target", target);
-    corpus_ =
-        std::make_unique<Corpus>(Corpus::read({(folder_ / "source").string()}, {(folder_ / "target").string()},
-                                              *vocabulary_, *vocabulary_, {.max_length = 1000, .keep_all = true}));
+    corpus_ = std::make_unique<Corpus>(
+        Corpus::read(sources, targets, *vocabulary_, *vocabulary_, {.max_length = 1000, .keep_all = true}));
     for (size_t pair = 0; pair < lengths.size(); ++pair) {
       REQUIRE(corpus_->source_length(static_cast<int64_t>(pair)) == lengths[pair].first);
       REQUIRE(corpus_->target_length(static_cast<int64_t>(pair)) == lengths[pair].second);
@@ -171,6 +177,133 @@ TEST_CASE("an epoch depends on seed and number alone") {
     CHECK(same < other.size() / 2);
   }
   CHECK(epoch(1, 1) != epoch(2, 0));
+}
+
+// Whoever trains again with the same seed must get the same run: these plans are part of the format of a checkpoint.
+TEST_CASE("the plan of an epoch is what it has always been") {
+  std::vector<std::pair<int64_t, int64_t>> lengths;
+  uint64_t state = 12345;
+  const auto draw = [&](uint64_t bound) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<int64_t>((state >> 33) % bound);
+  };
+  for (int pair = 0; pair < 4000; ++pair) {
+    const int64_t first = draw(12), common = first + draw(12), source = 1 + common + draw(5);
+    lengths.emplace_back(source, 1 + common + draw(5));
+  }
+  const LengthCorpus corpus(lengths);
+  const auto plan = [&](const Batches::Options& options, int64_t epoch) {
+    Checksum checksum;
+    for (const auto& pairs : pairs_of(all_of(Batches(*corpus, options, epoch)))) {
+      const auto count = static_cast<int64_t>(pairs.size());
+      checksum.add(&count, sizeof count);
+      checksum.add(pairs.data(), pairs.size() * sizeof pairs[0]);
+    }
+    return checksum.text();
+  };
+  CHECK(plan({.batch_tokens = 500, .seed = 1}, 0) == "1f576d8dc5d654fb62524b38dc341fca");
+  CHECK(plan({.batch_tokens = 500, .seed = 1}, 1) == "1b0bfdccb69da4211a134fd1e1fd990f");
+  CHECK(plan({.batch_tokens = 1500, .seed = 7}, 0) == "7398e7abc615ecf232ad02e152b44448");
+  CHECK(plan({.batch_tokens = 1500, .seed = 7}, 3) == "ebd32500e5cec8bbd3eec8c68036bf73");
+  CHECK(plan({.batch_tokens = 1500, .seed = 7, .shuffle = false}, 0) == "16d1bb59d40988946e7f458b2b4559bd");
+  CHECK(plan({.batch_tokens = 1500, .seed = 7, .weights = {1}, .pool_pairs = 4000}, 3) ==
+        "ebd32500e5cec8bbd3eec8c68036bf73");
+  CHECK(plan({.batch_tokens = 1500, .seed = 7, .pool_pairs = 3999}, 3) != "ebd32500e5cec8bbd3eec8c68036bf73");
+}
+
+TEST_CASE("an epoch in several pools holds every pair once, mixed and full") {
+  const LengthCorpus corpus(realistic_lengths(20000), 3);
+  const bool shuffle = GENERATE(true, false);
+  CAPTURE(shuffle);
+  const Batches::Options options{.batch_tokens = 500, .seed = 3, .shuffle = shuffle, .pool_pairs = 1500};
+  Batches batches(*corpus, options, 2);
+  const int64_t size = batches.size();
+  CHECK(batches.padding() < 0.07);
+  const auto epoch = all_of(std::move(batches));
+  CHECK(static_cast<int64_t>(epoch.size()) == size);
+  std::vector<int> seen(static_cast<size_t>(corpus->size()));
+  double used = 0, early_sum = 0, early = 0;
+  for (size_t i = 0; i < epoch.size(); ++i) {
+    REQUIRE(epoch[i].source.numel() <= 500);
+    REQUIRE(epoch[i].target_input.numel() <= 500);
+    used += static_cast<double>(std::max(epoch[i].source.numel(), epoch[i].target_input.numel())) / 500;
+    for (const int64_t pair : epoch[i].pairs) {
+      ++seen[static_cast<size_t>(pair)];
+      early += i < epoch.size() / 14;
+      early_sum += i < epoch.size() / 14 ? static_cast<double>(pair) : 0;
+    }
+  }
+  CHECK(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }));
+  CHECK(used / static_cast<double>(epoch.size()) > 0.9);
+  // The first pool is drawn from the whole corpus, or is its beginning.
+  CHECK(early_sum / early == Approx(shuffle ? 10000 : 750).epsilon(0.1));
+  CHECK(pairs_of(all_of(Batches(*corpus, options, 2))) == pairs_of(epoch));
+  if (shuffle) CHECK(pairs_of(all_of(Batches(*corpus, options, 3))) != pairs_of(epoch));
+}
+
+TEST_CASE("an epoch in pools goes on where it was left, in any pool") {
+  const LengthCorpus corpus(realistic_lengths(2000), 2);
+  const Batches::Options options{.batch_tokens = 300, .seed = 9, .weights = {1, 1.5}, .pool_pairs = 400};
+  const auto whole = all_of(Batches(*corpus, options, 4));
+  REQUIRE(whole.size() > 60);
+  for (size_t first = 0; first <= whole.size() + 1; ++first) {
+    const auto rest = all_of(Batches(*corpus, options, 4, static_cast<int64_t>(first)));
+    REQUIRE(rest.size() == whole.size() - std::min(first, whole.size()));
+    for (size_t i = 0; i < rest.size(); ++i) {
+      REQUIRE(rest[i].pairs == whole[first + i].pairs);
+      REQUIRE(rest[i].target_output.equal(whole[first + i].target_output));
+    }
+  }
+}
+
+TEST_CASE("weights say how often an epoch uses each file's pairs") {
+  const LengthCorpus corpus(realistic_lengths(900), 3);  // 300 pairs a file
+  Batches::Options options{.batch_tokens = 300, .seed = 5, .weights = {2, 0.5, 0}};
+  options.pool_pairs = GENERATE(1000000, 100);
+  std::vector<int> total(900);
+  for (int64_t epoch = 0; epoch < 4; ++epoch) {
+    std::vector<int> seen(900);
+    for (const auto& pairs : pairs_of(all_of(Batches(*corpus, options, epoch)))) {
+      for (const int64_t pair : pairs) ++seen[static_cast<size_t>(pair)];
+    }
+    for (size_t pair = 0; pair < 900; ++pair) total[pair] += seen[pair];
+    CHECK(std::all_of(seen.begin(), seen.begin() + 300, [](int times) { return times == 2; }));
+    CHECK(std::accumulate(seen.begin() + 300, seen.begin() + 600, 0) == 150);
+    CHECK(std::all_of(seen.begin() + 300, seen.begin() + 600, [](int times) { return times <= 1; }));
+    CHECK(std::accumulate(seen.begin() + 600, seen.end(), 0) == 0);
+  }
+  CHECK(std::all_of(total.begin() + 300, total.begin() + 600, [](int times) { return times == 2; }));
+
+  const auto refused = [&](std::vector<double> weights) {
+    return error_of([&] { Batches(*corpus, {.weights = std::move(weights)}, 0); });
+  };
+  CHECK_THAT(refused({1, 1}), Contains("data.train_weights: 2 weights for 3 pairs of training files"));
+  CHECK_THAT(refused({1, 1, -0.5}), Contains("data.train_weights: -0.5 is no weight"));
+  CHECK_THAT(refused({0, 0, 0}), Contains("data.train_weights: all are 0"));
+}
+
+TEST_CASE("shares together are the whole, and each knows the counts of all") {
+  const LengthCorpus corpus(realistic_lengths(2000), 2);
+  Batches::Options options{.batch_tokens = 200, .seed = 9, .pool_pairs = 700};
+  const int64_t first = GENERATE(0, 5);
+  const auto whole = all_of(Batches(*corpus, options, 1, first));
+  for (const int64_t shares : {2, 3, 8}) {
+    options.shares = shares;
+    for (options.share = 0; options.share < shares; ++options.share) {
+      const auto mine = all_of(Batches(*corpus, options, 1, first));
+      REQUIRE(mine.size() == whole.size());
+      for (size_t i = 0; i < mine.size(); ++i) {
+        REQUIRE(mine[i].is_made() == (static_cast<int64_t>(i) % shares == options.share));
+        REQUIRE(mine[i].target_input.defined() == mine[i].is_made());
+        REQUIRE(mine[i].source_tokens == whole[i].source_tokens);
+        REQUIRE(mine[i].target_tokens == whole[i].target_tokens);
+        REQUIRE(mine[i].pairs == whole[i].pairs);
+        if (mine[i].is_made()) REQUIRE(mine[i].source.equal(whole[i].source));
+      }
+    }
+  }
+  CHECK_THROWS(Batches(*corpus, {.share = 2, .shares = 2}, 0));
+  CHECK_THROWS(Batches(*corpus, {.share = -1, .shares = 2}, 0));
 }
 
 TEST_CASE("shuffled batches come in no order of length, the others in order") {

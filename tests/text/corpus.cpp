@@ -1,6 +1,9 @@
 #include "transformer/text/corpus.h"
 
+#include <cmath>
+
 #include "text_support.h"
+#include "transformer/text/parallel_lines.h"
 
 namespace transformer::test {
 
@@ -94,6 +97,59 @@ TEST_CASE("pairs that are empty or too long are dropped and counted, or kept and
   CHECK(read({.max_length = length - 1}).report().too_long == 2);
 }
 
+TEST_CASE("pairs of unlike length are dropped and counted where that is asked for") {
+  const TemporaryDirectory folder;
+  const auto vocabulary = small_vocabulary(folder);
+  // "a" is one piece after another, so lengths are known.
+  const auto sentence = [](int words) {
+    std::string text;
+    for (int i = 0; i < words; ++i) text += i ? " a" : "a";
+    return text + "\n";
+  };
+  REQUIRE(vocabulary.encode("a a a").size() == 3);
+  const std::vector<std::pair<int, int>> lengths = {{4, 4},  {1, 10}, {10, 1},  {5, 11},  {11, 5},
+                                                    {6, 12}, {12, 6}, {20, 11}, {41, 20}, {40, 20}};
+  std::string source, target;
+  for (const auto& [a, b] : lengths) {
+    source += sentence(a);
+    target += sentence(b);
+  }
+  write_file(folder / "en", source);
+  write_file(folder / "de", target);
+  const auto read = [&](const Corpus::Options& options) {
+    return Corpus::read(names({folder / "en"}), names({folder / "de"}), vocabulary, vocabulary, options);
+  };
+  CHECK(read({}).size() == 10);
+  CHECK(read({}).report().ratio == 0);
+  const auto limited = read({.max_length_ratio = 2});
+  CHECK(limited.report().ratio == 3);  // 5 and 11, 11 and 5, 41 and 20; up to 10 pieces no ratio is judged
+  REQUIRE(limited.size() == 7);
+  CHECK(limited.source_length(6) == 40);
+  CHECK(limited.longest() == 40);
+  CHECK(read({.max_length_ratio = 1}).report().ratio == 7);
+  CHECK(read({.keep_all = true, .max_length_ratio = 2}).size() == 10);
+  // A pair is counted once.
+  const auto both = read({.max_length = 40, .max_length_ratio = 2});
+  CHECK(both.report().too_long == 1);
+  CHECK(both.report().ratio == 2);
+  for (const double ratio : {0.5, -1.0, std::nan("")}) {
+    CHECK_THAT(error_of([&] { read({.max_length_ratio = ratio}); }), Contains("data.max_length_ratio"));
+  }
+}
+
+TEST_CASE("pairs of lines are counted, and unequal files refused") {
+  const TemporaryDirectory folder;
+  write_file(folder / "three", "a\n\nc");
+  write_file(folder / "three.gz", gzip("a\nb\nc\n"));
+  write_file(folder / "four", "a\n\nc\n\n");
+  CHECK(count_pairs(folder / "three", folder / "three.gz") == 3);
+  CHECK(count_pairs(folder / "four", folder / "four") == 4);
+  CHECK_THAT(error_of([&] { count_pairs(folder / "three", folder / "four"); }),
+             Contains((folder / "three").string() + " has 3 lines but " + (folder / "four").string() + " has 4"));
+  CHECK_THAT(error_of([&] { count_pairs(folder / "four", folder / "three"); }), Contains("has 4 lines but"));
+  CHECK_THAT(error_of([&] { check_file_counts({"a", "b"}, {"c"}); }), Contains("2 source files but 1 target files"));
+}
+
 TEST_CASE("files that do not belong together are refused") {
   const TemporaryDirectory folder;
   const auto vocabulary = small_vocabulary(folder);
@@ -140,17 +196,23 @@ TEST_CASE("the data's and the vocabulary's settings can be set") {
   Settings settings;
   settings.section("data", data, "Data");
   settings.section("vocabulary", vocabulary, "Vocabulary");
-  settings.set({"data.train_source=[a.en, b.en.gz]", "data.max_length=99", "vocabulary.algorithm=unigram",
+  settings.set({"data.train_source=[a.en, b.en.gz]", "data.max_length=99", "data.train_weights=2,0.5",
+                "data.max_length_ratio=1.5", "data.cache=/big/cache", "vocabulary.algorithm=unigram",
                 "vocabulary.joint=false", "vocabulary.character_coverage=0.9995", "vocabulary.sample_sentences=5000",
                 "vocabulary.byte_fallback=false"});
   CHECK(data.train_source == std::vector<std::string>{"a.en", "b.en.gz"});
   CHECK(data.max_length == 99);
+  CHECK(data.train_weights == std::vector<double>{2, 0.5});
+  CHECK(data.max_length_ratio == 1.5);
+  CHECK(data.cache == "/big/cache");
   CHECK(vocabulary.algorithm == VocabularySettings::Algorithm::unigram);
   CHECK(!vocabulary.joint);
   CHECK(vocabulary.character_coverage == 0.9995);
   CHECK(vocabulary.sample_sentences == 5000);
   CHECK(!vocabulary.byte_fallback);
   CHECK_THROWS_AS(settings.set({"data.max_length=0"}), Error);
+  CHECK_THROWS_AS(settings.set({"data.train_weights=1,-1"}), Error);
+  CHECK_THROWS_AS(settings.set({"data.max_length_ratio=-1"}), Error);
   CHECK_THROWS_AS(settings.set({"vocabulary.algorithm=wordpiece"}), Error);
   CHECK_THROWS_AS(settings.set({"vocabulary.character_coverage=1.1"}), Error);
 }

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "text_support.h"
+#include "transformer/base/checksum.h"
 #include "transformer/text/lines.h"
 
 namespace transformer::test {
@@ -122,6 +123,7 @@ TEST_CASE("learning is deterministic, and the same from plain and compressed tex
   Vocabulary::train({folder / "plain.de"}, 900, settings, folder / "b.model");
   CHECK(read_file(folder / "a.model") == read_file(folder / "b.model"));
   CHECK(read_file(folder / "a.model").find("plain.de") == std::string::npos);
+  CHECK(Vocabulary(folder / "a.model").checksum() == file_checksum(folder / "b.model"));
 
   auto sampled = settings;
   sampled.sample_sentences = 700;

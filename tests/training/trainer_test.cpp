@@ -9,6 +9,7 @@
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/decoding/translator.h"
+#include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/run.h"
 
@@ -74,14 +75,23 @@ CopyTask& copy_task() {
 }
 
 Transformer trained(const TrainingSettings& settings, const ModelSettings& model_settings,
-                    const std::filesystem::path& run, const std::filesystem::path& resume = {}) {
+                    const std::filesystem::path& run, bool resume = false, const TrainerHooks& hooks = {},
+                    TrainingSummary* summary = nullptr) {
   std::filesystem::create_directories(run);
   torch::manual_seed(settings.seed);
   Transformer model(model_settings);
-  Trainer trainer(model, *copy_task().corpus, settings, run, {{"config.yaml", "format: 1\n"}}, {});
-  if (!resume.empty()) trainer.resume(resume);
-  trainer.run();
+  Trainer trainer(model, *copy_task().corpus, {}, settings, run,
+                  {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(copy_task().model)}}, hooks);
+  if (resume) trainer.resume();
+  const auto end = trainer.run();
+  if (summary) *summary = end;
   return model;
+}
+
+std::vector<std::string> names_of(const std::vector<std::filesystem::path>& paths) {
+  std::vector<std::string> names;
+  for (const auto& path : paths) names.push_back(path.filename().string());
+  return names;
 }
 
 bool equal_bits(const Transformer& a, const Transformer& b) {
@@ -128,8 +138,8 @@ TEST_CASE("a run that goes on from a checkpoint ends like one that never stopped
   const auto half = trained(settings, model, runs / "parts");
   CHECK_FALSE(equal_bits(whole, half));
   settings.steps = 33;
-  torch::rand({100});  // the generator's state must come from the checkpoint
-  const auto parts = trained(settings, model, runs / "parts", list_checkpoints(runs / "parts").back());
+  torch::rand({100});  // nothing may depend on the generator's state
+  const auto parts = trained(settings, model, runs / "parts", /*resume=*/true);
   CHECK(equal_bits(whole, parts));
   CHECK(metrics(runs / "whole") == metrics(runs / "parts"));
 }
@@ -202,9 +212,209 @@ TEST_CASE("only the newest checkpoints are kept") {
   settings.keep_checkpoints = 3;
   settings.average_checkpoints = 3;
   trained(settings, task.model_settings(), runs / "run");
-  std::vector<std::string> names;
-  for (const auto& path : list_checkpoints(runs / "run")) names.push_back(path.filename().string());
-  CHECK(names == std::vector<std::string>{"step-00000005", "step-00000006", "step-00000007"});
+  CHECK(names_of(list_checkpoints(runs / "run")) ==
+        std::vector<std::string>{"step-00000005", "step-00000006", "step-00000007"});
+}
+
+TEST_CASE("an interruption's checkpoint is gone on from, and is no part of the schedule") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(20);
+  settings.checkpoint_every = 6;
+  settings.validate_every = 1;
+  settings.keep_checkpoints = settings.average_checkpoints = 3;
+  std::atomic<bool> stop{false};
+  int64_t stop_at = -1;
+  const TrainerHooks hooks{.validate =
+                               [&](Transformer&, int64_t step) {
+                                 stop = step == stop_at;
+                                 return Validation{.loss = 1, .perplexity = 100.0 - step, .bleu = {}, .signature = {}};
+                               },
+                           .stop = &stop};
+  trained(settings, task.model_settings(), runs / "whole", false, hooks);
+  bool resume = false;
+  for (const int64_t at : {2, 3, 9, 13}) {
+    stop_at = at;
+    stop = false;
+    TrainingSummary summary;
+    trained(settings, task.model_settings(), runs / "parts", resume, hooks, &summary);
+    CHECK(summary.end == TrainingSummary::End::interruption);
+    CHECK(summary.steps == at);
+    const auto newest = resumable_checkpoints(runs / "parts").front();
+    CHECK(newest.filename().string() == fmt::format("interrupted-step-{:08}", at));
+    resume = true;
+  }
+  stop_at = -1;
+  stop = false;
+  trained(settings, task.model_settings(), runs / "parts", true, hooks);
+  CHECK(names_of(resumable_checkpoints(runs / "parts")) == names_of(resumable_checkpoints(runs / "whole")));
+  CHECK(names_of(list_checkpoints(runs / "parts")) ==
+        std::vector<std::string>{"step-00000012", "step-00000018", "step-00000020"});
+  CHECK(metrics(runs / "whole") == metrics(runs / "parts"));
+  for (const auto& checkpoint : list_checkpoints(runs / "whole")) {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      CHECK(read_file(checkpoint / file) == read_file(runs / "parts" / "checkpoints" / checkpoint.filename() / file));
+    }
+  }
+}
+
+TEST_CASE("a damaged checkpoint is recognised, whatever byte it is, and the one before used") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(4);
+  settings.checkpoint_every = 2;
+  settings.moving_average = GENERATE(0.0, 0.9);
+  const auto whole = trained(settings, task.model_settings(), runs / "run");
+  const auto newest = list_checkpoints(runs / "run").back();
+  Transformer model(task.model_settings());
+  std::vector<std::pair<std::string, torch::Tensor>> parameters;
+  for (const auto& item : model->named_parameters()) parameters.emplace_back(item.key(), item.value());
+  Adam adam(parameters, {});
+  MovingAverage average(parameters, 0.9);
+  Progress progress;
+  const TrainingState state{model, adam, settings.moving_average > 0 ? &average : nullptr, progress};
+  load_checkpoint(newest, state);
+  CHECK(equal_bits(model, whole));
+  uint32_t random = 1;
+  for (const auto& entry : std::filesystem::directory_iterator(newest)) {
+    const auto file = entry.path();
+    const std::string bytes = read_file(file);
+    for (int i = 0; i < 12; ++i) {
+      random = random * 1664525u + 1013904223u;
+      const size_t at = (static_cast<uint64_t>(random) * bytes.size()) >> 32;
+      std::string damaged = bytes;
+      if (i % 3 == 2) {
+        damaged.resize(at);
+      } else {
+        damaged[at] = static_cast<char>(damaged[at] ^ (1 << i % 8));
+      }
+      write_file(file, damaged);
+      INFO(file << (i % 3 == 2 ? " cut to " : " flipped at ") << at);
+      CHECK_THROWS_AS(load_checkpoint(newest, state), Error);
+    }
+    std::filesystem::remove(file);
+    CHECK_THROWS_AS(load_checkpoint(newest, state), Error);
+    write_file(file, bytes);
+  }
+  write_file(newest / "optimizer.safetensors", "nothing");
+  CHECK(load_newest_checkpoint(runs / "run", state).filename() == "step-00000002");
+  CHECK(progress.step == 2);
+  CHECK(names_of(list_checkpoints(runs / "run")) == std::vector<std::string>{"step-00000002"});
+  CHECK(std::filesystem::exists(runs / "run" / "checkpoints" / "damaged-step-00000004"));
+  CHECK(equal_bits(trained(settings, task.model_settings(), runs / "run", true), whole));
+  for (const auto& checkpoint : list_checkpoints(runs / "run")) write_file(checkpoint / "progress.json", "{}");
+  CHECK_THROWS_WITH(load_newest_checkpoint(runs / "run", state),
+                    Catch::Contains("none") && Catch::Contains("--restart"));
+}
+
+TEST_CASE("the best checkpoints are kept besides the newest, and averaged where that is asked for") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(20);
+  settings.validate_every = 2;
+  settings.keep_checkpoints = 2;
+  settings.keep_best = settings.average_checkpoints = 3;
+  settings.average_of = TrainingSettings::Averaged::best;
+  settings.checkpoint_every = 7;
+  const bool by_bleu = GENERATE(false, true);
+  settings.best_by = by_bleu ? TrainingSettings::Criterion::bleu : TrainingSettings::Criterion::perplexity;
+  // The third validation is the best, then the second and, of two equals, the earlier.
+  const std::vector<double> perplexities = {9, 4, 3, 8, 7, 7, 9, 9, 9, 9};
+  const TrainerHooks hooks{
+      .validate =
+          [&](Transformer&, int64_t step) {
+            const double value = perplexities.at(step / 2 - 1);
+            return Validation{
+                .loss = std::log(value), .perplexity = by_bleu ? 5 : value, .bleu = 50 - value, .signature = "none"};
+          },
+      .stop = nullptr};
+  torch::manual_seed(1);
+  Transformer model(task.model_settings());
+  std::filesystem::create_directories(runs / "run");
+  Trainer trainer(model, *task.corpus, {}, settings, runs / "run",
+                  {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}, hooks);
+  trainer.run();
+  CHECK(names_of(list_checkpoints(runs / "run")) ==
+        std::vector<std::string>{"step-00000004", "step-00000006", "step-00000010", "step-00000014", "step-00000020"});
+  CHECK(names_of(trainer.final_checkpoints()) ==
+        std::vector<std::string>{"step-00000006", "step-00000004", "step-00000010"});
+}
+
+TEST_CASE("training ends when patience does, resumed or not") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(100);
+  settings.validate_every = 2;
+  settings.patience = 3;
+  const std::vector<double> perplexities = {9, 8, 8, 8.5, 7, 7.1, 7.2, 7, 1, 1};
+  const TrainerHooks hooks{
+      .validate =
+          [&](Transformer&, int64_t step) {
+            return Validation{.loss = 1, .perplexity = perplexities.at(step / 2 - 1), .bleu = {}, .signature = {}};
+          },
+      .stop = nullptr};
+  TrainingSummary summary;
+  trained(settings, task.model_settings(), runs / "run", false, hooks, &summary);
+  CHECK(summary.end == TrainingSummary::End::patience);
+  CHECK(summary.steps == 16);
+  trained(settings, task.model_settings(), runs / "run", true, hooks, &summary);
+  CHECK(summary.end == TrainingSummary::End::patience);
+  CHECK(summary.steps == 16);
+}
+
+TEST_CASE("the moving average of weights is what its formula says, in checkpoints and validations") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(6);
+  settings.checkpoint_every = settings.validate_every = 1;
+  settings.keep_checkpoints = 10;
+  const auto plain = trained(settings, task.model_settings(), runs / "plain");
+  torch::manual_seed(settings.seed);
+  auto expected = weights_of(*Transformer(task.model_settings()));
+  settings.moving_average = 0.25;
+  TensorMap validated;
+  const TrainerHooks hooks{.validate =
+                               [&](Transformer& model, int64_t) {
+                                 validated.clear();
+                                 for (const auto& [name, value] : weights_of(*model)) validated[name] = value.clone();
+                                 return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}};
+                               },
+                           .stop = nullptr};
+  const auto averaged = trained(settings, task.model_settings(), runs / "run", false, hooks);
+  CHECK(equal_bits(plain, averaged));  // training itself is the same
+  const auto weights = list_checkpoints(runs / "plain"), averages = list_checkpoints(runs / "run");
+  REQUIRE(averages.size() == 6);
+  for (size_t i = 0; i < averages.size(); ++i) {
+    const double step = i + 1, decay = std::min(0.25, (1 + step) / (10 + step));
+    const auto now = read_tensors(weights[i] / "model.safetensors").tensors;
+    const auto saved = read_tensors(averages[i] / "model.safetensors").tensors;
+    for (auto& [name, value] : expected) {
+      value = decay * value + (1 - decay) * now.at(name);
+      CHECK(torch::allclose(saved.at(name), value, 1e-5, 1e-7));
+      // The last validation was that of the last step but one.
+      if (i + 2 == averages.size()) CHECK(torch::equal(validated.at(name), saved.at(name)));
+    }
+  }
+  settings.steps = 9;
+  trained(settings, task.model_settings(), runs / "run", true, hooks);
+  const auto whole = trained(settings, task.model_settings(), runs / "whole", false, hooks);
+  CHECK(read_file(list_checkpoints(runs / "run").back() / "model.safetensors") ==
+        read_file(list_checkpoints(runs / "whole").back() / "model.safetensors"));
+}
+
+TEST_CASE("dropout depends on the micro-batch alone, not on what was computed before") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(4);
+  settings.validate_every = 2;
+  const TrainerHooks hooks{.validate =
+                               [](Transformer&, int64_t) {
+                                 torch::rand({1000});
+                                 return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}};
+                               },
+                           .stop = nullptr};
+  CHECK(equal_bits(trained(settings, task.model_settings(), runs / "a"),
+                   trained(settings, task.model_settings(), runs / "b", false, hooks)));
 }
 
 TEST_CASE("a loss that is not finite ends the run and leaves the checkpoints") {
@@ -214,10 +424,9 @@ TEST_CASE("a loss that is not finite ends the run and leaves the checkpoints") {
   trained(settings, task.model_settings(), runs / "run");
   settings.steps = 40;
   settings.rate_factor = 1e30;
-  CHECK_THROWS_AS(trained(settings, task.model_settings(), runs / "run", list_checkpoints(runs / "run").back()),
-                  Failure);
+  CHECK_THROWS_AS(trained(settings, task.model_settings(), runs / "run", /*resume=*/true), Failure);
   CHECK(list_checkpoints(runs / "run").size() == 1);
-  CHECK_THROWS_WITH(trained(settings, task.model_settings(), runs / "run", list_checkpoints(runs / "run").back()),
+  CHECK_THROWS_WITH(trained(settings, task.model_settings(), runs / "run", /*resume=*/true),
                     Catch::Contains("not finite") && Catch::Contains("rate_factor"));
 }
 

@@ -78,7 +78,8 @@ void verify_checksums(const fs::path& directory, const std::vector<std::string>&
   const auto verify = [&](const std::string& name, const std::string& expected) {
     if (file_checksum(directory / name) != expected) {
       throw Error((directory / name).string(),
-                  fmt::format("is damaged: its checksum is not the one in {}", list.string()));
+                  fmt::format("is damaged: its checksum is not the one in {}", list.string()),
+                  "copy it again; if it was changed on purpose, delete that list");
     }
   };
   if (names.empty()) {

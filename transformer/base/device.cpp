@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <torch/cuda.h>
 
 #include <charconv>
@@ -13,9 +14,19 @@ namespace transformer {
 
 namespace {
 
+// The folder of the LibTorch that this program runs with; empty where it is linked statically.
+std::filesystem::path torch_folder() {
+  link_map* library = nullptr;
+  if (void* handle = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {
+    dlinfo(handle, RTLD_DI_LINKMAP, &library);
+    dlclose(handle);
+  }
+  return library ? std::filesystem::path(library->l_name).parent_path() : std::filesystem::path();
+}
+
 void open_cuda(const std::string& name) {
-  const auto beside_torch = std::filesystem::path(TRANSFORMER_TORCH_LIBRARIES) / "libtorch_cuda.so";
-  // Elsewhere than where it was built, the loader's own search path knows better.
+  const auto beside_torch = torch_folder() / "libtorch_cuda.so";
+  // Elsewhere, the loader's own search path knows better.
   for (const auto& library : {beside_torch.string(), std::string("libtorch_cuda.so")}) {
     if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) return;
   }

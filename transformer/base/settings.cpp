@@ -126,6 +126,12 @@ std::string as_yaml(const SettingField& field) {
                                    list += (list.empty() ? "" : ", ") + text_as_yaml(text);
                                  return "[" + list + "]";
                                },
+                               [](const std::vector<double>* value) {
+                                 std::string list;
+                                 for (const double number : *value)
+                                   list += (list.empty() ? "" : ", ") + number_text(number);
+                                 return "[" + list + "]";
+                               },
                                [&](const SettingField::Choice& choice) {
                                  const size_t index = choice.get();
                                  if (index >= choice.names.size()) {
@@ -148,13 +154,20 @@ std::string kind_text(const SettingField& field) {
                                [](const bool*) { return std::string("true or false"); },
                                [](const std::string*) { return std::string("a text"); },
                                [](const std::vector<std::string>*) { return std::string("a list of texts"); },
+                               [](const std::vector<double>*) { return std::string("a list of numbers"); },
                                [](const SettingField::Choice& choice) { return "one of: " + joined(choice.names); }},
                     field.target);
 }
 
-/// The same with the range: "an integer, at least 1".
-std::string expectation(const SettingField& field) {
+/// "at least 1"; of a list "each at least 1".
+std::string range_text(const SettingField& field) {
   const std::string range = field.range.text();
+  return !range.empty() && std::holds_alternative<std::vector<double>*>(field.target) ? "each " + range : range;
+}
+
+/// What a setting takes with its range: "an integer, at least 1".
+std::string expectation(const SettingField& field) {
+  const std::string range = range_text(field);
   return kind_text(field) + (range.empty() ? "" : ", " + range);
 }
 
@@ -264,8 +277,8 @@ void assign(const SettingField& field, const std::string& name, const Value& val
   const auto wrong_type = [&](const std::string& remedy = "") {
     throw Error(where, fmt::format("{} takes {}, found {}", name, expectation(field), value.found()), remedy);
   };
-  const auto out_of_range = [&] {
-    throw Error(where, fmt::format("{} is out of range: {}", name, value.texts[0]), "it takes " + expectation(field));
+  const auto out_of_range = [&](const std::string& text) {
+    throw Error(where, fmt::format("{} is out of range: {}", name, text), "it takes " + expectation(field));
   };
   const bool scalar = value.kind == Value::Kind::scalar;
   std::visit(Overloaded{[&](auto* number) {  // int64_t, uint64_t
@@ -278,13 +291,13 @@ void assign(const SettingField& field, const std::string& name, const Value& val
                             throw Error(where, fmt::format("{} is out of range: {}", name, in_quotes(value.texts[0])),
                                         fmt::format("it takes {}, at most {}", expectation(field), Limits::max()));
                           }
-                          if (!field.range.contains(static_cast<double>(parsed))) out_of_range();
+                          if (!field.range.contains(static_cast<double>(parsed))) out_of_range(value.texts[0]);
                           *number = parsed;
                         },
                         [&](double* number) {
                           const auto parsed = scalar ? parse_double(value.texts[0]) : std::nullopt;
                           if (!parsed) wrong_type();
-                          if (!field.range.contains(*parsed)) out_of_range();
+                          if (!field.range.contains(*parsed)) out_of_range(value.texts[0]);
                           *number = *parsed;
                         },
                         [&](bool* flag) {
@@ -302,6 +315,20 @@ void assign(const SettingField& field, const std::string& name, const Value& val
                         [&](std::vector<std::string>* texts) {
                           if (!scalar && value.kind != Value::Kind::list) wrong_type();
                           *texts = value.texts;
+                        },
+                        [&](std::vector<double>* numbers) {
+                          if (!scalar && value.kind != Value::Kind::list) wrong_type();
+                          std::vector<double> parsed;
+                          for (const auto& text : value.texts) {
+                            const auto number = parse_double(text);
+                            if (!number) {
+                              throw Error(where, fmt::format("{} takes {}, found {} in it", name, expectation(field),
+                                                             in_quotes(text)));
+                            }
+                            if (!field.range.contains(*number)) out_of_range(text);
+                            parsed.push_back(*number);
+                          }
+                          *numbers = parsed;
                         },
                         [&](const SettingField::Choice& choice) {
                           if (!scalar) wrong_type();
@@ -625,7 +652,8 @@ void Settings::set(const std::vector<std::string>& overrides) {
     const SettingField* field = section->find(name);
     if (!field) unknown_setting(where, *section, name);
 
-    const bool is_list = std::holds_alternative<std::vector<std::string>*>(field->target);
+    const bool is_list = std::holds_alternative<std::vector<std::string>*>(field->target) ||
+                         std::holds_alternative<std::vector<double>*>(field->target);
     const bool is_text = std::holds_alternative<std::string*>(field->target);
     Value parsed{Value::Kind::scalar, {value}};
     if (is_list && value.starts_with('[')) {
@@ -676,7 +704,7 @@ std::string Settings::reference() const {
       // A name for several settings takes what the first of them takes.
       const SettingField& typed = field.stands_for.empty() ? field : *section.find(field.stands_for[0]);
       const auto* choice = std::get_if<SettingField::Choice>(&typed.target);
-      std::string allowed = typed.range.text();
+      std::string allowed = range_text(typed);
       if (choice) {
         for (const auto& name : choice->names) allowed += (allowed.empty() ? "" : ", ") + code(name);
       }

@@ -40,18 +40,20 @@ struct SettingField {
     std::function<size_t()> get;      // index into names; names.size() for a value without a name
     std::function<void(size_t)> set;  // index into names
   };
-  using Target = std::variant<int64_t*, uint64_t*, double*, bool*, std::string*, std::vector<std::string>*, Choice>;
+  using Target = std::variant<int64_t*, uint64_t*, double*, bool*, std::string*, std::vector<std::string>*,
+                              std::vector<double>*, Choice>;
 
   std::string name;
   std::string meaning;
-  Range range;
+  Range range;  // of a list of numbers: of each
   Target target;
   std::string default_text;             // as in YAML
   std::vector<std::string> stands_for;  // not empty: another name that sets these settings and is never saved
 };
 
 template <class T>
-concept SettingNumber = std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> || std::is_same_v<T, double>;
+concept SettingNumber = std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> || std::is_same_v<T, double> ||
+    std::is_same_v<T, std::vector<double>>;
 template <class T>
 concept SettingPlain =
     std::is_same_v<T, bool> || std::is_same_v<T, std::string> || std::is_same_v<T, std::vector<std::string>>;
@@ -65,7 +67,7 @@ concept SettingPlain =
 ///       field.pair("layers", {"encoder_layers", "decoder_layers"}, "sets both");
 ///     }
 ///
-/// Members are int64_t, uint64_t, double, bool, std::string, std::vector<std::string> or an enumeration.
+/// Members are int64_t, uint64_t, double, bool, std::string, std::vector of std::string or double, or an enumeration.
 template <class S>
 class Fields {
  public:

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/tensor_file.h"
 
@@ -133,6 +134,15 @@ void load_weights(torch::nn::Module& module, const std::filesystem::path& file) 
   for (auto& item : module.named_parameters()) item.value().copy_(tensors.at(item.key()));
 }
 
+void verify_model_directory(const std::filesystem::path& directory) {
+  if (!std::filesystem::exists(directory / checksums_name)) return;
+  std::vector<std::string> names;
+  for (const char* name : {"model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
+    if (std::filesystem::exists(directory / name)) names.emplace_back(name);
+  }
+  verify_checksums(directory, names);
+}
+
 Transformer load_transformer(const std::filesystem::path& directory, torch::Device device) {
   if (!std::filesystem::is_directory(directory)) {
     throw Error(directory.string(), "is not a model directory",
@@ -148,6 +158,7 @@ Transformer load_transformer(const std::filesystem::path& directory, torch::Devi
   Settings settings;
   settings.section("model", model_settings, "");
   settings.load(directory / "config.yaml", UnknownSections::ignored);
+  verify_model_directory(directory);
   Transformer model(model_settings);
   load_weights(*model, directory / "model.safetensors");
   model->to(device);

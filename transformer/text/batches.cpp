@@ -7,12 +7,15 @@
 #include <deque>
 #include <exception>
 #include <limits>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <tuple>
+#include <unordered_map>
 
 #include "transformer/base/error.h"
+#include "transformer/text/mixture.h"
+#include "transformer/text/random.h"
 
 namespace transformer {
 
@@ -20,36 +23,6 @@ namespace {
 
 // Batches that wait ready: enough to hide the making of one, few enough to weigh nothing.
 constexpr size_t queue_capacity = 4;
-
-// SplitMix64 (Steele, Lea and Flood 2014). The standard library leaves open how its distributions and std::shuffle
-// draw, so a run could not be resumed on another system with them.
-class Random {
- public:
-  Random(uint64_t seed, uint64_t epoch) : state_(seed) { state_ = next() ^ epoch; }
-
-  uint64_t next() {
-    uint64_t z = state_ += 0x9E3779B97F4A7C15;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    return z ^ (z >> 31);
-  }
-
-  uint64_t below(uint64_t bound) {
-    // Numbers from the last, incomplete multiple of bound would favour small results.
-    const uint64_t limit = std::numeric_limits<uint64_t>::max() / bound * bound;
-    uint64_t number = next();
-    while (number >= limit) number = next();
-    return number % bound;
-  }
-
-  template <class T>
-  void shuffle(std::vector<T>& items) {
-    for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);
-  }
-
- private:
-  uint64_t state_;
-};
 
 // All pairs with the same two lengths, end (or begin) counted. No batch made of one cell has padding.
 struct Cell {
@@ -120,46 +93,50 @@ constexpr int64_t pieces_a_batch = 32;
 
 struct PlannedBatch {
   int64_t source_length = 0, target_length = 0;  // padded to these
+  int64_t source_tokens = 0, target_tokens = 0;
   std::vector<int64_t> pairs;
 
   // Moves `count` pairs over from the end of `cell`.
   void take(Cell& cell, int64_t count) {
     source_length = std::max(source_length, cell.source_length);
     target_length = std::max(target_length, cell.target_length);
+    source_tokens += count * cell.source_length;
+    target_tokens += count * cell.target_length;
     const auto first = cell.pairs.end() - static_cast<std::ptrdiff_t>(count);
     pairs.insert(pairs.end(), first, cell.pairs.end());
     cell.pairs.erase(first, cell.pairs.end());
   }
 };
 
-struct Plan {
-  std::vector<PlannedBatch> batches;
-  int64_t positions = 0, tokens = 0;
+// The cells of some pairs, in order of length.
+std::vector<Cell> cells_of(const Corpus& corpus, const std::vector<PairRange>& ranges) {
+  std::vector<Cell> cells;
+  std::unordered_map<uint64_t, size_t> by_length;
+  for (const auto& range : ranges) {
+    for (int64_t pair = range.first; pair < range.first + range.count; ++pair) {
+      const int64_t source_length = corpus.source_length(pair) + 1, target_length = corpus.target_length(pair) + 1;
+      const auto key = static_cast<uint64_t>(target_length) << 32 | static_cast<uint64_t>(source_length);
+      const auto [cell, is_new] = by_length.try_emplace(key, cells.size());
+      if (is_new) cells.push_back({source_length, target_length, {}});
+      cells[cell->second].pairs.push_back(pair);
+    }
+  }
+  std::sort(cells.begin(), cells.end(), [](const Cell& a, const Cell& b) {
+    return std::tie(a.target_length, a.source_length) < std::tie(b.target_length, b.source_length);
+  });
+  return cells;
+}
+
+// What is known of a pool's batches once it has been planned.
+struct PoolSummary {
+  int64_t batches = 0, positions = 0, tokens = 0;
 };
 
-Plan plan_epoch(const Corpus& corpus, const Batches::Options& options, int64_t epoch) {
-  Plan plan;
+std::vector<PlannedBatch> plan_pool(const Corpus& corpus, const std::vector<PairRange>& ranges,
+                                    const Batches::Options& options, Random random) {
+  std::vector<PlannedBatch> batches;
   const int64_t budget = options.batch_tokens;
-  Random random(options.seed, static_cast<uint64_t>(epoch));
-
-  std::map<std::pair<int64_t, int64_t>, Cell> by_length;
-  for (int64_t pair = 0; pair < corpus.size(); ++pair) {
-    const int64_t source_length = corpus.source_length(pair) + 1, target_length = corpus.target_length(pair) + 1;
-    if (std::max(source_length, target_length) > budget) {
-      throw Error(
-          "batch_tokens",
-          fmt::format("sentence pair {} has {} source and {} target tokens, more than a batch of {} holds", pair + 1,
-                      source_length, target_length, budget),
-          fmt::format("raise it to at least {} or lower data.max_length", std::max(source_length, target_length)));
-    }
-    auto& cell = by_length[{target_length, source_length}];
-    cell.source_length = source_length;
-    cell.target_length = target_length;
-    cell.pairs.push_back(pair);
-    plan.tokens += source_length + target_length;
-  }
-  std::vector<Cell> cells;
-  for (auto& [lengths, cell] : by_length) cells.push_back(std::move(cell));
+  std::vector<Cell> cells = cells_of(corpus, ranges);
 
   // Full batches without padding first, wherever enough pairs agree in both lengths. What is left over is at most one
   // batch a cell, in pieces small enough to fill batches well.
@@ -169,7 +146,7 @@ Plan plan_epoch(const Corpus& corpus, const Batches::Options& options, int64_t e
     if (options.shuffle) random.shuffle(cell.pairs);
     const int64_t capacity = budget / cell.longest();
     auto left = static_cast<int64_t>(cell.pairs.size());
-    for (; left >= capacity; left -= capacity) plan.batches.emplace_back().take(cell, capacity);
+    for (; left >= capacity; left -= capacity) batches.emplace_back().take(cell, capacity);
     const int64_t step = std::max<int64_t>(1, capacity / pieces_a_batch);
     for (; left > 0; left -= step) {
       pieces.push_back({i, cell.source_length, cell.target_length, std::min(left, step)});
@@ -180,41 +157,89 @@ Plan plan_epoch(const Corpus& corpus, const Batches::Options& options, int64_t e
   sort_for_cutting(pieces, options.shuffle && random.below(2) == 1);
   size_t start = 0;
   for (const size_t end : cut(pieces, budget)) {
-    PlannedBatch& batch = plan.batches.emplace_back();
+    PlannedBatch& batch = batches.emplace_back();
     for (; start < end; ++start) batch.take(cells[pieces[start].cell], pieces[start].pairs);
   }
 
-  for (const PlannedBatch& batch : plan.batches) {
-    plan.positions += static_cast<int64_t>(batch.pairs.size()) * (batch.source_length + batch.target_length);
-  }
   if (options.shuffle) {
-    random.shuffle(plan.batches);
+    random.shuffle(batches);
   } else {
-    std::sort(plan.batches.begin(), plan.batches.end(), [](const PlannedBatch& a, const PlannedBatch& b) {
+    std::sort(batches.begin(), batches.end(), [](const PlannedBatch& a, const PlannedBatch& b) {
       return std::tie(a.target_length, a.source_length, a.pairs) < std::tie(b.target_length, b.source_length, b.pairs);
     });
   }
-  return plan;
+  return batches;
+}
+
+void check_lengths(const Corpus& corpus, int64_t budget) {
+  if (corpus.longest() + 1 <= budget) return;
+  for (int64_t pair = 0; pair < corpus.size(); ++pair) {
+    const int64_t source_length = corpus.source_length(pair) + 1, target_length = corpus.target_length(pair) + 1;
+    if (std::max(source_length, target_length) <= budget) continue;
+    throw Error(
+        "batch_tokens",
+        fmt::format("sentence pair {} has {} source and {} target tokens, more than a batch of {} holds", pair + 1,
+                    source_length, target_length, budget),
+        fmt::format("raise it to at least {} or lower data.max_length", std::max(source_length, target_length)));
+  }
 }
 
 }  // namespace
 
 struct Batches::Implementation {
-  Implementation(const Corpus& corpus_, const Options& options, int64_t epoch, int64_t first)
-      : corpus(corpus_), plan(plan_epoch(corpus_, options, epoch)) {
-    TORCH_CHECK(first >= 0, "the first batch is ", first);
-    position = std::min(static_cast<size_t>(first), plan.batches.size());
+  Implementation(const Corpus& corpus_, const Options& options_, int64_t epoch_, int64_t first_)
+      : corpus(corpus_), options(options_), epoch(epoch_), first(first_) {
+    TORCH_CHECK(epoch >= 0 && first >= 0, "batch ", first, " of epoch ", epoch);
+    TORCH_CHECK(options.pool_pairs > 0, "pools of ", options.pool_pairs, " pairs");
+    TORCH_CHECK(options.share >= 0 && options.share < options.shares, "share ", options.share, " of ", options.shares);
+    const auto sizes = corpus.sizes();
+    check_weights(options.weights, sizes.size());
+    check_lengths(corpus, options.batch_tokens);
+    const Mixture mixture{sizes, options.weights, options.seed, options.shuffle};
+    pools = mixture.pools(epoch, options.pool_pairs);
+    summaries.resize(pools.size());
     worker = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  }
+
+  std::vector<PlannedBatch> plan(size_t pool) {
+    const auto number = static_cast<uint64_t>(epoch);
+    auto batches = plan_pool(corpus, pools[pool], options,
+                             pool == 0 ? Random(options.seed, number) : Random(options.seed, number, uint64_t{pool}));
+    PoolSummary summary{.batches = static_cast<int64_t>(batches.size())};
+    for (const auto& batch : batches) {
+      summary.positions += static_cast<int64_t>(batch.pairs.size()) * (batch.source_length + batch.target_length);
+      summary.tokens += batch.source_tokens + batch.target_tokens;
+    }
+    const std::lock_guard lock(mutex);
+    summaries[pool] = summary;
+    return batches;
+  }
+
+  // Of the whole epoch; plans what has not been planned yet.
+  PoolSummary summary() {
+    PoolSummary sum;
+    for (size_t pool = 0; pool < pools.size(); ++pool) {
+      const auto known = [&] {
+        const std::lock_guard lock(mutex);
+        return summaries[pool];
+      };
+      if (!known()) plan(pool);
+      const auto summary = known();
+      sum.batches += summary->batches;
+      sum.positions += summary->positions;
+      sum.tokens += summary->tokens;
+    }
+    return sum;
   }
 
   void work(const std::stop_token& stop) {
     try {
-      for (size_t i = position; i < plan.batches.size(); ++i) {
-        Batch batch = make_batch(corpus, plan.batches[i].pairs);
-        std::unique_lock lock(mutex);
-        if (!changed.wait(lock, stop, [&] { return ready.size() < queue_capacity; })) return;
-        ready.push_back(std::move(batch));
-        changed.notify_all();
+      int64_t number = 0;  // of a batch in the epoch
+      for (size_t pool = 0; pool < pools.size() && !stop.stop_requested(); ++pool) {
+        for (auto& planned : plan(pool)) {
+          if (number++ < first) continue;
+          if (!put(prepare(std::move(planned), number - 1 - first), stop)) return;
+        }
       }
     } catch (...) {
       const std::lock_guard lock(mutex);
@@ -225,11 +250,32 @@ struct Batches::Implementation {
     changed.notify_all();
   }
 
+  Batch prepare(PlannedBatch&& planned, int64_t number) const {
+    if (number % options.shares == options.share) return make_batch(corpus, planned.pairs);
+    Batch batch;
+    batch.source_tokens = planned.source_tokens;
+    batch.target_tokens = planned.target_tokens;
+    batch.pairs = std::move(planned.pairs);
+    return batch;
+  }
+
+  bool put(Batch&& batch, const std::stop_token& stop) {
+    const size_t capacity = queue_capacity * static_cast<size_t>(options.shares);
+    std::unique_lock lock(mutex);
+    if (!changed.wait(lock, stop, [&] { return ready.size() < capacity; })) return false;
+    ready.push_back(std::move(batch));
+    changed.notify_all();
+    return true;
+  }
+
   const Corpus& corpus;
-  const Plan plan;
-  size_t position = 0;
-  std::mutex mutex;
+  const Options options;
+  const int64_t epoch, first;
+  std::vector<std::vector<PairRange>> pools;
+
+  std::mutex mutex;  // for what follows
   std::condition_variable_any changed;
+  std::vector<std::optional<PoolSummary>> summaries;
   std::deque<Batch> ready;
   std::exception_ptr error;
   bool done = false;
@@ -242,7 +288,7 @@ Batches::~Batches() = default;
 Batches::Batches(Batches&&) noexcept = default;
 
 int64_t Batches::size() const {
-  return static_cast<int64_t>(implementation_->plan.batches.size());
+  return implementation_->summary().batches;
 }
 
 bool Batches::next(Batch& batch) {
@@ -260,8 +306,8 @@ bool Batches::next(Batch& batch) {
 }
 
 double Batches::padding() const {
-  const Plan& plan = implementation_->plan;
-  return plan.positions == 0 ? 0 : 1 - static_cast<double>(plan.tokens) / static_cast<double>(plan.positions);
+  const auto sum = implementation_->summary();
+  return sum.positions == 0 ? 0 : 1 - static_cast<double>(sum.tokens) / static_cast<double>(sum.positions);
 }
 
 Batch make_batch(const Corpus& corpus, const std::vector<int64_t>& pairs) {

@@ -2,21 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "transformer/base/error.h"
+#include "transformer/text/corpus_cache.h"
+#include "transformer/text/mixture.h"
+#include "transformer/text/parallel_lines.h"
 
 namespace transformer {
 
 namespace {
 
-// Pairs read before they are encoded: enough to keep every thread busy, little beside the ids themselves.
+// Pairs read before they are encoded: enough to keep every thread busy, little memory whatever the corpus's size.
 constexpr size_t chunk = 1 << 16;
 
 struct EncodedPair {
-  std::vector<int64_t> source, target;
+  std::vector<int32_t> source, target;
 };
 
 // Calls work(i) for every i < count from several threads; the first exception comes out here.
@@ -41,15 +44,81 @@ void in_parallel(size_t count, const Work& work) {
   }
 }
 
-// The lines that both files still hold must be as many.
-[[noreturn]] void throw_unequal(const std::string& source_file, LineReader& source, const std::string& target_file,
-                                LineReader& target) {
-  std::string line;
-  while (source.next(line)) continue;
-  while (target.next(line)) continue;
-  throw Error("",
-              fmt::format("{} has {} lines but {} has {}", source_file, source.count(), target_file, target.count()),
-              "line n of one must be the translation of line n of the other");
+// What is in a corpus and what is not.
+enum class Verdict { kept, empty, too_long, ratio };
+
+Verdict judge(const EncodedPair& pair, const Corpus::Options& options) {
+  const auto source = static_cast<int64_t>(pair.source.size()), target = static_cast<int64_t>(pair.target.size());
+  const int64_t shorter = std::min(source, target), longer = std::max(source, target);
+  if (shorter == 0) return Verdict::empty;
+  if (longer > options.max_length) return Verdict::too_long;
+  const bool judged = options.max_length_ratio > 0 && longer > Corpus::ratio_judged_above;
+  if (judged && static_cast<double>(longer) > options.max_length_ratio * static_cast<double>(shorter)) {
+    return Verdict::ratio;
+  }
+  return Verdict::kept;
+}
+
+// Passes the pairs of two parallel files to `take` as ids.
+CorpusReport tokenise(const std::string& source_file, const std::string& target_file,
+                      const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary,
+                      const Corpus::Options& options, const TakePair& take) {
+  CorpusReport report;
+  const auto limit = static_cast<size_t>(options.max_length);
+  ParallelLines lines(source_file, target_file);
+  std::vector<std::string> sources(chunk), targets(chunk);
+  std::vector<EncodedPair> encoded(chunk);
+  const auto encode = [](const Vocabulary& vocabulary, const std::string& line) {
+    const auto ids = vocabulary.encode(trim(line));
+    return std::vector<int32_t>(ids.begin(), ids.end());
+  };
+  for (bool more = true; more;) {
+    size_t count = 0;
+    while (count < chunk && (more = lines.next(sources[count], targets[count]))) ++count;
+    in_parallel(count, [&](size_t i) {
+      encoded[i] = {encode(source_vocabulary, sources[i]), encode(target_vocabulary, targets[i])};
+    });
+    for (size_t i = 0; i < count; ++i) {
+      auto& pair = encoded[i];
+      const Verdict verdict = judge(pair, options);
+      report.empty += verdict == Verdict::empty;
+      report.too_long += verdict == Verdict::too_long;
+      report.ratio += verdict == Verdict::ratio;
+      if (verdict != Verdict::kept && !options.keep_all) continue;
+      pair.source.resize(std::min(pair.source.size(), limit));
+      pair.target.resize(std::min(pair.target.size(), limit));
+      take(pair.source, pair.target);
+      ++report.pairs;
+      report.source_tokens += static_cast<int64_t>(pair.source.size());
+      report.target_tokens += static_cast<int64_t>(pair.target.size());
+    }
+  }
+  return report;
+}
+
+// A part in memory of what `tokenise` passes on.
+CorpusPart in_memory(const CorpusCache::Tokenise& tokenise) {
+  struct Storage {
+    std::vector<int32_t> source_ids, target_ids;
+    std::vector<int64_t> source_offsets{0}, target_offsets{0};
+  };
+  const auto storage = std::make_shared<Storage>();
+  CorpusPart part;
+  const auto append = [&](std::span<const int32_t> ids, std::vector<int32_t>& all, std::vector<int64_t>& offsets) {
+    all.insert(all.end(), ids.begin(), ids.end());
+    offsets.push_back(static_cast<int64_t>(all.size()));
+    part.longest = std::max(part.longest, static_cast<int64_t>(ids.size()));
+  };
+  part.report = tokenise([&](std::span<const int32_t> source, std::span<const int32_t> target) {
+    append(source, storage->source_ids, storage->source_offsets);
+    append(target, storage->target_ids, storage->target_offsets);
+  });
+  part.source_ids = storage->source_ids;
+  part.target_ids = storage->target_ids;
+  part.source_offsets = storage->source_offsets;
+  part.target_offsets = storage->target_offsets;
+  part.storage = storage;
+  return part;
 }
 
 }  // namespace
@@ -58,72 +127,78 @@ void DataSettings::describe(Fields<DataSettings>& field) {
   using S = DataSettings;
   field("train_source", &S::train_source, "text to learn from, one sentence a line, plain or .gz");
   field("train_target", &S::train_target, "its translation, line by line; as many files as train_source");
+  field("train_weights", &S::train_weights,
+        "how often an epoch uses each pair of training files: 2: every sentence pair twice; 0.5: one half, the other "
+        "half in the next epoch; 0: none; empty: all once",
+        between(0, Mixture::largest_weight));
   field("validation_source", &S::validation_source, "text to watch progress on");
   field("validation_target", &S::validation_target, "its translation, line by line");
   field("max_length", &S::max_length, "pieces a side; longer pairs are left out of training", at_least(1));
+  field("max_length_ratio", &S::max_length_ratio,
+        fmt::format("pairs with more than {} pieces on one side, and more than this times as many as on the other, are "
+                    "left out of training; 0: none; 2 costs 0.2 % of clean text",
+                    Corpus::ratio_judged_above),
+        at_least(0));
+  field("cache", &S::cache, "where tokenised text is kept, memory-mapped; empty: in the run's folder");
 }
 
 Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vector<std::string>& target_files,
                     const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary, const Options& options) {
-  if (source_files.size() != target_files.size()) {
-    throw Error("", fmt::format("{} source files but {} target files", source_files.size(), target_files.size()),
-                "every source file needs its translation: name the files in the same order on both sides");
+  check_file_counts(source_files, target_files);
+  if (options.max_length_ratio != 0 && !(options.max_length_ratio >= 1)) {
+    throw Error("data.max_length_ratio", fmt::format("{} leaves no pair", options.max_length_ratio),
+                "the longer side is at least once as long as the shorter: give 1 or more, or 0 for no limit");
   }
+  std::optional<CorpusCache> cache;
+  if (!options.cache.empty()) cache.emplace(options.cache);
+  const CorpusCache::Recipe recipe{
+      .text = fmt::format("source vocabulary {}\ntarget vocabulary {}\nmax_length {}\nmax_length_ratio {} above {}\n"
+                          "keep_all {}",
+                          source_vocabulary.checksum(), target_vocabulary.checksum(), options.max_length,
+                          options.max_length_ratio, ratio_judged_above, options.keep_all),
+      .source_vocabulary_size = source_vocabulary.size(),
+      .target_vocabulary_size = target_vocabulary.size()};
+
   Corpus corpus;
-  CorpusReport& report = corpus.report_;
-  const auto limit = static_cast<size_t>(options.max_length);
-  const auto append = [](const std::vector<int64_t>& ids, std::vector<int32_t>& all, std::vector<int64_t>& offsets) {
-    all.insert(all.end(), ids.begin(), ids.end());
-    offsets.push_back(static_cast<int64_t>(all.size()));
-  };
-
-  std::vector<std::string> sources(chunk), targets(chunk);
-  std::vector<EncodedPair> encoded(chunk);
-  const auto encode = [&](size_t count) {
-    in_parallel(count, [&](size_t i) {
-      encoded[i] = {source_vocabulary.encode(trim(sources[i])), target_vocabulary.encode(trim(targets[i]))};
-    });
-    for (size_t i = 0; i < count; ++i) {
-      auto& [source, target] = encoded[i];
-      const bool empty = source.empty() || target.empty();
-      const bool too_long = source.size() > limit || target.size() > limit;
-      report.empty += empty;
-      report.too_long += too_long && !empty;
-      if ((empty || too_long) && !options.keep_all) continue;
-      source.resize(std::min(source.size(), limit));
-      target.resize(std::min(target.size(), limit));
-      append(source, corpus.source_ids_, corpus.source_offsets_);
-      append(target, corpus.target_ids_, corpus.target_offsets_);
-    }
-  };
-
-  size_t count = 0;
   for (size_t file = 0; file < source_files.size(); ++file) {
-    LineReader source(source_files[file]), target(target_files[file]);
-    for (;;) {
-      const bool more = source.next(sources[count]);
-      if (more != target.next(targets[count])) throw_unequal(source_files[file], source, target_files[file], target);
-      if (!more) break;
-      if (++count == chunk) {
-        encode(count);
-        count = 0;
-      }
-    }
+    const auto& source = source_files[file];
+    const auto& target = target_files[file];
+    const auto encode = [&](const TakePair& take) {
+      return tokenise(source, target, source_vocabulary, target_vocabulary, options, take);
+    };
+    // A pipe cannot be read twice, first for its checksum. And what does not exist is better named by its reader.
+    std::error_code ignored;
+    const bool regular =
+        std::filesystem::is_regular_file(source, ignored) && std::filesystem::is_regular_file(target, ignored);
+    corpus.add(cache && regular ? cache->part(source, target, recipe, encode) : in_memory(encode));
   }
-  encode(count);
-
-  report.pairs = corpus.size();
-  report.source_tokens = corpus.source_offsets_.back();
-  report.target_tokens = corpus.target_offsets_.back();
   return corpus;
 }
 
-std::span<const int32_t> Corpus::source_ids(int64_t pair) const {
-  return {source_ids_.data() + source_offsets_[pair], static_cast<size_t>(source_length(pair))};
+void Corpus::add(CorpusPart part) {
+  const auto& report = part.report;
+  report_.pairs += report.pairs;
+  report_.empty += report.empty;
+  report_.too_long += report.too_long;
+  report_.ratio += report.ratio;
+  report_.source_tokens += report.source_tokens;
+  report_.target_tokens += report.target_tokens;
+  report_.from_cache += report.from_cache;
+  report_.warnings.insert(report_.warnings.end(), report.warnings.begin(), report.warnings.end());
+  starts_.push_back(starts_.back() + part.pairs());
+  parts_.push_back(std::move(part));
 }
 
-std::span<const int32_t> Corpus::target_ids(int64_t pair) const {
-  return {target_ids_.data() + target_offsets_[pair], static_cast<size_t>(target_length(pair))};
+std::vector<int64_t> Corpus::sizes() const {
+  std::vector<int64_t> sizes;
+  for (const auto& part : parts_) sizes.push_back(part.pairs());
+  return sizes;
+}
+
+int64_t Corpus::longest() const {
+  int64_t longest = 0;
+  for (const auto& part : parts_) longest = std::max(longest, part.longest);
+  return longest;
 }
 
 std::vector<int64_t> Corpus::source(int64_t pair) const {

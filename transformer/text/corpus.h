@@ -1,11 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "transformer/base/settings.h"
+#include "transformer/text/corpus_part.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/vocabulary.h"
 
@@ -14,49 +17,81 @@ namespace transformer {
 /// Where training and validation text lies (settings section `data`). Paths are relative to the working directory.
 struct DataSettings {
   std::vector<std::string> train_source,
-      train_target;  // parallel: the k-th source file belongs to the k-th target file
+      train_target;                   // parallel: the k-th source file belongs to the k-th target file
+  std::vector<double> train_weights;  // how often an epoch uses each pair of training files; empty: once
   std::vector<std::string> validation_source, validation_target;
-  int64_t max_length = 256;  // pieces a side; longer pairs are left out of training
+  int64_t max_length = 256;     // pieces a side; longer pairs are left out of training
+  double max_length_ratio = 0;  // of a pair's longer side to its shorter; other pairs are left out; 0: no limit
+  std::string cache;            // folder for tokenised text; empty: in the run's folder
   static void describe(Fields<DataSettings>& field);
 };
 
-/// What was read and what was left out.
-struct CorpusReport {
-  int64_t pairs = 0;          // kept
-  int64_t empty = 0;          // dropped (kept with keep_all): a side has no pieces
-  int64_t too_long = 0;       // dropped (cut with keep_all): a side longer than max_length
-  int64_t source_tokens = 0;  // of kept pairs, without begin and end
-  int64_t target_tokens = 0;
-};
-
-/// Sentence pairs as word-piece ids, in the order of the files, in two flat arrays. Spaces at the ends of a line are no
-/// part of its sentence.
+/// Sentence pairs as word-piece ids, in the order of the files. Spaces at the ends of a line are no part of its
+/// sentence. Copies share the ids.
 class Corpus {
  public:
+  /// Only pairs with a longer side than this are judged by their ratio: that of short ones says little ("Hi!" may be
+  /// three words elsewhere). Of 164,062 pairs of careful translations a ratio of 1.5 drops 6.5 % without this bound and
+  /// 4.0 % with it; a ratio of 2 drops 0.3 % and 0.2 %.
+  static constexpr int64_t ratio_judged_above = 10;
+
   struct Options {
-    int64_t max_length = 256;  // pieces a side; longer pairs are dropped and counted
-    bool keep_all = false;     // validation: drop nothing (overlong pairs are cut, empty ones kept)
+    int64_t max_length = 256;     // pieces a side; longer pairs are dropped and counted
+    bool keep_all = false;        // validation: drop nothing (overlong pairs are cut, others kept)
+    double max_length_ratio = 0;  // pairs with a side more than this times as long as the other are dropped; 0: none
+    std::filesystem::path cache = {};  // folder of tokenised text (CorpusCache); empty: ids are kept in memory
   };
-  /// Reads and encodes parallel files (plain or .gz), with as many threads as the machine has cores. Throws Error
-  /// naming the file when one is missing or is no text; naming file and line for broken UTF-8; naming both counts when
-  /// a pair of files has unequal line counts, or when there are not as many source files as target files.
+  /// Reads and encodes parallel files (plain or .gz), with as many threads as the machine has cores; with a cache only
+  /// those that are not in it yet. Ids from a cache take no memory of the process's own, however many there are.
+  /// Throws Error naming the file when one is missing or is no text; naming file and line for broken UTF-8; naming both
+  /// counts when a pair of files has unequal line counts, or when there are not as many source files as target files.
+  /// Throws Failure naming the file when the cache cannot be written.
   static Corpus read(const std::vector<std::string>& source_files, const std::vector<std::string>& target_files,
                      const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary, const Options& options);
 
-  int64_t size() const { return static_cast<int64_t>(source_offsets_.size()) - 1; }
+  int64_t size() const { return starts_.back(); }
+  /// Pairs of each pair of files.
+  std::vector<int64_t> sizes() const;
+  /// Pieces of the longest side of all.
+  int64_t longest() const;
+
   /// Piece ids of one side of one pair, without begin and end.
   std::vector<int64_t> source(int64_t pair) const;
   std::vector<int64_t> target(int64_t pair) const;
   /// The same without a copy.
-  std::span<const int32_t> source_ids(int64_t pair) const;
-  std::span<const int32_t> target_ids(int64_t pair) const;
-  int64_t source_length(int64_t pair) const { return source_offsets_[pair + 1] - source_offsets_[pair]; }
-  int64_t target_length(int64_t pair) const { return target_offsets_[pair + 1] - target_offsets_[pair]; }
+  std::span<const int32_t> source_ids(int64_t pair) const {
+    const auto& part = part_of(pair);
+    return ids_of(part.source_ids, part.source_offsets, pair);
+  }
+  std::span<const int32_t> target_ids(int64_t pair) const {
+    const auto& part = part_of(pair);
+    return ids_of(part.target_ids, part.target_offsets, pair);
+  }
+  int64_t source_length(int64_t pair) const {
+    const auto& offsets = part_of(pair).source_offsets;
+    return offsets[pair + 1] - offsets[pair];
+  }
+  int64_t target_length(int64_t pair) const {
+    const auto& offsets = part_of(pair).target_offsets;
+    return offsets[pair + 1] - offsets[pair];
+  }
   const CorpusReport& report() const { return report_; }
 
  private:
-  std::vector<int32_t> source_ids_, target_ids_;
-  std::vector<int64_t> source_offsets_{0}, target_offsets_{0};
+  void add(CorpusPart part);
+
+  // The part that holds `pair`, which becomes the pair's number in it.
+  const CorpusPart& part_of(int64_t& pair) const {
+    const auto part = std::upper_bound(starts_.begin(), starts_.end(), pair) - starts_.begin() - 1;
+    pair -= starts_[part];
+    return parts_[part];
+  }
+  static std::span<const int32_t> ids_of(std::span<const int32_t> ids, std::span<const int64_t> offsets, int64_t pair) {
+    return ids.subspan(offsets[pair], offsets[pair + 1] - offsets[pair]);
+  }
+
+  std::vector<CorpusPart> parts_;
+  std::vector<int64_t> starts_{0};  // of each part's pairs; the last: of all
   CorpusReport report_;
 };
 

@@ -13,8 +13,18 @@
 #include <unordered_map>
 
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/text/lines.h"
+
+// libc10 and libsentencepiece each export a variable of this name: an int of 4 bytes there, an object of 32 here. The
+// dynamic linker makes one of the two, LibTorch's as a rule, and SentencePiece's constructor then writes over what lies
+// behind it: LibTorch's switch for ending the process where it should throw, for one. A definition in the program goes
+// before both; this one has room for either.
+extern "C" {
+extern char FLAGS_minloglevel[64];
+alignas(64) char FLAGS_minloglevel[64];
+}
 
 namespace transformer {
 
@@ -171,6 +181,7 @@ void Vocabulary::train(const std::vector<std::filesystem::path>& files, int64_t 
 struct Vocabulary::Implementation {
   sentencepiece::SentencePieceProcessor processor;
   std::vector<std::string> pieces;
+  std::string checksum;
   // How the space symbol's stand-in is spelled in bytes, and how the symbol itself is; empty without byte fallback.
   std::vector<int> stand_in_bytes, space_symbol_bytes;
 
@@ -213,6 +224,9 @@ Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std
   reserved("the end", processor.eos_id(), end);
   reserved("unknown pieces", processor.unk_id(), unknown);
   for (int id = 0; id < processor.GetPieceSize(); ++id) implementation_->pieces.push_back(processor.IdToPiece(id));
+  Checksum checksum;
+  checksum.add(serialized);
+  implementation_->checksum = checksum.text();
   implementation_->stand_in_bytes = implementation_->spell(stand_in);
   implementation_->space_symbol_bytes = implementation_->spell(space_symbol);
 }
@@ -223,6 +237,10 @@ Vocabulary& Vocabulary::operator=(Vocabulary&&) noexcept = default;
 
 int64_t Vocabulary::size() const {
   return static_cast<int64_t>(implementation_->pieces.size());
+}
+
+const std::string& Vocabulary::checksum() const {
+  return implementation_->checksum;
 }
 
 std::vector<int64_t> Vocabulary::encode(std::string_view text) const {

@@ -40,6 +40,8 @@ class Vocabulary {
   Vocabulary& operator=(Vocabulary&&) noexcept;
 
   int64_t size() const;
+  /// Of the model file's bytes (XXH3): the same for vocabularies that encode alike.
+  const std::string& checksum() const;
 
   /// Ids of a sentence's pieces, without begin and end.
   std::vector<int64_t> encode(std::string_view text) const;

@@ -1,16 +1,16 @@
 #include "transformer/training/checkpoint.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/read_file.h"
 
@@ -21,8 +21,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int format_version = 1;
-constexpr const char* partial_prefix = ".partial-step-";  // a checkpoint that is being written
-constexpr const char* generator_name = "random.cpu";
+constexpr const char* progress_name = "progress.json";
+constexpr const char* weights_name = "model.safetensors";
+constexpr const char* optimizer_name = "optimizer.safetensors";
+constexpr const char* scheduled_prefix = "step-";
+constexpr const char* interruption_prefix = "interrupted-step-";
+constexpr const char* damaged_prefix = "damaged-";
+constexpr const char* partial_prefix = ".partial-";   // a checkpoint that is being written
+constexpr const char* raw_weight_prefix = "weight.";  // in optimizer.safetensors, where the model is the average
 
 fs::path checkpoint_directory(const fs::path& run) {
   return run / "checkpoints";
@@ -36,10 +42,11 @@ void each_field(P& progress, Visitor&& visit) {
   visit("batch", progress.batch);
   visit("source_tokens", progress.source_tokens);
   visit("target_tokens", progress.target_tokens);
+  visit("flops", progress.flops);
   visit("seconds", progress.seconds);
   visit("metrics_bytes", progress.metrics_bytes);
-  visit("best_perplexity", progress.best_perplexity);
-  visit("best_step", progress.best_step);
+  visit("best", progress.best);
+  visit("validations_since_best", progress.validations_since_best);
   visit("window_loss", progress.window_loss);
   visit("window_nll", progress.window_nll);
   visit("window_tokens", progress.window_tokens);
@@ -52,31 +59,115 @@ void sync_directory(const fs::path& directory) {
   close(descriptor);
 }
 
+// Checkpoints whose names begin with one of `prefixes`, oldest first.
+std::vector<fs::path> list(const fs::path& run, std::initializer_list<std::string_view> prefixes) {
+  std::vector<fs::path> checkpoints;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(checkpoint_directory(run), error)) {
+    const auto name = entry.path().filename().string();
+    const bool wanted = std::any_of(prefixes.begin(), prefixes.end(),
+                                    [&](std::string_view prefix) { return name.starts_with(prefix); });
+    if (wanted) checkpoints.push_back(entry.path());
+  }
+  std::sort(checkpoints.begin(), checkpoints.end(), [](const fs::path& a, const fs::path& b) {
+    return std::pair(checkpoint_step(a), a) < std::pair(checkpoint_step(b), b);
+  });
+  return checkpoints;
+}
+
+// Takes a checkpoint's name away before its files, so that a killed process leaves none that is half deleted.
+void discard(const fs::path& checkpoint) {
+  std::error_code error;
+  const auto partial = checkpoint.parent_path() / (partial_prefix + checkpoint.filename().string());
+  fs::rename(checkpoint, partial, error);
+  fs::remove_all(error ? checkpoint : partial, error);
+}
+
+Progress read_progress(const fs::path& file) {
+  Progress progress;
+  try {
+    const auto json = nlohmann::json::parse(read_file(file));
+    if (json.at("format") != format_version) {
+      throw Error(file.string(), "is of a format that this version does not know", "use the version that wrote it");
+    }
+    each_field(progress, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+  } catch (const nlohmann::json::exception& bad) {
+    throw Error(file.string(), fmt::format("is damaged ({})", bad.what()));
+  }
+  return progress;
+}
+
 }  // namespace
+
+// Found by name lookup from nlohmann's templates, so not in the anonymous namespace.
+static void to_json(nlohmann::ordered_json& json, const BestValidation& best) {
+  json = {{"step", best.step}, {"value", best.value}};
+}
+
+static void from_json(const nlohmann::json& json, BestValidation& best) {
+  json.at("step").get_to(best.step);
+  json.at("value").get_to(best.value);
+}
+
+std::vector<std::string> model_file_names(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const char* name : {"config.yaml", "vocabulary.model", "source.model", "target.model"}) {
+    if (fs::exists(directory / name)) names.emplace_back(name);
+  }
+  if (names.size() < 2 || names.front() != "config.yaml") {
+    throw Error(directory.string(),
+                fmt::format("is not a model directory: {} is missing",
+                            names.empty() || names.front() != "config.yaml" ? "config.yaml" : "its vocabulary"),
+                "name a folder that train has written");
+  }
+  return names;
+}
 
 void write_model_directory(const fs::path& directory, const TensorMap& weights, const ModelFiles& files,
                            std::optional<torch::ScalarType> type) {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw Failure(directory.string(), "cannot create the folder: " + error.message());
-  write_weights(directory / "model.safetensors", weights, type);
-  for (const auto& [name, content] : files) write_atomically(directory / name, content);
+  // Checksums go first and come last: those of an older model would make the new one look damaged.
+  fs::remove(directory / checksums_name, error);
+  if (error) throw Failure((directory / checksums_name).string(), "cannot be replaced: " + error.message());
+  std::vector<std::string> names{weights_name};
+  write_weights(directory / weights_name, weights, type);
+  for (const auto& [name, content] : files) {
+    write_atomically(directory / name, content);
+    names.push_back(name);
+  }
+  write_checksums(directory, names);
 }
 
-fs::path write_checkpoint(const fs::path& run, const Transformer& model, const Adam& adam, const Progress& progress,
-                          const ModelFiles& files) {
-  const fs::path final_name = checkpoint_directory(run) / fmt::format("step-{:08}", progress.step);
-  const fs::path partial = checkpoint_directory(run) / fmt::format("{}{:08}", partial_prefix, progress.step);
+fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const ModelFiles& files,
+                          CheckpointKind kind) {
+  const auto name = fmt::format("{}{:08}", kind == CheckpointKind::scheduled ? scheduled_prefix : interruption_prefix,
+                                state.progress.step);
+  const fs::path final_name = checkpoint_directory(run) / name;
+  const fs::path partial = checkpoint_directory(run) / (partial_prefix + name);
   std::error_code error;
   fs::remove_all(partial, error);
   try {
-    write_model_directory(partial, weights_of(*model), files);
-    auto state = adam.state();
-    state.emplace(generator_name, at::detail::getDefaultCPUGenerator().get_state());
-    write_tensors(partial / "optimizer.safetensors", state, {{"format", "transformer-optimizer-1"}});
+    auto contents = state.adam.state();
+    if (state.average) {
+      for (const auto& [parameter, value] : weights_of(*state.model)) {
+        contents.emplace(raw_weight_prefix + parameter, value);
+      }
+    }
     nlohmann::ordered_json json{{"format", format_version}};
-    each_field(progress, [&](const char* name, const auto& value) { json[name] = value; });
-    write_atomically(partial / "progress.json", json.dump(2) + "\n");
+    each_field(state.progress, [&](const char* field, const auto& value) { json[field] = value; });
+
+    std::vector<std::string> names{weights_name, optimizer_name, progress_name};
+    fs::create_directories(partial);
+    write_weights(partial / weights_name, state.average ? state.average->values() : weights_of(*state.model));
+    write_tensors(partial / optimizer_name, contents, {{"format", "transformer-optimizer-1"}});
+    write_atomically(partial / progress_name, json.dump(2) + "\n");
+    for (const auto& [file, content] : files) {
+      write_atomically(partial / file, content);
+      names.push_back(file);
+    }
+    write_checksums(partial, names);
     fs::remove_all(final_name, error);
     fs::rename(partial, final_name);
   } catch (const fs::filesystem_error& failure) {
@@ -90,73 +181,81 @@ fs::path write_checkpoint(const fs::path& run, const Transformer& model, const A
   return final_name;
 }
 
+int64_t checkpoint_step(const fs::path& checkpoint) {
+  const auto name = checkpoint.filename().string();
+  int64_t step = -1;
+  const char* digits = name.data() + name.rfind('-') + 1;
+  std::from_chars(digits, name.data() + name.size(), step);
+  return step;
+}
+
 std::vector<fs::path> list_checkpoints(const fs::path& run) {
-  std::vector<fs::path> checkpoints;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(checkpoint_directory(run), error)) {
-    if (entry.path().filename().string().starts_with("step-")) checkpoints.push_back(entry.path());
-  }
-  std::sort(checkpoints.begin(), checkpoints.end());
+  return list(run, {scheduled_prefix});
+}
+
+std::vector<fs::path> resumable_checkpoints(const fs::path& run) {
+  auto checkpoints = list(run, {scheduled_prefix, interruption_prefix});
+  std::reverse(checkpoints.begin(), checkpoints.end());
   return checkpoints;
 }
 
-Progress load_checkpoint(const fs::path& checkpoint, Transformer& model, Adam& adam) {
-  const fs::path file = checkpoint / "progress.json";
-  Progress progress;
-  try {
-    const auto json = nlohmann::json::parse(read_file(file));
-    if (json.at("format") != format_version) {
-      throw Error(file.string(), "is of a format that this version does not know", "use the version that wrote it");
+void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
+  std::vector<std::string> names{weights_name, optimizer_name, progress_name};
+  for (const auto& name : model_file_names(checkpoint)) names.push_back(name);
+  verify_checksums(checkpoint, names);
+  const auto progress = read_progress(checkpoint / progress_name);
+  const auto optimizer_file = checkpoint / optimizer_name;
+  auto contents = read_tensors(optimizer_file).tensors;
+  load_weights(*state.model.ptr(), checkpoint / weights_name);
+  if (state.average) {
+    state.average->load(weights_of(*state.model));
+    torch::NoGradGuard no_grad;
+    for (auto& item : state.model->named_parameters()) {
+      const auto found = contents.find(raw_weight_prefix + item.key());
+      if (found == contents.end()) {
+        throw Error(optimizer_file.string(), fmt::format("the weight '{}' is missing", item.key()));
+      }
+      item.value().copy_(found->second);
     }
-    each_field(progress, [&](const char* name, auto& value) { json.at(name).get_to(value); });
-  } catch (const nlohmann::json::exception& bad) {
-    throw Error(file.string(), fmt::format("is damaged ({})", bad.what()), "delete this checkpoint folder");
   }
-  load_weights(*model, checkpoint / "model.safetensors");
-  const auto optimizer_file = checkpoint / "optimizer.safetensors";
-  const auto state = read_tensors(optimizer_file).tensors;
-  adam.load(state, optimizer_file.string());
-  const auto generator = state.find(generator_name);
-  if (generator == state.end()) throw Error(optimizer_file.string(), "the random generator's state is missing");
-  auto random = at::detail::getDefaultCPUGenerator();
-  random.set_state(generator->second);
-  return progress;
+  state.adam.load(contents, optimizer_file.string());
+  state.progress = progress;
 }
 
-void prune_checkpoints(const fs::path& run, int64_t keep) {
-  auto checkpoints = list_checkpoints(run);
+fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state) {
+  std::vector<fs::path> damaged;
+  for (const auto& checkpoint : resumable_checkpoints(run)) {
+    try {
+      load_checkpoint(checkpoint, state);
+    } catch (const std::runtime_error& error) {  // Error or Failure: its bytes are wrong or cannot be read
+      spdlog::warn("a checkpoint cannot be used: {}; trying the one before", error.what());
+      damaged.push_back(checkpoint);
+      continue;
+    }
+    for (const auto& directory : damaged) {
+      std::error_code ignored;
+      const auto aside = directory.parent_path() / (damaged_prefix + directory.filename().string());
+      fs::remove_all(aside, ignored);
+      fs::rename(directory, aside, ignored);
+    }
+    return checkpoint;
+  }
+  throw Error(checkpoint_directory(run).string(), "none of its checkpoints is whole",
+              "--restart deletes the run and begins anew");
+}
+
+void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t>& best) {
+  const auto scheduled = list_checkpoints(run);
+  for (int64_t i = 0; i + keep < static_cast<int64_t>(scheduled.size()); ++i) {
+    if (!best.contains(checkpoint_step(scheduled[i]))) discard(scheduled[i]);
+  }
+  for (const auto& interrupted : list(run, {interruption_prefix})) {
+    if (!scheduled.empty() && checkpoint_step(interrupted) <= checkpoint_step(scheduled.back())) {
+      discard(interrupted);
+    }
+  }
   std::error_code error;
-  for (int64_t i = 0; i + keep < static_cast<int64_t>(checkpoints.size()); ++i) fs::remove_all(checkpoints[i], error);
-  for (const auto& entry : fs::directory_iterator(checkpoint_directory(run), error)) {
-    if (entry.path().filename().string().starts_with(partial_prefix)) fs::remove_all(entry.path(), error);
-  }
-}
-
-TensorMap average_weights(const std::vector<fs::path>& directories) {
-  if (directories.empty()) throw Error("average", "there is nothing to average", "name at least one model directory");
-  TensorMap sums;
-  for (const auto& directory : directories) {
-    const fs::path file = directory / "model.safetensors";
-    const auto tensors = read_tensors(file).tensors;
-    for (const auto& [name, tensor] : tensors) {
-      auto [sum, first] = sums.try_emplace(name, tensor.to(at::kDouble));
-      if (first && &directory != &directories.front()) {
-        throw Error(file.string(),
-                    fmt::format("'{}' is in this model but not in {}", name, directories.front().string()));
-      }
-      if (first) continue;
-      if (sum->second.sizes() != tensor.sizes()) {
-        throw Error(file.string(),
-                    fmt::format("'{}' has another shape than in {}", name, directories.front().string()));
-      }
-      sum->second += tensor;
-    }
-    if (tensors.size() != sums.size()) {
-      throw Error(file.string(), fmt::format("has fewer parameters than {}", directories.front().string()));
-    }
-  }
-  for (auto& [name, sum] : sums) sum = (sum / static_cast<double>(directories.size())).to(at::kFloat);
-  return sums;
+  for (const auto& partial : list(run, {partial_prefix})) fs::remove_all(partial, error);
 }
 
 }  // namespace transformer

@@ -3,26 +3,36 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "transformer/base/tensor_file.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
+#include "transformer/training/moving_average.h"
 
 namespace transformer {
 
-/// Where a run stands, besides weights, optimizer and random generators.
+/// A validation worth remembering.
+struct BestValidation {
+  int64_t step = 0;
+  double value = 0;  // of the criterion, training.best_by
+};
+
+/// Where a run stands, besides weights and optimizer. Random numbers need no state: they follow from the seed, the step
+/// and the micro-batch.
 struct Progress {
   int64_t step = 0;           // steps done
   int64_t epoch = 0;          // pass over the data
   int64_t batch = 0;          // micro-batches of it that are done
   int64_t source_tokens = 0;  // trained on so far
   int64_t target_tokens = 0;
-  double seconds = 0;          // spent so far
-  int64_t metrics_bytes = 0;   // length of metrics.jsonl
-  double best_perplexity = 0;  // of validations so far; 0: none yet
-  int64_t best_step = 0;
+  double flops = 0;                  // counted so far
+  double seconds = 0;                // spent so far
+  int64_t metrics_bytes = 0;         // length of metrics.jsonl
+  std::vector<BestValidation> best;  // of validations so far, the best first
+  int64_t validations_since_best = 0;
   // Sums since the last line of progress.
   double window_loss = 0;
   double window_nll = 0;
@@ -32,27 +42,52 @@ struct Progress {
 /// The files of a model directory besides the weights: config.yaml and vocabularies, as (name, content).
 using ModelFiles = std::vector<std::pair<std::string, std::string>>;
 
+/// Those of them that `directory` has: config.yaml first. Throws Error where config.yaml or every vocabulary is
+/// missing.
+std::vector<std::string> model_file_names(const std::filesystem::path& directory);
+
 /// Writes a model directory's files into `directory`, which is created: weights (converted to `type` where one is
-/// given), then `files`.
+/// given), `files`, and the checksums of all.
 void write_model_directory(const std::filesystem::path& directory, const TensorMap& weights, const ModelFiles& files,
                            std::optional<torch::ScalarType> type = {});
 
-/// Writes the checkpoint `run`/checkpoints/step-NNNNNNNN: a model directory plus optimizer.safetensors (moments and
-/// random generators) and progress.json. It appears whole, by renaming, or not at all. Throws Failure when it cannot
-/// be written (a full disk); older checkpoints are untouched.
-std::filesystem::path write_checkpoint(const std::filesystem::path& run, const Transformer& model, const Adam& adam,
-                                       const Progress& progress, const ModelFiles& files);
+/// What a checkpoint saves and restores.
+struct TrainingState {
+  Transformer model;
+  Adam& adam;
+  MovingAverage* average = nullptr;  // where the run keeps one: its values are then the checkpoint's model
+  Progress& progress;
+};
 
-/// Checkpoints of a run, oldest first.
+/// Why a checkpoint was written. One of an interruption is there to go on from; being off the schedule it is neither
+/// averaged nor counted, and goes once a later one exists. Otherwise an interrupted run would end with another model.
+enum class CheckpointKind { scheduled, interruption };
+
+/// Writes the checkpoint `run`/checkpoints/step-NNNNNNNN (or interrupted-step-NNNNNNNN): a model directory plus
+/// optimizer.safetensors and progress.json, every file's checksum beside them. It appears whole, by renaming, or not at
+/// all. Throws Failure when it cannot be written (a full disk); older checkpoints are untouched.
+std::filesystem::path write_checkpoint(const std::filesystem::path& run, const TrainingState& state,
+                                       const ModelFiles& files, CheckpointKind kind = CheckpointKind::scheduled);
+
+/// Scheduled checkpoints of a run, oldest first.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run);
 
-/// Restores everything that write_checkpoint saved, the random generators included.
-Progress load_checkpoint(const std::filesystem::path& checkpoint, Transformer& model, Adam& adam);
+/// All checkpoints that a run can go on from, newest first.
+std::vector<std::filesystem::path> resumable_checkpoints(const std::filesystem::path& run);
 
-/// Deletes all but the newest `keep` checkpoints, and what a killed process left half written.
-void prune_checkpoints(const std::filesystem::path& run, int64_t keep);
+/// Restores everything that write_checkpoint saved. Throws Error naming the file that is missing or damaged, before
+/// anything in `state` has changed unless the damage is such that no checksum shows it.
+void load_checkpoint(const std::filesystem::path& checkpoint, const TrainingState& state);
 
-/// The mean of the weights of several model directories (§6.1), summed in float64.
-TensorMap average_weights(const std::vector<std::filesystem::path>& directories);
+/// load_checkpoint from the newest checkpoint that is whole, and returns it. Damaged ones are reported in the log and
+/// set aside under another name. Throws Error when none is whole.
+std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, const TrainingState& state);
+
+/// Deletes all but the newest `keep` scheduled checkpoints and those of the steps `best`, interruptions' that were gone
+/// on from, and what a killed process left half written.
+void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std::set<int64_t>& best = {});
+
+/// The step in the name of a checkpoint's folder.
+int64_t checkpoint_step(const std::filesystem::path& checkpoint);
 
 }  // namespace transformer

@@ -8,14 +8,22 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/read_file.h"
 #include "transformer/text/lines.h"
+#include "transformer/text/mixture.h"
+#include "transformer/text/parallel_lines.h"
+#include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/cost.h"
+#include "transformer/training/metrics.h"
+#include "transformer/training/profile.h"
 
 namespace transformer {
 
@@ -44,10 +52,20 @@ class DirectoryLock {
 };
 
 // Settings that say how long or where a run goes, not what it computes: it may go on with others.
-const std::set<std::string> changeable = {"training.output",           "training.steps",
-                                          "training.max_minutes",      "training.log_every",
-                                          "training.keep_checkpoints", "training.average_checkpoints",
-                                          "training.weights"};
+const std::set<std::string> changeable = {"training.output",
+                                          "training.steps",
+                                          "training.max_minutes",
+                                          "training.log_every",
+                                          "training.patience",
+                                          "training.keep_checkpoints",
+                                          "training.average_of",
+                                          "training.average_checkpoints",
+                                          "training.device_flops",
+                                          "training.weights",
+                                          "data.cache"};
+
+constexpr const char* summary_name = "summary.json";
+constexpr int summary_format = 1;
 
 // "section.key" -> value of a saved config: one setting a line, as Settings::yaml writes it.
 std::map<std::string, std::string> flat_settings(const std::string& yaml) {
@@ -82,8 +100,9 @@ std::string differences(const fs::path& config_file, const std::string& config) 
 
 // Removes what runs write, and nothing else: the folder may hold files of the user's.
 void remove_run(const fs::path& output) {
-  for (const char* name : {"checkpoints", "validation", "metrics.jsonl", "config.yaml", "model.safetensors",
-                           "vocabulary.model", "source.model", "target.model"}) {
+  for (const char* name :
+       {"checkpoints", "validation", "corpus", metrics_name, EventFile::name, trace_name, summary_name, checksums_name,
+        "config.yaml", "model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
     fs::remove_all(output / name);
   }
 }
@@ -93,9 +112,52 @@ std::vector<std::string> vocabulary_names(const VocabularySettings& settings) {
                         : std::vector<std::string>{"source.model", "target.model"};
 }
 
+// Explains why a model cannot start from the weights and vocabulary in training.init_from, if it cannot.
+void check_init_from(const RunSettings& settings) {
+  if (settings.training.init_from.empty()) return;
+  const fs::path directory = settings.training.init_from;
+  const auto files = model_file_names(directory);
+  verify_model_directory(directory);
+  for (const auto& name : vocabulary_names(settings.vocabulary)) {
+    if (std::find(files.begin(), files.end(), name) == files.end()) {
+      throw Error("training.init_from",
+                  fmt::format("{} has no {}: its vocabulary is {}", directory.string(), name,
+                              settings.vocabulary.joint ? "one for each language" : "a joint one"),
+                  fmt::format("set vocabulary.joint: {}", settings.vocabulary.joint ? "false" : "true"));
+    }
+  }
+  ModelSettings theirs;
+  Settings reader;
+  reader.section("model", theirs, "");
+  reader.load(directory / "config.yaml", UnknownSections::ignored);
+  theirs = theirs.resolved();
+  const auto text = [](ModelSettings model) {
+    Settings writer;
+    writer.section("model", model, "");
+    return flat_settings(writer.yaml());
+  };
+  const auto there = text(theirs), here = text(settings.model.resolved());
+  std::string different;
+  for (const auto& [name, value] : here) {
+    if (name.find("dropout") != std::string::npos || there.at(name) == value) continue;
+    different += fmt::format("{}{}: {} there, {} here", different.empty() ? "" : ", ", name, there.at(name), value);
+  }
+  if (!different.empty()) {
+    throw Error(
+        "training.init_from", fmt::format("the model in {} is another one ({})", directory.string(), different),
+        fmt::format("give the settings it has, with 'extends: {}' for instance", (directory / "config.yaml").string()));
+  }
+}
+
 // The vocabularies in `output`, learned first where they are not there yet.
 Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettings& model, const fs::path& output) {
   const auto& data = settings.data;
+  if (!settings.training.init_from.empty()) {
+    for (const auto& name : vocabulary_names(settings.vocabulary)) {
+      if (fs::exists(output / name)) continue;
+      write_atomically(output / name, read_file(fs::path(settings.training.init_from) / name));
+    }
+  }
   auto learn = [&](const std::string& name, const std::vector<std::string>& files, int64_t size) {
     if (fs::exists(output / name)) return;
     spdlog::info("learning a vocabulary of {} word pieces from {}", size, fmt::join(files, ", "));
@@ -129,21 +191,74 @@ void check_settings(const RunSettings& settings) {
     throw Error("data.train_source", "no training text is named",
                 "name parallel files in data.train_source and data.train_target");
   }
+  check_weights(settings.data.train_weights, settings.data.train_source.size());
 }
 
 Corpus read_corpus(const char* what, const std::vector<std::string>& sources, const std::vector<std::string>& targets,
                    const Vocabularies& vocabularies, const Corpus::Options& options) {
   auto corpus = Corpus::read(sources, targets, *vocabularies.source, *vocabularies.target, options);
   const auto& report = corpus.report();
-  spdlog::info(
-      "{}: {} pairs, {} source and {} target tokens{}", what, report.pairs, report.source_tokens, report.target_tokens,
-      report.empty + report.too_long == 0 ? ""
-                                          : fmt::format("; left out {} with an empty side and {} longer than {} pieces",
-                                                        report.empty, report.too_long, options.max_length));
+  for (const auto& warning : report.warnings) spdlog::warn("{}", warning);
+  spdlog::info("{}: {} pairs, {} source and {} target tokens{}", what, report.pairs, report.source_tokens,
+               report.target_tokens, report.from_cache > 0 ? " (tokenised before)" : "");
+  if (!options.keep_all && report.empty + report.too_long + report.ratio > 0) {
+    spdlog::info("left out: {} pairs with an empty side, {} longer than {} pieces, {} of too unequal lengths",
+                 report.empty, report.too_long, options.max_length, report.ratio);
+  }
   return corpus;
 }
 
-constexpr int64_t checkpoint_bytes_a_parameter = 3 * sizeof(float);  // the weight and its two moments
+// The weight, its two moments and, where one is kept, its moving average.
+int64_t checkpoint_bytes(const TrainingSettings& settings, int64_t parameters) {
+  return parameters * (settings.moving_average > 0 ? 4 : 3) * static_cast<int64_t>(sizeof(float));
+}
+
+const char* name_of(TrainingSummary::End end) {
+  switch (end) {
+    case TrainingSummary::End::steps:
+      return "steps";
+    case TrainingSummary::End::time:
+      return "time";
+    case TrainingSummary::End::patience:
+      return "patience";
+    case TrainingSummary::End::interruption:
+      break;
+  }
+  return "interruption";
+}
+
+// What a run cost, for its log and for summary.json.
+void summarize(const TrainingSummary& summary, const TrainingSettings& training, int64_t parameters,
+               const std::optional<Validation>& validation, const fs::path& output) {
+  const double seconds = std::max(summary.seconds, 1e-9);
+  nlohmann::ordered_json json{{"format", summary_format},
+                              {"ended_by", name_of(summary.end)},
+                              {"steps", summary.steps},
+                              {"parameters", parameters},
+                              {"seconds", summary.seconds},
+                              {"source_tokens", summary.source_tokens},
+                              {"target_tokens", summary.target_tokens},
+                              {"target_tokens_per_second", static_cast<double>(summary.target_tokens) / seconds},
+                              {"flops", summary.flops},
+                              {"flops_per_second", summary.flops / seconds}};
+  std::string estimate;
+  if (training.device_flops > 0) {
+    json["paper_cost_estimate"] = paper_training_cost(summary.seconds, 1, training.device_flops);
+    estimate = fmt::format("; by the paper's estimate (§6.1: time x {:.2g} FLOP/s) {:.2g} FLOPs", training.device_flops,
+                           json["paper_cost_estimate"].get<double>());
+  }
+  if (validation) {
+    json["perplexity"] = validation->perplexity;
+    if (validation->bleu) {
+      json["bleu"] = *validation->bleu;
+      json["bleu_signature"] = validation->signature;
+    }
+  }
+  write_atomically(output / summary_name, json.dump(2) + "\n");
+  spdlog::info("{} steps, {} source and {} target tokens in {:.0f} s: {:.0f} target tokens/s", summary.steps,
+               summary.source_tokens, summary.target_tokens, summary.seconds, summary.target_tokens / seconds);
+  spdlog::info("{:.3g} FLOPs in matrix products, {:.3g} FLOP/s{}", summary.flops, summary.flops / seconds, estimate);
+}
 
 }  // namespace
 
@@ -166,6 +281,7 @@ std::string model_summary(const ModelSettings& settings) {
 
 std::string check_run(const RunSettings& settings) {
   check_settings(settings);
+  check_init_from(settings);
   const auto model = settings.model.resolved();
   std::string text;
   auto check_files = [&](const char* what, const std::vector<std::string>& sources,
@@ -176,19 +292,8 @@ std::string check_run(const RunSettings& settings) {
                   "name them in pairs");
     }
     for (size_t i = 0; i < sources.size(); ++i) {
-      int64_t counts[2];
-      for (auto [file, count] : {std::pair{&sources[i], &counts[0]}, {&targets[i], &counts[1]}}) {
-        LineReader reader(*file);
-        std::string line;
-        while (reader.next(line)) {
-        }
-        *count = reader.count();
-      }
-      if (counts[0] != counts[1]) {
-        throw Error(sources[i], fmt::format("has {} lines, but {} has {}", counts[0], targets[i], counts[1]),
-                    "line n of one must translate line n of the other");
-      }
-      text += fmt::format("{}: {} pairs in {} and {}\n", what, counts[0], sources[i], targets[i]);
+      text +=
+          fmt::format("{}: {} pairs in {} and {}\n", what, count_pairs(sources[i], targets[i]), sources[i], targets[i]);
     }
   };
   check_files("train", settings.data.train_source, settings.data.train_target);
@@ -199,10 +304,13 @@ std::string check_run(const RunSettings& settings) {
   const bool learned =
       std::all_of(names.begin(), names.end(), [&](const auto& name) { return fs::exists(output / name); });
   if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
-  text += fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "), learned ? "found" : "will be learned");
+  text += fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "),
+                      settings.training.init_from.empty() ? (learned ? "found" : "will be learned")
+                                                          : fmt::format("of {}", settings.training.init_from));
 
-  const int64_t needed =
-      checkpoint_bytes_a_parameter * Transformer(model)->parameter_count() * (settings.training.keep_checkpoints + 1);
+  const auto& training = settings.training;
+  const int64_t needed = checkpoint_bytes(training, Transformer(model)->parameter_count()) *
+                         (training.keep_checkpoints + training.keep_best + 1);
   fs::path existing = fs::absolute(output);
   while (!fs::exists(existing)) existing = existing.parent_path();
   const auto available = static_cast<int64_t>(fs::space(existing).available);
@@ -217,7 +325,7 @@ std::string check_run(const RunSettings& settings) {
   return text;
 }
 
-RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool restart) {
+RunEnd run_training(const RunSettings& settings, const RunHooks& hooks, const RunOptions& options) {
   check_settings(settings);
   const auto model_settings = settings.model.resolved();
   const fs::path output = settings.training.output;
@@ -225,39 +333,54 @@ RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool 
   fs::create_directories(output, error);
   if (error) throw Error("training.output", fmt::format("cannot create {}: {}", output.string(), error.message()));
   DirectoryLock lock(output);
-  if (restart) remove_run(output);
+  if (options.restart) remove_run(output);
   const auto config_file = output / "config.yaml";
-  const auto checkpoints = list_checkpoints(output);
-  const bool begun = !checkpoints.empty(), finished = fs::exists(output / "model.safetensors");
-  if (finished && !begun) {
+  const bool begun = !resumable_checkpoints(output).empty();
+  if (fs::exists(output / "model.safetensors") && !begun) {
     throw Error(output.string(), "holds a model without the checkpoints to go on from",
                 "choose another training.output, or --restart to delete it and begin anew");
   }
-  if (const auto different = fs::exists(config_file) ? differences(config_file, settings.config) : "";
-      !different.empty()) {
-    if (begun) {
+  if (fs::exists(config_file)) {
+    const auto different = differences(config_file, settings.config);
+    if (!different.empty() && begun) {
       throw Error(output.string(), "holds a run with other settings (" + different + ")",
                   "give the settings it had to go on with it, --restart to delete it and begin anew, or another "
                   "training.output");
     }
-    remove_run(output);  // it came no further than its vocabulary, which was learned for other settings
+    // It came no further than its vocabulary, which was learned for other settings.
+    if (!different.empty()) remove_run(output);
+    if (fs::exists(output / summary_name) && read_file(config_file) == settings.config) {
+      spdlog::info("this run is finished; raise training.steps to go on with it");
+      return RunEnd::finished;
+    }
   }
+  if (!begun) check_init_from(settings);
+  fs::remove(output / summary_name);
   write_atomically(config_file, settings.config);
 
   const auto vocabularies = prepare_vocabularies(settings, model_settings, output);
   ModelFiles files{{"config.yaml", settings.config}};
   for (const auto& name : vocabulary_names(settings.vocabulary)) files.emplace_back(name, read_file(output / name));
-  const auto corpus = read_corpus("training text", settings.data.train_source, settings.data.train_target, vocabularies,
-                                  {.max_length = settings.data.max_length});
+  const auto& data = settings.data;
+  const auto corpus = read_corpus("training text", data.train_source, data.train_target, vocabularies,
+                                  {.max_length = data.max_length,
+                                   .max_length_ratio = data.max_length_ratio,
+                                   .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache)});
   std::optional<Corpus> validation;
   if (!settings.data.validation_source.empty()) {
     validation = read_corpus("validation text", settings.data.validation_source, settings.data.validation_target,
                              vocabularies, {.max_length = settings.data.max_length, .keep_all = true});
   }
 
+  const auto stopped = [&] { return hooks.stop && *hooks.stop; };
+  if (stopped()) return RunEnd::interrupted;
   torch::manual_seed(settings.training.seed);
   Transformer model(model_settings);
   spdlog::info("model: {} parameters", model->parameter_count());
+  if (!begun && !settings.training.init_from.empty()) {
+    load_weights(*model, fs::path(settings.training.init_from) / "model.safetensors");
+    spdlog::info("starting from the weights in {}", settings.training.init_from);
+  }
 
   TrainerHooks trainer_hooks{.validate = {}, .stop = hooks.stop};
   auto judge = [&](Transformer& judged, const std::string& name) {
@@ -269,27 +392,44 @@ RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool 
       return judge(judged, fmt::format("step-{:08}", step));
     };
   }
-  Trainer trainer(model, corpus, settings.training, output, files, trainer_hooks);
-  if (begun) {
-    spdlog::info("going on from {}", checkpoints.back().string());
-    trainer.resume(checkpoints.back());
+  Trainer trainer(model, corpus, data.train_weights, settings.training, output, files, trainer_hooks);
+  if (begun) spdlog::info("going on from {}", trainer.resume().string());
+  const auto summary = trainer.run(options.profile_steps);
+  if (summary.end == TrainingSummary::End::interruption) {
+    spdlog::info("stopped after step {}; the same command goes on from there", summary.steps);
+    return RunEnd::interrupted;
   }
-  RunResult result{.summary = trainer.run(), .validation = {}};
-  if (result.summary.interrupted) return result;
+  if (summary.end == TrainingSummary::End::patience) {
+    spdlog::info("{} validations without a new best: training ends at step {}", settings.training.patience,
+                 summary.steps);
+  }
 
-  auto last = list_checkpoints(output);
-  const auto averaged = std::min<int64_t>(settings.training.average_checkpoints, last.size());
-  last.erase(last.begin(), last.end() - averaged);
-  spdlog::info("averaging the last {} checkpoints", averaged);
+  // A checkpoint that was damaged since is left out rather than made part of the model.
+  std::vector<fs::path> averaged;
+  for (const auto& checkpoint : trainer.final_checkpoints()) {
+    try {
+      verify_model_directory(checkpoint);
+      averaged.push_back(checkpoint);
+    } catch (const Error& damage) {
+      spdlog::warn("a checkpoint is left out of the average: {}", damage.what());
+    }
+  }
+  spdlog::info("averaging {} checkpoints, steps {}", averaged.size(), [&] {
+    std::vector<int64_t> steps;
+    for (const auto& checkpoint : averaged) steps.push_back(checkpoint_step(checkpoint));
+    return fmt::format("{}", fmt::join(steps, ", "));
+  }());
   const bool half = settings.training.weights == TrainingSettings::Weights::bf16;
-  write_model_directory(output, average_weights(last), files, half ? torch::kBFloat16 : torch::kFloat32);
+  write_model_directory(output, average_weights(averaged), files, half ? torch::kBFloat16 : torch::kFloat32);
   load_weights(*model, output / "model.safetensors");
   model->eval();
+  std::optional<Validation> final_validation;
   if (validation && hooks.validate) {
-    result.validation = judge(model, "final");
-    trainer.record_final(*result.validation);
+    final_validation = judge(model, "final");
+    trainer.record_final(*final_validation);
   }
-  return result;
+  summarize(summary, settings.training, model->parameter_count(), final_validation, output);
+  return RunEnd::finished;
 }
 
 }  // namespace transformer

@@ -30,16 +30,19 @@ struct RunHooks {
   const std::atomic<bool>* stop = nullptr;
 };
 
-struct RunResult {
-  TrainingSummary summary;
-  std::optional<Validation> validation;  // of the final, averaged model
+struct RunOptions {
+  bool restart = false;       // delete a run that the output folder holds
+  int64_t profile_steps = 0;  // write a Chrome trace of so many steps
 };
 
-/// From text to a model directory: learns vocabularies, reads the corpus, trains, averages the last checkpoints and
-/// leaves `training.output` as a model directory. An output directory that holds a run of the same settings is gone
-/// on with; one of other settings is refused with the differences (`restart` deletes it first). Two runs on one
-/// directory exclude each other.
-RunResult run_training(const RunSettings& settings, const RunHooks& hooks, bool restart = false);
+enum class RunEnd { finished, interrupted };
+
+/// From text to a model directory: learns vocabularies or takes those of `training.init_from`, reads the corpus,
+/// trains, averages checkpoints and leaves `training.output` as a model directory with summary.json beside it. An
+/// output directory that holds a run of the same settings is gone on with, a finished one left as it is; one of other
+/// settings is refused with the differences. Two runs on one directory exclude each other. Throws Error, or Failure as
+/// Trainer::run does.
+RunEnd run_training(const RunSettings& settings, const RunHooks& hooks, const RunOptions& options = {});
 
 /// The model's summary, as `train --dry-run` prints it: `parameters: N` first.
 std::string model_summary(const ModelSettings& settings);

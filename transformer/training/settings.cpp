@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include "transformer/base/error.h"
+#include "transformer/training/learning_rate.h"
+#include "transformer/training/noam_schedule.h"
 
 namespace transformer {
 
 void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   using S = TrainingSettings;
   field("output", &S::output, "the run's folder: checkpoints, metrics, in the end the model");
+  field("init_from", &S::init_from,
+        "model directory whose weights and vocabulary training starts from (fine-tuning); empty: random weights");
   field("device", &S::device, "cpu, cuda or cuda:N");
   field("threads", &S::threads, "threads for computing on a CPU; 0: one for each core", at_least(0));
   field("seed", &S::seed, "of initial weights, dropout and the order of the data");
@@ -23,36 +27,92 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         "type of matrix products; weights and optimizer stay float32; auto: bf16 where the processor multiplies it "
         "natively",
         {{"float32", Precision::float32}, {"bf16", Precision::bf16}, {"auto", Precision::automatic}});
-  field("warmup_steps", &S::warmup_steps, "steps of rising learning rate (§5.3)", at_least(1));
-  field("rate_factor", &S::rate_factor, "multiplies the learning rate of §5.3", more_than(0.0));
+  field("schedule", &S::schedule,
+        "learning rate after a linear rise over warmup_steps: noam falls with step^-0.5 from a peak that follows from "
+        "d_model (§5.3), inverse_sqrt the same from `rate`, constant stays at `rate`",
+        {{"noam", Schedule::noam}, {"inverse_sqrt", Schedule::inverse_square_root}, {"constant", Schedule::constant}});
+  field("rate", &S::rate, "highest learning rate of the schedules inverse_sqrt and constant", at_least(0.0));
+  field("warmup_steps", &S::warmup_steps, "steps of rising learning rate (§5.3); at least 1 for noam", at_least(0));
+  field("rate_factor", &S::rate_factor, "multiplies the learning rate, whatever its schedule", more_than(0.0));
   field("adam_beta1", &S::adam_beta1, "Adam's β1 (§5.3)", fraction());
   field("adam_beta2", &S::adam_beta2, "Adam's β2 (§5.3)", fraction());
   field("adam_epsilon", &S::adam_epsilon, "Adam's ε (§5.3)", more_than(0.0));
   field("clip_norm", &S::clip_norm, "largest joint norm of the gradients; 0: not clipped", at_least(0.0));
   field("label_smoothing", &S::label_smoothing, "ε_ls (§5.4)", fraction());
+  field("moving_average", &S::moving_average,
+        "decay of an exponential moving average of the weights, which is then what is validated, averaged and kept; "
+        "0: none",
+        fraction());
   field("log_every", &S::log_every, "steps between lines of progress", at_least(1));
   field("validate_every", &S::validate_every, "steps between validations; 0: only at the end", at_least(0));
   field("validate_bleu", &S::validate_bleu, "translate the validation set and report BLEU, besides perplexity");
+  field("best_by", &S::best_by, "what makes a validation the best: lowest perplexity or highest BLEU",
+        {{"perplexity", Criterion::perplexity}, {"bleu", Criterion::bleu}});
+  field("patience", &S::patience, "training ends after so many validations in a row without a new best; 0: never",
+        at_least(0));
   field("checkpoint_every", &S::checkpoint_every, "steps between checkpoints; 0: by time alone", at_least(0));
-  field("checkpoint_minutes", &S::checkpoint_minutes, "minutes between checkpoints; 0: by steps alone", at_least(0.0));
+  field("checkpoint_minutes", &S::checkpoint_minutes,
+        "minutes between checkpoints; 0: by steps alone. Checkpoints by time make the averaged model depend on the "
+        "clock",
+        at_least(0.0));
   field("keep_checkpoints", &S::keep_checkpoints, "newest checkpoints that are kept", at_least(1));
+  field("keep_best", &S::keep_best,
+        "best checkpoints that are kept besides; one is written when a validation is among "
+        "the best",
+        at_least(0));
   field("average_checkpoints", &S::average_checkpoints,
-        "newest checkpoints averaged into the final model (§6.1); 1: the last alone", at_least(1));
+        "checkpoints averaged into the final model (§6.1); 1: one alone", at_least(1));
+  field("average_of", &S::average_of, "average the last checkpoints, or the best",
+        {{"last", Averaged::last}, {"best", Averaged::best}});
   field("weights", &S::weights, "type of the final model's weights; bf16 halves the file",
         {{"float32", Weights::float32}, {"bf16", Weights::bf16}});
+  field("device_flops", &S::device_flops,
+        "floating-point operations a second that the device sustains, for the paper's estimate of the training cost "
+        "(§6.1: 9.5e12 for a P100); 0: no estimate",
+        at_least(0.0));
+}
+
+std::function<double(int64_t)> TrainingSettings::learning_rate(int64_t d_model) const {
+  switch (schedule) {
+    case Schedule::noam:
+      return NoamSchedule{.d_model = d_model, .warmup_steps = warmup_steps, .factor = rate_factor};
+    case Schedule::inverse_square_root:
+      return InverseSquareRootSchedule{.peak_rate = rate * rate_factor, .warmup_steps = warmup_steps};
+    case Schedule::constant:
+      break;
+  }
+  return ConstantSchedule{.rate = rate * rate_factor, .warmup_steps = warmup_steps};
 }
 
 void TrainingSettings::check() const {
-  if (keep_checkpoints < average_checkpoints) {
-    throw Error(
-        "training.keep_checkpoints",
-        fmt::format("{} checkpoints are kept, but {} are to be averaged", keep_checkpoints, average_checkpoints),
-        "keep at least as many");
+  const int64_t kept = average_of == Averaged::best ? keep_best : keep_checkpoints;
+  const char* keeper = average_of == Averaged::best ? "training.keep_best" : "training.keep_checkpoints";
+  if (kept < average_checkpoints) {
+    throw Error(keeper, fmt::format("{} checkpoints are kept, but {} are to be averaged", kept, average_checkpoints),
+                "keep at least as many");
   }
   if (micro_batch_tokens > batch_tokens) {
     throw Error("training.micro_batch_tokens",
                 fmt::format("{} is more than batch_tokens ({})", micro_batch_tokens, batch_tokens),
                 "a step holds at least one micro-batch");
+  }
+  if (schedule == Schedule::noam && warmup_steps < 1) {
+    throw Error("training.warmup_steps", "the schedule noam divides by it; expected at least 1");
+  }
+  if (schedule != Schedule::noam && rate == 0) {
+    throw Error("training.rate", "is not set", "this schedule needs the highest learning rate: 5e-4, say");
+  }
+  if (schedule == Schedule::noam && rate != 0) {
+    throw Error("training.rate", "the schedule noam derives its rate from model.d_model",
+                "set training.schedule to inverse_sqrt or constant, or training.rate_factor instead");
+  }
+  if ((patience > 0 || keep_best > 0) && validate_every == 0) {
+    throw Error(patience > 0 ? "training.patience" : "training.keep_best",
+                "nothing is validated before the end (training.validate_every: 0)", "set training.validate_every");
+  }
+  if (best_by == Criterion::bleu && !validate_bleu) {
+    throw Error("training.best_by", "BLEU is not computed (training.validate_bleu: false)",
+                "set training.validate_bleu: true");
   }
 }
 

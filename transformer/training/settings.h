@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "transformer/base/settings.h"
@@ -10,9 +11,13 @@ namespace transformer {
 /// How a model is trained (settings section `training`; §5). Defaults are the paper's base model.
 struct TrainingSettings {
   enum class Precision { float32, bf16, automatic };
+  enum class Schedule { noam, inverse_square_root, constant };
+  enum class Criterion { perplexity, bleu };
+  enum class Averaged { last, best };
   enum class Weights { float32, bf16 };
 
   std::string output = "runs/model";
+  std::string init_from;  // a model directory; empty: random weights
   std::string device = "cpu";
   int64_t threads = 0;  // 0: all cores
   uint64_t seed = 1;
@@ -23,6 +28,8 @@ struct TrainingSettings {
   int64_t micro_batch_tokens = 0;  // 0: batch_tokens
   Precision precision = Precision::float32;
 
+  Schedule schedule = Schedule::noam;
+  double rate = 0;  // the highest, of schedules other than noam
   int64_t warmup_steps = 4000;
   double rate_factor = 1.0;
   double adam_beta1 = 0.9;
@@ -30,20 +37,29 @@ struct TrainingSettings {
   double adam_epsilon = 1e-9;
   double clip_norm = 0;  // 0: none
   double label_smoothing = 0.1;
+  double moving_average = 0;  // decay; 0: none
 
   int64_t log_every = 100;
   int64_t validate_every = 2000;
   bool validate_bleu = true;
+  Criterion best_by = Criterion::perplexity;
+  int64_t patience = 0;             // 0: no early stopping
   int64_t checkpoint_every = 2000;  // 0: by time alone
   double checkpoint_minutes = 0;    // 0: by steps alone
   int64_t keep_checkpoints = 8;
+  int64_t keep_best = 0;
   int64_t average_checkpoints = 5;
+  Averaged average_of = Averaged::last;
   Weights weights = Weights::float32;
+  double device_flops = 0;  // 0: not known
 
   static void describe(Fields<TrainingSettings>& field);
 
   /// Tokens computed at once: micro_batch_tokens, or all of a step's.
   int64_t tokens_at_once() const { return micro_batch_tokens > 0 ? micro_batch_tokens : batch_tokens; }
+
+  /// The learning rate as a function of the step, counted from 1, for a model of width `d_model`.
+  std::function<double(int64_t)> learning_rate(int64_t d_model) const;
 
   /// Throws Error where settings contradict each other.
   void check() const;

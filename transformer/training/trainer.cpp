@@ -1,18 +1,22 @@
 #include "transformer/training/trainer.h"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <set>
 
 #include "transformer/base/device.h"
 #include "transformer/base/error.h"
+#include "transformer/base/memory.h"
+#include "transformer/text/random.h"
+#include "transformer/training/cost.h"
 #include "transformer/training/label_smoothing_loss.h"
-#include "transformer/training/noam_schedule.h"
+#include "transformer/training/profile.h"
 
 namespace transformer {
 
@@ -79,38 +83,46 @@ torch::Device moved(Transformer& model, const std::string& name) {
   return device;
 }
 
+const char* name_of(TrainingSettings::Criterion criterion) {
+  return criterion == TrainingSettings::Criterion::bleu ? "bleu" : "perplexity";
+}
+
 }  // namespace
 
-Trainer::Trainer(Transformer model, const Corpus& corpus, const TrainingSettings& settings, std::filesystem::path run,
-                 ModelFiles files, TrainerHooks hooks)
+Trainer::Trainer(Transformer model, const Corpus& corpus, std::vector<double> weights, const TrainingSettings& settings,
+                 std::filesystem::path run, ModelFiles files, TrainerHooks hooks)
     : model_(std::move(model)),
       corpus_(corpus),
+      weights_(std::move(weights)),
       settings_(settings),
       run_(std::move(run)),
       files_(std::move(files)),
       hooks_(std::move(hooks)),
-      adam_({}, {}),
-      device_(moved(model_, settings.device)) {
+      device_(moved(model_, settings.device)),
+      // After the move: moving gives a module new parameters on some devices.
+      adam_(named_parameters(model_),
+            {.beta1 = settings.adam_beta1, .beta2 = settings.adam_beta2, .epsilon = settings.adam_epsilon}) {
   settings_.check();
-  // After the move: moving gives a module new parameters on some devices.
-  adam_ = Adam(named_parameters(model_),
-               {.beta1 = settings.adam_beta1, .beta2 = settings.adam_beta2, .epsilon = settings.adam_epsilon});
+  if (settings_.moving_average > 0) average_.emplace(named_parameters(model_), settings_.moving_average);
 }
 
-void Trainer::resume(const std::filesystem::path& checkpoint) {
-  progress_ = load_checkpoint(checkpoint, model_, adam_);
+TrainingState Trainer::state() {
+  return {.model = model_, .adam = adam_, .average = average_ ? &*average_ : nullptr, .progress = progress_};
+}
+
+std::filesystem::path Trainer::resume() {
+  const auto checkpoint = load_newest_checkpoint(run_, state());
   seconds_before_ = progress_.seconds;
   last_checkpoint_step_ = progress_.step;
-  std::error_code error;
-  const auto metrics = run_ / "metrics.jsonl";
-  const auto size = std::filesystem::file_size(metrics, error);
-  if (error) {  // whoever removed it gets a new one
-    progress_.metrics_bytes = 0;
-    return;
-  }
-  progress_.metrics_bytes = std::min(progress_.metrics_bytes, static_cast<int64_t>(size));
-  std::filesystem::resize_file(metrics, progress_.metrics_bytes, error);
-  if (error) throw Failure(metrics.string(), "cannot be cut to the checkpoint's length: " + error.message());
+  const auto scheduled = list_checkpoints(run_);
+  const bool is_scheduled = std::find(scheduled.begin(), scheduled.end(), checkpoint) != scheduled.end();
+  last_checkpoint_kind_ = is_scheduled ? CheckpointKind::scheduled : CheckpointKind::interruption;
+  return checkpoint;
+}
+
+Metrics& Trainer::metrics() {
+  if (!metrics_) metrics_.emplace(run_, progress_.metrics_bytes, progress_.step + 1);
+  return *metrics_;
 }
 
 double Trainer::elapsed() const {
@@ -120,8 +132,10 @@ double Trainer::elapsed() const {
 bool Trainer::next_micro_batch(Batch& batch) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (!batches_) {
-      batches_.emplace(corpus_, Batches::Options{.batch_tokens = settings_.tokens_at_once(), .seed = settings_.seed},
-                       progress_.epoch, progress_.batch);
+      batches_.emplace(
+          corpus_,
+          Batches::Options{.batch_tokens = settings_.tokens_at_once(), .seed = settings_.seed, .weights = weights_},
+          progress_.epoch, progress_.batch);
     }
     if (batches_->next(batch)) {
       ++progress_.batch;
@@ -134,7 +148,7 @@ bool Trainer::next_micro_batch(Batch& batch) {
   return false;
 }
 
-Trainer::StepSums Trainer::step() {
+Trainer::StepSums Trainer::accumulate_gradients() {
   const int64_t accumulate = settings_.batch_tokens / settings_.tokens_at_once();  // at least 1, as check() saw to
   std::vector<Batch> batches(accumulate);
   int64_t target_tokens = 0;
@@ -148,127 +162,209 @@ Trainer::StepSums Trainer::step() {
   adam_.clear_gradients();
   const bool bf16 = uses_bf16(settings_, device_);
   StepSums sums{0, 0, target_tokens};
-  for (const auto& batch : batches) {
+  for (int64_t i = 0; i < accumulate; ++i) {
+    const auto& batch = batches[i];
+    // Dropout then depends on what is computed, not on what was computed before.
+    at::manual_seed(Random(settings_.seed, static_cast<uint64_t>(progress_.step), static_cast<uint64_t>(i)).next());
+    progress_.flops += static_cast<double>(count_flops(model_->settings(), {.rows = batch.source.size(0),
+                                                                            .source_length = batch.source.size(1),
+                                                                            .target_length = batch.target_input.size(1),
+                                                                            .projected_tokens = batch.target_tokens})
+                                               .training());
     LossSums losses;
     {
       Autocast autocast(bf16, device_);
       const auto source = batch.source.to(device_), target_input = batch.target_input.to(device_);
-      const auto hidden = model_->decode(target_input, model_->encode(source)).values;
+      torch::Tensor hidden;
+      {
+        const ProfiledRange range("forward");
+        hidden = model_->decode(target_input, model_->encode(source)).values;
+      }
+      const ProfiledRange range("loss");
       losses = projected_label_smoothing_loss(hidden, model_->projection_weight(), batch.target_output.to(device_),
                                               settings_.label_smoothing, TransformerImpl::padding_id,
                                               bf16 ? at::kBFloat16 : hidden.scalar_type());
     }
-    // The gradient of the mean over all target tokens of the step, however they are split.
-    (losses.loss / static_cast<double>(target_tokens)).backward();
+    {
+      const ProfiledRange range("backward");
+      // The gradient of the mean over all target tokens of the step, however they are split.
+      (losses.loss / static_cast<double>(target_tokens)).backward();
+    }
     sums.loss += losses.loss.item<double>();
     sums.nll += losses.negative_log_likelihood.item<double>();
   }
+  return sums;
+}
+
+Trainer::StepSums Trainer::step() {
+  const auto where = fmt::format("step {}", progress_.step + 1);
+  const auto intact = last_checkpoint_step_ < 0 ? std::string("there is no checkpoint yet")
+                                                : fmt::format("the checkpoint of step {} in {} is intact",
+                                                              last_checkpoint_step_, (run_ / "checkpoints").string());
+  StepSums sums;
+  try {
+    sums = accumulate_gradients();
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    throw Failure(where, "out of memory",
+                  fmt::format("{}; lower training.micro_batch_tokens (now {}): a step then takes more passes and less "
+                              "memory, with the same gradient",
+                              intact, settings_.tokens_at_once()));
+  }
   if (!std::isfinite(sums.loss)) {
-    throw Failure(fmt::format("step {}", progress_.step + 1), "the loss is not finite",
-                  fmt::format("the last checkpoint in {} is intact; lower training.rate_factor, lengthen "
-                              "training.warmup_steps or set training.clip_norm",
-                              (run_ / "checkpoints").string()));
+    throw Failure(where, "the loss is not finite",
+                  intact + "; lower training.rate_factor, lengthen training.warmup_steps or set training.clip_norm");
   }
   if (settings_.clip_norm > 0) adam_.clip(settings_.clip_norm);
   return sums;
 }
 
-void Trainer::write_metrics(const std::string& line) {
-  const auto file = run_ / "metrics.jsonl";
-  std::ofstream out(file, std::ios::binary | std::ios::app);
-  out << line << '\n';
-  out.flush();
-  if (!out) throw Failure(file.string(), "cannot be written", "is the disk full?");
-  progress_.metrics_bytes += static_cast<int64_t>(line.size()) + 1;
-}
-
 void Trainer::log_progress(double rate, double interval_seconds, int64_t interval_tokens) {
   const double tokens = std::max<double>(1, progress_.window_tokens);
-  const double perplexity = std::exp(progress_.window_nll / tokens);
+  const double loss = progress_.window_loss / tokens, perplexity = std::exp(progress_.window_nll / tokens);
   const double speed = interval_seconds > 0 ? interval_tokens / interval_seconds : 0;
   double left = (settings_.steps - progress_.step) * elapsed() / progress_.step;
   if (settings_.max_minutes > 0) left = std::min(left, settings_.max_minutes * 60 - elapsed());
   spdlog::info("step {:>6} | epoch {} | loss {:.3f} | perplexity {:8.2f} | rate {:.2e} | {:.0f} tokens/s | {} left",
-               progress_.step, progress_.epoch + 1, progress_.window_loss / tokens, perplexity, rate, speed,
-               duration_text(left));
-  write_metrics(nlohmann::ordered_json{
-      {"kind", "train"},
-      {"step", progress_.step},
-      {"epoch", progress_.epoch},
-      {"loss", progress_.window_loss / tokens},
-      {"perplexity", perplexity},
-      {"rate", rate},
-      {"source_tokens", progress_.source_tokens},
-      {"target_tokens", progress_.target_tokens},
-      {"tokens_per_second", speed},
-      {"seconds",
-       elapsed()}}.dump());
+               progress_.step, progress_.epoch + 1, loss, perplexity, rate, speed, duration_text(left));
+  metrics().record("train", progress_.step,
+                   {{"epoch", progress_.epoch},
+                    {"loss", loss},
+                    {"perplexity", perplexity},
+                    {"rate", rate},
+                    {"source_tokens", progress_.source_tokens},
+                    {"target_tokens", progress_.target_tokens},
+                    {"tokens_per_second", speed},
+                    {"seconds", elapsed()}});
   progress_.window_loss = progress_.window_nll = 0;
   progress_.window_tokens = 0;
 }
 
-void Trainer::validate() {
-  if (!hooks_.validate) return;
+bool Trainer::validate() {
+  if (!hooks_.validate) return false;
   const double before = now();
+  if (average_) average_->swap();
   model_->eval();
   const auto validation = hooks_.validate(model_, progress_.step);
   model_->train();
-  const bool best = progress_.best_perplexity == 0 || validation.perplexity < progress_.best_perplexity;
-  if (best) {
-    progress_.best_perplexity = validation.perplexity;
-    progress_.best_step = progress_.step;
-  }
-  spdlog::info("validation at step {}: {}{} ({:.0f} s)", progress_.step, text_of(validation),
-               best ? ", best so far" : "", now() - before);
-  write_validation("validation", validation);
+  if (average_) average_->swap();
+
+  const bool by_bleu = settings_.best_by == TrainingSettings::Criterion::bleu;
+  const BestValidation found{progress_.step, by_bleu ? validation.bleu.value_or(0) : validation.perplexity};
+  auto& best = progress_.best;
+  const auto place = std::find_if(best.begin(), best.end(), [&](const BestValidation& other) {
+    return by_bleu ? found.value > other.value : found.value < other.value;
+  });
+  const bool is_best = place == best.begin();
+  const auto index = place - best.begin();
+  best.insert(place, found);
+  best.resize(std::min<size_t>(best.size(), std::max<int64_t>(1, settings_.keep_best)));
+  progress_.validations_since_best = is_best ? 0 : progress_.validations_since_best + 1;
+
+  const auto waiting = settings_.patience > 0 && !is_best
+                           ? fmt::format(", {} of {} validations without a new best", progress_.validations_since_best,
+                                         settings_.patience)
+                           : "";
+  spdlog::info("validation at step {}: {}{}{} ({:.0f} s)", progress_.step, text_of(validation),
+               is_best ? ", best so far" : "", waiting, now() - before);
+  record("validation", validation);
+  return index < settings_.keep_best;
 }
 
 void Trainer::record_final(const Validation& validation) {
   spdlog::info("final model: {}", text_of(validation));
-  write_validation("final", validation);
+  record("final", validation);
 }
 
-void Trainer::write_validation(const char* kind, const Validation& validation) {
-  nlohmann::ordered_json json{{"kind", kind},
-                              {"step", progress_.step},
-                              {"loss", validation.loss},
-                              {"perplexity", validation.perplexity},
-                              {"best_perplexity", progress_.best_perplexity},
-                              {"best_step", progress_.best_step}};
+void Trainer::record(const char* kind, const Validation& validation) {
+  Metrics::Values values{{"loss", validation.loss}, {"perplexity", validation.perplexity}};
   if (validation.bleu) {
-    json["bleu"] = *validation.bleu;
-    json["bleu_signature"] = validation.signature;
+    values.emplace_back("bleu", *validation.bleu);
+    values.emplace_back("bleu_signature", validation.signature);
   }
-  json["seconds"] = elapsed();
-  write_metrics(json.dump());
+  if (!progress_.best.empty()) {
+    values.emplace_back(fmt::format("best_{}", name_of(settings_.best_by)), progress_.best.front().value);
+    values.emplace_back("best_step", progress_.best.front().step);
+  }
+  values.emplace_back("seconds", elapsed());
+  metrics().record(kind, progress_.step, values);
 }
 
-void Trainer::checkpoint() {
-  if (last_checkpoint_step_ == progress_.step) return;
+void Trainer::checkpoint(CheckpointKind kind) {
+  if (last_checkpoint_step_ == progress_.step &&
+      (kind == CheckpointKind::interruption || last_checkpoint_kind_ == CheckpointKind::scheduled)) {
+    return;
+  }
   progress_.seconds = elapsed();
-  const auto written = write_checkpoint(run_, model_, adam_, progress_, files_);
-  prune_checkpoints(run_, settings_.keep_checkpoints);
+  progress_.metrics_bytes = metrics().bytes();
+  const auto written = write_checkpoint(run_, state(), files_, kind);
+  std::set<int64_t> best;
+  if (settings_.keep_best > 0) {
+    for (const auto& validation : progress_.best) best.insert(validation.step);
+  }
+  prune_checkpoints(run_, settings_.keep_checkpoints, best);
   last_checkpoint_ = now();
   last_checkpoint_step_ = progress_.step;
+  last_checkpoint_kind_ = kind;
   spdlog::info("checkpoint: {}", written.string());
 }
 
-TrainingSummary Trainer::run() {
+std::vector<std::filesystem::path> Trainer::final_checkpoints() const {
+  auto checkpoints = list_checkpoints(run_);
+  std::reverse(checkpoints.begin(), checkpoints.end());
+  if (settings_.average_of == TrainingSettings::Averaged::best && !progress_.best.empty()) {
+    std::vector<std::filesystem::path> best;
+    for (const auto& validation : progress_.best) {
+      const auto found = std::find_if(checkpoints.begin(), checkpoints.end(), [&](const auto& checkpoint) {
+        return checkpoint_step(checkpoint) == validation.step;
+      });
+      if (found != checkpoints.end()) best.push_back(*found);
+    }
+    checkpoints = best;
+  }
+  checkpoints.resize(std::min<size_t>(checkpoints.size(), settings_.average_checkpoints));
+  return checkpoints;
+}
+
+bool Trainer::out_of_patience() const {
+  return settings_.patience > 0 && progress_.validations_since_best >= settings_.patience;
+}
+
+TrainingSummary Trainer::run(int64_t profile_steps) {
+  using End = TrainingSummary::End;
   if (settings_.threads > 0) at::set_num_threads(static_cast<int>(settings_.threads));
-  const NoamSchedule schedule{
-      .d_model = model_->settings().d_model, .warmup_steps = settings_.warmup_steps, .factor = settings_.rate_factor};
+  const auto learning_rate = settings_.learning_rate(model_->settings().d_model);
   started_ = last_checkpoint_ = now();
   model_->train();
   double interval_start = now();
   int64_t interval_tokens = 0;
-  bool interrupted = false;
   auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
+  // The first step allocates what later ones use again, so it is no example of them.
+  const int64_t profile_from = progress_.step + 1;
+  std::optional<Profile> profile;
 
-  while (progress_.step < settings_.steps && (settings_.max_minutes == 0 || elapsed() < settings_.max_minutes * 60)) {
+  std::optional<End> end;
+  for (;;) {
+    if (progress_.step >= settings_.steps) end = End::steps;
+    if (settings_.max_minutes > 0 && elapsed() >= settings_.max_minutes * 60) end = End::time;
+    if (out_of_patience()) end = End::patience;
+    if (hooks_.stop && *hooks_.stop && !end) end = End::interruption;
+    if (end) break;
+
+    if (profile_steps > 0 && progress_.step == profile_from) profile.emplace(run_ / trace_name, device_).start();
     const auto sums = step();
-    const double rate = schedule(progress_.step + 1);
-    adam_.step(rate);
-    ++progress_.step;
+    const double rate = learning_rate(progress_.step + 1);
+    {
+      const ProfiledRange range("optimizer");
+      adam_.step(rate);
+      ++progress_.step;
+      if (average_) average_->update(progress_.step);
+    }
+    if (profile && progress_.step == profile_from + profile_steps) {
+      profile->stop();
+      profile.reset();
+      spdlog::info("trace of {} steps: {}", profile_steps, (run_ / trace_name).string());
+    }
     progress_.window_loss += sums.loss;
     progress_.window_nll += sums.nll;
     progress_.window_tokens += sums.tokens;
@@ -280,18 +376,22 @@ TrainingSummary Trainer::run() {
       interval_tokens = 0;
     }
     const double pause = now();
-    if (due(settings_.validate_every) && progress_.step < settings_.steps) validate();
+    // The last step's model is validated as the final one, unless it may be kept as one of the best.
+    const bool validates =
+        due(settings_.validate_every) && (progress_.step < settings_.steps || settings_.keep_best > 0);
+    const bool among_best = validates && validate();
     const bool timed = settings_.checkpoint_minutes > 0 && now() - last_checkpoint_ > settings_.checkpoint_minutes * 60;
-    if (due(settings_.checkpoint_every) || timed) checkpoint();
+    if (due(settings_.checkpoint_every) || timed || among_best) checkpoint(CheckpointKind::scheduled);
     interval_start += now() - pause;
-    if (hooks_.stop && *hooks_.stop) {
-      interrupted = true;
-      break;
-    }
   }
-  checkpoint();
+  checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);
   progress_.seconds = elapsed();
-  return {progress_.step, progress_.target_tokens, progress_.seconds, interrupted};
+  return {.end = *end,
+          .steps = progress_.step,
+          .source_tokens = progress_.source_tokens,
+          .target_tokens = progress_.target_tokens,
+          .flops = progress_.flops,
+          .seconds = progress_.seconds};
 }
 
 }  // namespace transformer

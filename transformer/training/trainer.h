@@ -9,6 +9,8 @@
 #include "transformer/model/transformer.h"
 #include "transformer/text/batches.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/metrics.h"
+#include "transformer/training/moving_average.h"
 #include "transformer/training/settings.h"
 
 namespace transformer {
@@ -21,6 +23,8 @@ struct Validation {
   std::string signature;  // how `bleu` was computed
 };
 
+inline constexpr const char* trace_name = "trace.json";  // in a run's folder
+
 /// What training needs from outside: it knows neither decoding nor evaluation.
 struct TrainerHooks {
   /// Judges the model (in evaluation mode) after `step`.
@@ -30,58 +34,75 @@ struct TrainerHooks {
 };
 
 struct TrainingSummary {
+  enum class End { steps, time, patience, interruption };
+  End end = End::steps;
   int64_t steps = 0;
+  int64_t source_tokens = 0;
   int64_t target_tokens = 0;
+  double flops = 0;    // of matrix products, as training/cost.h counts them
   double seconds = 0;  // of training, validations included, earlier parts of a resumed run too
-  bool interrupted = false;
 };
 
-/// The training loop of §5: batches, gradients accumulated to the token budget, Adam at Noam's rate, checkpoints.
+/// The training loop of §5: batches, gradients accumulated to the token budget, Adam at the scheduled rate,
+/// validations, checkpoints.
 ///
-/// Batches, dropout and everything else random follow from the seed; a run that goes on from a checkpoint continues
-/// as if it had never stopped.
+/// Batches, dropout and everything else random follow from the seed, and dropout from the micro-batch alone; a run that
+/// goes on from a checkpoint continues as if it had never stopped.
 class Trainer {
  public:
-  /// `run` is the run's folder; `files` go into every checkpoint beside the weights. `corpus` must outlive this.
-  Trainer(Transformer model, const Corpus& corpus, const TrainingSettings& settings, std::filesystem::path run,
-          ModelFiles files, TrainerHooks hooks);
+  /// `corpus` must outlive this; `weights` are those of its parts (Batches::Options), empty for all alike. `run` is the
+  /// run's folder; `files` go into every checkpoint beside the weights.
+  Trainer(Transformer model, const Corpus& corpus, std::vector<double> weights, const TrainingSettings& settings,
+          std::filesystem::path run, ModelFiles files, TrainerHooks hooks);
 
-  /// Goes on from `checkpoint`.
-  void resume(const std::filesystem::path& checkpoint);
+  /// Goes on from the newest checkpoint that is whole; returns it. Throws Error when none is.
+  std::filesystem::path resume();
 
-  /// Trains until steps or minutes are used up, or the stop flag is set, and leaves a checkpoint of the last step.
-  /// Throws Failure when the loss is not finite or a file cannot be written; checkpoints stay as they are.
-  TrainingSummary run();
+  /// Trains until steps, minutes or patience are used up, or the stop flag is set, and leaves a checkpoint of the last
+  /// step. Throws Failure when the loss is not finite, memory runs out or a file cannot be written; checkpoints stay as
+  /// they are. The next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`.
+  TrainingSummary run(int64_t profile_steps = 0);
 
-  /// Adds the validation of the final model to the log and to metrics.jsonl.
+  /// Adds the validation of the final model to the log and to the metrics.
   void record_final(const Validation& validation);
+
+  /// Checkpoints that the final model is to be averaged from, newest or best first.
+  std::vector<std::filesystem::path> final_checkpoints() const;
 
  private:
   struct StepSums {
     double loss, nll;
     int64_t tokens;
   };
+  TrainingState state();
   bool next_micro_batch(Batch& batch);
   StepSums step();
+  StepSums accumulate_gradients();
+  bool out_of_patience() const;
   void log_progress(double rate, double interval_seconds, int64_t interval_tokens);
-  void validate();
-  void write_validation(const char* kind, const Validation& validation);
-  void checkpoint();
-  void write_metrics(const std::string& line);
+  /// Whether the model is now among the best that are kept.
+  bool validate();
+  void record(const char* kind, const Validation& validation);
+  Metrics& metrics();
+  void checkpoint(CheckpointKind kind);
   double elapsed() const;
 
   Transformer model_;
   const Corpus& corpus_;
+  std::vector<double> weights_;
   TrainingSettings settings_;
   std::filesystem::path run_;
   ModelFiles files_;
   TrainerHooks hooks_;
-  Adam adam_;
   torch::Device device_;
+  Adam adam_;
+  std::optional<MovingAverage> average_;
   Progress progress_;
   std::optional<Batches> batches_;
+  std::optional<Metrics> metrics_;
   double started_ = 0, seconds_before_ = 0, last_checkpoint_ = 0;
   int64_t last_checkpoint_step_ = -1;
+  CheckpointKind last_checkpoint_kind_ = CheckpointKind::scheduled;
 };
 
 }  // namespace transformer

@@ -1,0 +1,34 @@
+// Averages models: the checkpoints of a run, as the paper does before it translates (§6.1), or any models of one shape.
+
+#include "transformer/training/average.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+
+#include "apps/program.h"
+
+int main(int argc, char** argv) {
+  using namespace transformer;
+  return run_program(argc, argv, [](CLI::App& app, auto parse) {
+    AverageOptions options;
+    std::string weights = "float32";
+    app.description(
+        "Averages the weights of several models into one.\n\n"
+        "  average --last 20 --output DIR RUN      the newest 20 checkpoints of a run\n"
+        "  average --output DIR MODEL MODEL...     any models with one vocabulary");
+    app.add_option("models", options.inputs, "Model directories, checkpoints among them; with --last, a run")
+        ->required();
+    app.add_option("--last", options.last, "Average so many of the run's newest checkpoints")
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+    app.add_option("--output", options.output, "Folder for the averaged model")->required();
+    app.add_option("--weights", weights, "Type of the written weights: float32, or bf16 for half the size")
+        ->check(CLI::IsMember({"float32", "bf16"}))
+        ->capture_default_str();
+    parse();
+    options.bf16 = weights == "bf16";
+    const auto averaged = write_average(options);
+    for (const auto& directory : averaged) std::cout << directory.string() << "\n";
+    std::cout << fmt::format("average of {}: {}\n", averaged.size(), options.output.string());
+  });
+}

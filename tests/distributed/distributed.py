@@ -1,0 +1,361 @@
+"""Several processes on this machine: distributed.py WORKER. Standard library only."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import unittest
+
+WORKER = sys.argv[1]
+TORCHRUN = pathlib.Path(sys.executable).parent / "torchrun"
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "OMPI_", "PMIX_", "SLURM_", "TRANSFORMER_")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+ENVIRONMENT["OMP_NUM_THREADS"] = "1"
+
+
+class Done:
+    def __init__(self, process, timeout):
+        begun = time.monotonic()
+        try:
+            self.out, self.errors = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            self.out, self.errors = process.communicate()
+            raise AssertionError(f"still running after {timeout} s: {self.out}{self.errors}") from None
+        self.seconds = time.monotonic() - begun
+        self.status = process.returncode
+        self.lines = [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
+
+    def __str__(self):
+        return f"status {self.status} after {self.seconds:.1f} s\n{self.out}{self.errors}"
+
+
+def start(command, environment=None):
+    return subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**ENVIRONMENT, **(environment or {})})
+
+
+def run(*arguments, timeout=120, **environment):
+    return Done(start([WORKER, *arguments], environment), timeout)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def by_hand(count, *arguments, **environment):
+    """The ranks as a launcher without a store of its own starts them: rank 0 holds the store."""
+    port = str(free_port())
+    return [start([WORKER, *arguments], {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **environment}) for rank in range(count)]
+
+
+def alive(process_id):
+    try:
+        return pathlib.Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+class GradientsTest(unittest.TestCase):
+    """As many processes as one likes compute what one computes from the whole batch."""
+
+    def trained(self, done, world_size, steps=20):
+        self.assertEqual(done.status, 0, done)
+        found = next(line for line in done.lines if "gradients" in line)
+        self.assertEqual(found["world_size"], world_size)
+        self.assertLess(found["gradients"], 1e-9)
+        self.assertLess(found["weights"], 1e-9)
+        self.assertGreater(found["moved"], 0.01)  # the steps did something
+        self.assertEqual(found["steps"], steps)
+        if world_size > 1:
+            # However many micro-batches it has, a step sums every gradient once, bucket by bucket.
+            self.assertGreater(min(found["buckets"]), 3)
+            self.assertEqual(found["collectives"], sum(found["buckets"]))
+            self.assertEqual(found["bytes"], steps * 8 * found["parameters"])
+            self.assertEqual(found["last_bytes"], 8 * found["parameters"])
+            self.assertTrue(found["ordered"])
+            self.assertGreater(found["before_the_end"], 0)  # sums begin while gradients are still computed
+        return next(line for line in done.lines if "own" in line)["own"]
+
+    def test_one_process(self):
+        self.assertEqual(max(self.trained(run("train"), 1)), 5)
+
+    def test_two_processes(self):
+        own = self.trained(run("processes=2", "train"), 2)
+        self.assertEqual(sorted(set(own)), [0, 2])
+
+    def test_three_processes_with_unequal_parts(self):
+        own = self.trained(run("processes=3", "micro_batches=4", "train"), 3)
+        self.assertEqual(sorted(set(own)), [0, 1])
+
+    def test_sums_are_exact(self):
+        done = run("processes=3", "sums")
+        self.assertEqual(done.status, 0, done)
+        self.assertEqual(sorted(line["rank"] for line in done.lines), [0, 1, 2])
+        for line in done.lines:
+            for what in ("exact", "shared", "zeros", "accumulated", "any"):
+                self.assertTrue(line[what], (what, line))
+            self.assertEqual(line["all_reduce"], 3 * 5 + 0 + 1 + 2)
+            self.assertEqual(line["broadcast"], 7)
+
+    def test_sums_of_one_process(self):
+        line, = run("sums").lines
+        self.assertTrue(line["zeros"] and line["accumulated"] and line["shared"] and line["exact"])
+
+    def test_differences_are_found(self):
+        done = run("processes=2", "differ")
+        self.assertEqual(len(done.lines), 2, done)
+        for found in done.lines:
+            self.assertEqual({name: found[name] for name in found if name != "rank"}, {
+                "text": "Error: settings: differs between processes: 'b: 2' on rank 0, but 'b: 3' on rank 1",
+                "longer": "Error: settings: differs between processes: nothing on rank 0, but 'b: 3' on rank 1",
+                "same": "nothing",
+                "shape": "Error: model: differs between processes: 'weight [3, 2] Float' on rank 0, but "
+                         "'weight [4, 2] Float' on rank 1",
+                "values": "Failure: bias: rank 1 holds other values than rank 0",
+                "unused": "Failure: bias: this parameter has no part in the loss"})
+
+
+class FailureTest(unittest.TestCase):
+    """One process fails in the middle of a backward pass; the others end, soon, and say who it was."""
+
+    TIMEOUT = 3
+
+    def failed(self, how, expected, rank=1, seconds=25, count=3):
+        done = run(f"processes={count}", f"how={how}", f"rank={rank}", f"timeout={self.TIMEOUT}", "grace=3", "fail")
+        self.assertNotEqual(done.status, 0, done)
+        self.assertLess(done.seconds, seconds, done)
+        for other in set(range(count)) - {rank}:
+            self.assertRegex(done.errors, rf"error: rank {other}: stopped, because rank {rank} {expected}", done)
+        return done
+
+    def test_killed(self):
+        done = self.failed("kill", r"was ended by signal 9 \(Killed\)", seconds=10)
+        self.assertIn("rank 1 was ended by signal 9 (Killed)", done.errors.splitlines()[0])
+
+    def test_killed_rank_0(self):
+        self.failed("kill", r"was ended by signal 9 \(Killed\)", rank=0, seconds=10)
+
+    def test_stopped(self):
+        # It has to be killed in the end: nothing else wakes it.
+        done = self.failed("stop", r"has given no sign of life for \d+ s", rank=2)
+        self.assertIn("rank 2 was ended by signal 9 (Killed)", done.errors)
+
+    def test_asleep(self):
+        self.failed("sleep", rf"did not come to an operation of all ranks within {self.TIMEOUT} s", count=2)
+
+    def test_exception(self):
+        self.failed("throw", "failed: a made-up failure", seconds=10)
+
+    def test_out_of_memory(self):
+        self.failed("memory", "failed: out of memory", seconds=10, count=2)
+
+    def test_ended_early(self):
+        self.failed("exit", "has given no sign of life for", seconds=20, count=2)
+
+    def test_rank_0_holds_the_store(self):
+        for how, expected in (("kill", "has given no sign of life for|holds the store"),
+                              ("stop", "has given no sign of life for|holds the store"),
+                              ("throw", "failed: a made-up failure")):
+            with self.subTest(how):
+                first, second = by_hand(2, f"how={how}", "rank=0", f"timeout={self.TIMEOUT}", "fail")
+                done = Done(second, 30)
+                if how == "stop":
+                    first.kill()
+                self.assertNotEqual(Done(first, 30).status, 0)
+                self.assertEqual(done.status, 1, done)
+                self.assertRegex(done.errors, f"because rank 0.*({expected})")
+
+    def test_who_does_not_come(self):
+        environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3",
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        done = run("timeout=2", "sums", timeout=30, **environment)
+        self.assertEqual(done.status, 1, done)
+        self.assertIn("ranks 1, 2 of 3 did not come to 127.0.0.1:", done.errors)
+        environment.update(RANK="1", LOCAL_RANK="1")
+        done = run("timeout=2", "sums", timeout=30, **environment)
+        self.assertEqual(done.status, 1, done)
+        self.assertIn("cannot reach rank 0 at 127.0.0.1:", done.errors)
+
+    def test_port_in_use(self):
+        with socket.socket() as other:
+            other.bind(("0.0.0.0", 0))
+            other.listen()
+            done = run("timeout=2", "sums", timeout=30, RANK="0", LOCAL_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
+                       MASTER_ADDR="127.0.0.1", MASTER_PORT=str(other.getsockname()[1]))
+        self.assertEqual(done.status, 2, done)
+        self.assertIn("MASTER_PORT: rank 0 cannot open port", done.errors)
+
+    def test_work_of_rank_0_has_no_time_limit(self):
+        done = run("processes=2", "timeout=1", "seconds=3", "alone")
+        self.assertEqual(done.status, 0, done)
+        self.assertEqual(done.lines, [{"done": True}])
+        done = run("processes=2", "timeout=1", "seconds=0", "how=throw", "alone")
+        self.assertEqual(done.status, 1, done)
+        self.assertIn("rank 1: stopped, because rank 0 failed: a made-up failure", done.errors)
+        done = run("processes=2", "timeout=1", "seconds=0", "how=kill", "alone")
+        self.assertEqual(done.status, 1, done)
+        self.assertIn("rank 1: stopped, because rank 0 was ended by signal 9 (Killed)", done.errors)
+
+    def test_nccl_without_a_gpu(self):
+        if pathlib.Path("/dev/nvidiactl").exists():
+            self.skipTest("this machine has a GPU")
+        done = run("processes=2", "nccl=1", "timeout=20", "sums")
+        self.assertEqual(done.status, 2, done)
+        self.assertIn("error: backend 'nccl': ", done.errors)
+
+
+class LauncherTest(unittest.TestCase):
+    def launched(self, done, launcher, agent_store, attempts=1):
+        self.assertEqual(done.status, 0, done)
+        lines = [line for line in done.lines if "launcher" in line]
+        self.assertEqual(sorted((line["rank"], line["local_rank"]) for line in lines),
+                         sorted([(0, 0), (1, 1)] * attempts), done)
+        self.assertEqual(len({line["run"] for line in lines}), attempts)
+        for line in lines:
+            self.assertEqual((line["launcher"], line["world_size"], line["local_world_size"], line["agent_store"]),
+                             (launcher, 2, 2, agent_store))
+
+    def trained(self, done):
+        found = next(line for line in done.lines if "gradients" in line)
+        self.assertEqual(found["world_size"], 2)
+        self.assertLess(found["gradients"], 1e-9)
+
+    def test_torchrun(self):
+        # --standalone: its store on a free port, which the agent holds and the processes share. So does the second
+        # attempt, which finds there what ranks of the first said of their failure.
+        torchrun = [TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1",
+                    "--monitor-interval", "0.1"]
+        done = Done(start([*torchrun, WORKER, "launch=1", "how=once", "steps=3", "timeout=30", "train"]), 120)
+        self.launched(done, "torchrun", True, attempts=2)
+        self.trained(done)
+        self.assertIn("error: at first", done.errors)
+
+    def test_srun(self):
+        """Its environment, without Slurm: two tasks on each of two machines, all of them this one."""
+        port = str(free_port())
+        processes = [start([WORKER, "launch=1", "sums"], {
+            "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": str(rank),
+            "SLURM_LOCALID": "0", "SLURM_NODEID": str(rank), "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+            "SLURM_STEP_NODELIST": "localhost,nowhere[1-2]", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"})
+            for rank in range(2)]
+        for rank, process in enumerate(processes):
+            done = Done(process, 60)
+            self.assertEqual(done.status, 0, done)
+            self.assertEqual(done.errors, "")
+            launch, sums = done.lines
+            self.assertEqual((launch["launcher"], launch["rank"], launch["local_world_size"]), ("srun", rank, 1))
+            self.assertEqual(sums["all_reduce"], 2 * 5 + 0 + 1)
+
+    def test_mpirun(self):
+        mpirun = shutil.which("mpirun")
+        if not mpirun:
+            self.skipTest("mpirun is not installed")
+        done = Done(start([mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "2", WORKER, "launch=1", "steps=3",
+                           "train"]), 60)
+        self.launched(done, "mpirun", False)
+        self.trained(done)
+
+    def test_processes(self):
+        environment = {name: value for name, value in ENVIRONMENT.items() if name != "OMP_NUM_THREADS"}
+        done = Done(subprocess.Popen([WORKER, "processes=2", "launch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     text=True, env=environment), 60)
+        self.launched(done, "--processes", True)
+        for line in done.lines:
+            self.assertEqual(line["threads"], str(max(1, len(os.sched_getaffinity(0)) // 2)))
+
+    def test_inside_another_launcher(self):
+        done = run("processes=2", "launch", RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2",
+                   MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+        self.assertEqual(done.status, 2, done)
+        self.assertIn("--processes: this process is itself rank 0 of 2, started by torchrun", done.errors)
+
+    def test_no_processes(self):
+        done = run("processes=0", "launch")
+        self.assertEqual(done.status, 2, done)
+
+
+class ParentTest(unittest.TestCase):
+    """The parent of --processes."""
+
+    def test_statuses(self):
+        done = run("processes=2", "status=7", "rank=1", "exit")
+        self.assertEqual(done.status, 7, done)
+        self.assertEqual(done.errors, "distributed_worker: rank 1 ended with status 7\n")
+
+    def test_the_others_are_stopped(self):
+        done = run("processes=3", "status=7", "rank=1", "others=1000", "grace=1", "exit")
+        self.assertEqual(done.status, 7, done)
+        self.assertLess(done.seconds, 15)
+        for rank in (0, 2):
+            self.assertIn(f"rank {rank} was ended by signal 15 (Terminated)", done.errors)
+
+    def started(self, count):
+        process = start([WORKER, f"processes={count}", "signal"])
+        children = {}
+        for _ in range(count):
+            line = json.loads(process.stdout.readline())
+            children[line["rank"]] = line["pid"]
+        self.assertEqual(sorted(children), list(range(count)))
+        return process, children
+
+    def test_signals_are_passed_on_once(self):
+        process, children = self.started(2)
+        process.send_signal(signal.SIGTERM)
+        done = Done(process, 30)
+        self.assertEqual(sorted((line["rank"], line["signal"]) for line in done.lines),
+                         [(0, signal.SIGTERM), (1, signal.SIGTERM)])
+        self.assertEqual(done.status, 130, done)
+        self.assertEqual(done.errors, "")
+        self.assertFalse(any(map(alive, children.values())))
+
+    def test_a_signal_to_the_group_arrives_once(self):
+        # As a terminal's Ctrl-C does.
+        process = subprocess.Popen([WORKER, "processes=2", "signal"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, env=ENVIRONMENT, start_new_session=True)
+        for _ in range(2):
+            process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        done = Done(process, 30)
+        self.assertEqual([line["signal"] for line in done.lines], [signal.SIGINT, signal.SIGINT])
+
+    def test_children_die_with_the_parent(self):
+        process, children = self.started(2)
+        self.assertEqual(self.listening(process), ["0100007F"])  # its store is for this machine alone
+        process.kill()
+        self.assertTrue(wait_until(lambda: not any(map(alive, children.values())), 10), children)
+        process.communicate()
+
+    def listening(self, process):
+        """The addresses at which it does, as /proc writes them."""
+        links = [os.readlink(entry) for entry in pathlib.Path(f"/proc/{process.pid}/fd").iterdir()]
+        sockets = {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+        found = []
+        for table in ("tcp", "tcp6"):
+            for line in pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and fields[9] in sockets:
+                    found.append(fields[1].split(":")[0])
+        return found
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:], verbosity=2)

@@ -1,0 +1,405 @@
+#include <fmt/format.h>
+#include <signal.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <iostream>
+#include <map>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "transformer/base/error.h"
+#include "transformer/model/transformer.h"
+#include "transformer/training/adam.h"
+#include "transformer/training/distributed.h"
+#include "transformer/training/label_smoothing_loss.h"
+#include "transformer/training/launch.h"
+
+// distributed_worker [key=value ..] MODE: one process of a run, or with processes=N the parent of N. What it finds out
+// goes to standard output as a line of JSON, from rank 0 alone unless it says which rank.
+
+using namespace transformer;
+
+namespace {
+
+using Arguments = std::map<std::string, std::string>;
+using Json = nlohmann::ordered_json;
+
+double number(const Arguments& arguments, const std::string& name, double otherwise) {
+  const auto found = arguments.find(name);
+  return found == arguments.end() ? otherwise : std::stod(found->second);
+}
+
+// One write a line: the processes share a pipe.
+void say(const Json& json) {
+  const auto line = json.dump() + "\n";
+  if (write(STDOUT_FILENO, line.data(), line.size()) < 0) throw std::runtime_error("cannot write");
+}
+
+void sleep_seconds(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+void fail(const std::string& how) {
+  if (how == "kill") raise(SIGKILL);
+  if (how == "stop") raise(SIGSTOP);
+  if (how == "sleep") sleep_seconds(1000);
+  if (how == "throw") throw std::runtime_error("a made-up failure");
+  if (how == "memory") throw std::bad_alloc();
+  if (how == "exit") _exit(0);
+  if (how == "once" && process_environment()["TORCHELASTIC_RESTART_COUNT"] == "0") throw std::runtime_error("at first");
+}
+
+// --- A little training --------------------------------------------------------------------------------------------
+
+Transformer tiny_model(uint64_t seed) {
+  ModelSettings settings;
+  settings.d_model = 16;
+  settings.d_ff = 32;
+  settings.heads = 2;
+  settings.encoder_layers = settings.decoder_layers = 2;
+  settings.vocabulary_size = 40;
+  settings.dropout = 0;
+  settings.shared_embeddings = ModelSettings::SharedEmbeddings::all;
+  torch::manual_seed(seed);
+  Transformer model(settings);
+  model->to(torch::kFloat64);
+  model->train();
+  return model;
+}
+
+using Sentence = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
+
+// Micro-batch `index` of `step`: of 1 to 4 sentences, the same for everyone.
+std::vector<Sentence> micro_batch(int64_t step, int64_t index) {
+  std::mt19937 random(static_cast<unsigned>(step * 1000 + index));
+  std::vector<Sentence> batch(1 + random() % 4);
+  for (auto& [source, target] : batch) {
+    source.resize(1 + random() % 7);
+    target.resize(2 + random() % 7);
+    for (auto* ids : {&source, &target}) {
+      for (auto& id : *ids) id = 1 + random() % 39;
+    }
+  }
+  return batch;
+}
+
+// How many micro-batches a step has: in some only one, so that the other ranks have none.
+int64_t micro_batches(int64_t step, int64_t most) {
+  return step % 4 == 1 ? 1 : most - step % 2;
+}
+
+int64_t target_tokens(const std::vector<Sentence>& batch) {
+  int64_t tokens = 0;
+  for (const auto& sentence : batch) tokens += static_cast<int64_t>(sentence.second.size()) - 1;
+  return tokens;
+}
+
+torch::Tensor padded(const std::vector<Sentence>& batch, std::vector<int64_t> Sentence::*side, size_t skip_first,
+                     size_t skip_last) {
+  size_t longest = 0;
+  for (const auto& sentence : batch) longest = std::max(longest, (sentence.*side).size() - skip_first - skip_last);
+  auto ids = torch::zeros({static_cast<int64_t>(batch.size()), static_cast<int64_t>(longest)}, torch::kLong);
+  for (size_t row = 0; row < batch.size(); ++row) {
+    const auto& side_ids = batch[row].*side;
+    for (size_t i = skip_first; i + skip_last < side_ids.size(); ++i) {
+      ids[static_cast<int64_t>(row)][static_cast<int64_t>(i - skip_first)] = side_ids[i];
+    }
+  }
+  return ids;
+}
+
+torch::Tensor loss_of(Transformer& model, const std::vector<Sentence>& batch, int64_t tokens) {
+  const auto hidden =
+      model->decode(padded(batch, &Sentence::second, 0, 1), model->encode(padded(batch, &Sentence::first, 0, 0)));
+  return projected_label_smoothing_loss(hidden.values, model->projection_weight(),
+                                        padded(batch, &Sentence::second, 1, 0), 0.1, TransformerImpl::padding_id,
+                                        torch::kFloat64)
+             .loss /
+         static_cast<double>(tokens);
+}
+
+Adam adam_of(const Transformer& model) {
+  std::vector<std::pair<std::string, torch::Tensor>> parameters;
+  for (const auto& item : model->named_parameters()) parameters.emplace_back(item.key(), item.value());
+  return Adam(parameters, {});
+}
+
+// The largest difference of two models' tensors, relative to the largest value of each tensor.
+double difference(const std::vector<torch::Tensor>& these, const std::vector<torch::Tensor>& those) {
+  double largest = 0;
+  for (size_t i = 0; i < those.size(); ++i) {
+    const double scale = std::max(1e-12, those[i].abs().max().item<double>());
+    largest = std::max(largest, (these[i] - those[i]).abs().max().item<double>() / scale);
+  }
+  return largest;
+}
+
+std::vector<torch::Tensor> copies(const Transformer& model, bool gradients) {
+  std::vector<torch::Tensor> tensors;
+  for (const auto& parameter : model->parameters()) {
+    tensors.push_back((gradients ? parameter.grad() : parameter.detach()).clone());
+  }
+  return tensors;
+}
+
+constexpr double rate = 0.01;
+
+/// Trains in parallel, then again in this process alone on whole batches, and says how far apart they are.
+void train(Communicator& communicator, const Arguments& arguments) {
+  const auto steps = static_cast<int64_t>(number(arguments, "steps", 20));
+  const auto most = static_cast<int64_t>(number(arguments, "micro_batches", 5));
+  const int rank = communicator.rank(), world_size = communicator.world_size();
+
+  auto model = tiny_model(1 + rank);  // rank 0's is the one that counts
+  DistributedDataParallel parallel(communicator, *model, {.first_bucket_mb = 0.004, .bucket_mb = 0.02});
+  if (arguments.contains("how") && rank == 1) fail(arguments.at("how"));
+  auto adam = adam_of(model);
+  std::vector<std::vector<torch::Tensor>> gradients;
+  Json buckets, own;
+  for (int64_t step = 0; step < steps; ++step) {
+    int64_t tokens = 0;
+    std::vector<std::vector<Sentence>> mine;
+    for (int64_t index = 0; index < micro_batches(step, most); ++index) {
+      const auto batch = micro_batch(step, index);
+      tokens += target_tokens(batch);
+      if (index % world_size == rank) mine.push_back(batch);
+    }
+    own.push_back(mine.size());
+    adam.clear_gradients();
+    for (size_t i = 0; i + 1 < mine.size(); ++i) parallel.accumulate(loss_of(model, mine[i], tokens));
+    parallel.backward(mine.empty() ? torch::Tensor() : loss_of(model, mine.back(), tokens));
+    gradients.push_back(copies(model, true));
+    adam.step(rate);
+    buckets.push_back(parallel.statistics().buckets.size());
+  }
+  parallel.check_replicas();
+  const auto statistics = parallel.statistics();
+
+  communicator.on_rank_0([&] {
+    auto reference = tiny_model(1);
+    auto reference_adam = adam_of(reference);
+    double gradient_difference = 0;
+    for (int64_t step = 0; step < steps; ++step) {
+      std::vector<Sentence> whole;
+      for (int64_t index = 0; index < micro_batches(step, most); ++index) {
+        const auto batch = micro_batch(step, index);
+        whole.insert(whole.end(), batch.begin(), batch.end());
+      }
+      reference->zero_grad();
+      loss_of(reference, whole, target_tokens(whole)).backward();
+      gradient_difference = std::max(gradient_difference, difference(gradients[step], copies(reference, true)));
+      reference_adam.step(rate);
+    }
+    const auto& last = statistics.buckets;
+    int64_t last_bytes = 0;
+    bool ordered = true;
+    for (const auto& bucket : last) {
+      last_bytes += bucket.bytes;
+      ordered = ordered && bucket.begun >= 0 && bucket.ended >= bucket.begun && bucket.ended <= statistics.summed;
+    }
+    say({{"world_size", world_size},
+         {"gradients", gradient_difference},
+         {"weights", difference(copies(model, false), copies(reference, false))},
+         {"moved", difference(copies(model, false), copies(tiny_model(1), false))},
+         {"parameters", model->parameter_count()},
+         {"steps", statistics.steps},
+         {"collectives", statistics.collectives},
+         {"bytes", statistics.bytes},
+         {"buckets", buckets},
+         {"last_bytes", last_bytes},
+         {"ordered", ordered},
+         {"before_the_end", last.empty() ? 0 : statistics.computed - last.front().begun}});
+  });
+  if (rank == world_size - 1) say({{"rank", rank}, {"own", own}});
+}
+
+/// Sums of small numbers, exactly; a weight that is used twice; gradients that are kept between steps.
+void sums(Communicator& communicator) {
+  struct Twice : torch::nn::Module {
+    Twice() { weight = register_parameter("weight", torch::full({3}, 0.5, torch::kFloat64)); }
+    torch::Tensor weight;
+  } module;
+  const int rank = communicator.rank();
+  DistributedDataParallel parallel(communicator, module);
+  // 0.1 through a mean of three and back would not be 0.1.
+  const auto factor = rank == 0 ? 0.1 : 0.0;
+  parallel.backward((module.weight * factor).sum());
+  const bool exact = module.weight.grad().eq(0.1).all().item<bool>();
+
+  module.weight.mutable_grad().zero_();
+  parallel.backward((module.weight * module.weight * (rank + 1)).sum() + module.weight.sum());
+  const auto expected =
+      2 * 0.5 * communicator.world_size() * (communicator.world_size() + 1) / 2.0 + communicator.world_size();
+  const bool shared = module.weight.grad().eq(expected).all().item<bool>();
+
+  module.weight.mutable_grad().reset();
+  parallel.backward();
+  const bool zeros = module.weight.grad().eq(0).all().item<bool>();
+  // What was accumulated is summed even by a rank whose last part is missing.
+  module.weight.mutable_grad().reset();
+  parallel.accumulate(module.weight.sum());
+  parallel.backward();
+  const bool accumulated = module.weight.grad().eq(communicator.world_size()).all().item<bool>();
+
+  auto tensor = torch::arange(6, torch::kLong).reshape({2, 3}).t() + rank;  // not contiguous
+  communicator.all_reduce_sum(tensor);
+  auto own = torch::full({2}, rank + 7);
+  communicator.broadcast({own});
+  communicator.check();
+  communicator.barrier();
+  const bool any = communicator.any(rank == communicator.world_size() - 1) && !communicator.any(false);
+  say({{"rank", rank},
+       {"exact", exact},
+       {"shared", shared},
+       {"zeros", zeros},
+       {"accumulated", accumulated},
+       {"any", any},
+       {"all_reduce", tensor[2][1].item<int64_t>()},
+       {"broadcast", own[1].item<int64_t>()}});
+}
+
+// What is thrown where processes differ, on every rank.
+void differ(Communicator& communicator) {
+  const bool other = communicator.rank() == 1;
+  Json found{{"rank", communicator.rank()}};
+  auto note = [&](const std::string& name, const std::function<void()>& body) {
+    try {
+      body();
+      found[name] = "nothing";
+    } catch (const Error& error) {
+      found[name] = fmt::format("Error: {}", error.what());
+    } catch (const Failure& failure) {
+      found[name] = fmt::format("Failure: {}", failure.what());
+    }
+  };
+  note("text", [&] { communicator.check_same("settings", other ? "a: 1\nb: 3\nc: 4" : "a: 1\nb: 2\nc: 4"); });
+  note("longer", [&] { communicator.check_same("settings", other ? "a: 1\nb: 3" : "a: 1"); });
+  note("same", [&] { communicator.check_same("settings", "a: 1"); });
+  note("shape", [&] {
+    torch::nn::Linear linear(2, other ? 4 : 3);
+    DistributedDataParallel parallel(communicator, *linear);
+  });
+  note("values", [&] {
+    torch::nn::Linear linear(2, 2);
+    DistributedDataParallel parallel(communicator, *linear);
+    torch::NoGradGuard no_grad;
+    if (other) linear->bias[0] += 1;
+    parallel.check_replicas();
+  });
+  note("unused", [&] {
+    torch::nn::Linear linear(2, 2);
+    DistributedDataParallel parallel(communicator, *linear);
+    parallel.backward(linear->weight.sum());
+  });
+  say(found);
+}
+
+// --- Failures -----------------------------------------------------------------------------------------------------
+
+void train_and_fail(Communicator& communicator, const Arguments& arguments) {
+  const bool culprit = communicator.rank() == number(arguments, "rank", 1);
+  auto model = tiny_model(1);
+  DistributedDataParallel parallel(communicator, *model, {.first_bucket_mb = 0.004, .bucket_mb = 0.02});
+  for (int64_t step = 0; step < number(arguments, "steps", 1e6); ++step) {
+    const auto batch = micro_batch(step, communicator.rank());
+    const auto loss = loss_of(model, batch, 100);
+    if (step == 3 && culprit) {
+      // In the middle of the backward pass: some buckets are on their way.
+      model->parameters().front().register_hook([&](const torch::Tensor&) { fail(arguments.at("how")); });
+    }
+    parallel.backward(loss);
+    model->zero_grad();
+  }
+}
+
+void work_alone(Communicator& communicator, const Arguments& arguments) {
+  const double seconds = number(arguments, "seconds", 3);
+  communicator.on_rank_0([&] { sleep_seconds(seconds); });
+  communicator.on_rank_0([&] {
+    if (arguments.contains("how")) fail(arguments.at("how"));
+  });
+  communicator.barrier();
+  if (communicator.rank() == 0) say({{"done", true}});
+}
+
+// --- The parent's tests -------------------------------------------------------------------------------------------
+
+std::atomic<int> received{0};
+
+int wait_for_signal(const Launch& launch) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    ::signal(signal, [](int number) { received = received * 100 + number; });
+  }
+  say({{"rank", launch.rank}, {"pid", getpid()}});
+  while (received == 0) sleep_seconds(0.01);
+  sleep_seconds(0.3);  // for a second one
+  say({{"rank", launch.rank}, {"signal", received.load()}});
+  return 130;
+}
+
+int run(const std::vector<std::string>& given) {
+  Arguments arguments;
+  for (size_t i = 1; i + 1 < given.size(); ++i) {
+    const auto equals = given[i].find('=');
+    arguments[given[i].substr(0, equals)] = given[i].substr(equals + 1);
+  }
+  const auto mode = given.back();
+  const auto launch = read_launch(process_environment());
+  if (arguments.contains("processes") && launch.launcher != Launch::Launcher::processes) {
+    return run_processes(static_cast<int>(number(arguments, "processes", 0)), given,
+                         {.grace_seconds = number(arguments, "grace", 10), .kill_seconds = 1});
+  }
+
+  if (mode == "launch" || arguments.contains("launch")) {
+    say({{"launcher", launcher_name(launch.launcher)},
+         {"rank", launch.rank},
+         {"world_size", launch.world_size},
+         {"local_rank", launch.local_rank},
+         {"local_world_size", launch.local_world_size},
+         {"agent_store", launch.agent_store},
+         {"run", launch.run},
+         {"threads", std::getenv("OMP_NUM_THREADS") ? std::getenv("OMP_NUM_THREADS") : ""}});
+    if (mode == "launch") return 0;
+  }
+  if (mode == "signal") return wait_for_signal(launch);
+  if (mode == "exit") {
+    if (launch.rank != number(arguments, "rank", 0))
+      sleep_seconds(number(arguments, "others", 0));
+    else if (arguments.contains("how"))
+      fail(arguments.at("how"));
+    return launch.rank == number(arguments, "rank", 0) ? static_cast<int>(number(arguments, "status", 0)) : 0;
+  }
+
+  const bool nccl = arguments.contains("nccl");
+  Communicator communicator(
+      launch, {.backend = nccl ? Backend::nccl : Backend::gloo, .timeout_seconds = number(arguments, "timeout", 60)});
+  communicator.guard([&] {
+    if (mode == "train") return train(communicator, arguments);
+    if (mode == "sums") return sums(communicator);
+    if (mode == "differ") return differ(communicator);
+    if (mode == "fail") return train_and_fail(communicator, arguments);
+    if (mode == "alone") return work_alone(communicator, arguments);
+    throw Error(mode, "is no mode");
+  });
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto fail_with = [](const std::string& text, int status) {
+    std::cerr << fmt::format("distributed_worker: error: {}\n", text.substr(0, text.find('\n'))) << std::flush;
+    return status;
+  };
+  try {
+    return run({argv, argv + argc});
+  } catch (const Error& error) {
+    return fail_with(error.what(), 2);
+  } catch (const std::exception& error) {
+    return fail_with(error.what(), 1);
+  }
+}

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace transformer {
+
+/// A file's bytes as memory, read from the disk when they are touched and dropped by the system when memory is short:
+/// they take no memory of the process's own. The file must keep its size while it is mapped; it may be deleted.
+class MappedFile {
+ public:
+  /// Throws Failure when the file cannot be opened or mapped.
+  explicit MappedFile(const std::filesystem::path& file);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  size_t bytes() const { return bytes_; }
+  /// The bytes as numbers; those that fill no whole number are left out.
+  template <class T>
+  std::span<const T> as() const {
+    return {static_cast<const T*>(data_), bytes_ / sizeof(T)};
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace transformer

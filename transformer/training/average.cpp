@@ -1,0 +1,78 @@
+#include "transformer/training/average.h"
+
+#include <fmt/format.h>
+
+#include "transformer/base/error.h"
+#include "transformer/base/read_file.h"
+#include "transformer/model/transformer.h"
+#include "transformer/training/checkpoint.h"
+
+namespace transformer {
+
+namespace fs = std::filesystem;
+
+TensorMap average_weights(const std::vector<fs::path>& directories) {
+  if (directories.empty()) throw Error("average", "there is nothing to average", "name at least one model directory");
+  TensorMap sums;
+  for (const auto& directory : directories) {
+    verify_model_directory(directory);
+    const fs::path file = directory / "model.safetensors";
+    const auto tensors = read_tensors(file).tensors;
+    for (const auto& [name, tensor] : tensors) {
+      auto [sum, first] = sums.try_emplace(name, tensor.to(at::kDouble));
+      if (first && &directory != &directories.front()) {
+        throw Error(file.string(),
+                    fmt::format("'{}' is in this model but not in {}", name, directories.front().string()));
+      }
+      if (first) continue;
+      if (sum->second.sizes() != tensor.sizes()) {
+        throw Error(file.string(),
+                    fmt::format("'{}' has another shape than in {}", name, directories.front().string()));
+      }
+      sum->second += tensor;
+    }
+    if (tensors.size() != sums.size()) {
+      throw Error(file.string(), fmt::format("has fewer parameters than {}", directories.front().string()));
+    }
+  }
+  for (auto& [name, sum] : sums) sum = (sum / static_cast<double>(directories.size())).to(at::kFloat);
+  return sums;
+}
+
+std::vector<fs::path> write_average(const AverageOptions& options) {
+  auto directories = options.inputs;
+  if (options.last > 0) {
+    if (directories.size() != 1) {
+      throw Error("--last", fmt::format("{} folders are named", directories.size()), "name one run, or leave it out");
+    }
+    const auto run = directories.front();
+    directories = list_checkpoints(run);
+    const auto count = static_cast<int64_t>(directories.size());
+    if (count < options.last) {
+      throw Error(run.string(), fmt::format("has {} checkpoints, not {}", count, options.last),
+                  count == 0 ? "name a folder that train has written"
+                             : "average fewer, or train with a larger "
+                               "training.keep_checkpoints");
+    }
+    directories.erase(directories.begin(), directories.end() - options.last);
+  }
+  if (fs::exists(options.output / "model.safetensors")) {
+    throw Error(options.output.string(), "holds a model already", "choose another folder for the average");
+  }
+  ModelFiles files;
+  for (const auto& name : model_file_names(directories.front())) {
+    files.emplace_back(name, read_file(directories.front() / name));
+    if (name == "config.yaml") continue;
+    for (const auto& other : directories) {
+      if (!fs::exists(other / name) || read_file(other / name) != files.back().second) {
+        throw Error(other.string(),
+                    fmt::format("its vocabulary ({}) is not that of {}", name, directories.front().string()),
+                    "only models of one run, or started from one model, have a mean that makes sense");
+      }
+    }
+  }
+  write_model_directory(options.output, average_weights(directories), files, options.bf16 ? at::kBFloat16 : at::kFloat);
+  return directories;
+}
+
+}  // namespace transformer

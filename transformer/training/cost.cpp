@@ -1,0 +1,42 @@
+#include "transformer/training/cost.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+MatrixFlops count_flops(const ModelSettings& given, const BatchShape& batch) {
+  const auto s = given.resolved();
+  const int64_t source = batch.rows * batch.source_length, target = batch.rows * batch.target_length;  // tokens
+  const int64_t head_widths = s.heads * (s.d_k + s.d_v);
+  MatrixFlops flops;
+  const int64_t self_tokens = s.encoder_layers * source + s.decoder_layers * target;
+  const int64_t memory_tokens = s.decoder_layers * (source + target);
+  flops.attention_projections = 2 * s.d_model * head_widths * (2 * self_tokens + memory_tokens);
+  flops.attention_products = 2 * head_widths *
+                             (s.encoder_layers * source * batch.source_length +
+                              s.decoder_layers * target * (batch.target_length + batch.source_length));
+  flops.feed_forward = 2 * 2 * s.d_model * s.d_ff * self_tokens;
+  const int64_t projected = batch.projected_tokens > 0 ? batch.projected_tokens : target;
+  flops.vocabulary_projection = 2 * s.d_model * s.target_vocabulary_size * projected;
+  return flops;
+}
+
+double sustained_flops(const std::string& gpu) {
+  std::vector<std::string> names;
+  for (const auto& [name, flops] : paper_gpus) {
+    if (gpu == name) return flops;
+    names.emplace_back(name);
+  }
+  throw Error(fmt::format("GPU '{}'", gpu), "is none of those whose speed the paper gives",
+              fmt::format("write one of {}", fmt::join(names, ", ")));
+}
+
+double paper_training_cost(double seconds, int64_t gpus, double sustained_flops_each) {
+  return seconds * static_cast<double>(gpus) * sustained_flops_each;
+}
+
+}  // namespace transformer

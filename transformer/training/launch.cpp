@@ -1,0 +1,490 @@
+#include "transformer/training/launch.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <optional>
+
+#include "transformer/base/error.h"
+#include "transformer/training/distributed.h"
+
+extern char** environ;
+
+namespace transformer {
+
+namespace {
+
+// Set for the copies that run_processes starts, which look like torchrun's otherwise.
+constexpr const char* processes_variable = "TRANSFORMER_PROCESSES";
+constexpr const char* loopback = "127.0.0.1";
+
+// Below the ports that systems hand out by themselves (from 32768), above those that services are registered for.
+constexpr int first_port = 20000, port_count = 12000;
+
+using Launcher = Launch::Launcher;
+
+// Variables of one launcher, with errors that name them.
+class Variables {
+ public:
+  Variables(const Environment& environment, Launcher launcher) : environment_(environment), launcher_(launcher) {}
+
+  bool has(const std::string& name) const { return environment_.contains(name); }
+
+  std::string text(const std::string& name) const {
+    const auto found = environment_.find(name);
+    if (found == environment_.end()) {
+      throw Error(name, "is missing, although other variables say that this process is one of several",
+                  fmt::format("start the processes with {}, or unset its variables", launcher_name(launcher_)));
+    }
+    if (found->second.empty()) throw Error(name, "is empty");
+    return found->second;
+  }
+
+  std::string text_or(const std::string& name, const std::string& otherwise) const {
+    return has(name) ? text(name) : otherwise;
+  }
+
+  int64_t number(const std::string& name, int64_t lowest, int64_t highest) const {
+    const auto written = text(name);
+    int64_t number = 0;
+    const auto [stop, error] = std::from_chars(written.data(), written.data() + written.size(), number);
+    if (error != std::errc() || stop != written.data() + written.size() || number < lowest || number > highest) {
+      throw Error(name, fmt::format("is '{}', expected a whole number {}", written,
+                                    highest == unlimited ? fmt::format("of at least {}", lowest)
+                                                         : fmt::format("from {} to {}", lowest, highest)));
+    }
+    return number;
+  }
+
+  static constexpr int64_t unlimited = std::numeric_limits<int32_t>::max();
+
+ private:
+  const Environment& environment_;
+  Launcher launcher_;
+};
+
+constexpr auto unlimited = Variables::unlimited;
+
+void read_numbers(Launch& launch, const Variables& variables, const char* rank, const char* size,
+                  const char* local_rank, const char* local_size) {
+  launch.world_size = static_cast<int>(variables.number(size, 1, unlimited));
+  launch.rank = static_cast<int>(variables.number(rank, 0, launch.world_size - 1));
+  launch.local_world_size = static_cast<int>(variables.number(local_size, 1, launch.world_size));
+  launch.local_rank = static_cast<int>(variables.number(local_rank, 0, launch.local_world_size - 1));
+}
+
+// The store's address from MASTER_ADDR and MASTER_PORT where they are set; the defaults are called where not.
+template <class Address, class Port>
+void read_meeting_place(Launch& launch, const Variables& variables, Address address, Port port) {
+  if (!launch.distributed()) return;
+  launch.address = variables.has("MASTER_ADDR") ? variables.text("MASTER_ADDR") : address();
+  launch.port = variables.has("MASTER_PORT") ? static_cast<int>(variables.number("MASTER_PORT", 1, 65535)) : port();
+}
+
+Launch read_torchrun(const Environment& environment) {
+  Launch launch;
+  launch.launcher = environment.contains(processes_variable) ? Launcher::processes : Launcher::torchrun;
+  const Variables variables(environment, launch.launcher);
+  read_numbers(launch, variables, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  read_meeting_place(
+      launch, variables, [&] { return variables.text("MASTER_ADDR"); },
+      [&] { return static_cast<int>(variables.number("MASTER_PORT", 1, 65535)); });
+  launch.agent_store = variables.text_or("TORCHELASTIC_USE_AGENT_STORE", "False") == "True";
+  launch.run = fmt::format("{}/{}", variables.text_or("TORCHELASTIC_RUN_ID", "run"),
+                           variables.text_or("TORCHELASTIC_RESTART_COUNT", "0"));
+  return launch;
+}
+
+Launch read_mpirun(const Environment& environment) {
+  Launch launch;
+  launch.launcher = Launcher::mpirun;
+  const Variables variables(environment, launch.launcher);
+  read_numbers(launch, variables, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+               "OMPI_COMM_WORLD_LOCAL_SIZE");
+  // The job's name under Open MPI 5 and 4; all of its processes see the same.
+  const auto job = variables.text_or("PMIX_NAMESPACE", variables.text_or("OMPI_MCA_ess_base_jobid", ""));
+  auto own = [&](const char* variable) {
+    if (launch.on_one_machine() && !job.empty()) return;
+    throw Error(variable, "is missing, and Open MPI does not say where the processes can meet",
+                "set MASTER_ADDR to the machine of rank 0 and MASTER_PORT to a free port: mpirun -x MASTER_ADDR=HOST "
+                "-x MASTER_PORT=PORT ..");
+  };
+  read_meeting_place(
+      launch, variables,
+      [&] {
+        own("MASTER_ADDR");
+        return std::string(loopback);
+      },
+      [&] {
+        own("MASTER_PORT");
+        uint32_t hash = 2166136261;  // FNV-1a, which is the same in every process
+        for (const unsigned char byte : job) hash = (hash ^ byte) * 16777619;
+        return first_port + static_cast<int>(hash % port_count);
+      });
+  launch.run = job.empty() ? "run" : job;
+  return launch;
+}
+
+// The number of the step that srun started this process for, if it did. Slurm gives its batch script and an interactive
+// shell numbers of their own, at the upper end.
+std::optional<int64_t> slurm_step(const Variables& variables) {
+  for (const char* name : {"SLURM_STEP_ID", "SLURM_STEPID"}) {
+    if (!variables.has(name)) continue;
+    const auto step = variables.number(name, 0, std::numeric_limits<uint32_t>::max());
+    if (step < 0xfffffff0) return step;
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// Tasks of machine `node` where Slurm writes them as "2(x3),1": two on each of three machines, then one.
+int tasks_of_node(const std::string& list, int64_t node, const std::string& where) {
+  size_t position = 0;
+  auto number = [&] {
+    int64_t value = 0;
+    const auto [stop, error] = std::from_chars(list.data() + position, list.data() + list.size(), value);
+    if (error != std::errc() || value < 1 || value > unlimited) {
+      throw Error(where, fmt::format("is '{}', expected task counts such as 2(x3),1", list));
+    }
+    position = static_cast<size_t>(stop - list.data());
+    return value;
+  };
+  while (position < list.size()) {
+    const auto tasks = number();
+    int64_t repeated = 1;
+    if (list.compare(position, 2, "(x") == 0) {
+      position += 2;
+      repeated = number();
+      ++position;  // ')'
+    }
+    if (node < repeated) return static_cast<int>(tasks);
+    node -= repeated;
+    ++position;  // ','
+  }
+  throw Error(where, fmt::format("is '{}', which has no machine of the number that SLURM_NODEID says", list));
+}
+
+Launch read_srun(const Environment& environment) {
+  Launch launch;
+  const Variables variables(environment, Launcher::srun);
+  const auto step = slurm_step(variables);
+  if (!step) return launch;
+  const char* size = variables.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+  launch.world_size = static_cast<int>(variables.number(size, 1, unlimited));
+  if (!launch.distributed()) return launch;
+
+  launch.launcher = Launcher::srun;
+  launch.rank = static_cast<int>(variables.number("SLURM_PROCID", 0, launch.world_size - 1));
+  const char* tasks = variables.has("SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
+  if (variables.has(tasks)) {
+    launch.local_world_size =
+        tasks_of_node(variables.text(tasks), variables.number("SLURM_NODEID", 0, unlimited), tasks);
+  } else {
+    launch.local_world_size =
+        static_cast<int>(std::min<int64_t>(variables.number("SLURM_NTASKS_PER_NODE", 1, unlimited), launch.world_size));
+  }
+  launch.local_rank = static_cast<int>(variables.number("SLURM_LOCALID", 0, launch.local_world_size - 1));
+
+  const auto job = variables.number("SLURM_JOB_ID", 0, std::numeric_limits<uint32_t>::max());
+  read_meeting_place(
+      launch, variables,
+      [&] {
+        if (launch.on_one_machine()) return std::string(loopback);
+        const char* nodes = variables.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+        return first_host(variables.text(nodes), nodes);
+      },
+      [&] { return first_port + static_cast<int>((job * 31 + *step) % port_count); });
+  launch.run = fmt::format("{}.{}/{}", job, *step, variables.text_or("SLURM_RESTART_COUNT", "0"));
+  return launch;
+}
+
+bool has_any(const Environment& environment, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(), [&](const char* name) { return environment.contains(name); });
+}
+
+}  // namespace
+
+Environment process_environment() {
+  Environment environment;
+  for (char** entry = environ; entry && *entry; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    if (equals != std::string::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::string launcher_name(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::none:
+      return "no launcher";
+    case Launcher::processes:
+      return "--processes";
+    case Launcher::torchrun:
+      return "torchrun";
+    case Launcher::mpirun:
+      return "mpirun";
+    case Launcher::srun:
+      return "srun";
+  }
+  return "";
+}
+
+Launch read_launch(const Environment& environment) {
+  if (has_any(environment, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})) return read_torchrun(environment);
+  if (has_any(environment, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) return read_mpirun(environment);
+  if (has_any(environment, {"SLURM_PROCID"})) return read_srun(environment);
+  return {};
+}
+
+std::string first_host(const std::string& list, const std::string& where) {
+  std::string host;
+  for (size_t i = 0; i < list.size() && list[i] != ','; ++i) {
+    if (list[i] != '[') {
+      host += list[i];
+      continue;
+    }
+    const auto close = list.find(']', i);
+    const auto first = list.find_first_of(",-]", i);
+    if (close == std::string::npos || first == i + 1) {
+      throw Error(where, fmt::format("is '{}', expected machines such as gpu[01-04],login", list));
+    }
+    host += list.substr(i + 1, first - i - 1);
+    i = close;
+  }
+  if (host.empty()) throw Error(where, fmt::format("is '{}', which names no machine", list));
+  return host;
+}
+
+std::string local_device(const std::string& device, const Launch& launch, int gpus) {
+  if (device != "cuda" || !launch.distributed()) return device;
+  if (gpus == 1) return "cuda:0";
+  if (launch.local_rank >= gpus) {
+    throw Error("device 'cuda'",
+                fmt::format("this machine has {} processes, but {} GPUs", launch.local_world_size, gpus),
+                "start a process a GPU");
+  }
+  return fmt::format("cuda:{}", launch.local_rank);
+}
+
+// --- Processes on this machine ------------------------------------------------------------------------------------
+
+namespace {
+
+std::string system_message() {
+  return std::strerror(errno);
+}
+
+// A listening socket on the loopback interface, on a port of the system's choice.
+class LoopbackSocket {
+ public:
+  LoopbackSocket() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    if (descriptor_ < 0 || bind(descriptor_, generic, length) != 0 || listen(descriptor_, SOMAXCONN) != 0 ||
+        getsockname(descriptor_, generic, &length) != 0) {
+      throw Failure("--processes", "cannot open a port on the loopback interface: " + system_message());
+    }
+    port_ = ntohs(address.sin_port);
+  }
+  ~LoopbackSocket() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  LoopbackSocket(const LoopbackSocket&) = delete;
+  LoopbackSocket& operator=(const LoopbackSocket&) = delete;
+
+  int port() const { return port_; }
+  /// To an owner that closes it.
+  int release() { return std::exchange(descriptor_, -1); }
+
+ private:
+  int descriptor_, port_ = 0;
+};
+
+// Signals that wait for sigtimedwait instead of interrupting, for as long as this lives.
+class BlockedSignals {
+ public:
+  explicit BlockedSignals(std::initializer_list<int> signals) {
+    sigemptyset(&set_);
+    for (const int signal : signals) sigaddset(&set_, signal);
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
+    // Where it is ignored (a parent may have left it so), the system reaps children by itself.
+    struct sigaction standard {};
+    standard.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &standard, &child_before_);
+  }
+  ~BlockedSignals() {
+    sigaction(SIGCHLD, &child_before_, nullptr);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  const sigset_t& before() const { return before_; }
+
+  /// The next signal, or 0 after `milliseconds`.
+  int next(int milliseconds) const {
+    const timespec time{milliseconds / 1000, milliseconds % 1000 * 1000000L};
+    const int signal = sigtimedwait(&set_, nullptr, &time);
+    return signal > 0 ? signal : 0;
+  }
+
+ private:
+  sigset_t set_{}, before_{};
+  struct sigaction child_before_ {};
+};
+
+int usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+// Pointers to a list of strings, as execve takes them.
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (auto& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+pid_t start_process(const std::string& program, std::vector<std::string> arguments, const Environment& environment,
+                    const sigset_t& signals) {
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment) variables.push_back(fmt::format("{}={}", name, value));
+  // All memory is taken before the fork: after it, only calls that signal handlers may make are safe.
+  const auto argument_pointers = pointers_to(arguments), variable_pointers = pointers_to(variables);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child < 0) throw Failure("--processes", "cannot start a process: " + system_message());
+  if (child > 0) return child;
+
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died before prctl
+  const int nothing = open("/dev/null", O_RDONLY);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  execve(program.c_str(), argument_pointers.data(), variable_pointers.data());
+  _exit(127);
+}
+
+struct Process {
+  pid_t id = 0;
+  bool running = true;
+  int status = 0;  // as waitpid says
+};
+
+std::string ending(int status) {
+  if (WIFSIGNALED(status)) {
+    return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  }
+  return fmt::format("ended with status {}", WEXITSTATUS(status));
+}
+
+}  // namespace
+
+int run_processes(int count, const std::vector<std::string>& arguments, const ProcessesOptions& options) {
+  if (count < 1) throw Error("--processes", fmt::format("is {}, expected at least 1", count));
+  const auto inherited = process_environment();
+  if (const auto launch = read_launch(inherited); launch.launcher != Launcher::none) {
+    throw Error("--processes",
+                fmt::format("this process is itself rank {} of {}, started by {}", launch.rank, launch.world_size,
+                            launcher_name(launch.launcher)),
+                "leave it out");
+  }
+  const auto program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const auto name = std::filesystem::path(arguments.empty() ? program : arguments.front()).filename().string();
+
+  const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+  LoopbackSocket socket;
+  std::vector<Process> processes;
+  auto signal_all = [&](int signal) {
+    for (const auto& process : processes) {
+      if (process.running) kill(process.id, signal);
+    }
+  };
+
+  auto environment = inherited;
+  environment[processes_variable] = environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(count);
+  environment["MASTER_ADDR"] = loopback;
+  environment["MASTER_PORT"] = std::to_string(socket.port());
+  environment["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  environment["TORCHELASTIC_RUN_ID"] = fmt::format("processes-{}", getpid());
+  environment["TORCHELASTIC_RESTART_COUNT"] = "0";
+  // Each would take all cores otherwise.
+  environment.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, usable_cores() / count)));
+  std::optional<StoreHost> store;
+  try {
+    for (int rank = 0; rank < count; ++rank) {
+      environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
+      processes.push_back({.id = start_process(program, arguments, environment, signals.before())});
+    }
+    // After the processes, so that no thread exists at the fork; their connections wait in the socket meanwhile.
+    store.emplace(read_launch(environment), socket.release());
+  } catch (...) {
+    signal_all(SIGKILL);
+    for (const auto& process : processes) waitpid(process.id, nullptr, 0);
+    throw;
+  }
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> failed;  // when the first did
+  int result = 0, passed_on = 0, running = count;
+  bool terminated = false, killed = false;
+  auto report = [&](int rank, int status) {
+    const bool asked =
+        passed_on != 0 && (WIFSIGNALED(status) ? WTERMSIG(status) == passed_on
+                                               : WEXITSTATUS(status) == 130 || WEXITSTATUS(status) == 128 + passed_on);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+    if (!failed) result = WIFEXITED(status) ? WEXITSTATUS(status) : asked ? 130 : 1;
+    if (asked) return;
+    std::cerr << fmt::format("{}: rank {} {}", name, rank, ending(status)) << std::endl;
+    if (failed) return;
+    failed = Clock::now();
+    store->note_end(rank, ending(status));
+  };
+  while (running > 0) {
+    const int signal = signals.next(100);
+    if (signal != 0 && signal != SIGCHLD) {
+      passed_on = signal;
+      signal_all(signal);
+    }
+    for (int rank = 0; rank < count; ++rank) {
+      auto& process = processes[rank];
+      if (!process.running || waitpid(process.id, &process.status, WNOHANG) != process.id) continue;
+      process.running = false;
+      --running;
+      report(rank, process.status);
+    }
+    const double since = failed ? std::chrono::duration<double>(Clock::now() - *failed).count() : 0;
+    if (since > options.grace_seconds && !terminated) {
+      signal_all(SIGTERM);
+      terminated = true;
+    }
+    if (since > options.grace_seconds + options.kill_seconds && !killed) {
+      signal_all(SIGKILL);
+      killed = true;
+    }
+  }
+  return result;
+}
+
+}  // namespace transformer

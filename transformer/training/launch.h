@@ -1,0 +1,81 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace transformer {
+
+/// Variables of an environment, by name.
+using Environment = std::map<std::string, std::string>;
+
+/// Those of this process.
+Environment process_environment();
+
+/// Which of a run's processes this one is, and where they meet.
+struct Launch {
+  enum class Launcher { none, processes, torchrun, mpirun, srun };
+
+  Launcher launcher = Launcher::none;
+  int rank = 0;              // among all processes
+  int world_size = 1;        // how many there are
+  int local_rank = 0;        // among those on this machine
+  int local_world_size = 1;  // how many those are
+  std::string address;       // where the store is that the processes meet at; empty: one process, no store
+  int port = 0;
+  bool agent_store = false;  // the launcher holds the store; otherwise rank 0 does
+  std::string run;           // tells runs and attempts that share a store apart
+
+  bool distributed() const { return world_size > 1; }
+  /// All processes are on this machine.
+  bool on_one_machine() const { return local_world_size == world_size; }
+};
+
+/// "torchrun", as it is typed.
+std::string launcher_name(Launch::Launcher launcher);
+
+/// Reads what the launcher left in the environment. The first that is there counts:
+///
+/// - `torchrun --no-python train ..`, `train --processes N`, or any other launcher that sets RANK, WORLD_SIZE,
+///   LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT: all of them are needed as soon as one of the first
+///   four is there.
+/// - `mpirun train ..` (Open MPI): OMPI_COMM_WORLD_RANK and its siblings, and MASTER_ADDR and MASTER_PORT where the
+///   processes are on several machines.
+/// - `srun train ..`: SLURM_PROCID and its siblings. The meeting place is the step's first machine and a port that
+///   follows from the job's number; MASTER_ADDR and MASTER_PORT override them. An allocation alone (sbatch or salloc
+///   without srun) is no launcher, however many tasks it was made for.
+///
+/// Without any, or for a single process, the result is not distributed().
+/// Throws Error naming the variable that is missing, is no number, or contradicts another.
+Launch read_launch(const Environment& environment);
+
+/// The first machine of a list as Slurm writes it: "gpu[003-006,9],login" -> "gpu003". Throws Error (naming `where`)
+/// for a list that cannot be read.
+std::string first_host(const std::string& list, const std::string& where);
+
+/// The device of this process where every process is told the same one: "cuda" becomes "cuda:LOCAL_RANK", unless this
+/// process is shown one GPU only (as Slurm may do); everything else stays. Throws Error when there are fewer of the
+/// `gpus` this process sees than processes on this machine.
+std::string local_device(const std::string& device, const Launch& launch, int gpus);
+
+struct ProcessesOptions {
+  /// How long the others may go on after one process failed. They are told of it at once and normally end by
+  /// themselves; then they get SIGTERM, and `kill_seconds` later SIGKILL.
+  double grace_seconds = 10;
+  double kill_seconds = 5;
+};
+
+/// Starts `count` copies of this program with `arguments` (the first is the program's name) as ranks 0 to count - 1 on
+/// this machine, waits for them all and returns an exit status: 0 when all ended with 0, else what the first that
+/// failed ended with (1 for a signal). Which rank ended how goes to standard error. Copies read_launch their place.
+///
+/// SIGINT, SIGTERM and SIGHUP are passed on to all of them, once, and ending with 130 is then in order. They have a
+/// process group of their own each, so that a terminal's Ctrl-C does not reach them twice. They are killed when
+/// this process dies. This process holds their store, on the loopback interface and a port of the system's choice, so
+/// that nobody can take the port in between, and nobody outside this machine can reach it.
+///
+/// Call it before this process starts threads: signals are to arrive here and nowhere else. Throws Error for a count
+/// below 1 or inside a process that a launcher started, Failure when a process cannot be started.
+int run_processes(int count, const std::vector<std::string>& arguments, const ProcessesOptions& options = {});
+
+}  // namespace transformer

@@ -1,0 +1,50 @@
+#include "transformer/training/metrics.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Cuts `file` to at most `bytes`; returns its length then.
+int64_t cut(const fs::path& file, int64_t bytes) {
+  std::error_code error;
+  const auto size = fs::file_size(file, error);
+  if (error) return 0;
+  const auto kept = std::min<int64_t>(bytes, static_cast<int64_t>(size));
+  fs::resize_file(file, kept, error);
+  if (error) throw Failure(file.string(), "cannot be cut to the checkpoint's length: " + error.message());
+  return kept;
+}
+
+}  // namespace
+
+Metrics::Metrics(const fs::path& run, int64_t bytes, int64_t first_step)
+    : file_(run / metrics_name), bytes_(cut(file_, bytes)), events_(run / EventFile::name, first_step) {}
+
+void Metrics::record(const std::string& kind, int64_t step, const Values& values) {
+  nlohmann::ordered_json json{{"kind", kind}, {"step", step}};
+  std::vector<std::pair<std::string, double>> scalars;
+  for (const auto& [name, value] : values) {
+    std::visit([&](const auto& known) { json[name] = known; }, value);
+    if (const auto* number = std::get_if<double>(&value)) scalars.emplace_back(kind + "/" + name, *number);
+    if (const auto* count = std::get_if<int64_t>(&value)) {
+      scalars.emplace_back(kind + "/" + name, static_cast<double>(*count));
+    }
+  }
+  const std::string line = json.dump() + "\n";
+  std::ofstream out(file_, std::ios::binary | std::ios::app);
+  out << line;
+  out.flush();
+  if (!out) throw Failure(file_.string(), "cannot be written", "is the disk full?");
+  bytes_ += static_cast<int64_t>(line.size());
+  events_.write(step, scalars);
+}
+
+}  // namespace transformer

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "transformer/training/event_file.h"
+
+namespace transformer {
+
+inline constexpr const char* metrics_name = "metrics.jsonl";
+
+/// A run's figures: a line of JSON each report in metrics.jsonl, and the same numbers for TensorBoard beside it.
+class Metrics {
+ public:
+  using Value = std::variant<int64_t, double, std::string>;
+  using Values = std::vector<std::pair<std::string, Value>>;
+
+  /// Cuts metrics.jsonl in folder `run` to `bytes`, its length at the checkpoint that the run goes on from, and appends
+  /// there; a file that is shorter, or that somebody removed, is gone on with as it is. `first_step` is the first that
+  /// will be recorded. Throws Failure when the files cannot be written.
+  Metrics(const std::filesystem::path& run, int64_t bytes, int64_t first_step);
+
+  /// Throws Failure naming the file when it cannot be written.
+  void record(const std::string& kind, int64_t step, const Values& values);
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::filesystem::path file_;
+  int64_t bytes_;
+  EventFile events_;
+};
+
+}  // namespace transformer

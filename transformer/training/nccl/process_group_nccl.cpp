@@ -1,0 +1,14 @@
+// NCCL's part of training/distributed.cpp, in a module of its own: it needs LibTorch's CUDA part, which programs open
+// only when a GPU is asked for.
+
+#define USE_C10D_NCCL
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+/// A c10d::ProcessGroupNCCL, whose one reference the caller takes over. `store` is borrowed.
+extern "C" c10d::Backend* transformer_open_nccl(c10d::Store* store, int rank, int world_size, int64_t milliseconds) {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = std::chrono::milliseconds(milliseconds);
+  auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(c10::intrusive_ptr<c10d::Store>::reclaim_copy(store), rank,
+                                                           world_size, std::move(options));
+  return group.release();
+}
