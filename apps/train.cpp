@@ -1,6 +1,7 @@
 #include <malloc.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <torch/cuda.h>
 
 #include <atomic>
 #include <csignal>
@@ -8,6 +9,9 @@
 #include "program.h"
 #include "recipe.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/device.h"
+#include "transformer/training/distributed.h"
+#include "transformer/training/launch.h"
 
 namespace {
 
@@ -25,10 +29,11 @@ void on_signal(int signal) {
 
 int main(int argc, char** argv) {
   using namespace transformer;
-  return run_program(argc, argv, [](CLI::App& app, auto parse) {
+  return run_program(argc, argv, [&](CLI::App& app, auto parse) {
     std::string config, output, init_from, reference;
     std::vector<std::string> overrides;
     RunOptions options;
+    int processes = 0;
     bool dry_run = false, list_settings = false;
     app.description("Trains a Transformer as a YAML configuration says, and leaves a model directory.");
     auto* config_option = app.add_option("config", config, "Configuration (YAML); see configs/");
@@ -39,6 +44,10 @@ int main(int argc, char** argv) {
     app.add_option(
         "--init-from", init_from,
         "Start from the weights and vocabulary of a model directory; the same as --set training.init_from=DIR");
+    app.add_option("--processes", processes,
+                   "Train data-parallel in so many processes on this machine (torchrun, mpirun and srun work as well)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1024));
     app.add_option("--profile", options.profile_steps,
                    "Write a Chrome trace of so many steps to the run's folder (for ui.perfetto.dev)")
         ->type_name("STEPS")
@@ -68,6 +77,11 @@ int main(int argc, char** argv) {
       std::cout << check_run(recipe.run);
       return 0;
     }
+    check_settings(recipe.run);
+    const auto launch = read_launch(process_environment());
+    if (processes > 0 && launch.launcher != Launch::Launcher::processes) {
+      return run_processes(processes, {argv, argv + argc});
+    }
     spdlog::set_default_logger(spdlog::stdout_color_mt("train"));
     spdlog::set_pattern("%H:%M:%S %v");
     spdlog::flush_on(spdlog::level::info);
@@ -78,9 +92,21 @@ int main(int argc, char** argv) {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_TOP_PAD, 64 << 20);
-    if (run_training(recipe.run, validation_hooks(recipe, &stop), options) == RunEnd::interrupted) {
-      return 128 + stopped_by;
+    const bool cuda = open_device(recipe.run.training.device).is_cuda();
+    const auto device =
+        local_device(recipe.run.training.device, launch, cuda ? static_cast<int>(torch::cuda::device_count()) : 0);
+    if (launch.distributed()) {
+      spdlog::info("rank {} of {} ({}), {}, device {}", launch.rank, launch.world_size, launcher_name(launch.launcher),
+                   cuda ? "NCCL" : "Gloo", device);
     }
+    if (launch.rank > 0) spdlog::set_level(spdlog::level::warn);
+    Communicator communicator(launch, {.backend = cuda ? Backend::nccl : Backend::gloo,
+                                       .timeout_seconds = recipe.run.training.timeout_seconds});
+    auto end = RunEnd::finished;
+    communicator.guard(
+        [&] { end = run_training(communicator, device, recipe.run, validation_hooks(recipe, &stop), options); });
+    // Of several processes some may have stopped because another was told to.
+    if (end == RunEnd::interrupted) return 128 + (stopped_by ? stopped_by.load() : SIGTERM);
     spdlog::info("the model is in {}: translate --model {}", recipe.run.training.output, recipe.run.training.output);
     return 0;
   });

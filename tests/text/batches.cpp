@@ -297,10 +297,20 @@ TEST_CASE("shares together are the whole, and each knows the counts of all") {
         REQUIRE(mine[i].target_input.defined() == mine[i].is_made());
         REQUIRE(mine[i].source_tokens == whole[i].source_tokens);
         REQUIRE(mine[i].target_tokens == whole[i].target_tokens);
+        REQUIRE(mine[i].source_length == whole[i].source.size(1));
+        REQUIRE(mine[i].target_length == whole[i].target_input.size(1));
         REQUIRE(mine[i].pairs == whole[i].pairs);
         if (mine[i].is_made()) REQUIRE(mine[i].source.equal(whole[i].source));
       }
     }
+  }
+  // Steps that do not divide evenly, begun in the middle of one.
+  options.shares = 3;
+  options.step = 4;
+  options.taken = 2;
+  for (options.share = 0; options.share < 3; ++options.share) {
+    const auto mine = all_of(Batches(*corpus, options, 1, first));
+    for (size_t i = 0; i < mine.size(); ++i) REQUIRE(mine[i].is_made() == ((i + 2) % 4 % 3 == size_t(options.share)));
   }
   CHECK_THROWS(Batches(*corpus, {.share = 2, .shares = 2}, 0));
   CHECK_THROWS(Batches(*corpus, {.share = -1, .shares = 2}, 0));

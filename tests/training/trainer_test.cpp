@@ -80,7 +80,8 @@ Transformer trained(const TrainingSettings& settings, const ModelSettings& model
   std::filesystem::create_directories(run);
   torch::manual_seed(settings.seed);
   Transformer model(model_settings);
-  Trainer trainer(model, *copy_task().corpus, {}, settings, run,
+  Communicator alone({}, {});
+  Trainer trainer(alone, model, *copy_task().corpus, {}, settings, run,
                   {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(copy_task().model)}}, hooks);
   if (resume) trainer.resume();
   const auto end = trainer.run();
@@ -331,7 +332,8 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
   torch::manual_seed(1);
   Transformer model(task.model_settings());
   std::filesystem::create_directories(runs / "run");
-  Trainer trainer(model, *task.corpus, {}, settings, runs / "run",
+  Communicator alone({}, {});
+  Trainer trainer(alone, model, *task.corpus, {}, settings, runs / "run",
                   {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}, hooks);
   trainer.run();
   CHECK(names_of(list_checkpoints(runs / "run")) ==

@@ -192,6 +192,7 @@ struct Batches::Implementation {
     TORCH_CHECK(epoch >= 0 && first >= 0, "batch ", first, " of epoch ", epoch);
     TORCH_CHECK(options.pool_pairs > 0, "pools of ", options.pool_pairs, " pairs");
     TORCH_CHECK(options.share >= 0 && options.share < options.shares, "share ", options.share, " of ", options.shares);
+    TORCH_CHECK(options.step >= 0 && options.taken >= 0, "batch ", options.taken, " of a step of ", options.step);
     const auto sizes = corpus.sizes();
     check_weights(options.weights, sizes.size());
     check_lengths(corpus, options.batch_tokens);
@@ -251,8 +252,11 @@ struct Batches::Implementation {
   }
 
   Batch prepare(PlannedBatch&& planned, int64_t number) const {
-    if (number % options.shares == options.share) return make_batch(corpus, planned.pairs);
+    const int64_t step = options.step > 0 ? options.step : options.shares;
+    if ((options.taken + number) % step % options.shares == options.share) return make_batch(corpus, planned.pairs);
     Batch batch;
+    batch.source_length = planned.source_length;
+    batch.target_length = planned.target_length;
     batch.source_tokens = planned.source_tokens;
     batch.target_tokens = planned.target_tokens;
     batch.pairs = std::move(planned.pairs);
@@ -321,6 +325,8 @@ Batch make_batch(const Corpus& corpus, const std::vector<int64_t>& pairs) {
     batch.source_tokens += corpus.source_length(pair) + 1;
     batch.target_tokens += corpus.target_length(pair) + 1;
   }
+  batch.source_length = source_length;
+  batch.target_length = target_length;
   const auto rows = static_cast<int64_t>(pairs.size());
   batch.source = at::full({rows, source_length}, Vocabulary::padding, at::kLong);
   batch.target_input = at::full({rows, target_length}, Vocabulary::padding, at::kLong);

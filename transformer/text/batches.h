@@ -17,6 +17,8 @@ struct Batch {
   at::Tensor target_output;   // [B, T] int64: pieces, end, padding
   int64_t source_tokens = 0;  // without padding, ends counted
   int64_t target_tokens = 0;
+  int64_t source_length = 0;   // S
+  int64_t target_length = 0;   // T
   std::vector<int64_t> pairs;  // [B] indices into the corpus
 
   /// False for a batch of another share (Batches::Options::shares): its tensors are undefined, the rest is as it is
@@ -41,11 +43,10 @@ class Batches {
     std::vector<double> weights = {};
     /// Pairs planned at a time, about: 40 MB. More gives fuller batches where lengths vary much.
     int64_t pool_pairs = 1'000'000;
-    /// Of data-parallel ranks, which share every step's batches out but all need the counts of the whole step: of the
-    /// batches that come, numbered from 0, number k is made where k % shares == share; of the others only the counts
-    /// come (Batch::is_made), which costs next to nothing. Rank r that begins an epoch with j batches of the current
-    /// step already taken is share (r - j) mod shares, and a step holds a multiple of `shares` batches.
-    int64_t share = 0, shares = 1;
+    /// Of data-parallel ranks, which share the batches of a step out but all need the counts of the whole step: number
+    /// i of a step's `step` batches (0: as many as there are shares) is made where i % shares == share. Of the others
+    /// only the counts come (Batch::is_made), which costs next to nothing. The first batch to come is number `taken`.
+    int64_t share = 0, shares = 1, step = 0, taken = 0;
   };
   /// `corpus` must outlive this. Starts at batch `first` of `epoch` (to resume in the middle of one), for which the
   /// pools before it are planned once more: about 0.15 s for a million pairs.

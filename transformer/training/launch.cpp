@@ -439,7 +439,7 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
       processes.push_back({.id = start_process(program, arguments, environment, signals.before())});
     }
     // After the processes, so that no thread exists at the fork; their connections wait in the socket meanwhile.
-    store.emplace(read_launch(environment), socket.release());
+    if (count > 1) store.emplace(read_launch(environment), socket.release());
   } catch (...) {
     signal_all(SIGKILL);
     for (const auto& process : processes) waitpid(process.id, nullptr, 0);
@@ -459,7 +459,7 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
     std::cerr << fmt::format("{}: rank {} {}", name, rank, ending(status)) << std::endl;
     if (failed) return;
     failed = Clock::now();
-    store->note_end(rank, ending(status));
+    if (store) store->note_end(rank, ending(status));
   };
   while (running > 0) {
     const int signal = signals.next(100);

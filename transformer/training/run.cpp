@@ -52,17 +52,12 @@ class DirectoryLock {
 };
 
 // Settings that say how long or where a run goes, not what it computes: it may go on with others.
-const std::set<std::string> changeable = {"training.output",
-                                          "training.steps",
-                                          "training.max_minutes",
-                                          "training.log_every",
-                                          "training.patience",
-                                          "training.keep_checkpoints",
-                                          "training.average_of",
-                                          "training.average_checkpoints",
-                                          "training.device_flops",
-                                          "training.weights",
-                                          "data.cache"};
+const std::set<std::string> changeable = {"training.output",          "training.steps",
+                                          "training.max_minutes",     "training.log_every",
+                                          "training.patience",        "training.keep_checkpoints",
+                                          "training.average_of",      "training.average_checkpoints",
+                                          "training.device_flops",    "training.weights",
+                                          "training.timeout_seconds", "data.cache"};
 
 constexpr const char* summary_name = "summary.json";
 constexpr int summary_format = 1;
@@ -174,26 +169,6 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
   return Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
 }
 
-void check_settings(const RunSettings& settings) {
-  settings.training.check();
-  const auto model = settings.model.resolved();
-  if (settings.vocabulary.joint && model.source_vocabulary_size != model.target_vocabulary_size) {
-    throw Error("vocabulary.joint",
-                "a joint vocabulary has one size, but model.source_vocabulary_size and "
-                "model.target_vocabulary_size differ",
-                "set vocabulary.joint: false, or one vocabulary_size");
-  }
-  if (!settings.vocabulary.joint && model.shared_embeddings == ModelSettings::SharedEmbeddings::all) {
-    throw Error("model.shared_embeddings", "one embedding cannot serve two separate vocabularies",
-                "set it to 'target' or 'none', or vocabulary.joint to true");
-  }
-  if (settings.data.train_source.empty() || settings.data.train_target.empty()) {
-    throw Error("data.train_source", "no training text is named",
-                "name parallel files in data.train_source and data.train_target");
-  }
-  check_weights(settings.data.train_weights, settings.data.train_source.size());
-}
-
 Corpus read_corpus(const char* what, const std::vector<std::string>& sources, const std::vector<std::string>& targets,
                    const Vocabularies& vocabularies, const Corpus::Options& options) {
   auto corpus = Corpus::read(sources, targets, *vocabularies.source, *vocabularies.target, options);
@@ -227,13 +202,66 @@ const char* name_of(TrainingSummary::End end) {
   return "interruption";
 }
 
+// What the output folder holds.
+enum class Found : int64_t { nothing, run, finished_run };
+
+// Makes the output folder ready for this run: keeps what it can go on from, refuses what is another's.
+Found prepare_output(const RunSettings& settings) {
+  const fs::path output = settings.training.output;
+  const auto config_file = output / "config.yaml";
+  const bool begun = !resumable_checkpoints(output).empty();
+  if (fs::exists(output / "model.safetensors") && !begun) {
+    throw Error(output.string(), "holds a model without the checkpoints to go on from",
+                "choose another training.output, or --restart to delete it and begin anew");
+  }
+  if (fs::exists(config_file)) {
+    const auto different = differences(config_file, settings.config);
+    if (!different.empty() && begun) {
+      throw Error(output.string(), "holds a run with other settings (" + different + ")",
+                  "give the settings it had to go on with it, --restart to delete it and begin anew, or another "
+                  "training.output");
+    }
+    // It came no further than its vocabulary, which was learned for other settings.
+    if (!different.empty()) remove_run(output);
+    if (fs::exists(output / summary_name) && read_file(config_file) == settings.config) {
+      spdlog::info("this run is finished; raise training.steps to go on with it");
+      return Found::finished_run;
+    }
+  }
+  if (!begun) check_init_from(settings);
+  fs::remove(output / summary_name);
+  write_atomically(config_file, settings.config);
+  return begun ? Found::run : Found::nothing;
+}
+
+// Makes the run's checkpoints into its model.
+void average_run(const Trainer& trainer, const TrainingSettings& training, const fs::path& output,
+                 const ModelFiles& files) {
+  std::vector<fs::path> averaged;
+  std::string steps;
+  for (const auto& checkpoint : trainer.final_checkpoints()) {
+    try {
+      verify_model_directory(checkpoint);
+    } catch (const Error& damage) {  // left out rather than made part of the model
+      spdlog::warn("a checkpoint is left out of the average: {}", damage.what());
+      continue;
+    }
+    averaged.push_back(checkpoint);
+    steps += fmt::format("{}{}", steps.empty() ? "" : ", ", checkpoint_step(checkpoint));
+  }
+  spdlog::info("averaging {} checkpoints: {}", averaged.size(), steps);
+  const bool half = training.weights == TrainingSettings::Weights::bf16;
+  write_model_directory(output, average_weights(averaged), files, half ? torch::kBFloat16 : torch::kFloat32);
+}
+
 // What a run cost, for its log and for summary.json.
-void summarize(const TrainingSummary& summary, const TrainingSettings& training, int64_t parameters,
+void summarize(const TrainingSummary& summary, const TrainingSettings& training, int processes, int64_t parameters,
                const std::optional<Validation>& validation, const fs::path& output) {
   const double seconds = std::max(summary.seconds, 1e-9);
   nlohmann::ordered_json json{{"format", summary_format},
                               {"ended_by", name_of(summary.end)},
                               {"steps", summary.steps},
+                              {"processes", processes},
                               {"parameters", parameters},
                               {"seconds", summary.seconds},
                               {"source_tokens", summary.source_tokens},
@@ -243,9 +271,9 @@ void summarize(const TrainingSummary& summary, const TrainingSettings& training,
                               {"flops_per_second", summary.flops / seconds}};
   std::string estimate;
   if (training.device_flops > 0) {
-    json["paper_cost_estimate"] = paper_training_cost(summary.seconds, 1, training.device_flops);
-    estimate = fmt::format("; by the paper's estimate (§6.1: time x {:.2g} FLOP/s) {:.2g} FLOPs", training.device_flops,
-                           json["paper_cost_estimate"].get<double>());
+    json["paper_cost_estimate"] = paper_training_cost(summary.seconds, processes, training.device_flops);
+    estimate = fmt::format("; by the paper's estimate (§6.1: time x {} x {:.2g} FLOP/s) {:.2g} FLOPs", processes,
+                           training.device_flops, json["paper_cost_estimate"].get<double>());
   }
   if (validation) {
     json["perplexity"] = validation->perplexity;
@@ -261,6 +289,26 @@ void summarize(const TrainingSummary& summary, const TrainingSettings& training,
 }
 
 }  // namespace
+
+void check_settings(const RunSettings& settings) {
+  settings.training.check();
+  const auto model = settings.model.resolved();
+  if (settings.vocabulary.joint && model.source_vocabulary_size != model.target_vocabulary_size) {
+    throw Error("vocabulary.joint",
+                "a joint vocabulary has one size, but model.source_vocabulary_size and "
+                "model.target_vocabulary_size differ",
+                "set vocabulary.joint: false, or one vocabulary_size");
+  }
+  if (!settings.vocabulary.joint && model.shared_embeddings == ModelSettings::SharedEmbeddings::all) {
+    throw Error("model.shared_embeddings", "one embedding cannot serve two separate vocabularies",
+                "set it to 'target' or 'none', or vocabulary.joint to true");
+  }
+  if (settings.data.train_source.empty() || settings.data.train_target.empty()) {
+    throw Error("data.train_source", "no training text is named",
+                "name parallel files in data.train_source and data.train_target");
+  }
+  check_weights(settings.data.train_weights, settings.data.train_source.size());
+}
 
 std::string model_summary(const ModelSettings& settings) {
   Transformer model(settings);
@@ -325,55 +373,53 @@ std::string check_run(const RunSettings& settings) {
   return text;
 }
 
-RunEnd run_training(const RunSettings& settings, const RunHooks& hooks, const RunOptions& options) {
+RunEnd run_training(Communicator& communicator, const std::string& device, const RunSettings& settings,
+                    const RunHooks& hooks, const RunOptions& options) {
   check_settings(settings);
-  const auto model_settings = settings.model.resolved();
+  communicator.check_same("settings", settings.config);
   const fs::path output = settings.training.output;
-  std::error_code error;
-  fs::create_directories(output, error);
-  if (error) throw Error("training.output", fmt::format("cannot create {}: {}", output.string(), error.message()));
-  DirectoryLock lock(output);
-  if (options.restart) remove_run(output);
-  const auto config_file = output / "config.yaml";
-  const bool begun = !resumable_checkpoints(output).empty();
-  if (fs::exists(output / "model.safetensors") && !begun) {
-    throw Error(output.string(), "holds a model without the checkpoints to go on from",
-                "choose another training.output, or --restart to delete it and begin anew");
-  }
-  if (fs::exists(config_file)) {
-    const auto different = differences(config_file, settings.config);
-    if (!different.empty() && begun) {
-      throw Error(output.string(), "holds a run with other settings (" + different + ")",
-                  "give the settings it had to go on with it, --restart to delete it and begin anew, or another "
-                  "training.output");
-    }
-    // It came no further than its vocabulary, which was learned for other settings.
-    if (!different.empty()) remove_run(output);
-    if (fs::exists(output / summary_name) && read_file(config_file) == settings.config) {
-      spdlog::info("this run is finished; raise training.steps to go on with it");
-      return RunEnd::finished;
-    }
-  }
-  if (!begun) check_init_from(settings);
-  fs::remove(output / summary_name);
-  write_atomically(config_file, settings.config);
+  std::optional<DirectoryLock> lock;
+  auto found = Found::nothing;
+  communicator.on_rank_0([&] {
+    std::error_code error;
+    fs::create_directories(output, error);
+    if (error) throw Error("training.output", fmt::format("cannot create {}: {}", output.string(), error.message()));
+    lock.emplace(output);
+    if (options.restart) remove_run(output);
+    found = prepare_output(settings);
+  });
+  const auto told = at::full({}, static_cast<int64_t>(found), at::kLong);
+  communicator.broadcast({told});
+  found = static_cast<Found>(told.item<int64_t>());
+  if (found == Found::finished_run) return RunEnd::finished;
+  const bool begun = found == Found::run;
 
-  const auto vocabularies = prepare_vocabularies(settings, model_settings, output);
+  const auto model_settings = settings.model.resolved();
+  std::optional<Vocabularies> vocabularies;
+  communicator.on_rank_0([&] { vocabularies = prepare_vocabularies(settings, model_settings, output); });
+  if (!vocabularies) {
+    vocabularies =
+        Vocabularies::load(output, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
+  }
   ModelFiles files{{"config.yaml", settings.config}};
   for (const auto& name : vocabulary_names(settings.vocabulary)) files.emplace_back(name, read_file(output / name));
   const auto& data = settings.data;
-  const auto corpus = read_corpus("training text", data.train_source, data.train_target, vocabularies,
+  // The cache lets one process tokenise a text and the others on its machine wait for it.
+  const auto corpus = read_corpus("training text", data.train_source, data.train_target, *vocabularies,
                                   {.max_length = data.max_length,
                                    .max_length_ratio = data.max_length_ratio,
                                    .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache)});
+  communicator.check_same("training text",
+                          fmt::format("{} pairs\n{} source tokens\n{} target tokens", corpus.report().pairs,
+                                      corpus.report().source_tokens, corpus.report().target_tokens));
+  const bool validates = !data.validation_source.empty() && hooks.validate;
   std::optional<Corpus> validation;
-  if (!settings.data.validation_source.empty()) {
-    validation = read_corpus("validation text", settings.data.validation_source, settings.data.validation_target,
-                             vocabularies, {.max_length = settings.data.max_length, .keep_all = true});
+  if (validates && communicator.rank() == 0) {
+    validation = read_corpus("validation text", data.validation_source, data.validation_target, *vocabularies,
+                             {.max_length = data.max_length, .keep_all = true});
   }
+  if (hooks.stop && communicator.any(*hooks.stop)) return RunEnd::interrupted;
 
-  const auto stopped = [&] { return hooks.stop && *hooks.stop; };
-  if (stopped()) return RunEnd::interrupted;
   torch::manual_seed(settings.training.seed);
   Transformer model(model_settings);
   spdlog::info("model: {} parameters", model->parameter_count());
@@ -385,14 +431,16 @@ RunEnd run_training(const RunSettings& settings, const RunHooks& hooks, const Ru
   TrainerHooks trainer_hooks{.validate = {}, .stop = hooks.stop};
   auto judge = [&](Transformer& judged, const std::string& name) {
     fs::create_directories(output / "validation");
-    return hooks.validate(judged, vocabularies, *validation, output / "validation" / (name + ".txt"));
+    return hooks.validate(judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
   };
-  if (validation && hooks.validate) {
+  if (validates) {
     trainer_hooks.validate = [&](Transformer& judged, int64_t step) {
       return judge(judged, fmt::format("step-{:08}", step));
     };
   }
-  Trainer trainer(model, corpus, data.train_weights, settings.training, output, files, trainer_hooks);
+  auto training = settings.training;
+  training.device = device;
+  Trainer trainer(communicator, model, corpus, data.train_weights, training, output, files, trainer_hooks);
   if (begun) spdlog::info("going on from {}", trainer.resume().string());
   const auto summary = trainer.run(options.profile_steps);
   if (summary.end == TrainingSummary::End::interruption) {
@@ -400,35 +448,19 @@ RunEnd run_training(const RunSettings& settings, const RunHooks& hooks, const Ru
     return RunEnd::interrupted;
   }
   if (summary.end == TrainingSummary::End::patience) {
-    spdlog::info("{} validations without a new best: training ends at step {}", settings.training.patience,
-                 summary.steps);
+    spdlog::info("{} validations without a new best: training ends at step {}", training.patience, summary.steps);
   }
-
-  // A checkpoint that was damaged since is left out rather than made part of the model.
-  std::vector<fs::path> averaged;
-  for (const auto& checkpoint : trainer.final_checkpoints()) {
-    try {
-      verify_model_directory(checkpoint);
-      averaged.push_back(checkpoint);
-    } catch (const Error& damage) {
-      spdlog::warn("a checkpoint is left out of the average: {}", damage.what());
+  communicator.on_rank_0([&] {
+    average_run(trainer, training, output, files);
+    load_weights(*model, output / "model.safetensors");
+    model->eval();
+    std::optional<Validation> final_validation;
+    if (validates) {
+      final_validation = judge(model, "final");
+      trainer.record_final(*final_validation);
     }
-  }
-  spdlog::info("averaging {} checkpoints, steps {}", averaged.size(), [&] {
-    std::vector<int64_t> steps;
-    for (const auto& checkpoint : averaged) steps.push_back(checkpoint_step(checkpoint));
-    return fmt::format("{}", fmt::join(steps, ", "));
-  }());
-  const bool half = settings.training.weights == TrainingSettings::Weights::bf16;
-  write_model_directory(output, average_weights(averaged), files, half ? torch::kBFloat16 : torch::kFloat32);
-  load_weights(*model, output / "model.safetensors");
-  model->eval();
-  std::optional<Validation> final_validation;
-  if (validation && hooks.validate) {
-    final_validation = judge(model, "final");
-    trainer.record_final(*final_validation);
-  }
-  summarize(summary, settings.training, model->parameter_count(), final_validation, output);
+    summarize(summary, training, communicator.world_size(), model->parameter_count(), final_validation, output);
+  });
   return RunEnd::finished;
 }
 

@@ -30,6 +30,9 @@ struct RunHooks {
   const std::atomic<bool>* stop = nullptr;
 };
 
+/// Throws Error where settings contradict each other; looks at no file.
+void check_settings(const RunSettings& settings);
+
 struct RunOptions {
   bool restart = false;       // delete a run that the output folder holds
   int64_t profile_steps = 0;  // write a Chrome trace of so many steps
@@ -42,7 +45,11 @@ enum class RunEnd { finished, interrupted };
 /// output directory that holds a run of the same settings is gone on with, a finished one left as it is; one of other
 /// settings is refused with the differences. Two runs on one directory exclude each other. Throws Error, or Failure as
 /// Trainer::run does.
-RunEnd run_training(const RunSettings& settings, const RunHooks& hooks, const RunOptions& options = {});
+///
+/// All ranks of `communicator` call it, with the same settings and a directory that all of them can read; rank 0 alone
+/// writes. `device` is this rank's own.
+RunEnd run_training(Communicator& communicator, const std::string& device, const RunSettings& settings,
+                    const RunHooks& hooks, const RunOptions& options = {});
 
 /// The model's summary, as `train --dry-run` prints it: `parameters: N` first.
 std::string model_summary(const ModelSettings& settings);

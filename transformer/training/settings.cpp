@@ -22,7 +22,9 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("batch_tokens", &S::batch_tokens, "source and target tokens of a step, each at most, padding counted (§5.1)",
         at_least(1));
   field("micro_batch_tokens", &S::micro_batch_tokens,
-        "tokens computed at once; several make a step by accumulating gradients; 0: batch_tokens", at_least(0));
+        "tokens computed at once; several make a step by accumulating gradients, in one process or shared out over "
+        "several; 0: batch_tokens divided by the number of processes",
+        at_least(0));
   field("precision", &S::precision,
         "type of matrix products; weights and optimizer stay float32; auto: bf16 where the processor multiplies it "
         "natively",
@@ -70,6 +72,9 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         "floating-point operations a second that the device sustains, for the paper's estimate of the training cost "
         "(§6.1: 9.5e12 for a P100); 0: no estimate",
         at_least(0.0));
+  field("timeout_seconds", &S::timeout_seconds,
+        "how long one of several processes waits for another before it gives the run up", more_than(0.0));
+  field("bucket_mb", &S::bucket_mb, "gradients that several processes sum at a time, in MiB", more_than(0.0));
 }
 
 std::function<double(int64_t)> TrainingSettings::learning_rate(int64_t d_model) const {

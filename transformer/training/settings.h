@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -25,7 +26,7 @@ struct TrainingSettings {
   int64_t steps = 100000;
   double max_minutes = 0;  // 0: no limit
   int64_t batch_tokens = 25000;
-  int64_t micro_batch_tokens = 0;  // 0: batch_tokens
+  int64_t micro_batch_tokens = 0;  // 0: batch_tokens, shared out over the processes
   Precision precision = Precision::float32;
 
   Schedule schedule = Schedule::noam;
@@ -53,10 +54,16 @@ struct TrainingSettings {
   Weights weights = Weights::float32;
   double device_flops = 0;  // 0: not known
 
+  // Of a run of several processes.
+  double timeout_seconds = 300;
+  double bucket_mb = 25;
+
   static void describe(Fields<TrainingSettings>& field);
 
-  /// Tokens computed at once: micro_batch_tokens, or all of a step's.
-  int64_t tokens_at_once() const { return micro_batch_tokens > 0 ? micro_batch_tokens : batch_tokens; }
+  /// Tokens that one of `processes` computes at once: micro_batch_tokens, or its part of a step's.
+  int64_t tokens_at_once(int64_t processes) const {
+    return micro_batch_tokens > 0 ? micro_batch_tokens : std::max<int64_t>(1, batch_tokens / processes);
+  }
 
   /// The learning rate as a function of the step, counted from 1, for a model of width `d_model`.
   std::function<double(int64_t)> learning_rate(int64_t d_model) const;

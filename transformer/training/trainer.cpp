@@ -89,9 +89,10 @@ const char* name_of(TrainingSettings::Criterion criterion) {
 
 }  // namespace
 
-Trainer::Trainer(Transformer model, const Corpus& corpus, std::vector<double> weights, const TrainingSettings& settings,
-                 std::filesystem::path run, ModelFiles files, TrainerHooks hooks)
-    : model_(std::move(model)),
+Trainer::Trainer(Communicator& communicator, Transformer model, const Corpus& corpus, std::vector<double> weights,
+                 const TrainingSettings& settings, std::filesystem::path run, ModelFiles files, TrainerHooks hooks)
+    : communicator_(communicator),
+      model_(std::move(model)),
       corpus_(corpus),
       weights_(std::move(weights)),
       settings_(settings),
@@ -111,7 +112,17 @@ TrainingState Trainer::state() {
 }
 
 std::filesystem::path Trainer::resume() {
-  const auto checkpoint = load_newest_checkpoint(run_, state());
+  std::filesystem::path checkpoint;
+  // Rank 0 sets damaged checkpoints aside; then the others read what it read.
+  communicator_.on_rank_0([&] { checkpoint = load_newest_checkpoint(run_, state()); });
+  auto step = at::full({}, progress_.step, at::kLong);
+  communicator_.broadcast({step});
+  if (communicator_.rank() != 0) {
+    for (const auto& found : resumable_checkpoints(run_)) {
+      if (checkpoint_step(found) == step.item<int64_t>()) checkpoint = found;
+    }
+    load_checkpoint(checkpoint, state());
+  }
   seconds_before_ = progress_.seconds;
   last_checkpoint_step_ = progress_.step;
   const auto scheduled = list_checkpoints(run_);
@@ -129,48 +140,63 @@ double Trainer::elapsed() const {
   return seconds_before_ + now() - started_;
 }
 
-bool Trainer::next_micro_batch(Batch& batch) {
+int64_t Trainer::micro_batches() const {
+  // At least 1, as check() saw to.
+  return settings_.batch_tokens / settings_.tokens_at_once(communicator_.world_size());
+}
+
+Batch Trainer::next_micro_batch(int64_t number) {
+  Batch batch;
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (!batches_) {
-      batches_.emplace(
-          corpus_,
-          Batches::Options{.batch_tokens = settings_.tokens_at_once(), .seed = settings_.seed, .weights = weights_},
-          progress_.epoch, progress_.batch);
+      batches_.emplace(corpus_,
+                       Batches::Options{.batch_tokens = settings_.tokens_at_once(communicator_.world_size()),
+                                        .seed = settings_.seed,
+                                        .weights = weights_,
+                                        .share = communicator_.rank(),
+                                        .shares = communicator_.world_size(),
+                                        .step = micro_batches(),
+                                        .taken = number},
+                       progress_.epoch, progress_.batch);
     }
     if (batches_->next(batch)) {
       ++progress_.batch;
-      return true;
+      return batch;
     }
     batches_.reset();
     ++progress_.epoch;
     progress_.batch = 0;
   }
-  return false;
+  throw Error("data.train_source", "there is no sentence pair to train on");
 }
 
 Trainer::StepSums Trainer::accumulate_gradients() {
-  const int64_t accumulate = settings_.batch_tokens / settings_.tokens_at_once();  // at least 1, as check() saw to
-  std::vector<Batch> batches(accumulate);
-  int64_t target_tokens = 0;
-  for (auto& batch : batches) {
-    if (!next_micro_batch(batch)) throw Error("data.train_source", "there is no sentence pair to train on");
-    target_tokens += batch.target_tokens;
+  struct Mine {
+    int64_t number;
+    Batch batch;
+  };
+  std::vector<Mine> mine;
+  StepSums sums;
+  for (int64_t i = 0; i < micro_batches(); ++i) {
+    auto batch = next_micro_batch(i);
+    sums.tokens += batch.target_tokens;
     progress_.source_tokens += batch.source_tokens;
+    progress_.flops +=
+        static_cast<double>(count_flops(model_->settings(), {.rows = static_cast<int64_t>(batch.pairs.size()),
+                                                             .source_length = batch.source_length,
+                                                             .target_length = batch.target_length,
+                                                             .projected_tokens = batch.target_tokens})
+                                .training());
+    if (batch.is_made()) mine.push_back({i, std::move(batch)});
   }
-  progress_.target_tokens += target_tokens;
+  progress_.target_tokens += sums.tokens;
 
   adam_.clear_gradients();
   const bool bf16 = uses_bf16(settings_, device_);
-  StepSums sums{0, 0, target_tokens};
-  for (int64_t i = 0; i < accumulate; ++i) {
-    const auto& batch = batches[i];
-    // Dropout then depends on what is computed, not on what was computed before.
-    at::manual_seed(Random(settings_.seed, static_cast<uint64_t>(progress_.step), static_cast<uint64_t>(i)).next());
-    progress_.flops += static_cast<double>(count_flops(model_->settings(), {.rows = batch.source.size(0),
-                                                                            .source_length = batch.source.size(1),
-                                                                            .target_length = batch.target_input.size(1),
-                                                                            .projected_tokens = batch.target_tokens})
-                                               .training());
+  const auto step = static_cast<uint64_t>(progress_.step);
+  for (const auto& [number, batch] : mine) {
+    // Dropout then depends on what is computed, not on what was computed before, or where.
+    at::manual_seed(Random(settings_.seed, step, static_cast<uint64_t>(number)).next());
     LossSums losses;
     {
       Autocast autocast(bf16, device_);
@@ -188,11 +214,17 @@ Trainer::StepSums Trainer::accumulate_gradients() {
     {
       const ProfiledRange range("backward");
       // The gradient of the mean over all target tokens of the step, however they are split.
-      (losses.loss / static_cast<double>(target_tokens)).backward();
+      const auto mean = losses.loss / static_cast<double>(sums.tokens);
+      if (number == mine.back().number) {
+        parallel_->backward(mean);
+      } else {
+        parallel_->accumulate(mean);
+      }
     }
     sums.loss += losses.loss.item<double>();
     sums.nll += losses.negative_log_likelihood.item<double>();
   }
+  if (mine.empty()) parallel_->backward();
   return sums;
 }
 
@@ -209,8 +241,12 @@ Trainer::StepSums Trainer::step() {
     throw Failure(where, "out of memory",
                   fmt::format("{}; lower training.micro_batch_tokens (now {}): a step then takes more passes and less "
                               "memory, with the same gradient",
-                              intact, settings_.tokens_at_once()));
+                              intact, settings_.tokens_at_once(communicator_.world_size())));
   }
+  const auto all = at::tensor({sums.loss, sums.nll}, at::kDouble);
+  communicator_.all_reduce_sum(all);
+  sums.loss = all[0].item<double>();
+  sums.nll = all[1].item<double>();
   if (!std::isfinite(sums.loss)) {
     throw Failure(where, "the loss is not finite",
                   intact + "; lower training.rate_factor, lengthen training.warmup_steps or set training.clip_norm");
@@ -220,6 +256,7 @@ Trainer::StepSums Trainer::step() {
 }
 
 void Trainer::log_progress(double rate, double interval_seconds, int64_t interval_tokens) {
+  if (communicator_.rank() != 0) return;
   const double tokens = std::max<double>(1, progress_.window_tokens);
   const double loss = progress_.window_loss / tokens, perplexity = std::exp(progress_.window_nll / tokens);
   const double speed = interval_seconds > 0 ? interval_tokens / interval_seconds : 0;
@@ -236,12 +273,19 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
                     {"target_tokens", progress_.target_tokens},
                     {"tokens_per_second", speed},
                     {"seconds", elapsed()}});
-  progress_.window_loss = progress_.window_nll = 0;
-  progress_.window_tokens = 0;
 }
 
 bool Trainer::validate() {
   if (!hooks_.validate) return false;
+  bool among_best = false;
+  communicator_.on_rank_0([&] { among_best = judge(); });
+  const auto found = at::tensor({int64_t{among_best}, progress_.validations_since_best}, at::kLong);
+  communicator_.broadcast({found});
+  progress_.validations_since_best = found[1].item<int64_t>();
+  return found[0].item<int64_t>() != 0;
+}
+
+bool Trainer::judge() {
   const double before = now();
   if (average_) average_->swap();
   model_->eval();
@@ -295,18 +339,20 @@ void Trainer::checkpoint(CheckpointKind kind) {
       (kind == CheckpointKind::interruption || last_checkpoint_kind_ == CheckpointKind::scheduled)) {
     return;
   }
-  progress_.seconds = elapsed();
-  progress_.metrics_bytes = metrics().bytes();
-  const auto written = write_checkpoint(run_, state(), files_, kind);
-  std::set<int64_t> best;
-  if (settings_.keep_best > 0) {
-    for (const auto& validation : progress_.best) best.insert(validation.step);
-  }
-  prune_checkpoints(run_, settings_.keep_checkpoints, best);
+  communicator_.on_rank_0([&] {
+    progress_.seconds = elapsed();
+    progress_.metrics_bytes = metrics().bytes();
+    const auto written = write_checkpoint(run_, state(), files_, kind);
+    std::set<int64_t> best;
+    if (settings_.keep_best > 0) {
+      for (const auto& validation : progress_.best) best.insert(validation.step);
+    }
+    prune_checkpoints(run_, settings_.keep_checkpoints, best);
+    spdlog::info("checkpoint: {}", written.string());
+  });
   last_checkpoint_ = now();
   last_checkpoint_step_ = progress_.step;
   last_checkpoint_kind_ = kind;
-  spdlog::info("checkpoint: {}", written.string());
 }
 
 std::vector<std::filesystem::path> Trainer::final_checkpoints() const {
@@ -336,6 +382,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   const auto learning_rate = settings_.learning_rate(model_->settings().d_model);
   started_ = last_checkpoint_ = now();
   model_->train();
+  parallel_.emplace(communicator_, *model_, DistributedDataParallel::Options{.bucket_mb = settings_.bucket_mb});
   double interval_start = now();
   int64_t interval_tokens = 0;
   auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
@@ -345,13 +392,17 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
 
   std::optional<End> end;
   for (;;) {
+    // A clock and a signal tell the ranks at different times what they must decide alike.
+    const bool time_up = settings_.max_minutes > 0 && communicator_.any(elapsed() >= settings_.max_minutes * 60);
+    const bool stop = hooks_.stop && communicator_.any(*hooks_.stop);
     if (progress_.step >= settings_.steps) end = End::steps;
-    if (settings_.max_minutes > 0 && elapsed() >= settings_.max_minutes * 60) end = End::time;
+    if (time_up) end = End::time;
     if (out_of_patience()) end = End::patience;
-    if (hooks_.stop && *hooks_.stop && !end) end = End::interruption;
+    if (stop && !end) end = End::interruption;
     if (end) break;
 
-    if (profile_steps > 0 && progress_.step == profile_from) profile.emplace(run_ / trace_name, device_).start();
+    const bool profiled = profile_steps > 0 && communicator_.rank() == 0;
+    if (profiled && progress_.step == profile_from) profile.emplace(run_ / trace_name, device_).start();
     const auto sums = step();
     const double rate = learning_rate(progress_.step + 1);
     {
@@ -372,6 +423,8 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
 
     if (due(settings_.log_every)) {
       log_progress(rate, now() - interval_start, interval_tokens);
+      progress_.window_loss = progress_.window_nll = 0;
+      progress_.window_tokens = 0;
       interval_start = now();
       interval_tokens = 0;
     }
@@ -380,7 +433,8 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     const bool validates =
         due(settings_.validate_every) && (progress_.step < settings_.steps || settings_.keep_best > 0);
     const bool among_best = validates && validate();
-    const bool timed = settings_.checkpoint_minutes > 0 && now() - last_checkpoint_ > settings_.checkpoint_minutes * 60;
+    const bool timed = settings_.checkpoint_minutes > 0 &&
+                       communicator_.any(now() - last_checkpoint_ > settings_.checkpoint_minutes * 60);
     if (due(settings_.checkpoint_every) || timed || among_best) checkpoint(CheckpointKind::scheduled);
     interval_start += now() - pause;
   }

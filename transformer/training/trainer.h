@@ -9,6 +9,7 @@
 #include "transformer/model/transformer.h"
 #include "transformer/text/batches.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/distributed.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/moving_average.h"
 #include "transformer/training/settings.h"
@@ -48,12 +49,16 @@ struct TrainingSummary {
 ///
 /// Batches, dropout and everything else random follow from the seed, and dropout from the micro-batch alone; a run that
 /// goes on from a checkpoint continues as if it had never stopped.
+///
+/// A step's micro-batches are shared out over the communicator's processes, and its gradient is that of them all: with
+/// micro-batches of one size, any number of processes computes the same steps, up to the order of summation. All ranks
+/// make the same calls. Rank 0 validates, and writes metrics and checkpoints, in a folder that all ranks can read.
 class Trainer {
  public:
-  /// `corpus` must outlive this; `weights` are those of its parts (Batches::Options), empty for all alike. `run` is the
-  /// run's folder; `files` go into every checkpoint beside the weights.
-  Trainer(Transformer model, const Corpus& corpus, std::vector<double> weights, const TrainingSettings& settings,
-          std::filesystem::path run, ModelFiles files, TrainerHooks hooks);
+  /// `communicator` and `corpus` must outlive this; `weights` are those of the corpus's parts (Batches::Options), empty
+  /// for all alike. `run` is the run's folder; `files` go into every checkpoint beside the weights.
+  Trainer(Communicator& communicator, Transformer model, const Corpus& corpus, std::vector<double> weights,
+          const TrainingSettings& settings, std::filesystem::path run, ModelFiles files, TrainerHooks hooks);
 
   /// Goes on from the newest checkpoint that is whole; returns it. Throws Error when none is.
   std::filesystem::path resume();
@@ -70,23 +75,27 @@ class Trainer {
   std::vector<std::filesystem::path> final_checkpoints() const;
 
  private:
+  /// Of a step, over all ranks.
   struct StepSums {
-    double loss, nll;
-    int64_t tokens;
+    double loss = 0, nll = 0;
+    int64_t tokens = 0;
   };
   TrainingState state();
-  bool next_micro_batch(Batch& batch);
+  int64_t micro_batches() const;
+  Batch next_micro_batch(int64_t number);
   StepSums step();
   StepSums accumulate_gradients();
   bool out_of_patience() const;
   void log_progress(double rate, double interval_seconds, int64_t interval_tokens);
   /// Whether the model is now among the best that are kept.
   bool validate();
+  bool judge();
   void record(const char* kind, const Validation& validation);
   Metrics& metrics();
   void checkpoint(CheckpointKind kind);
   double elapsed() const;
 
+  Communicator& communicator_;
   Transformer model_;
   const Corpus& corpus_;
   std::vector<double> weights_;
@@ -98,6 +107,7 @@ class Trainer {
   Adam adam_;
   std::optional<MovingAverage> average_;
   Progress progress_;
+  std::optional<DistributedDataParallel> parallel_;
   std::optional<Batches> batches_;
   std::optional<Metrics> metrics_;
   double started_ = 0, seconds_before_ = 0, last_checkpoint_ = 0;

@@ -1,0 +1,144 @@
+"""Training in several processes as people start it: distributed_cli.py TRAIN TORCHRUN.
+
+Standard library, and safetensors to compare weights.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from safetensors.numpy import load_file
+
+from kill_soak import TIMES, write_corpus
+
+TRAIN, TORCHRUN = sys.argv[1:3]
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
+
+
+class DistributedTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name)
+        write_corpus(cls.root, "train", 1500, 1)
+        write_corpus(cls.root, "valid", 20, 2)
+        # Four micro-batches a step: two ranks take two each, three ranks 2, 1 and 1.
+        (cls.root / "tiny.yaml").write_text(f"""
+data:
+  train_source: [{cls.root}/train.en]
+  train_target: [{cls.root}/train.de]
+  validation_source: [{cls.root}/valid.en]
+  validation_target: [{cls.root}/valid.de]
+model: {{layers: 1, d_model: 32, d_ff: 64, heads: 2, vocabulary_size: 320, dropout: 0.1}}
+training: {{steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 400, log_every: 4, validate_every: 6,
+           checkpoint_every: 4, average_checkpoints: 1, threads: 1, timeout_seconds: 20}}
+""")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def train(self, output, *arguments, launcher=(), status=0):
+        done = subprocess.run([*launcher, TRAIN, self.root / "tiny.yaml", "--output", output, *arguments],
+                              capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def torchrun(self, *arguments):
+        return (TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", "2", *arguments)
+
+    def assert_close(self, left, right):
+        left, right = (load_file(output / "model.safetensors") for output in (left, right))
+        self.assertEqual(left.keys(), right.keys())
+        for name, values in left.items():
+            self.assertLess(abs(values - right[name]).max(), 2e-5, name)
+
+    def metrics(self, output):
+        return [{key: value for key, value in json.loads(line).items() if key not in TIMES}
+                for line in (output / "metrics.jsonl").read_text().splitlines()]
+
+    def test_any_number_of_processes_trains_the_same_model(self):
+        alone = self.root / "alone"
+        self.train(alone)
+        for count in (1, 2, 3):
+            output = self.root / f"processes-{count}"
+            text = self.train(output, "--processes", str(count))
+            if count > 1:
+                for rank in range(count):
+                    self.assertIn(f"rank {rank} of {count} (--processes), Gloo, device cpu", text)
+            self.assert_close(alone, output)  # with dropout, and micro-batches in other hands
+            for ours, theirs in zip(self.metrics(output), self.metrics(alone), strict=True):
+                self.assertEqual(ours.keys(), theirs.keys())
+                self.assertEqual(ours["step"], theirs["step"])
+                self.assertAlmostEqual(ours["loss"], theirs["loss"], places=4)
+                self.assertEqual(ours.get("target_tokens"), theirs.get("target_tokens"))
+        # A checkpoint of two processes goes on with three, or with one.
+        for count in (1, 3):
+            output = self.root / f"two-then-{count}"
+            self.train(output, "--processes", "2", "--set", "training.steps=4")
+            self.assertIn("going on from", self.train(output, "--processes", str(count)))
+            self.assert_close(alone, output)
+
+    def test_a_run_under_torchrun_survives_the_death_of_a_rank(self):
+        undisturbed = self.root / "undisturbed"
+        more = ("--set", "training.steps=60")
+        self.train(undisturbed, *more, launcher=self.torchrun())
+        for victim, checkpoints in ((1, 1), (0, 3), (1, 5)):
+            output = self.root / f"killed-{victim}-{checkpoints}"
+            with open(self.root / "log", "w+") as log:
+                process = subprocess.Popen([*self.torchrun("--max-restarts", "3"), TRAIN, self.root / "tiny.yaml",
+                                            "--output", output, *more], env=ENVIRONMENT, stdout=log, stderr=log)
+                while not (output / "checkpoints" / f"step-{4 * checkpoints:08}").is_dir():
+                    self.assertIsNone(process.poll(), "ended before the moment came")
+                    time.sleep(0.002)
+                self.kill_rank(process.pid, victim)
+                self.assertEqual(process.wait(timeout=200), 0, (self.root / "log").read_text())
+                self.assertIn("going on from", (self.root / "log").read_text())
+            for file in ("model.safetensors", "checkpoints/step-00000060/optimizer.safetensors"):
+                self.assertEqual((output / file).read_bytes(), (undisturbed / file).read_bytes())
+            self.assertEqual(self.metrics(output), self.metrics(undisturbed))
+
+    def kill_rank(self, parent, rank):
+        for process in pathlib.Path("/proc").iterdir():
+            try:
+                if f"\0RANK={rank}\0" in "\0" + (process / "environ").read_text() and \
+                        int((process / "stat").read_text().rsplit(")", 1)[1].split()[1]) == parent:
+                    os.kill(int(process.name), signal.SIGKILL)
+                    return
+            except (OSError, UnicodeDecodeError):
+                continue  # gone meanwhile, or another user's
+        self.fail("the rank was not found")
+
+    def test_a_signal_stops_all_processes_with_a_checkpoint(self):
+        output = self.root / "interrupted"
+        with open(self.root / "log", "w+") as log:
+            process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--processes", "2", "--set",
+                                        "training.steps=100000"], env=ENVIRONMENT, stdout=log, stderr=log)
+            while not list(output.glob("checkpoints/step-*")):
+                self.assertIsNone(process.poll(), "ended before its first checkpoint")
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=60), 130)
+            text = (self.root / "log").read_text()
+        self.assertIn("the same command goes on", text)
+        stopped = int(text.split("stopped after step ")[1].split(";")[0])
+        self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
+
+    def test_mistakes_are_named_once(self):
+        out = self.root / "refused"
+        text = self.train(out, "--processes", "2", "--set", "training.keep_checkpoints=0", status=2)
+        self.assertEqual(text.count("\n"), 1, text)
+        done = subprocess.run([TRAIN, self.root / "tiny.yaml", "--output", out], capture_output=True, text=True,
+                              env=dict(ENVIRONMENT, RANK="0", WORLD_SIZE="2"))
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+        self.assertIn("LOCAL_WORLD_SIZE", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
