@@ -15,7 +15,7 @@ import unittest
 
 from safetensors.numpy import load_file
 
-from kill_soak import TIMES, write_corpus
+from toy import without_times, write_corpus
 
 TRAIN, TORCHRUN = sys.argv[1:3]
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
@@ -60,8 +60,7 @@ training: {{steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 
             self.assertLess(abs(values - right[name]).max(), 2e-5, name)
 
     def metrics(self, output):
-        return [{key: value for key, value in json.loads(line).items() if key not in TIMES}
-                for line in (output / "metrics.jsonl").read_text().splitlines()]
+        return [without_times(json.loads(line)) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
     def test_any_number_of_processes_trains_the_same_model(self):
         alone = self.root / "alone"

@@ -21,16 +21,7 @@ import sys
 import tempfile
 import time
 
-WORDS = {"red": "rot", "green": "grün", "blue": "blau", "dog": "Hund", "cat": "Katze", "tree": "Baum", "house": "Haus",
-         "sees": "sieht", "and": "und", "big": "groß", "small": "klein", "my": "mein"}
-TIMES = {"seconds", "tokens_per_second", "metrics_bytes"}  # the last because times have more or fewer digits
-
-
-def write_corpus(folder, name, lines, seed):
-    generator = random.Random(seed)
-    sources = [generator.choices(sorted(WORDS), k=generator.randint(2, 7)) for _ in range(lines)]
-    (folder / f"{name}.en").write_text("".join(" ".join(words) + "\n" for words in sources))
-    (folder / f"{name}.de").write_text("".join(" ".join(WORDS[word] for word in words) + "\n" for words in sources))
+from toy import without_times, write_corpus
 
 
 def write_configuration(folder):
@@ -47,10 +38,6 @@ training: {{steps: 150, batch_tokens: 300, micro_batch_tokens: 150, warmup_steps
            checkpoint_every: 10, keep_checkpoints: 3, keep_best: 2, average_checkpoints: 2, threads: 1,
            moving_average: 0.9}}
 """)
-
-
-def without_times(values):
-    return {key: value for key, value in values.items() if key not in TIMES}
 
 
 def result(output):

@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import pathlib
-import random
 import resource
 import shutil
 import signal
@@ -14,18 +13,10 @@ import tempfile
 import time
 import unittest
 
+from toy import without_times, write_corpus
+
 TRAIN, TRANSLATE, EVALUATE, AVERAGE, SOURCE = sys.argv[1:6]
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
-
-WORDS = {"red": "rot", "green": "grün", "blue": "blau", "dog": "Hund", "cat": "Katze", "tree": "Baum", "house": "Haus",
-         "sees": "sieht", "and": "und", "big": "groß", "small": "klein", "my": "mein"}
-
-
-def write_corpus(folder, name, lines, seed):
-    generator = random.Random(seed)
-    sources = [generator.choices(sorted(WORDS), k=generator.randint(2, 7)) for _ in range(lines)]
-    (folder / f"{name}.en").write_text("".join(" ".join(words) + "\n" for words in sources))
-    (folder / f"{name}.de").write_text("".join(" ".join(WORDS[word] for word in words) + "\n" for words in sources))
 
 
 class TrainTest(unittest.TestCase):
@@ -63,9 +54,7 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
             self.assertIn(part, errors)
 
     def metrics(self, output):
-        lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-        return [{key: value for key, value in line.items() if key not in ("seconds", "tokens_per_second")}
-                for line in lines]
+        return [without_times(json.loads(line)) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
     def test_from_text_to_translations(self):
         output = self.root / "whole"
