@@ -67,6 +67,7 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
             self.assertIn(part, text)
         for name in ("model.safetensors", "config.yaml", "vocabulary.model", "metrics.jsonl"):
             self.assertTrue((output / name).is_file(), name)
+        self.assertEqual(self.metrics(output)[0], {"kind": "header", "format": 1})
         kinds = [line["kind"] for line in self.metrics(output)]
         self.assertEqual(kinds.count("train"), 70)
         self.assertEqual(kinds.count("validation"), 1)

@@ -12,6 +12,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr int format_version = 1;
+
 // Cuts `file` to at most `bytes`; returns its length then.
 int64_t cut(const fs::path& file, int64_t bytes) {
   std::error_code error;
@@ -26,7 +28,17 @@ int64_t cut(const fs::path& file, int64_t bytes) {
 }  // namespace
 
 Metrics::Metrics(const fs::path& run, int64_t bytes, int64_t first_step)
-    : file_(run / metrics_name), bytes_(cut(file_, bytes)), events_(run / EventFile::name, first_step) {}
+    : file_(run / metrics_name), bytes_(cut(file_, bytes)), events_(run / EventFile::name, first_step) {
+  if (bytes_ == 0) append(nlohmann::ordered_json{{"kind", "header"}, {"format", format_version}}.dump());
+}
+
+void Metrics::append(const std::string& line) {
+  std::ofstream out(file_, std::ios::binary | std::ios::app);
+  out << line << '\n';
+  out.flush();
+  if (!out) throw Failure(file_.string(), "cannot be written", "is the disk full?");
+  bytes_ += static_cast<int64_t>(line.size()) + 1;
+}
 
 void Metrics::record(const std::string& kind, int64_t step, const Values& values) {
   nlohmann::ordered_json json{{"kind", kind}, {"step", step}};
@@ -38,12 +50,7 @@ void Metrics::record(const std::string& kind, int64_t step, const Values& values
       scalars.emplace_back(kind + "/" + name, static_cast<double>(*count));
     }
   }
-  const std::string line = json.dump() + "\n";
-  std::ofstream out(file_, std::ios::binary | std::ios::app);
-  out << line;
-  out.flush();
-  if (!out) throw Failure(file_.string(), "cannot be written", "is the disk full?");
-  bytes_ += static_cast<int64_t>(line.size());
+  append(json.dump());
   events_.write(step, scalars);
 }
 

@@ -13,7 +13,8 @@ namespace transformer {
 
 inline constexpr const char* metrics_name = "metrics.jsonl";
 
-/// A run's figures: a line of JSON each report in metrics.jsonl, and the same numbers for TensorBoard beside it.
+/// A run's figures: a line of JSON each report in metrics.jsonl, after a header with the format's version, and the same
+/// numbers for TensorBoard beside it.
 class Metrics {
  public:
   using Value = std::variant<int64_t, double, std::string>;
@@ -30,6 +31,8 @@ class Metrics {
   int64_t bytes() const { return bytes_; }
 
  private:
+  void append(const std::string& line);
+
   std::filesystem::path file_;
   int64_t bytes_;
   EventFile events_;
