@@ -13,10 +13,10 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 
+#include "transformer/base/memory.h"
 #include "transformer/training/label_smoothing_loss.h"
 
 namespace {
@@ -40,15 +40,6 @@ struct Result {
     gradients = reinterpret_cast<float*>(numbers + 3);
   }
 };
-
-// VmRSS or VmHWM, in bytes.
-double resident(const std::string& field) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(field + ":")) return 1024.0 * std::atof(line.c_str() + field.size() + 1);
-  }
-  throw std::runtime_error("/proc/self/status has no " + field);
-}
 
 struct Inputs {
   Tensor hidden, weight, targets;
@@ -79,11 +70,11 @@ void measure(const Sizes& sizes, const Loss& loss, const Result& result) {
   }
   torch::manual_seed(1);
   const Inputs inputs(sizes);
-  const double before = resident("VmRSS");
-  std::ofstream("/proc/self/clear_refs") << "5";  // begins VmHWM anew
+  const auto before = transformer::resident_bytes();
+  transformer::reset_peak_resident_bytes();
   const auto sums = loss(inputs);
   sums.loss.backward();
-  result.numbers[0] = resident("VmHWM") - before;
+  result.numbers[0] = static_cast<double>(transformer::peak_resident_bytes() - before);
   result.numbers[1] = sums.loss.template item<double>();
   result.numbers[2] = sums.negative_log_likelihood.template item<double>();
   const auto hidden = inputs.hidden.grad().contiguous(), weight = inputs.weight.grad().contiguous();

@@ -6,6 +6,8 @@ Standard library, and safetensors to compare weights.
 import json
 import os
 import pathlib
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -77,6 +79,10 @@ training: {{steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 
                 self.assertEqual(ours["step"], theirs["step"])
                 self.assertAlmostEqual(ours["loss"], theirs["loss"], places=4)
                 self.assertEqual(ours.get("target_tokens"), theirs.get("target_tokens"))
+        recomputed = self.root / "recomputed"  # in backward passes within those that sum the gradients
+        self.train(recomputed, "--processes", "2", "--set", "training.recompute=true")
+        self.assertEqual((recomputed / "model.safetensors").read_bytes(),
+                         (self.root / "processes-2" / "model.safetensors").read_bytes())
         # A checkpoint of two processes goes on with three, or with one.
         for count in (1, 3):
             output = self.root / f"two-then-{count}"
@@ -113,6 +119,27 @@ training: {{steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 
             except (OSError, UnicodeDecodeError):
                 continue  # gone meanwhile, or another user's
         self.fail("the rank was not found")
+
+    @unittest.skipIf("ASAN_OPTIONS" in os.environ, "takes more addresses than a limit of memory can allow")
+    def test_micro_batches_fit_the_process_with_the_least_memory(self):
+        def sizes(limits):
+            output = self.root / f"auto-{len(limits)}-{min(limits)}"
+            port = str(20000 + os.getpid() % 20000)
+            processes = []
+            for rank, limit in enumerate(limits):
+                environment = dict(ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(len(limits)), LOCAL_RANK=str(rank),
+                                   LOCAL_WORLD_SIZE=str(len(limits)), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+                processes.append(subprocess.Popen(
+                    [TRAIN, self.root / "tiny.yaml", "--output", output, "--set", "training.batch_tokens=800000",
+                     "--set", "training.micro_batch_tokens=0", "--set", "training.micro_batch=auto", "--set",
+                     "training.steps=2"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                    preexec_fn=lambda bytes=limit: resource.setrlimit(resource.RLIMIT_AS, (bytes, bytes))))
+            texts = [process.communicate(timeout=200)[0] for process in processes]
+            self.assertEqual([process.returncode for process in processes], [0] * len(limits), "".join(texts))
+            return int(re.search(r"micro-batches of (\d+) tokens fit", texts[0])[1])
+
+        much, little = 6_000_000_000, 2_000_000_000
+        self.assertLess(sizes([much, little]), sizes([much, much]))
 
     def test_a_signal_stops_all_processes_with_a_checkpoint(self):
         output = self.root / "interrupted"

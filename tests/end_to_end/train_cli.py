@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -242,6 +243,28 @@ training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, valid
         self.refused("--output", "/proc/run", parts=["training.output", "/proc/run"])
         self.assertEqual(checkpoints, {file: file.read_bytes() for file in checkpoints})
         self.run_train(*more)
+
+    def test_micro_batches_are_made_to_fit_into_memory(self):
+        more = ("--set", "training.batch_tokens=400000", "--set", "training.micro_batch=auto", "--set",
+                "training.steps=6", "--set", "training.checkpoint_every=2")
+
+        def size(text):
+            return int(re.search(r"micro-batches of (\d+) tokens fit into memory", text)[1])
+
+        def little_memory():
+            resource.setrlimit(resource.RLIMIT_AS, (1_800_000_000, 1_800_000_000))
+
+        plenty, _ = self.run_train("--output", self.root / "plenty", *more)
+        if not os.environ.get("ASAN_OPTIONS"):  # which takes terabytes of addresses
+            little, _ = self.run_train("--output", self.root / "little", *more, before=little_memory)
+            self.assertLess(size(little), size(plenty))
+            # A run keeps its size, wherever it goes on.
+            text, _ = self.run_train("--output", self.root / "little", *more[:-4], "--set", "training.steps=8", "--set",
+                                     "training.checkpoint_every=2")
+            self.assertNotIn("fit into memory", text)
+        self.refused("--output", self.root / "both", *more, "--set", "training.micro_batch_tokens=100",
+                     parts=["training.micro_batch_tokens", "auto"])
+        self.refused("--output", self.root / "tf32", "--set", "training.precision=tf32", parts=["TensorFloat-32", "cpu"])
 
     def test_early_stopping_by_bleu_and_schedules(self):
         output = self.root / "patient"

@@ -40,6 +40,7 @@ void each_field(P& progress, Visitor&& visit) {
   visit("step", progress.step);
   visit("epoch", progress.epoch);
   visit("batch", progress.batch);
+  visit("micro_batch_tokens", progress.micro_batch_tokens);
   visit("source_tokens", progress.source_tokens);
   visit("target_tokens", progress.target_tokens);
   visit("flops", progress.flops);
@@ -90,7 +91,10 @@ Progress read_progress(const fs::path& file) {
     if (json.at("format") != format_version) {
       throw Error(file.string(), "is of a format that this version does not know", "use the version that wrote it");
     }
-    each_field(progress, [&](const char* name, auto& value) { json.at(name).get_to(value); });
+    each_field(progress, [&](const char* name, auto& value) {
+      // Not in the checkpoints of version 0.1's first builds.
+      if (json.contains(name) || name != std::string_view("micro_batch_tokens")) json.at(name).get_to(value);
+    });
   } catch (const nlohmann::json::exception& bad) {
     throw Error(file.string(), fmt::format("is damaged ({})", bad.what()));
   }

@@ -23,10 +23,11 @@ struct BestValidation {
 /// Where a run stands, besides weights and optimizer. Random numbers need no state: they follow from the seed, the step
 /// and the micro-batch.
 struct Progress {
-  int64_t step = 0;           // steps done
-  int64_t epoch = 0;          // pass over the data
-  int64_t batch = 0;          // micro-batches of it that are done
-  int64_t source_tokens = 0;  // trained on so far
+  int64_t step = 0;                // steps done
+  int64_t epoch = 0;               // pass over the data
+  int64_t batch = 0;               // micro-batches of it that are done
+  int64_t micro_batch_tokens = 0;  // found out by training.micro_batch: auto; 0: not
+  int64_t source_tokens = 0;       // trained on so far
   int64_t target_tokens = 0;
   double flops = 0;                  // counted so far
   double seconds = 0;                // spent so far

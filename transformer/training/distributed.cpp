@@ -683,6 +683,10 @@ int Communicator::world_size() const {
   return impl_->launch.world_size;
 }
 
+int Communicator::local_world_size() const {
+  return impl_->launch.local_world_size;
+}
+
 void Communicator::barrier() {
   if (!impl_->monitor) return;
   all_reduce_sum(at::zeros({1}));

@@ -45,6 +45,8 @@ class Communicator {
 
   int rank() const;
   int world_size() const;
+  /// How many of the processes are on this machine.
+  int local_world_size() const;
 
   /// All ranks. Returns when all have called it.
   void barrier();

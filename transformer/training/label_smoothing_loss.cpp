@@ -91,9 +91,11 @@ LossSums label_smoothing_loss(const Tensor& logits, const Tensor& targets, doubl
 }
 
 LossSums projected_label_smoothing_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
-                                        double smoothing, int64_t padding, at::ScalarType product_type) {
+                                        double smoothing, int64_t padding, at::ScalarType product_type,
+                                        std::optional<int64_t> target_tokens) {
   const auto flat = targets.reshape({-1});
-  const auto kept = (flat != padding).nonzero().squeeze(1);
+  const auto is_token = flat != padding;
+  const auto kept = (target_tokens ? at::nonzero_static(is_token, *target_tokens) : is_token.nonzero()).squeeze(1);
   auto rows = hidden.reshape({-1, hidden.size(-1)});
   if (kept.size(0) < rows.size(0)) rows = rows.index_select(0, kept);
   const bool with_gradient = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 namespace transformer {
 
 /// Cross entropy against targets smoothed by ε_ls (§5.4): 1 - ε of the mass on the target, ε spread evenly over the
@@ -16,8 +18,10 @@ LossSums label_smoothing_loss(const at::Tensor& logits, const at::Tensor& target
 
 /// The same from hidden states [.., D] and the projection's weight [V, D], in chunks of rows: the gradient is computed
 /// in the same pass, and the logits, [tokens, V], never exist whole. Padding rows are not even projected. Products
-/// are made in `product_type` (bfloat16 or the inputs' own type), the softmax in float32 or wider.
+/// are made in `product_type` (bfloat16 or the inputs' own type), the softmax in float32 or wider. A caller that knows
+/// how many targets are no padding says so in `target_tokens`, and a GPU need not be waited for to count them.
 LossSums projected_label_smoothing_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
-                                        double smoothing, int64_t padding, at::ScalarType product_type);
+                                        double smoothing, int64_t padding, at::ScalarType product_type,
+                                        std::optional<int64_t> target_tokens = {});
 
 }  // namespace transformer

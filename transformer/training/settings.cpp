@@ -25,10 +25,20 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         "tokens computed at once; several make a step by accumulating gradients, in one process or shared out over "
         "several; 0: batch_tokens divided by the number of processes",
         at_least(0));
+  field("micro_batch", &S::micro_batch,
+        "fixed: of micro_batch_tokens; auto: as many tokens as memory allows, tried out with the longest pairs before "
+        "training begins, on all processes alike, and kept for the whole run",
+        {{"fixed", MicroBatch::fixed}, {"auto", MicroBatch::automatic}});
+  field("recompute", &S::recompute,
+        "compute every layer a second time in the backward pass instead of keeping what the first left: less memory, "
+        "about a third more time, the same gradients");
   field("precision", &S::precision,
-        "type of matrix products; weights and optimizer stay float32; auto: bf16 where the processor multiplies it "
-        "natively",
-        {{"float32", Precision::float32}, {"bf16", Precision::bf16}, {"auto", Precision::automatic}});
+        "type of matrix products; weights and optimizer stay float32; tf32: float32 with products in TensorFloat-32, "
+        "of GPUs; auto: bf16 where the processor multiplies it natively",
+        {{"float32", Precision::float32},
+         {"tf32", Precision::tf32},
+         {"bf16", Precision::bf16},
+         {"auto", Precision::automatic}});
   field("schedule", &S::schedule,
         "learning rate after a linear rise over warmup_steps: noam falls with step^-0.5 from a peak that follows from "
         "d_model (§5.3), inverse_sqrt the same from `rate`, constant stays at `rate`",
@@ -100,6 +110,14 @@ void TrainingSettings::check() const {
     throw Error("training.micro_batch_tokens",
                 fmt::format("{} is more than batch_tokens ({})", micro_batch_tokens, batch_tokens),
                 "a step holds at least one micro-batch");
+  }
+  if (micro_batch == MicroBatch::automatic && micro_batch_tokens != 0) {
+    throw Error("training.micro_batch_tokens", "training.micro_batch: auto finds this size",
+                "leave one of the two at its default");
+  }
+  if (precision == Precision::tf32 && device == "cpu") {
+    throw Error("training.precision", "TensorFloat-32 is a type of GPUs, and training.device is cpu",
+                "set it to float32, bf16 or auto");
   }
   if (schedule == Schedule::noam && warmup_steps < 1) {
     throw Error("training.warmup_steps", "the schedule noam divides by it; expected at least 1");

@@ -11,7 +11,8 @@ namespace transformer {
 
 /// How a model is trained (settings section `training`; §5). Defaults are the paper's base model.
 struct TrainingSettings {
-  enum class Precision { float32, bf16, automatic };
+  enum class Precision { float32, tf32, bf16, automatic };
+  enum class MicroBatch { fixed, automatic };
   enum class Schedule { noam, inverse_square_root, constant };
   enum class Criterion { perplexity, bleu };
   enum class Averaged { last, best };
@@ -26,7 +27,9 @@ struct TrainingSettings {
   int64_t steps = 100000;
   double max_minutes = 0;  // 0: no limit
   int64_t batch_tokens = 25000;
+  MicroBatch micro_batch = MicroBatch::fixed;
   int64_t micro_batch_tokens = 0;  // 0: batch_tokens, shared out over the processes
+  bool recompute = false;
   Precision precision = Precision::float32;
 
   Schedule schedule = Schedule::noam;

@@ -15,7 +15,7 @@
 #include "transformer/base/memory.h"
 #include "transformer/text/random.h"
 #include "transformer/training/cost.h"
-#include "transformer/training/label_smoothing_loss.h"
+#include "transformer/training/micro_batch.h"
 #include "transformer/training/profile.h"
 
 namespace transformer {
@@ -100,6 +100,7 @@ Trainer::Trainer(Communicator& communicator, Transformer model, const Corpus& co
       files_(std::move(files)),
       hooks_(std::move(hooks)),
       device_(moved(model_, settings.device)),
+      transfer_(device_),
       // After the move: moving gives a module new parameters on some devices.
       adam_(named_parameters(model_),
             {.beta1 = settings.adam_beta1, .beta2 = settings.adam_beta2, .epsilon = settings.adam_epsilon}) {
@@ -140,9 +141,54 @@ double Trainer::elapsed() const {
   return seconds_before_ + now() - started_;
 }
 
+int64_t Trainer::tokens_at_once() const {
+  if (settings_.micro_batch == TrainingSettings::MicroBatch::automatic) return progress_.micro_batch_tokens;
+  return settings_.tokens_at_once(communicator_.world_size());
+}
+
 int64_t Trainer::micro_batches() const {
-  // At least 1, as check() saw to.
-  return settings_.batch_tokens / settings_.tokens_at_once(communicator_.world_size());
+  return std::max<int64_t>(1, settings_.batch_tokens / tokens_at_once());
+}
+
+void Trainer::find_micro_batch() {
+  // A run keeps the size it began with: another would group its sentences otherwise.
+  if (settings_.micro_batch != TrainingSettings::MicroBatch::automatic || progress_.micro_batch_tokens > 0) return;
+  const int64_t length = corpus_.longest() + 1;  // with the end token
+  const int world_size = communicator_.world_size();
+  int64_t weight_bytes = 0;
+  for (const auto& parameter : model_->parameters()) weight_bytes += static_cast<int64_t>(parameter.nbytes());
+  // The loss's buffers grow up to 512 tokens, or more where the vocabulary is small.
+  const int64_t measurable = std::max<int64_t>(512, (int64_t{1} << 22) / model_->settings().target_vocabulary_size);
+  MemoryProbe probe({.device = device_,
+                     .processes_here = communicator_.local_world_size(),
+                     .reserved_bytes = world_size > 1 ? weight_bytes : 0,  // of gradients in buckets
+                     .smallest_tokens = (measurable + length - 1) / length * length,
+                     .pass = [&](int64_t tokens) {
+                       const int64_t rows = std::max<int64_t>(1, tokens / length);
+                       Batch batch;
+                       batch.source = batch.target_input = batch.target_output = at::full({rows, length}, 4, at::kLong);
+                       batch.target_tokens = rows * length;
+                       auto sent = transfer_.begin(batch);
+                       forward(sent).loss.backward();
+                     }});
+  const auto sizes = micro_batch_sizes(settings_.batch_tokens, world_size, length);
+  size_t chosen = 0;
+  while (chosen < sizes.size() && !probe.fits(sizes[chosen])) ++chosen;
+  adam_.clear_gradients();
+  const auto all = at::zeros({world_size}, at::kLong);
+  all[communicator_.rank()] = static_cast<int64_t>(chosen);
+  communicator_.all_reduce_sum(all);
+  const auto agreed = static_cast<size_t>(all.max().item<int64_t>());
+  if (agreed == sizes.size()) {
+    throw Failure("training.micro_batch",
+                  fmt::format("out of memory: not even one sentence pair of {} word pieces can be trained on", length),
+                  "lower data.max_length, or make the model smaller");
+  }
+  progress_.micro_batch_tokens = sizes[agreed];
+  if (communicator_.rank() == 0) {
+    spdlog::info("micro-batches of {} tokens fit into memory: {} a step", progress_.micro_batch_tokens,
+                 micro_batches());
+  }
 }
 
 Batch Trainer::next_micro_batch(int64_t number) {
@@ -150,7 +196,7 @@ Batch Trainer::next_micro_batch(int64_t number) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (!batches_) {
       batches_.emplace(corpus_,
-                       Batches::Options{.batch_tokens = settings_.tokens_at_once(communicator_.world_size()),
+                       Batches::Options{.batch_tokens = tokens_at_once(),
                                         .seed = settings_.seed,
                                         .weights = weights_,
                                         .share = communicator_.rank(),
@@ -170,10 +216,25 @@ Batch Trainer::next_micro_batch(int64_t number) {
   throw Error("data.train_source", "there is no sentence pair to train on");
 }
 
+LossSums Trainer::forward(DeviceBatch& batch) {
+  transfer_.finish(batch);
+  const bool bf16 = uses_bf16(settings_, device_);
+  Autocast autocast(bf16, device_);
+  torch::Tensor hidden;
+  {
+    const ProfiledRange range("forward");
+    hidden = model_->decode(batch.target_input, model_->encode(batch.source)).values;
+  }
+  const ProfiledRange range("loss");
+  return projected_label_smoothing_loss(hidden, model_->projection_weight(), batch.target_output,
+                                        settings_.label_smoothing, TransformerImpl::padding_id,
+                                        bf16 ? at::kBFloat16 : hidden.scalar_type(), batch.target_tokens);
+}
+
 Trainer::StepSums Trainer::accumulate_gradients() {
   struct Mine {
     int64_t number;
-    Batch batch;
+    DeviceBatch batch;
   };
   std::vector<Mine> mine;
   StepSums sums;
@@ -187,30 +248,17 @@ Trainer::StepSums Trainer::accumulate_gradients() {
                                                              .target_length = batch.target_length,
                                                              .projected_tokens = batch.target_tokens})
                                 .training());
-    if (batch.is_made()) mine.push_back({i, std::move(batch)});
+    if (batch.is_made()) mine.push_back({i, transfer_.begin(batch)});
   }
   progress_.target_tokens += sums.tokens;
 
   adam_.clear_gradients();
-  const bool bf16 = uses_bf16(settings_, device_);
+  sums.losses = at::zeros({2}, at::device(device_).dtype(at::kDouble));
   const auto step = static_cast<uint64_t>(progress_.step);
-  for (const auto& [number, batch] : mine) {
+  for (auto& [number, batch] : mine) {
     // Dropout then depends on what is computed, not on what was computed before, or where.
     at::manual_seed(Random(settings_.seed, step, static_cast<uint64_t>(number)).next());
-    LossSums losses;
-    {
-      Autocast autocast(bf16, device_);
-      const auto source = batch.source.to(device_), target_input = batch.target_input.to(device_);
-      torch::Tensor hidden;
-      {
-        const ProfiledRange range("forward");
-        hidden = model_->decode(target_input, model_->encode(source)).values;
-      }
-      const ProfiledRange range("loss");
-      losses = projected_label_smoothing_loss(hidden, model_->projection_weight(), batch.target_output.to(device_),
-                                              settings_.label_smoothing, TransformerImpl::padding_id,
-                                              bf16 ? at::kBFloat16 : hidden.scalar_type());
-    }
+    const auto losses = forward(batch);
     {
       const ProfiledRange range("backward");
       // The gradient of the mean over all target tokens of the step, however they are split.
@@ -221,18 +269,20 @@ Trainer::StepSums Trainer::accumulate_gradients() {
         parallel_->accumulate(mean);
       }
     }
-    sums.loss += losses.loss.item<double>();
-    sums.nll += losses.negative_log_likelihood.item<double>();
+    sums.losses += at::stack({losses.loss.detach(), losses.negative_log_likelihood});
   }
   if (mine.empty()) parallel_->backward();
   return sums;
 }
 
+std::string Trainer::last_checkpoint_text() const {
+  if (last_checkpoint_step_ < 0) return "there is no checkpoint yet";
+  return fmt::format("the checkpoint of step {} in {} is intact", last_checkpoint_step_,
+                     (run_ / "checkpoints").string());
+}
+
 Trainer::StepSums Trainer::step() {
   const auto where = fmt::format("step {}", progress_.step + 1);
-  const auto intact = last_checkpoint_step_ < 0 ? std::string("there is no checkpoint yet")
-                                                : fmt::format("the checkpoint of step {} in {} is intact",
-                                                              last_checkpoint_step_, (run_ / "checkpoints").string());
   StepSums sums;
   try {
     sums = accumulate_gradients();
@@ -241,18 +291,21 @@ Trainer::StepSums Trainer::step() {
     throw Failure(where, "out of memory",
                   fmt::format("{}; lower training.micro_batch_tokens (now {}): a step then takes more passes and less "
                               "memory, with the same gradient",
-                              intact, settings_.tokens_at_once(communicator_.world_size())));
+                              last_checkpoint_text(), tokens_at_once()));
   }
-  const auto all = at::tensor({sums.loss, sums.nll}, at::kDouble);
-  communicator_.all_reduce_sum(all);
-  sums.loss = all[0].item<double>();
-  sums.nll = all[1].item<double>();
-  if (!std::isfinite(sums.loss)) {
-    throw Failure(where, "the loss is not finite",
-                  intact + "; lower training.rate_factor, lengthen training.warmup_steps or set training.clip_norm");
-  }
+  communicator_.all_reduce_sum(sums.losses);
   if (settings_.clip_norm > 0) adam_.clip(settings_.clip_norm);
   return sums;
+}
+
+void Trainer::fetch_losses() {
+  const auto losses = window_losses_.cpu();
+  progress_.window_loss = losses[0].item<double>();
+  progress_.window_nll = losses[1].item<double>();
+  if (std::isfinite(progress_.window_loss)) return;
+  throw Failure(fmt::format("step {}", progress_.step), "the loss is not finite",
+                last_checkpoint_text() +
+                    "; lower training.rate_factor, lengthen training.warmup_steps or set training.clip_norm");
 }
 
 void Trainer::log_progress(double rate, double interval_seconds, int64_t interval_tokens) {
@@ -277,6 +330,7 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
 
 bool Trainer::validate() {
   if (!hooks_.validate) return false;
+  fetch_losses();
   bool among_best = false;
   communicator_.on_rank_0([&] { among_best = judge(); });
   const auto found = at::tensor({int64_t{among_best}, progress_.validations_since_best}, at::kLong);
@@ -339,6 +393,7 @@ void Trainer::checkpoint(CheckpointKind kind) {
       (kind == CheckpointKind::interruption || last_checkpoint_kind_ == CheckpointKind::scheduled)) {
     return;
   }
+  fetch_losses();
   communicator_.on_rank_0([&] {
     progress_.seconds = elapsed();
     progress_.metrics_bytes = metrics().bytes();
@@ -382,6 +437,12 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   const auto learning_rate = settings_.learning_rate(model_->settings().d_model);
   started_ = last_checkpoint_ = now();
   model_->train();
+  if (device_.is_cuda()) {
+    at::globalContext().setAllowTF32CuBLAS(settings_.precision == TrainingSettings::Precision::tf32);
+  }
+  model_->set_recompute(settings_.recompute);
+  find_micro_batch();
+  window_losses_ = at::tensor({progress_.window_loss, progress_.window_nll}, at::kDouble).to(device_);
   parallel_.emplace(communicator_, *model_, DistributedDataParallel::Options{.bucket_mb = settings_.bucket_mb});
   double interval_start = now();
   int64_t interval_tokens = 0;
@@ -416,13 +477,16 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
       profile.reset();
       spdlog::info("trace of {} steps: {}", profile_steps, (run_ / trace_name).string());
     }
-    progress_.window_loss += sums.loss;
-    progress_.window_nll += sums.nll;
+    window_losses_ += sums.losses;
     progress_.window_tokens += sums.tokens;
     interval_tokens += sums.tokens;
+    // A GPU is not waited for in every step, but before its results are written down anywhere.
+    if (device_.is_cpu()) fetch_losses();
 
     if (due(settings_.log_every)) {
+      fetch_losses();
       log_progress(rate, now() - interval_start, interval_tokens);
+      window_losses_.zero_();
       progress_.window_loss = progress_.window_nll = 0;
       progress_.window_tokens = 0;
       interval_start = now();

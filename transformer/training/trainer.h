@@ -9,7 +9,9 @@
 #include "transformer/model/transformer.h"
 #include "transformer/text/batches.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/device_transfer.h"
 #include "transformer/training/distributed.h"
+#include "transformer/training/label_smoothing_loss.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/moving_average.h"
 #include "transformer/training/settings.h"
@@ -75,17 +77,25 @@ class Trainer {
   std::vector<std::filesystem::path> final_checkpoints() const;
 
  private:
-  /// Of a step, over all ranks.
+  /// Of a step.
   struct StepSums {
-    double loss = 0, nll = 0;
-    int64_t tokens = 0;
+    at::Tensor losses;   // [2] float64, on the device: loss and negative log-likelihood, of this rank or of all
+    int64_t tokens = 0;  // of all ranks
   };
   TrainingState state();
+  /// Tokens of a micro-batch.
+  int64_t tokens_at_once() const;
   int64_t micro_batches() const;
+  /// Settles `training.micro_batch: auto`. All ranks.
+  void find_micro_batch();
+  LossSums forward(DeviceBatch& batch);
   Batch next_micro_batch(int64_t number);
   StepSums step();
   StepSums accumulate_gradients();
+  /// Brings the losses of the current window from the device. Throws Failure when they are not finite.
+  void fetch_losses();
   bool out_of_patience() const;
+  std::string last_checkpoint_text() const;
   void log_progress(double rate, double interval_seconds, int64_t interval_tokens);
   /// Whether the model is now among the best that are kept.
   bool validate();
@@ -104,12 +114,14 @@ class Trainer {
   ModelFiles files_;
   TrainerHooks hooks_;
   torch::Device device_;
+  DeviceTransfer transfer_;
   Adam adam_;
   std::optional<MovingAverage> average_;
   Progress progress_;
   std::optional<DistributedDataParallel> parallel_;
   std::optional<Batches> batches_;
   std::optional<Metrics> metrics_;
+  at::Tensor window_losses_;  // as StepSums::losses, since the last line of progress
   double started_ = 0, seconds_before_ = 0, last_checkpoint_ = 0;
   int64_t last_checkpoint_step_ = -1;
   CheckpointKind last_checkpoint_kind_ = CheckpointKind::scheduled;

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <optional>
+
+#include "transformer/text/batches.h"
+
+namespace transformer {
+
+/// A micro-batch on the device that computes it.
+struct DeviceBatch {
+  at::Tensor source;         // [B, S]
+  at::Tensor target_input;   // [B, T]
+  at::Tensor target_output;  // [B, T]
+  int64_t target_tokens = 0;
+
+ private:
+  friend class DeviceTransfer;
+  std::optional<c10::Event> arrived;
+};
+
+/// Brings micro-batches to a device. To a GPU they go from page-locked memory over a stream of their own: while an
+/// earlier step still computes, and without the host waiting. On a CPU nothing is copied.
+class DeviceTransfer {
+ public:
+  explicit DeviceTransfer(c10::Device device);
+
+  /// Starts the transfer of a batch that is made.
+  DeviceBatch begin(const Batch& batch) const;
+  /// To be called before `batch` is used: what the device is given from now on comes after its arrival.
+  void finish(DeviceBatch& batch) const;
+
+ private:
+  c10::Device device_;
+  std::optional<c10::Stream> stream_;  // a GPU's
+};
+
+}  // namespace transformer
