@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "model/finite_differences.h"
 #include "model/reference.h"
 #include "transformer/base/error.h"
 
@@ -314,24 +315,8 @@ TEST_CASE("gradients equal finite differences") {
   model->to(torch::kFloat64);
   const auto source = ids({4, 2, 5}, 17), target = ids({3, 6, 1}, 19);
   const auto cotangent = torch::randn({3, 6, 19}, torch::kFloat64);
-  const auto loss = [&] { return (model->forward(source, target) * cotangent).sum(); };
-  loss().backward();
-  torch::NoGradGuard no_grad;
-  const double h = 1e-6;
-  for (auto& item : model->named_parameters()) {
-    INFO(item.key());
-    auto& parameter = item.value();
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      const auto direction = torch::randn_like(parameter), saved = parameter.clone();
-      parameter.copy_(saved + h * direction);
-      const double above = loss().item<double>();
-      parameter.copy_(saved - h * direction);
-      const double below = loss().item<double>();
-      parameter.copy_(saved);
-      const double expected = (parameter.grad() * direction).sum().item<double>();
-      CHECK(std::abs((above - below) / (2 * h) - expected) < 1e-6 * std::max(1.0, std::abs(expected)));
-    }
-  }
+  check_finite_differences(
+      *model, [&] { return (model->forward(source, target) * cotangent).sum(); }, 3);
 }
 
 TEST_CASE("dropout acts in training, and never in evaluation") {

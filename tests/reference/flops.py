@@ -1,7 +1,7 @@
 """Operations of a model's matrix products as PyTorch's FlopCounterMode counts them: flops.py CASES.json OUT.json.
 
 Models live on the meta device, so nothing is computed. Where heads * d_k is d_model the layers are torch.nn's own;
-torch.nn knows no other widths of a head, so for those they are written out here.
+torch.nn knows no other widths of a head and none of the paper's variations, so for those they are written out here.
 """
 
 import json
@@ -14,10 +14,74 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 
-class Attention(nn.Module):
+class Neighbours(nn.Module):
+    """Scores and weighted sum of every position against the window around it: [B, H, T, d] gathered to [.., T, w, d]."""
+
+    def forward(self, query, key, value, window):
+        length, reach = query.shape[2], window // 2
+        width = min(length, 2 * reach + 1)
+        places = torch.zeros(length * width, dtype=torch.long)
+        gather = lambda x: x.index_select(2, places).unflatten(2, (length, width)).flatten(0, 2)
+        weights = (query.flatten(0, 2).unsqueeze(1) @ gather(key).mT).softmax(-1)
+        return (weights @ gather(value)).view(*query.shape[:3], -1)
+
+
+class PerHead(nn.Module):
+    def __init__(self, heads, width):
+        super().__init__()
+        self.matrix = nn.Parameter(torch.empty(heads, width, width))
+
+    def forward(self, x):
+        return x @ self.matrix
+
+
+class Additive(nn.Module):
     def __init__(self, c):
         super().__init__()
+        self.hidden_query = PerHead(c["heads"], c["d_k"])
+        self.hidden_key = PerHead(c["heads"], c["d_k"])
+        self.vector = nn.Parameter(torch.empty(c["heads"], c["d_k"], 1))
+
+    def forward(self, query, key, value):
+        hidden = torch.tanh(self.hidden_query(query).unsqueeze(3) + self.hidden_key(key).unsqueeze(2))  # [B, H, T, S, d_k]
+        scores = (hidden.flatten(2, 3) @ self.vector).view(*hidden.shape[:4])
+        return scores.softmax(-1) @ value
+
+
+class ParameterAttention(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        heads, d_k, d_v, pairs = (c[f"parameter_{name}"] for name in ("heads", "d_k", "d_v", "pairs"))
+        self.query = nn.Linear(c["d_model"], heads * d_k, bias=False)
+        self.keys = nn.Parameter(torch.empty(heads, pairs, d_k))
+        self.values = nn.Parameter(torch.empty(heads, pairs, d_v))
+        self.output = nn.Linear(heads * d_v, c["d_model"], bias=False)
+
+    def forward(self, x):
+        query = self.query(x).unflatten(-1, (len(self.keys), -1)).transpose(1, 2)  # [B, h_p, T, d_pk]
+        attended = (query @ self.keys.mT).softmax(-1) @ self.values
+        return self.output(attended.transpose(1, 2).flatten(2))
+
+
+class Network(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.linear1 = nn.Linear(c["d_model"], c["d_ff"])
+        self.linear2 = nn.Linear(c["d_ff"], c["d_model"])
+        self.linear3 = nn.Linear(c["d_model"], c["d_ff"]) if c["swiglu"] else None
+
+    def forward(self, x):
+        hidden = self.linear1(x)
+        return self.linear2(hidden.relu() if self.linear3 is None else nn.functional.silu(self.linear3(x)) * hidden)
+
+
+class Attention(nn.Module):
+    def __init__(self, c, window):
+        super().__init__()
         self.heads = c["heads"]
+        self.window = window
+        self.additive = Additive(c) if c["additive"] else None
+        self.neighbours = Neighbours() if window else None
         self.query = nn.Linear(c["d_model"], c["heads"] * c["d_k"], bias=False)
         self.key = nn.Linear(c["d_model"], c["heads"] * c["d_k"], bias=False)
         self.value = nn.Linear(c["d_model"], c["heads"] * c["d_v"], bias=False)
@@ -25,31 +89,35 @@ class Attention(nn.Module):
 
     def forward(self, x, memory):
         split = lambda y: y.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        heads = scaled_dot_product_attention(
-            split(self.query(x)), split(self.key(memory)), split(self.value(memory))
-        )
+        query, key, value = split(self.query(x)), split(self.key(memory)), split(self.value(memory))
+        if self.additive:
+            heads = self.additive(query, key, value)
+        elif self.neighbours:
+            heads = self.neighbours(query, key, value, self.window)
+        else:
+            heads = scaled_dot_product_attention(query, key, value)
         return self.output(heads.transpose(1, 2).flatten(2))
 
 
 class Layer(nn.Module):
     def __init__(self, c, attends_to_memory):
         super().__init__()
-        self.self_attn = Attention(c)
-        self.multihead_attn = Attention(c) if attends_to_memory else None
-        self.linear1 = nn.Linear(c["d_model"], c["d_ff"])
-        self.linear2 = nn.Linear(c["d_ff"], c["d_model"])
+        self.self_attn = Attention(c, c["window"])
+        self.multihead_attn = Attention(c, 0) if attends_to_memory else None
+        self.feed_forward = ParameterAttention(c) if c["over_parameters"] else Network(c)
 
     def forward(self, x, memory=None):
         x = x + self.self_attn(x, x)
         if memory is not None:
             x = x + self.multihead_attn(x, memory)
-        return x + self.linear2(self.linear1(x).relu())
+        return x + self.feed_forward(x)
 
 
 class Model(nn.Module):
     def __init__(self, c):
         super().__init__()
-        if c["heads"] * c["d_k"] == c["d_model"] == c["heads"] * c["d_v"]:
+        varied = c["window"] or c["additive"] or c["swiglu"] or c["over_parameters"]
+        if not varied and c["heads"] * c["d_k"] == c["d_model"] == c["heads"] * c["d_v"]:
             sizes = dict(d_model=c["d_model"], nhead=c["heads"], dim_feedforward=c["d_ff"], dropout=0.0, batch_first=True)
             encoder_layer = lambda: nn.TransformerEncoderLayer(**sizes)
             decoder_layer = lambda: nn.TransformerDecoderLayer(**sizes)
@@ -78,6 +146,20 @@ def of_modules(counter, last_name):
     )
 
 
+def network_layers(c):
+    """Where torch.nn's own layers have their feed-forward networks' matrices."""
+    stacks = (("encoder", c["encoder_layers"]), ("decoder", c["decoder_layers"]))
+    return [(stack, i, n) for stack, layers in stacks for i in range(layers) for n in (1, 2)]
+
+
+def attention_products(counter):
+    """Batched products in attention over sentences; additive attention's own matrices are projections."""
+    batched = lambda operations: sum(n for operation, n in operations.items() if "bmm" in str(operation))
+    counts = counter.get_flop_counts()
+    others = (".feed_forward", ".hidden_query", ".hidden_key")
+    return batched(counts["Global"]) - sum(batched(n) for name, n in counts.items() if name.endswith(others))
+
+
 def count(c):
     ids = lambda length: torch.zeros(c["rows"], length, dtype=torch.long)
     # The unfused attention: its backward pass computes nothing again.
@@ -88,14 +170,14 @@ def count(c):
         with FlopCounterMode(display=False) as backward:
             logits.sum().backward()
     total = forward.get_total_flops()
-    counts = forward.get_flop_counts()
-    products = sum(n for operation, n in counts["Global"].items() if "bmm" in str(operation))
+    products = attention_products(forward)
     attention = of_modules(forward, "self_attn") + of_modules(forward, "multihead_attn")
     return {
         "forward": total,
         "training": total + backward.get_total_flops(),
         "vocabulary_projection": of_modules(forward, ".projection"),
-        "feed_forward": of_modules(forward, ".linear1") + of_modules(forward, ".linear2"),
+        "feed_forward": of_modules(forward, ".feed_forward")
+        + sum(of_modules(forward, f"{stack}.{i}.linear{n}") for stack, i, n in network_layers(c)),
         "attention_products": products,
         "attention_projections": attention - products,
     }

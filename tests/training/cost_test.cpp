@@ -49,6 +49,14 @@ TEST_CASE("counted operations are those that PyTorch's counter counts") {
   };
   auto narrow_heads = base();  // Table 3 (B)
   narrow_heads.d_k = 16;
+  using Settings = ModelSettings;
+  const auto varied = [](ModelSettings settings, auto change) {
+    change(settings);
+    return settings;
+  };
+  const auto over_parameters = [](Settings& s) { s.feed_forward = Settings::FeedForward::attention_over_parameters; };
+  const auto swiglu = [](Settings& s) { s.activation = Settings::Activation::swiglu; };
+  const auto additive = [](Settings& s) { s.compatibility = Settings::Compatibility::additive; };
   const std::vector<Case> cases = {
       {base(), {.rows = 1000, .source_length = 25, .target_length = 25}},
       {base(), {.rows = 3, .source_length = 100, .target_length = 7}},
@@ -57,6 +65,16 @@ TEST_CASE("counted operations are those that PyTorch's counter counts") {
       {narrow_heads, {.rows = 10, .source_length = 30, .target_length = 20}},
       {odd(), {.rows = 5, .source_length = 13, .target_length = 6}},
       {odd(), {.rows = 1, .source_length = 1, .target_length = 1}},
+      {varied(base(), over_parameters), {.rows = 10, .source_length = 30, .target_length = 20}},
+      {varied(odd(), over_parameters), {.rows = 5, .source_length = 13, .target_length = 6}},
+      {varied(base(), swiglu), {.rows = 10, .source_length = 30, .target_length = 20}},
+      {varied(odd(), additive), {.rows = 5, .source_length = 13, .target_length = 6}},
+      {varied(base(), [](Settings& s) { s.attention_window = 8; }),
+       {.rows = 10, .source_length = 30, .target_length = 20}},
+      {varied(odd(), [](Settings& s) { s.attention_window = 11; }),
+       {.rows = 5, .source_length = 13, .target_length = 6}},
+      {varied(varied(odd(), swiglu), [](Settings& s) { s.attention_window = 1; }),
+       {.rows = 5, .source_length = 13, .target_length = 6}},
   };
   nlohmann::json asked;
   for (const auto& [given, batch] : cases) {
@@ -69,6 +87,14 @@ TEST_CASE("counted operations are those that PyTorch's counter counts") {
                      {"encoder_layers", s.encoder_layers},
                      {"decoder_layers", s.decoder_layers},
                      {"vocabulary", s.target_vocabulary_size},
+                     {"window", s.attention_window},
+                     {"additive", s.compatibility == Settings::Compatibility::additive},
+                     {"swiglu", s.activation == Settings::Activation::swiglu},
+                     {"over_parameters", s.feed_forward == Settings::FeedForward::attention_over_parameters},
+                     {"parameter_heads", s.parameter_heads},
+                     {"parameter_d_k", s.parameter_d_k},
+                     {"parameter_d_v", s.parameter_d_v},
+                     {"parameter_pairs", s.parameter_pairs},
                      {"rows", batch.rows},
                      {"source_length", batch.source_length},
                      {"target_length", batch.target_length}});

@@ -1,5 +1,6 @@
 #include "transformer/training/trainer.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <torch/types.h>
 
@@ -186,6 +187,23 @@ TEST_CASE("gradients accumulated over micro-batches are those of the mean over a
     INFO(item.key());
     const auto moment = state.at("first_moment." + item.key());
     CHECK((moment - 0.1 * item.value().grad()).abs().max().item<double>() < 1e-6);
+  }
+}
+
+TEST_CASE("recomputed layers train the same weights, in float32 and bfloat16") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto model = task.model_settings();  // with dropout
+  model.attention_dropout = 0.1;
+  auto settings = task.training_settings(6);
+  settings.micro_batch_tokens = 128;
+  for (const auto precision : {TrainingSettings::Precision::float32, TrainingSettings::Precision::bf16}) {
+    settings.precision = precision;
+    settings.recompute = false;
+    const auto kept = trained(settings, model, runs / fmt::format("kept-{}", static_cast<int>(precision)));
+    settings.recompute = true;
+    const auto again = trained(settings, model, runs / fmt::format("again-{}", static_cast<int>(precision)));
+    CHECK(equal_bits(kept, again));
   }
 }
 

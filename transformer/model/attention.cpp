@@ -6,6 +6,9 @@
 #include <cmath>
 #include <limits>
 
+#include "transformer/model/blockwise_attention.h"
+#include "transformer/model/compatibility.h"
+
 namespace transformer {
 
 namespace {
@@ -17,22 +20,20 @@ Tensor split_heads(const Tensor& projected, int64_t heads) {
   return projected.unflatten(-1, {heads, -1}).transpose(1, 2);
 }
 
-// Which keys a query may attend to, mask and causality together; none: all of them.
+// Which keys a query may attend to, mask, causality and window together; none: all of them.
 std::optional<Tensor> permitted(const Tensor& query, const Tensor& key, const AttentionOptions& options) {
-  if (!options.causal) return options.mask;
-  const auto earlier = torch::ones({query.size(-2), key.size(-2)}, query.options().dtype(torch::kBool)).tril();
-  return options.mask ? *options.mask & earlier : earlier;
+  if (!options.causal && options.window == 0) return options.mask;
+  const int64_t queries = query.size(-2), keys = key.size(-2);
+  const auto seen = options.window > 0 ? *neighbourhood(0, queries, 0, keys, options, query.device())
+                                       : torch::ones({queries, keys}, query.options().dtype(torch::kBool)).tril();
+  return options.mask ? *options.mask & seen : seen;
 }
 
 // The equation written out, for when the weights are asked for.
 Attended attention_with_weights(const Tensor& query, const Tensor& key, const Tensor& value,
                                 const AttentionOptions& options) {
-  auto scores = query.matmul(key.mT()) / std::sqrt(static_cast<double>(query.size(-1)));  // [B, H, T, S]
-  const auto mask = permitted(query, key, options);
-  if (mask) scores = scores.masked_fill(~*mask, -std::numeric_limits<double>::infinity());
-  auto weights = scores.softmax(-1);
-  // A row without any permitted key is 0/0 in the softmax.
-  if (mask) weights = weights.masked_fill(~mask->any(-1, /*keepdim=*/true), 0.0);
+  const auto scores = compatibility(query, key, options);  // [B, H, T, S]
+  auto weights = masked_softmax(scores, permitted(query, key, options));
   auto dropped = options.dropout > 0 ? torch::dropout(weights, options.dropout, /*train=*/true) : weights;
   return {dropped.matmul(value), weights};
 }
@@ -47,7 +48,7 @@ bool better_in_batches(const Tensor& query, const Tensor& key) {
 Tensor attention_in_batches(const Tensor& query, const Tensor& key, const Tensor& value,
                             const AttentionOptions& options) {
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2), keys = key.size(2);
-  const double scale = 1 / std::sqrt(static_cast<double>(query.size(3)));
+  const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
   const auto flat = [](const Tensor& tensor) { return tensor.reshape({-1, tensor.size(2), tensor.size(3)}); };
   auto mask = permitted(query, key, options);
   Tensor bias = torch::zeros({}, query.options());  // [.., T, S]: 0 where attention is allowed, else -infinity
@@ -71,12 +72,22 @@ Tensor attention_in_batches(const Tensor& query, const Tensor& key, const Tensor
 }  // namespace
 
 Attended attention(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionOptions& options) {
+  if (options.window > 0 && options.window / 2 >= key.size(-2) - 1) {  // reaches everything from everywhere
+    auto unrestricted = options;
+    unrestricted.window = 0;
+    return attention(query, key, value, unrestricted);
+  }
   if (options.weights) return attention_with_weights(query, key, value, options);
+  if (options.window > 0 || options.additive) return {blockwise_attention(query, key, value, options), {}};
   if (better_in_batches(query, key)) return {attention_in_batches(query, key, value, options), {}};
   if (options.causal && options.mask) {
-    return {at::scaled_dot_product_attention(query, key, value, permitted(query, key, options), options.dropout), {}};
+    return {at::scaled_dot_product_attention(query, key, value, permitted(query, key, options), options.dropout,
+                                             /*is_causal=*/false, options.scale),
+            {}};
   }
-  return {at::scaled_dot_product_attention(query, key, value, options.mask, options.dropout, options.causal), {}};
+  return {
+      at::scaled_dot_product_attention(query, key, value, options.mask, options.dropout, options.causal, options.scale),
+      {}};
 }
 
 MultiHeadAttentionImpl::MultiHeadAttentionImpl(const MultiHeadAttentionOptions& options) : options_(options) {
@@ -94,19 +105,36 @@ MultiHeadAttentionImpl::MultiHeadAttentionImpl(const MultiHeadAttentionOptions& 
   }
   torch::nn::init::xavier_uniform_(output_->weight);
   if (options.bias) torch::nn::init::zeros_(output_->bias);
+  if (options.compatibility == ModelSettings::Compatibility::additive) {
+    const auto uniform = [&](at::IntArrayRef sizes, int64_t in, int64_t out) {
+      const double bound = std::sqrt(6.0 / static_cast<double>(in + out));
+      return torch::empty(sizes).uniform_(-bound, bound);  // Glorot's, for every head's own matrix
+    };
+    additive_query_ = register_parameter("additive_query",
+                                         uniform({options.heads, options.d_k, options.d_k}, options.d_k, options.d_k));
+    additive_key_ = register_parameter("additive_key",
+                                       uniform({options.heads, options.d_k, options.d_k}, options.d_k, options.d_k));
+    additive_vector_ = register_parameter("additive_vector", uniform({options.heads, options.d_k}, options.d_k, 1));
+  }
 }
 
 MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project(const Tensor& input) {
   const int64_t h = options_.heads;
   auto parts = torch::linear(input, input_weight_, input_bias_)
                    .split({h * options_.d_k, h * options_.d_k, h * options_.d_v}, -1);
-  return {split_heads(parts[0], h), split_heads(parts[1], h), split_heads(parts[2], h)};
+  Heads heads{split_heads(parts[0], h), split_heads(parts[1], h), split_heads(parts[2], h)};
+  if (additive()) {
+    heads.query = heads.query.matmul(additive_query_.mT());
+    heads.key = heads.key.matmul(additive_key_.mT());
+  }
+  return heads;
 }
 
 Tensor MultiHeadAttentionImpl::project_query(const Tensor& input) {
   const int64_t rows = options_.heads * options_.d_k;
   auto bias = input_bias_.defined() ? input_bias_.narrow(0, 0, rows) : Tensor();
-  return split_heads(torch::linear(input, input_weight_.narrow(0, 0, rows), bias), options_.heads);
+  const auto query = split_heads(torch::linear(input, input_weight_.narrow(0, 0, rows), bias), options_.heads);
+  return additive() ? query.matmul(additive_query_.mT()) : query;
 }
 
 MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project_memory(const Tensor& memory) {
@@ -114,11 +142,14 @@ MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project_memory(const Tenso
   auto bias = input_bias_.defined() ? input_bias_.narrow(0, query_rows, rows) : Tensor();
   auto parts = torch::linear(memory, input_weight_.narrow(0, query_rows, rows), bias)
                    .split({h * options_.d_k, h * options_.d_v}, -1);
-  return {{}, split_heads(parts[0], h), split_heads(parts[1], h)};
+  const auto key = split_heads(parts[0], h);
+  return {{}, additive() ? key.matmul(additive_key_.mT()) : key, split_heads(parts[1], h)};
 }
 
 Attended MultiHeadAttentionImpl::attend(const Heads& heads, AttentionOptions call) {
   call.dropout = is_training() ? options_.dropout : 0;
+  if (options_.compatibility == ModelSettings::Compatibility::dot_product) call.scale = 1;
+  if (additive()) call.additive = additive_vector_;
   auto attended = attention(heads.query, heads.key, heads.value, call);            // [B, H, T, d_v]
   attended.values = output_->forward(attended.values.transpose(1, 2).flatten(2));  // [B, T, D]
   return attended;

@@ -1,8 +1,20 @@
 #include "transformer/model/decoder.h"
 
+#include "transformer/model/recompute.h"
+
 namespace transformer {
 
 using torch::Tensor;
+
+namespace {
+
+// The last `count` positions of [N, H, t, width], where there are more.
+Tensor last(const Tensor& tensor, int64_t count) {
+  const int64_t length = tensor.size(2);
+  return length > count ? tensor.narrow(2, length - count, count) : tensor;
+}
+
+}  // namespace
 
 void DecoderCache::reorder(const Tensor& rows) {
   for (auto& layer : layers) {
@@ -13,24 +25,28 @@ void DecoderCache::reorder(const Tensor& rows) {
   if (memory_mask) memory_mask = memory_mask->index_select(0, rows);
 }
 
-DecoderLayerImpl::DecoderLayerImpl(const ModelSettings& given) {
+DecoderLayerImpl::DecoderLayerImpl(const ModelSettings& given) : window_(given.attention_window) {
   const auto settings = given.resolved();
   self_attention_ = register_module("self_attention", MultiHeadAttention(attention_options(settings)));
   after_self_attention_ = register_module("after_self_attention", Residual(settings));
   memory_attention_ = register_module("memory_attention", MultiHeadAttention(attention_options(settings)));
   after_memory_attention_ = register_module("after_memory_attention", Residual(settings));
-  feed_forward_ = register_module("feed_forward", FeedForward(settings.d_model, settings.d_ff));
+  feed_forward_ = register_module("feed_forward", position_wise(settings));
   after_feed_forward_ = register_module("after_feed_forward", Residual(settings));
 }
 
 DecoderLayerImpl::Output DecoderLayerImpl::forward(const Tensor& x, const Tensor& memory,
                                                    const std::optional<Tensor>& memory_mask, bool weights) {
   // Padding follows a sentence's tokens, so the causal mask hides it from all of them.
-  auto self = self_attention_->forward(x, x, x, {.mask = {}, .causal = true, .weights = weights});
+  const auto input = after_self_attention_->input(x);
+  auto self = self_attention_->forward(input, input, input,
+                                       {.mask = {}, .causal = true, .weights = weights, .window = window_});
   auto y = after_self_attention_->forward(x, self.values);
-  auto cross = memory_attention_->forward(y, memory, memory, {.mask = memory_mask, .weights = weights});
+  auto cross = memory_attention_->forward(after_memory_attention_->input(y), memory, memory,
+                                          {.mask = memory_mask, .weights = weights});
   auto z = after_memory_attention_->forward(y, cross.values);
-  return {after_feed_forward_->forward(z, feed_forward_->forward(z)), self.weights, cross.weights};
+  return {after_feed_forward_->forward(z, feed_forward_->forward(after_feed_forward_->input(z))), self.weights,
+          cross.weights};
 }
 
 DecoderCache::Layer DecoderLayerImpl::start(const Tensor& memory) {
@@ -39,18 +55,19 @@ DecoderCache::Layer DecoderLayerImpl::start(const Tensor& memory) {
 }
 
 Tensor DecoderLayerImpl::step(const Tensor& x, DecoderCache::Layer& cache, const std::optional<Tensor>& memory_mask) {
-  auto heads = self_attention_->project(x);
+  auto heads = self_attention_->project(after_self_attention_->input(x));
   if (cache.self_keys.defined()) {
     heads.key = torch::cat({cache.self_keys, heads.key}, 2);
     heads.value = torch::cat({cache.self_values, heads.value}, 2);
   }
-  cache.self_keys = heads.key;
-  cache.self_values = heads.value;
+  // What the window hides from this position went from the cache a step ago.
+  cache.self_keys = window_ > 0 ? last(heads.key, window_ / 2) : heads.key;
+  cache.self_values = window_ > 0 ? last(heads.value, window_ / 2) : heads.value;
   auto y = after_self_attention_->forward(x, self_attention_->attend(heads, {}).values);
-  const MultiHeadAttentionImpl::Heads over_memory{memory_attention_->project_query(y), cache.memory_keys,
-                                                  cache.memory_values};
+  const MultiHeadAttentionImpl::Heads over_memory{memory_attention_->project_query(after_memory_attention_->input(y)),
+                                                  cache.memory_keys, cache.memory_values};
   auto z = after_memory_attention_->forward(y, memory_attention_->attend(over_memory, {.mask = memory_mask}).values);
-  return after_feed_forward_->forward(z, feed_forward_->forward(z));
+  return after_feed_forward_->forward(z, feed_forward_->forward(after_feed_forward_->input(z)));
 }
 
 DecoderImpl::DecoderImpl(const ModelSettings& settings) {
@@ -60,12 +77,22 @@ DecoderImpl::DecoderImpl(const ModelSettings& settings) {
     list->push_back(layers_.back());
   }
   register_module("layers", list);
+  if (settings.normalization == ModelSettings::Normalization::pre) {
+    norm_ = register_module("norm", layer_norm(settings));
+  }
 }
 
 DecoderImpl::Output DecoderImpl::forward(Tensor x, const Tensor& memory, const std::optional<Tensor>& memory_mask,
                                          bool weights) {
   Output output;
   for (auto& layer : layers_) {
+    if (recompute_ && is_training() && !weights) {
+      const auto forward = [layer, memory_mask](const Tensor& input, const Tensor& encoded) mutable {
+        return layer->forward(input, encoded, memory_mask).values;
+      };
+      x = recomputed(forward, x, memory);
+      continue;
+    }
     auto decoded = layer->forward(x, memory, memory_mask, weights);
     x = decoded.values;
     if (weights) {
@@ -73,7 +100,7 @@ DecoderImpl::Output DecoderImpl::forward(Tensor x, const Tensor& memory, const s
       output.memory_weights.push_back(decoded.memory_weights);
     }
   }
-  output.values = x;
+  output.values = norm_ ? norm_->forward(x) : x;
   return output;
 }
 
@@ -87,7 +114,7 @@ DecoderCache DecoderImpl::start(const Tensor& memory, const std::optional<Tensor
 Tensor DecoderImpl::step(Tensor x, DecoderCache& cache) {
   for (size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->step(x, cache.layers[i], cache.memory_mask);
   ++cache.length;
-  return x;
+  return norm_ ? norm_->forward(x) : x;
 }
 
 }  // namespace transformer

@@ -10,7 +10,8 @@
 
 namespace transformer {
 
-/// Keys and values that decoding has computed already.
+/// Keys and values that decoding has computed already. With an attention window r the cache keeps those of the last r/2
+/// positions alone, all that a later position sees.
 struct DecoderCache {
   struct Layer {
     torch::Tensor self_keys, self_values;      // [N, H, t, d_k], [N, H, t, d_v]; undefined before the first step
@@ -46,12 +47,13 @@ class DecoderLayerImpl : public torch::nn::Module {
 
  private:
   MultiHeadAttention self_attention_{nullptr}, memory_attention_{nullptr};
-  FeedForward feed_forward_{nullptr};
+  std::shared_ptr<PositionWise> feed_forward_;
+  int64_t window_;
   Residual after_self_attention_{nullptr}, after_memory_attention_{nullptr}, after_feed_forward_{nullptr};
 };
 TORCH_MODULE(DecoderLayer);
 
-/// The stack of decoder layers.
+/// The stack of decoder layers, and with normalisation before the sub-layers a last one of their sum (`norm`).
 class DecoderImpl : public torch::nn::Module {
  public:
   explicit DecoderImpl(const ModelSettings& settings);
@@ -65,9 +67,13 @@ class DecoderImpl : public torch::nn::Module {
 
   DecoderCache start(const torch::Tensor& memory, const std::optional<torch::Tensor>& memory_mask);
   torch::Tensor step(torch::Tensor x, DecoderCache& cache);
+  /// See TransformerImpl::set_recompute.
+  void set_recompute(bool on) { recompute_ = on; }
 
  private:
   std::vector<DecoderLayer> layers_;
+  torch::nn::LayerNorm norm_{nullptr};  // null with normalisation after the sub-layers
+  bool recompute_ = false;
 };
 TORCH_MODULE(Decoder);
 

@@ -1,16 +1,27 @@
 #include "transformer/model/encoder.h"
 
+#include "transformer/model/recompute.h"
+
 namespace transformer {
 
 using torch::Tensor;
 
-ResidualImpl::ResidualImpl(const ModelSettings& settings) : dropout_(settings.dropout) {
-  norm_ = register_module(
-      "norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({settings.d_model}).eps(settings.layer_norm_epsilon)));
+torch::nn::LayerNorm layer_norm(const ModelSettings& settings) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({settings.d_model}).eps(settings.layer_norm_epsilon));
+}
+
+ResidualImpl::ResidualImpl(const ModelSettings& settings)
+    : normalised_before_(settings.normalization == ModelSettings::Normalization::pre), dropout_(settings.dropout) {
+  norm_ = register_module("norm", layer_norm(settings));
+}
+
+Tensor ResidualImpl::input(const Tensor& x) {
+  return normalised_before_ ? norm_->forward(x) : x;
 }
 
 Tensor ResidualImpl::forward(const Tensor& x, const Tensor& sublayer_output) {
-  return norm_->forward(x + torch::dropout(sublayer_output, dropout_, is_training()));
+  auto sum = x + torch::dropout(sublayer_output, dropout_, is_training());
+  return normalised_before_ ? sum : norm_->forward(sum);
 }
 
 MultiHeadAttentionOptions attention_options(const ModelSettings& settings) {
@@ -19,21 +30,24 @@ MultiHeadAttentionOptions attention_options(const ModelSettings& settings) {
           .d_k = settings.d_k,
           .d_v = settings.d_v,
           .dropout = settings.attention_dropout,
-          .bias = settings.projection_bias};
+          .bias = settings.projection_bias,
+          .compatibility = settings.compatibility};
 }
 
-EncoderLayerImpl::EncoderLayerImpl(const ModelSettings& given) {
+EncoderLayerImpl::EncoderLayerImpl(const ModelSettings& given) : window_(given.attention_window) {
   const auto settings = given.resolved();
   self_attention_ = register_module("self_attention", MultiHeadAttention(attention_options(settings)));
   after_self_attention_ = register_module("after_self_attention", Residual(settings));
-  feed_forward_ = register_module("feed_forward", FeedForward(settings.d_model, settings.d_ff));
+  feed_forward_ = register_module("feed_forward", position_wise(settings));
   after_feed_forward_ = register_module("after_feed_forward", Residual(settings));
 }
 
-Attended EncoderLayerImpl::forward(const Tensor& x, const AttentionOptions& call) {
-  auto [attended, weights] = self_attention_->forward(x, x, x, call);
+Attended EncoderLayerImpl::forward(const Tensor& x, AttentionOptions call) {
+  call.window = window_;
+  const auto input = after_self_attention_->input(x);
+  auto [attended, weights] = self_attention_->forward(input, input, input, std::move(call));
   auto y = after_self_attention_->forward(x, attended);
-  return {after_feed_forward_->forward(y, feed_forward_->forward(y)), weights};
+  return {after_feed_forward_->forward(y, feed_forward_->forward(after_feed_forward_->input(y))), weights};
 }
 
 EncoderImpl::EncoderImpl(const ModelSettings& settings) {
@@ -43,16 +57,24 @@ EncoderImpl::EncoderImpl(const ModelSettings& settings) {
     list->push_back(layers_.back());
   }
   register_module("layers", list);
+  if (settings.normalization == ModelSettings::Normalization::pre) {
+    norm_ = register_module("norm", layer_norm(settings));
+  }
 }
 
 EncoderImpl::Output EncoderImpl::forward(Tensor x, const AttentionOptions& call) {
   Output output;
   for (auto& layer : layers_) {
+    if (recompute_ && is_training() && !call.weights) {
+      x = recomputed(
+          [layer, call](const Tensor& input, const Tensor&) mutable { return layer->forward(input, call).values; }, x);
+      continue;
+    }
     auto [values, weights] = layer->forward(x, call);
     x = values;
     if (call.weights) output.weights.push_back(weights);
   }
-  output.memory = x;
+  output.memory = norm_ ? norm_->forward(x) : x;
   return output;
 }
 

@@ -13,17 +13,24 @@
 
 namespace transformer {
 
-/// LayerNorm(x + Dropout(Sublayer(x))): the residual connection around every sub-layer (§3.1, §5.4).
+/// The residual connection around every sub-layer: LayerNorm(x + Dropout(Sublayer(x))) (§3.1, §5.4), or, with
+/// normalisation before it, x + Dropout(Sublayer(LayerNorm(x))). Parameters `norm.weight` and `norm.bias` [D].
 class ResidualImpl : public torch::nn::Module {
  public:
   explicit ResidualImpl(const ModelSettings& settings);
+  /// What the sub-layer is given: x itself, or LayerNorm(x).
+  torch::Tensor input(const torch::Tensor& x);
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& sublayer_output);
 
  private:
+  bool normalised_before_;
   double dropout_;
   torch::nn::LayerNorm norm_{nullptr};
 };
 TORCH_MODULE(Residual);
+
+/// The normalisation of a settings' width and epsilon.
+torch::nn::LayerNorm layer_norm(const ModelSettings& settings);
 
 /// The attention options that a model's settings ask for.
 MultiHeadAttentionOptions attention_options(const ModelSettings& settings);
@@ -33,17 +40,18 @@ class EncoderLayerImpl : public torch::nn::Module {
  public:
   explicit EncoderLayerImpl(const ModelSettings& settings);
 
-  /// x [B, S, D] -> [B, S, D]; `call.mask` broadcastable to [B, H, S, S].
-  Attended forward(const torch::Tensor& x, const AttentionOptions& call = {});
+  /// x [B, S, D] -> [B, S, D]; `call.mask` broadcastable to [B, H, S, S]. The window is set by the layer itself.
+  Attended forward(const torch::Tensor& x, AttentionOptions call = {});
 
  private:
   MultiHeadAttention self_attention_{nullptr};
-  FeedForward feed_forward_{nullptr};
+  std::shared_ptr<PositionWise> feed_forward_;
+  int64_t window_;
   Residual after_self_attention_{nullptr}, after_feed_forward_{nullptr};
 };
 TORCH_MODULE(EncoderLayer);
 
-/// The stack of encoder layers.
+/// The stack of encoder layers, and with normalisation before the sub-layers a last one of their sum (`norm`).
 class EncoderImpl : public torch::nn::Module {
  public:
   explicit EncoderImpl(const ModelSettings& settings);
@@ -53,9 +61,13 @@ class EncoderImpl : public torch::nn::Module {
     std::vector<torch::Tensor> weights;  // a layer each [B, H, S, S], if asked for
   };
   Output forward(torch::Tensor x, const AttentionOptions& call = {});
+  /// See TransformerImpl::set_recompute.
+  void set_recompute(bool on) { recompute_ = on; }
 
  private:
   std::vector<EncoderLayer> layers_;
+  torch::nn::LayerNorm norm_{nullptr};  // null with normalisation after the sub-layers
+  bool recompute_ = false;
 };
 TORCH_MODULE(Encoder);
 

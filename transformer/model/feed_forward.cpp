@@ -2,19 +2,53 @@
 
 #include <torch/nn/init.h>
 
+#include "transformer/model/parameter_attention.h"
+
 namespace transformer {
 
-FeedForwardImpl::FeedForwardImpl(int64_t d_model, int64_t d_ff) {
+using torch::Tensor;
+
+std::shared_ptr<PositionWise> position_wise(const ModelSettings& settings) {
+  if (settings.feed_forward == ModelSettings::FeedForward::attention_over_parameters) {
+    return std::make_shared<ParameterAttentionImpl>(ParameterAttentionOptions{.d_model = settings.d_model,
+                                                                              .heads = settings.parameter_heads,
+                                                                              .d_k = settings.parameter_d_k,
+                                                                              .d_v = settings.parameter_d_v,
+                                                                              .pairs = settings.parameter_pairs,
+                                                                              .dropout = settings.attention_dropout,
+                                                                              .bias = settings.projection_bias});
+  }
+  return std::make_shared<FeedForwardImpl>(settings.d_model, settings.d_ff, settings.activation, settings.relu_dropout);
+}
+
+FeedForwardImpl::FeedForwardImpl(int64_t d_model, int64_t d_ff, Activation activation, double dropout)
+    : activation_(activation), dropout_(dropout) {
   inner_ = register_module("inner", torch::nn::Linear(d_model, d_ff));
   outer_ = register_module("outer", torch::nn::Linear(d_ff, d_model));
-  for (auto& linear : {inner_, outer_}) {
+  if (activation == Activation::swiglu) gate_ = register_module("gate", torch::nn::Linear(d_model, d_ff));
+  for (auto& linear : {inner_, outer_, gate_}) {
+    if (!linear) continue;
     torch::nn::init::xavier_uniform_(linear->weight);
     torch::nn::init::zeros_(linear->bias);
   }
 }
 
-torch::Tensor FeedForwardImpl::forward(const torch::Tensor& x) {
-  return outer_->forward(inner_->forward(x).relu_());
+Tensor FeedForwardImpl::activated(const Tensor& x) {
+  switch (activation_) {
+    case Activation::gelu:
+      return torch::gelu(inner_->forward(x));
+    case Activation::swiglu:
+      return torch::silu(gate_->forward(x)) * inner_->forward(x);
+    case Activation::relu:
+      break;
+  }
+  return inner_->forward(x).relu_();
+}
+
+Tensor FeedForwardImpl::forward(const Tensor& x) {
+  auto hidden = activated(x);
+  if (dropout_ > 0) hidden = torch::dropout(hidden, dropout_, is_training());
+  return outer_->forward(hidden);
 }
 
 }  // namespace transformer

@@ -4,16 +4,40 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/pimpl.h>
 
+#include <memory>
+
+#include "transformer/model/settings.h"
+
 namespace transformer {
 
-/// FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (§3.3, eq. 2), on [.., D].
-class FeedForwardImpl : public torch::nn::Module {
+/// The sub-layer after attention: the same function at every position, [.., D] -> [.., D].
+class PositionWise : public torch::nn::Module {
  public:
-  FeedForwardImpl(int64_t d_model, int64_t d_ff);
-  torch::Tensor forward(const torch::Tensor& x);
+  virtual torch::Tensor forward(const torch::Tensor& x) = 0;
+};
+
+/// The one that a model's settings ask for.
+std::shared_ptr<PositionWise> position_wise(const ModelSettings& settings);
+
+/// FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (§3.3, eq. 2), or with GELU (by the error function) for max(0, ·).
+/// Parameters `inner` (W_1, b_1) and `outer` (W_2, b_2): 2 D d_ff weights, d_ff + D biases.
+///
+/// SwiGLU (Shazeer 2020): (silu(x W_3 + b_3) · (x W_1 + b_1)) W_2 + b_2, with the third matrix `gate`: 3 D d_ff
+/// weights, 2 d_ff + D biases.
+class FeedForwardImpl : public PositionWise {
+ public:
+  using Activation = ModelSettings::Activation;
+
+  /// `dropout`: on what the activation returns, in training.
+  FeedForwardImpl(int64_t d_model, int64_t d_ff, Activation activation = Activation::relu, double dropout = 0);
+  torch::Tensor forward(const torch::Tensor& x) override;
 
  private:
-  torch::nn::Linear inner_{nullptr}, outer_{nullptr};
+  torch::Tensor activated(const torch::Tensor& x);
+
+  Activation activation_;
+  double dropout_;
+  torch::nn::Linear inner_{nullptr}, outer_{nullptr}, gate_{nullptr};
 };
 TORCH_MODULE(FeedForward);
 

@@ -21,6 +21,39 @@ void ModelSettings::describe(Fields<ModelSettings>& field) {
   field("dropout", &ModelSettings::dropout,
         "P_drop on every sub-layer's output and on the sums of embeddings and positions (§5.4)", fraction());
   field("attention_dropout", &ModelSettings::attention_dropout, "dropout on the attention weights", fraction());
+  field("relu_dropout", &ModelSettings::relu_dropout,
+        "dropout after the activation of the feed-forward networks, whichever activation it is", fraction());
+  field("symbol_dropout", &ModelSettings::symbol_dropout,
+        "share of input ids, source and target, that training replaces by the unknown id; never padding or begin",
+        fraction());
+  field("compatibility", &ModelSettings::compatibility,
+        "how attention compares a query with a key (§3.2.1): scaled_dot_product, q·k / sqrt(d_k); dot_product, q·k; "
+        "additive, v·tanh(W_q q + W_k k), one hidden layer of width d_k a head",
+        {{"scaled_dot_product", Compatibility::scaled_dot_product},
+         {"dot_product", Compatibility::dot_product},
+         {"additive", Compatibility::additive}});
+  field(
+      "attention_window", &ModelSettings::attention_window,
+      "restricted self-attention (§4): r, a position sees itself and r / 2 positions, rounded down, on each side; the "
+      "decoder those before it alone; 0: all",
+      at_least(0));
+  field("feed_forward", &ModelSettings::feed_forward,
+        "the sub-layer after attention: network (§3.3), or attention_over_parameters, whose keys and values are "
+        "trained parameters (see parameter_*)",
+        {{"network", FeedForward::network}, {"attention_over_parameters", FeedForward::attention_over_parameters}});
+  field("activation", &ModelSettings::activation,
+        "of the feed-forward network: relu (§3.3); gelu; swiglu, the product of silu and a linear map, with a third "
+        "matrix: 3 · d_model · d_ff weights, as many as relu's where d_ff is two thirds",
+        {{"relu", Activation::relu}, {"gelu", Activation::gelu}, {"swiglu", Activation::swiglu}});
+  field("parameter_heads", &ModelSettings::parameter_heads, "heads h_p of attention over parameters", at_least(1));
+  field("parameter_d_k", &ModelSettings::parameter_d_k, "width d_pk of a head's queries and trained keys", at_least(1));
+  field("parameter_d_v", &ModelSettings::parameter_d_v, "width d_pv of a head's trained values", at_least(1));
+  field("parameter_pairs", &ModelSettings::parameter_pairs, "trained pairs of key and value n_p in a head",
+        at_least(1));
+  field("normalization", &ModelSettings::normalization,
+        "post: LayerNorm(x + Sublayer(x)) (§3.1); pre: x + Sublayer(LayerNorm(x)), and a last LayerNorm after each "
+        "stack",
+        {{"post", Normalization::post}, {"pre", Normalization::pre}});
   field("positions", &ModelSettings::positions, "positional encoding (§3.5, Table 3 E)",
         {{"sinusoidal", Positions::sinusoidal}, {"learned", Positions::learned}});
   field("max_positions", &ModelSettings::max_positions, "positions that are learned (positions: learned)", at_least(1));
@@ -52,6 +85,11 @@ ModelSettings ModelSettings::resolved() const {
       {"vocabulary_size", vocabulary_size, 1},
       {"source_vocabulary_size", source_vocabulary_size, 0},
       {"target_vocabulary_size", target_vocabulary_size, 0},
+      {"attention_window", attention_window, 0},
+      {"parameter_heads", parameter_heads, 1},
+      {"parameter_d_k", parameter_d_k, 1},
+      {"parameter_d_v", parameter_d_v, 1},
+      {"parameter_pairs", parameter_pairs, 1},
   };
   for (const auto& [name, size, least] : sizes) {
     if (size < least) {
@@ -75,7 +113,37 @@ ModelSettings ModelSettings::resolved() const {
                             settings.source_vocabulary_size, settings.target_vocabulary_size),
                 "set it to 'target' or 'none'");
   }
+  if (feed_forward == FeedForward::attention_over_parameters) {
+    const auto refuse = [](const char* name, const char* what) {
+      throw Error(fmt::format("model.{}", name), fmt::format("attention over parameters has no {}", what),
+                  "leave it out, or set model.feed_forward: network");
+    };
+    if (activation != Activation::relu) refuse("activation", "activation to choose");
+    if (relu_dropout != 0) refuse("relu_dropout", "activation to drop; attention_dropout applies to it");
+  }
   return settings;
+}
+
+std::string ModelSettings::variations() const {
+  std::string text;
+  const auto add = [&](bool differs, const std::string& line) {
+    if (differs) text += fmt::format("{}\n", line);
+  };
+  add(compatibility == Compatibility::dot_product, "attention by dot products without scaling");
+  add(compatibility == Compatibility::additive, "additive attention");
+  add(attention_window > 0, fmt::format("self-attention within a window of {}: {} positions on each side",
+                                        attention_window, attention_window / 2));
+  add(feed_forward == FeedForward::attention_over_parameters,
+      fmt::format("attention over parameters for the feed-forward network: {} heads, d_pk {}, d_pv {}, {} pairs a head",
+                  parameter_heads, parameter_d_k, parameter_d_v, parameter_pairs));
+  add(activation == Activation::gelu, "feed-forward networks with GELU");
+  add(activation == Activation::swiglu, "feed-forward networks with SwiGLU");
+  add(normalization == Normalization::pre, "normalisation before each sub-layer and after each stack");
+  add(positions == Positions::learned, fmt::format("{} learned positions", max_positions));
+  add(shared_embeddings == SharedEmbeddings::target, "the source has its own embedding");
+  add(shared_embeddings == SharedEmbeddings::none, "source, target and projection have a matrix each");
+  add(projection_bias, "attention projections with biases");
+  return text;
 }
 
 }  // namespace transformer

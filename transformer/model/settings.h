@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "transformer/base/settings.h"
 
@@ -13,6 +14,10 @@ namespace transformer {
 struct ModelSettings {
   enum class Positions { sinusoidal, learned };
   enum class SharedEmbeddings { all, target, none };
+  enum class Compatibility { scaled_dot_product, dot_product, additive };
+  enum class FeedForward { network, attention_over_parameters };
+  enum class Activation { relu, gelu, swiglu };
+  enum class Normalization { post, pre };
 
   int64_t d_model = 512;
   int64_t d_ff = 2048;
@@ -23,6 +28,17 @@ struct ModelSettings {
   int64_t decoder_layers = 6;
   double dropout = 0.1;
   double attention_dropout = 0.0;
+  double relu_dropout = 0.0;
+  double symbol_dropout = 0.0;
+  Compatibility compatibility = Compatibility::scaled_dot_product;
+  int64_t attention_window = 0;  // 0: all positions
+  FeedForward feed_forward = FeedForward::network;
+  Activation activation = Activation::relu;
+  int64_t parameter_heads = 8;     // h_p
+  int64_t parameter_d_k = 64;      // d_pk
+  int64_t parameter_d_v = 64;      // d_pv
+  int64_t parameter_pairs = 1536;  // n_p
+  Normalization normalization = Normalization::post;
   Positions positions = Positions::sinusoidal;
   int64_t max_positions = 1024;
   int64_t vocabulary_size = 37000;
@@ -35,9 +51,14 @@ struct ModelSettings {
   static void describe(Fields<ModelSettings>& field);
 
   /// These settings with every 0 that stands for a derived size replaced by that size. Throws Error for
-  /// sizes that are not positive and where sizes contradict each other: heads that do not divide d_model while d_k or
-  /// d_v is left open, a shared embedding over two vocabularies of different size.
+  /// sizes that are not positive and where settings contradict each other: heads that do not divide d_model while d_k
+  /// or d_v is left open, a shared embedding over two vocabularies of different size, an activation or its dropout
+  /// where attention over parameters takes the feed-forward network's place.
   ModelSettings resolved() const;
+
+  /// What of the model's structure differs from the paper's printed base model, a line each ("attention window 64",
+  /// say); empty where nothing does. Sizes and dropout rates are not part of it.
+  std::string variations() const;
 };
 
 }  // namespace transformer

@@ -41,6 +41,12 @@ TransformerImpl::TransformerImpl(const ModelSettings& given) : settings_(given.r
   decoder_ = register_module("decoder", Decoder(s));
 }
 
+Tensor TransformerImpl::with_symbol_dropout(const Tensor& ids) const {
+  if (!is_training() || settings_.symbol_dropout == 0) return ids;
+  const auto dropped = torch::rand(ids.sizes(), ids.options().dtype(torch::kFloat)) < settings_.symbol_dropout;
+  return ids.masked_fill(dropped & (ids != padding_id) & (ids != begin_id), unknown_id);
+}
+
 Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& positions, const Tensor& ids,
                               int64_t first) {
   auto tokens = embedding->forward(ids);  // [B, T, D]
@@ -53,7 +59,7 @@ TransformerImpl::Encoded TransformerImpl::encode(const Tensor& source, bool weig
   auto tokens = source != padding_id;  // [B, S]
   // Without padding attention needs no mask and takes a faster path; asking a GPU would make the host wait.
   if (!source.is_cpu() || !tokens.all().item<bool>()) encoded.mask = tokens.unsqueeze(1).unsqueeze(1);
-  auto output = encoder_->forward(embed(source_embedding_, source_positions_, source, 0),
+  auto output = encoder_->forward(embed(source_embedding_, source_positions_, with_symbol_dropout(source), 0),
                                   {.mask = encoded.mask, .weights = weights});
   encoded.memory = output.memory;
   encoded.weights = std::move(output.weights);
@@ -61,8 +67,8 @@ TransformerImpl::Encoded TransformerImpl::encode(const Tensor& source, bool weig
 }
 
 DecoderImpl::Output TransformerImpl::decode(const Tensor& target_input, const Encoded& encoded, bool weights) {
-  return decoder_->forward(embed(target_embedding_, target_positions_, target_input, 0), encoded.memory, encoded.mask,
-                           weights);
+  return decoder_->forward(embed(target_embedding_, target_positions_, with_symbol_dropout(target_input), 0),
+                           encoded.memory, encoded.mask, weights);
 }
 
 Tensor TransformerImpl::project(const Tensor& hidden) {
@@ -84,6 +90,11 @@ DecoderCache TransformerImpl::start(const Encoded& encoded) {
 Tensor TransformerImpl::step(const Tensor& tokens, DecoderCache& cache) {
   auto x = embed(target_embedding_, target_positions_, tokens.unsqueeze(1), cache.length);  // [N, 1, D]
   return project(decoder_->step(x, cache).squeeze(1));
+}
+
+void TransformerImpl::set_recompute(bool on) {
+  encoder_->set_recompute(on);
+  decoder_->set_recompute(on);
 }
 
 int64_t TransformerImpl::parameter_count() const {

@@ -17,10 +17,11 @@
 namespace transformer {
 
 /// The encoder-decoder of §3 (Figure 1). Ids are int64; `padding_id` fills sequences up on the right, and all masks
-/// follow from it.
+/// follow from it. In training symbol dropout replaces input ids by `unknown_id`, which vocabularies that spell unknown
+/// characters in bytes never use otherwise.
 class TransformerImpl : public torch::nn::Module {
  public:
-  static constexpr int64_t padding_id = 0;
+  static constexpr int64_t padding_id = 0, begin_id = 1, unknown_id = 3;
 
   explicit TransformerImpl(const ModelSettings& settings);
 
@@ -45,10 +46,17 @@ class TransformerImpl : public torch::nn::Module {
   /// tokens [N] int64 -> logits [N, V]; the cache grows by one position.
   torch::Tensor step(const torch::Tensor& tokens, DecoderCache& cache);
 
+  /// Saves memory at the price of time: in training the results inside encoder and decoder layers are dropped
+  /// after the forward pass, all but the layer's own output, and computed again, with the same dropout, in the backward
+  /// pass. Gradients are the same bit for bit. Off unless switched on; no parameter, so a model is saved without it.
+  void set_recompute(bool on);
+
   const ModelSettings& settings() const { return settings_; }
   int64_t parameter_count() const;
 
  private:
+  /// `ids` with symbol dropout, in training.
+  torch::Tensor with_symbol_dropout(const torch::Tensor& ids) const;
   torch::Tensor embed(TokenEmbedding& embedding, PositionalEncoding& positions, const torch::Tensor& ids,
                       int64_t first);
 

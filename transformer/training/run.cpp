@@ -324,6 +324,7 @@ std::string model_summary(const ModelSettings& settings) {
       "vocabulary {} source, {} target; dropout {}, attention dropout {}\n",
       s.encoder_layers, s.decoder_layers, s.d_model, s.d_ff, s.heads, s.d_k, s.d_v, s.source_vocabulary_size,
       s.target_vocabulary_size, s.dropout, s.attention_dropout);
+  text += s.variations();
   return text;
 }
 

@@ -1,0 +1,64 @@
+// Restricted self-attention against full attention on a CPU, forward and backward: restricted_attention_benchmark
+// [WINDOW [THREADS]] (64 and 1 where not given). Prints, for growing lengths, the greatest memory of tensors in each
+// and what full attention's score matrix would hold, and how many times faster the window is (above 1: faster) than
+// LibTorch's fused attention over all positions.
+
+#include <fmt/format.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "transformer/base/memory.h"
+#include "transformer/model/attention.h"
+
+namespace {
+
+using torch::Tensor;
+
+constexpr int64_t heads = 8, width = 64;
+
+struct Inputs {
+  Tensor query, key, value;
+  explicit Inputs(int64_t length) : query(random(length)), key(random(length)), value(random(length)) {}
+
+ private:
+  static Tensor random(int64_t length) { return torch::randn({1, heads, length, width}).requires_grad_(); }
+};
+
+void run(const Inputs& in, int64_t window) {
+  const auto values = transformer::attention(in.query, in.key, in.value, {.mask = {}, .window = window}).values;
+  torch::autograd::grad({values}, {in.query, in.key, in.value}, {torch::ones_like(values)});
+}
+
+double seconds(const Inputs& inputs, int64_t window) {
+  const auto start = std::chrono::steady_clock::now();
+  run(inputs, window);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double megabytes(int64_t bytes) {
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int64_t window = argc > 1 ? std::atoll(argv[1]) : 64;
+  at::set_num_threads(argc > 2 ? std::atoi(argv[2]) : 1);
+  fmt::print("batch 1, {} heads of {}, window {}, float32, forward and backward\n", heads, width, window);
+  fmt::print("{:>8}{:>16}{:>16}{:>18}{:>10}\n", "length", "window MiB", "fused MiB", "score matrix MiB", "faster");
+  for (const int64_t length : {512, 1024, 2048, 4096, 8192}) {
+    const Inputs inputs(length);
+    const auto restricted = transformer::peak_tensor_bytes([&] { run(inputs, window); });
+    const auto full = transformer::peak_tensor_bytes([&] { run(inputs, 0); });
+    std::vector<double> ratios;
+    for (int repeat = 0; repeat < 3; ++repeat) ratios.push_back(seconds(inputs, 0) / seconds(inputs, window));
+    std::sort(ratios.begin(), ratios.end());
+    fmt::print("{:>8}{:>16.1f}{:>16.1f}{:>18.1f}{:>10.2f}\n", length, megabytes(restricted), megabytes(full),
+               megabytes(int64_t{4} * heads * length * length), ratios[1]);
+  }
+}

@@ -1,0 +1,129 @@
+#include "transformer/model/recompute.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/autograd.h>
+#include <torch/custom_class.h>
+
+#include <mutex>
+
+namespace transformer {
+
+namespace {
+
+using torch::Tensor;
+
+// The state of a device's default random generator.
+Tensor random_state(torch::Device device) {
+  auto generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_random_state(torch::Device device, const Tensor& state) {
+  auto generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
+
+// Draws from `state` on while it lives, and leaves the generator as it was.
+class RandomState {
+ public:
+  RandomState(torch::Device device, const Tensor& state) : device_(device), before_(random_state(device)) {
+    set_random_state(device, state);
+  }
+  ~RandomState() { set_random_state(device_, before_); }
+  RandomState(const RandomState&) = delete;
+  RandomState& operator=(const RandomState&) = delete;
+
+ private:
+  torch::Device device_;
+  Tensor before_;
+};
+
+struct AutocastState {
+  bool enabled;
+  at::ScalarType type;
+
+  static AutocastState of(torch::Device device) {
+    return {at::autocast::is_autocast_enabled(device.type()), at::autocast::get_autocast_dtype(device.type())};
+  }
+};
+
+// Autocast in a given state while it lives, without its cache of converted weights: one made without gradients would
+// stand between a weight and its gradient.
+class Autocast {
+ public:
+  Autocast(torch::Device device, const AutocastState& state)
+      : device_(device), before_(AutocastState::of(device)), cached_(at::autocast::is_autocast_cache_enabled()) {
+    set(state);
+    at::autocast::set_autocast_cache_enabled(false);
+  }
+  ~Autocast() {
+    set(before_);
+    at::autocast::set_autocast_cache_enabled(cached_);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  void set(const AutocastState& state) {
+    at::autocast::set_autocast_enabled(device_.type(), state.enabled);
+    at::autocast::set_autocast_dtype(device_.type(), state.type);
+  }
+
+  torch::Device device_;
+  AutocastState before_;
+  bool cached_;
+};
+
+// What the second call needs beside its inputs.
+struct Call : torch::CustomClassHolder {
+  LayerFunction layer;
+  Tensor random;
+  AutocastState autocast;
+};
+
+class Recomputed : public torch::autograd::Function<Recomputed> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const std::optional<Tensor>& memory,
+                        const c10::intrusive_ptr<Call>& call) {
+    call->random = random_state(x.device());
+    call->autocast = AutocastState::of(x.device());
+    const Autocast autocast(x.device(), call->autocast);
+    context->save_for_backward({x, memory.value_or(Tensor())});
+    context->saved_data["call"] = c10::IValue::make_capsule(call);
+    return call->layer(x, memory.value_or(Tensor()));
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list upstream) {
+    const auto saved = context->get_saved_variables();
+    const auto held = context->saved_data["call"].toCapsule();
+    auto& call = static_cast<Call&>(*held);
+    const auto leaf = [](const Tensor& tensor) {
+      return tensor.defined() ? tensor.detach().requires_grad_(tensor.requires_grad()) : Tensor();
+    };
+    const auto x = leaf(saved[0]), memory = leaf(saved[1]);
+    Tensor values;
+    {
+      const torch::AutoGradMode with_gradients(true);
+      const RandomState random(x.device(), call.random);
+      const Autocast autocast(x.device(), call.autocast);
+      values = call.layer(x, memory);
+    }
+    // A backward pass of its own, in which parameters get their gradients and run their hooks.
+    torch::autograd::backward({values}, {upstream[0]});
+    return {x.grad(), memory.defined() ? memory.grad() : Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor recomputed(LayerFunction layer, const Tensor& x, const std::optional<Tensor>& memory) {
+  if (!torch::GradMode::is_enabled() || !x.requires_grad()) return layer(x, memory.value_or(Tensor()));
+  auto call = c10::make_intrusive<Call>();
+  call->layer = std::move(layer);
+  return Recomputed::apply(x, memory, call);
+}
+
+}  // namespace transformer
