@@ -19,6 +19,10 @@ Recipe::Recipe() {
 void Recipe::load(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
   settings.load(file);
   settings.set(overrides);
+  settle();
+}
+
+void Recipe::settle() {
   // A saved configuration says what was trained, with nothing left to derive.
   run.model = run.model.resolved();
   run.config = settings.yaml();

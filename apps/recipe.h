@@ -22,6 +22,8 @@ struct Recipe {
 
   /// Reads `file`, applies `overrides`, and settles what depends on other settings.
   void load(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+  /// The last of these, for whoever does the first two by themselves.
+  void settle();
 };
 
 /// Where training meets decoding and evaluation: perplexity and, where asked for, BLEU of a validation corpus.

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "transformer/base/document.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -407,6 +408,21 @@ std::vector<Entry> entries_of(const YAML::Node& mapping, const std::filesystem::
   return entries;
 }
 
+/// The one document in a YAML file that holds something. `where` and `subject` are for messages about a file that
+/// cannot be read; an empty one must hold `content`.
+YAML::Node read_yaml(const std::filesystem::path& file, const std::string& where, const std::string& subject,
+                     const std::string& content) {
+  const std::string text = read_text(file, where, subject);
+  const auto documents = parsed_yaml(file.string(), [&] { return YAML::LoadAll(text); });
+  if (documents.empty() || documents[0].IsNull()) {
+    throw Error(file.string(), "the file is empty", "it must hold " + content);
+  }
+  if (documents.size() > 1) {
+    throw Error(at_line(file, documents[1].Mark()), "a second YAML document begins here", "keep one in a file");
+  }
+  return documents[0];
+}
+
 }  // namespace
 
 bool Range::contains(double number) const {
@@ -462,20 +478,13 @@ struct Settings::Loader {
   std::vector<std::filesystem::path> open = {};  // the file being read, after those that extend it
 
   void load(const std::filesystem::path& file, const std::string& where, const std::string& subject) {
-    const std::string text = read_text(file, where, subject);
-    const auto documents = parsed_yaml(file.string(), [&] { return YAML::LoadAll(text); });
-    if (documents.empty() || documents[0].IsNull()) {
-      throw Error(file.string(), "the file is empty", "it must hold sections of settings");
-    }
-    if (documents.size() > 1) {
-      throw Error(at_line(file, documents[1].Mark()), "a second YAML document begins here", "keep one in a file");
-    }
-    if (!documents[0].IsMap()) {
-      throw Error(at_line(file, documents[0].Mark()),
-                  "sections of settings were expected, found " + value_of(documents[0]).found(),
+    const auto document = read_yaml(file, where, subject, "sections of settings");
+    if (!document.IsMap()) {
+      throw Error(at_line(file, document.Mark()),
+                  "sections of settings were expected, found " + value_of(document).found(),
                   "write, for instance, 'model: {d_model: 512}'");
     }
-    const auto entries = entries_of(documents[0], file, "");
+    const auto entries = entries_of(document, file, "");
     open.push_back(std::filesystem::weakly_canonical(file));
     for (const auto& entry : entries) {
       if (entry.key == "format") check_format(entry);
@@ -631,18 +640,29 @@ void Settings::load(const std::filesystem::path& file, UnknownSections unknown) 
   Loader{*this, unknown}.load(file, file.string(), "");
 }
 
+SettingOverride parse_override(const std::string& text) {
+  const std::string where = "--set " + printable(text);
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || text.substr(0, equals).find('.') == std::string::npos) {
+    throw Error(where, "section.setting=value was expected", "write, for instance, --set model.d_model=512");
+  }
+  return {text.substr(0, equals), text.substr(equals + 1), where};
+}
+
 void Settings::set(const std::vector<std::string>& overrides) {
+  std::vector<SettingOverride> parsed;
+  for (const auto& text : overrides) parsed.push_back(parse_override(text));
+  override_with(parsed);
+}
+
+void Settings::override_with(const std::vector<SettingOverride>& overrides) {
   std::vector<Assignment> assignments;
-  for (const auto& text : overrides) {
-    const std::string where = "--set " + printable(text);
-    const size_t equals = text.find('=');
-    const size_t dot = text.substr(0, equals).find('.');
-    if (equals == std::string::npos || dot == std::string::npos) {
-      throw Error(where, "section.setting=value was expected", "write, for instance, --set model.d_model=512");
-    }
-    if (!code_points(text)) throw Error(where, "the text is not UTF-8");
-    const std::string section_name = text.substr(0, dot), name = text.substr(dot + 1, equals - dot - 1);
-    const std::string value = text.substr(equals + 1);
+  for (const auto& [full_name, value, where] : overrides) {
+    const size_t dot = full_name.find('.');
+    if (dot == std::string::npos)
+      throw Error(where, in_quotes(full_name) + " names no section", "write section.setting");
+    if (!code_points(full_name) || !code_points(value)) throw Error(where, "the text is not UTF-8");
+    const std::string section_name = full_name.substr(0, dot), name = full_name.substr(dot + 1);
     const Section* section = find(section_name);
     if (!section) {
       const std::string near = nearest(section_name, name);
@@ -657,7 +677,7 @@ void Settings::set(const std::vector<std::string>& overrides) {
     const bool is_text = std::holds_alternative<std::string*>(field->target);
     Value parsed{Value::Kind::scalar, {value}};
     if (is_list && value.starts_with('[')) {
-      parsed = parsed_yaml(where, [&] { return value_of(YAML::Load(value)); });
+      parsed = parsed_yaml(where, [&text = value] { return value_of(YAML::Load(text)); });
     } else if (is_list) {
       parsed = {Value::Kind::list, {}};
       for (size_t begin = 0; !value.empty() && begin <= value.size();) {
@@ -671,6 +691,21 @@ void Settings::set(const std::vector<std::string>& overrides) {
     assignments.push_back({section, field, std::move(parsed), where});
   }
   apply(assignments);
+}
+
+std::map<std::string, std::string> Settings::values() const {
+  std::map<std::string, std::string> values;
+  for (const auto& section : sections_) {
+    for (const auto& field : section.fields) {
+      if (!field.stands_for.empty()) continue;
+      const auto* text = std::get_if<std::string*>(&field.target);
+      const auto* choice = std::get_if<SettingField::Choice>(&field.target);
+      values[fmt::format("{}.{}", section.name, field.name)] = text     ? **text
+                                                               : choice ? choice->names.at(choice->get())
+                                                                        : as_yaml(field);
+    }
+  }
+  return values;
 }
 
 std::string Settings::yaml() const {
@@ -743,6 +778,68 @@ bool Settings::explicitly_set(const std::string& setting) const {
     throw std::invalid_argument("no setting was declared as '" + setting + "'");
   }
   return explicitly_set_.contains(setting);
+}
+
+// --- Documents ------------------------------------------------------------------------------------------------------
+
+struct Document::Node {
+  YAML::Node yaml;
+};
+
+Document::Document(std::filesystem::path file, std::shared_ptr<const Node> node)
+    : file_(std::move(file)), node_(std::move(node)), where_(at_line(file_, node_->yaml.Mark())) {}
+
+Document Document::read(const std::filesystem::path& file) {
+  return {file, std::make_shared<Node>(Node{read_yaml(file, file.string(), "", "a mapping")})};
+}
+
+Document::Kind Document::kind() const {
+  if (node_->yaml.IsScalar()) return Kind::scalar;
+  if (node_->yaml.IsSequence()) return Kind::list;
+  return node_->yaml.IsMap() ? Kind::mapping : Kind::nothing;
+}
+
+std::string Document::found() const {
+  return kind() == Kind::list ? "a list" : value_of(node_->yaml).found();
+}
+
+std::string Document::text() const {
+  return kind() == Kind::scalar ? node_->yaml.Scalar() : "";
+}
+
+std::vector<Document> Document::elements() const {
+  std::vector<Document> elements;
+  if (kind() != Kind::list) return elements;
+  for (const auto& element : node_->yaml) elements.push_back({file_, std::make_shared<Node>(Node{element})});
+  return elements;
+}
+
+std::vector<Document::Entry> Document::entries(const std::string& what, const std::vector<std::string>& known) const {
+  if (kind() != Kind::mapping) throw Error(where_, fmt::format("{} was expected, found {}", what, found()));
+  std::vector<Entry> entries;
+  for (const auto& [key, where, value] : entries_of(node_->yaml, file_, "")) {
+    if (!known.empty() && std::find(known.begin(), known.end(), key) == known.end()) {
+      const std::string near = nearest_of(key, known);
+      throw Error(where, fmt::format("{} has no key {}", what, in_quotes(key)),
+                  near.empty() ? "its keys are: " + joined(known) : did_you_mean(near));
+    }
+    entries.push_back({key, where, Document(file_, std::make_shared<Node>(Node{value}))});
+  }
+  return entries;
+}
+
+std::string Document::override_value() const {
+  const Value value = value_of(node_->yaml);
+  if (value.kind == Value::Kind::scalar) return value.texts[0];
+  if (value.kind != Value::Kind::list)
+    throw Error(where_, "a value or a list of values was expected, found " + found());
+  std::string list;
+  for (const auto& text : value.texts) list += (list.empty() ? "" : ", ") + text_as_yaml(text);
+  return fmt::format("[{}]", list);
+}
+
+std::string nearest_word(const std::string& word, const std::vector<std::string>& known) {
+  return nearest_of(word, known);
 }
 
 }  // namespace transformer

@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -114,6 +115,16 @@ class Fields {
   std::vector<SettingField>& fields_;
 };
 
+/// A setting that neither a settings file nor a command line gives, but a file of another kind.
+struct SettingOverride {
+  std::string name;   // "section.setting"
+  std::string value;  // as --set takes it
+  std::string where;  // for messages: "grid.yaml:7"
+};
+
+/// "section.setting=value" of a command line. Throws Error where it is not that.
+SettingOverride parse_override(const std::string& text);
+
 /// What to do with a section of a file that this program did not declare. Unknown settings inside declared sections
 /// are errors either way.
 enum class UnknownSections { rejected, ignored };
@@ -149,6 +160,13 @@ class Settings {
   /// Overrides single settings: "section.setting=value". A list is "a,b" or "[a, b]". Of two for the same setting the
   /// later wins. Throws Error.
   void set(const std::vector<std::string>& overrides);
+
+  /// The same for overrides that come from elsewhere. Of one call, settings' own names win over names that set several.
+  void override_with(const std::vector<SettingOverride>& overrides);
+
+  /// Every setting by its full name, "section.setting", with its value as set() takes it: set() with all of them gives
+  /// these settings again.
+  std::map<std::string, std::string> values() const;
 
   /// The complete settings, to be saved: load() reads them back exactly.
   std::string yaml() const;

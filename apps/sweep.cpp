@@ -1,0 +1,267 @@
+#include <signal.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <torch/cuda.h>
+#include <unistd.h>
+
+#include <set>
+
+#include "program.h"
+#include "recipe.h"
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/device.h"
+#include "transformer/base/process.h"
+#include "transformer/sweep/folder_lock.h"
+#include "transformer/sweep/runner.h"
+#include "transformer/sweep/slurm.h"
+#include "transformer/training/cost.h"
+
+namespace {
+
+using namespace transformer;
+namespace fs = std::filesystem;
+
+RunConfiguration configuration_of(const Recipe& recipe) {
+  // Sentences of a length like real ones; what counts is how runs compare.
+  constexpr int64_t length = 25;
+  const auto& training = recipe.run.training;
+  const BatchShape batch{.rows = std::max<int64_t>(1, training.batch_tokens / length),
+                         .source_length = length,
+                         .target_length = length,
+                         .projected_tokens = 0};
+  return {recipe.settings.values(),
+          static_cast<double>(count_flops(recipe.run.model, batch).training()) * static_cast<double>(training.steps)};
+}
+
+ReadConfiguration configuration_reader() {
+  return {.plain =
+              [](const fs::path& file) {
+                Recipe recipe;
+                recipe.settings.load(file);
+                return recipe.settings.values();
+              },
+          .checked =
+              [](const fs::path& file, const std::vector<std::vector<SettingOverride>>& layers) {
+                Recipe recipe;
+                recipe.settings.load(file);
+                for (const auto& layer : layers) recipe.settings.override_with(layer);
+                recipe.settle();
+                check_settings(recipe.run);
+                return configuration_of(recipe);
+              }};
+}
+
+std::vector<std::string> section_names() {
+  std::set<std::string> names;
+  for (const auto& [name, value] : Recipe().settings.values()) names.insert(name.substr(0, name.find('.')));
+  return {names.begin(), names.end()};
+}
+
+bool uses_gpu(const Plan& plan) {
+  return std::any_of(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& run) {
+    return run.configuration.values.at("training.device").starts_with("cuda");
+  });
+}
+
+// Where the runs of `plan` go, one after another or `jobs` at a time.
+std::vector<std::string> devices_for(const Plan& plan, std::vector<std::string> devices, int jobs) {
+  if (devices.empty() && uses_gpu(plan)) {
+    open_device("cuda");
+    for (int i = 0; i < torch::cuda::device_count(); ++i) devices.push_back("cuda:" + std::to_string(i));
+  }
+  if (devices.empty()) devices.push_back("cpu");
+  const auto distinct = devices;
+  if (jobs == 0) jobs = static_cast<int>(devices.size());
+  devices.clear();
+  for (int i = 0; i < jobs; ++i) devices.push_back(distinct[i % distinct.size()]);
+  return devices;
+}
+
+// The one device that runs are told; which GPU of several that is comes from the environment they run in.
+std::string device_setting(const std::vector<std::string>& devices) {
+  std::set<std::string> kinds;
+  for (const auto& device : devices) {
+    const bool numbered = device.starts_with("cuda:") && device.size() > 5 &&
+                          device.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (device != "cpu" && !numbered) {
+      throw Error("--devices", "'" + device + "' is no device", "write cpu, or GPUs: cuda:0,cuda:1");
+    }
+    kinds.insert(device.substr(0, device.find(':')));
+  }
+  if (kinds.size() > 1) {
+    throw Error("--devices", "names the CPU and GPUs", "a sweep that compares runs trains all on one kind");
+  }
+  return kinds.empty() ? "" : *kinds.begin();
+}
+
+std::string shell_word(const std::string& text) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("_./=:,+-", c); };
+  return std::all_of(text.begin(), text.end(), plain) ? text : "'" + text + "'";
+}
+
+void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::string& train) {
+  std::map<size_t, int64_t> parameters;  // of each row
+  for (const size_t index : chosen) {
+    const auto& run = plan.runs[index];
+    const auto& row = plan.grid.rows[run.row];
+    if (!parameters.contains(run.row)) {
+      Recipe recipe;
+      recipe.load(plan.grid.base, run.overrides);
+      parameters[run.row] = Transformer(recipe.run.model)->parameter_count();
+    }
+    std::cout << run.name << ": " << parameters[run.row] << " parameters, " << run.steps() << " steps"
+              << (row.changes.empty() ? "" : "; " + row.changes) << "\n ";
+    for (const auto& word : train_command(plan, run, train)) std::cout << " " << shell_word(word);
+    std::cout << "\n";
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program(argc, argv, [&](CLI::App& app, auto parse) {
+    std::string grid_file, launcher = "local", run_name;
+    std::string train = (fs::read_symlink("/proc/self/exe").parent_path() / "train").string();
+    std::vector<std::string> overrides, only, devices, sbatch_options;
+    PlanOptions plan_options;
+    RunnerOptions options;
+    int jobs = 0;
+    bool dry_run = false, report_only = false;
+    app.description(
+        "Trains the rows of a grid (configs/sweeps/), each with its seeds, and reports them beside the paper's. "
+        "Started "
+        "again, it goes on where it was.");
+    app.add_option("grid", grid_file, "The grid (YAML): a base configuration, and rows that differ from it")
+        ->required();
+    app.add_option("--output", plan_options.output, "The sweep's folder, in place of the grid's");
+    app.add_option("--only", only, "Rows to train: NAME,NAME")->delimiter(',')->type_name("NAME");
+    app.add_option("--seeds", plan_options.seeds, "Seeds of every row, in place of the grid's: 1,2,3")
+        ->delimiter(',')
+        ->type_name("N");
+    app.add_option("--set", overrides, "Override a setting in all rows: --set section.key=value (repeatable)")
+        ->type_name("SECTION.KEY=VALUE")
+        ->allow_extra_args(false);
+    app.add_option("--jobs", jobs, "Runs at a time; otherwise 1, or one on each GPU")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--devices", devices, "cpu, or GPUs: cuda:0,cuda:1; otherwise what the configuration says")
+        ->delimiter(',')
+        ->type_name("DEVICE");
+    app.add_option("--progress", options.progress_seconds, "Seconds between lines of progress")
+        ->type_name("SECONDS")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--train", train, "The program that trains; otherwise the one beside this")->type_name("PROGRAM");
+    app.add_option("--launcher", launcher, "local: train on this machine; slurm: hand a job array to sbatch")
+        ->check(CLI::IsMember({"local", "slurm"}));
+    app.add_option("--sbatch-option", sbatch_options, "For the job array: --sbatch-option=--partition=gpu (repeatable)")
+        ->type_name("OPTION")
+        ->allow_extra_args(false);
+    app.add_option("--run", run_name, "Train one run alone, as the tasks of a job array do: ROW/seed-N")
+        ->type_name("NAME");
+    app.add_flag("--report", report_only, "Write the report anew from what there is, and end");
+    app.add_flag("--dry-run", dry_run, "Check the grid, list its runs, their parameters and commands, and end");
+    parse();
+
+    if (!sbatch_options.empty() && launcher != "slurm") {
+      throw Error("--sbatch-option", "is for --launcher slurm alone");
+    }
+    const auto read = configuration_reader();
+    for (const auto& text : overrides) plan_options.overrides.push_back(parse_override(text));
+    plan_options.device = device_setting(devices);
+    const auto grid = read_grid(grid_file, section_names());
+    auto plan = make_plan(grid, plan_options, read);
+    // Here every run gets a GPU of this machine's, whichever the configuration names.
+    if (devices.empty() && run_name.empty() && launcher == "local" && uses_gpu(plan)) {
+      plan_options.device = "cuda";
+      plan = make_plan(grid, plan_options, read);
+    }
+    auto chosen = plan.runs_of(only);
+    if (!run_name.empty()) chosen = {plan.find(run_name)};
+    if (dry_run) {
+      list_runs(plan, chosen, train);
+      return 0;
+    }
+    const auto& output = plan.grid.output;
+    std::error_code error;
+    fs::create_directories(output, error);
+    if (error) throw Error("--output", "cannot make " + output.string() + ": " + error.message());
+    if (report_only) {
+      renew_report(plan, read);
+      std::cout << "the report is " << (output / "report.html").string() << "\n";
+      return 0;
+    }
+    if (access(train.c_str(), X_OK) != 0) {
+      throw Error("--train", "there is no program " + train, "build it, or name another");
+    }
+    options.train = train.find('/') == std::string::npos ? "./" + train : train;
+
+    // Before anything starts threads: signals are to arrive in one place.
+    const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+    spdlog::set_default_logger(spdlog::stdout_color_mt("sweep"));
+    spdlog::set_pattern("%H:%M:%S %v");
+    spdlog::flush_on(spdlog::level::info);
+    std::optional<FolderLock> lock;
+    if (run_name.empty()) lock.emplace(output / ".lock", FolderLock::Wait::no);
+    std::vector<SweepRun> results;
+    for (const auto& run : plan.runs) results.push_back(read_result(run, read));
+
+    if (launcher == "slurm") {
+      std::erase_if(chosen, [&](size_t run) { return results[run].state == SweepRun::State::finished; });
+      if (chosen.empty()) {
+        write_report(plan, results);
+        spdlog::info("all runs are finished; the report is {}", (output / "report.html").string());
+        return 0;
+      }
+      SlurmOptions slurm{.command = {fs::read_symlink("/proc/self/exe").string(), grid_file, "--output",
+                                     output.string(), "--train", options.train},
+                         .folder = fs::current_path(),
+                         .at_once = static_cast<size_t>(jobs),
+                         .options = sbatch_options};
+      for (const auto& text : overrides) slurm.command.insert(slurm.command.end(), {"--set", text});
+      for (const auto seed : plan_options.seeds) {
+        slurm.command.insert(slurm.command.end(), {"--seeds", std::to_string(seed)});
+      }
+      if (!plan_options.device.empty()) {
+        throw Error("--devices", "is for this machine; Slurm hands out devices itself",
+                    "--set training.device=cuda, and --sbatch-option for which GPUs");
+      }
+      const auto script = output / "sweep.sbatch";
+      write_atomically(script, slurm_script(plan, chosen, slurm));
+      const auto job = submit(script);
+      spdlog::info(
+          "{} runs are handed in as job {}; the same command with --report writes the report, and without it "
+          "hands in anew what did not finish",
+          chosen.size(), job);
+      return 0;
+    }
+
+    const bool alone = !run_name.empty();
+    // A task of a job array is given its device by the array.
+    if (alone && devices.empty()) {
+      options.devices = {"cpu"};
+    } else {
+      options.devices = devices_for(plan, devices, jobs);
+    }
+    const std::function<void()> changed = [&] {
+      if (!alone) write_report(plan, results);
+    };
+    const auto end = run_all(plan, chosen, results, options, signals, read, changed);
+    if (alone) {
+      renew_report(plan, read);
+    } else {
+      write_report(plan, results);
+    }
+    if (end.signal != 0) {
+      spdlog::info("stopped with {} of {} runs finished; the same command goes on", end.finished, chosen.size());
+      return 128 + end.signal;
+    }
+    spdlog::info("{} of {} runs are finished, {} failed; the report is {}", end.finished, chosen.size(), end.failed,
+                 (output / "report.html").string());
+    for (const size_t run : chosen) {
+      if (results[run].state == SweepRun::State::failed) {
+        spdlog::error("{} failed: {}", plan.runs[run].name, results[run].reason);
+      }
+    }
+    return end.failed == 0 ? 0 : 1;
+  });
+}

@@ -1,0 +1,250 @@
+#include "transformer/sweep/runner.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "support.h"
+#include "sweep_support.h"
+
+using namespace transformer;
+using namespace transformer::test;
+using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
+
+namespace {
+
+// A stand-in for train: writes what train writes, and does what the row is called.
+constexpr const char* train_script = R"SCRIPT(#!/bin/bash
+declare -A set
+while (($# > 1)); do shift; [[ $1 == --set ]] && { shift; set[${1%%=*}]=${1#*=}; }; done
+output=${set[training.output]} steps=${set[training.steps]:-100} seed=${set[training.seed]:-1}
+row=$(basename "$(dirname "$output")")
+active=$output/../../$row-$seed.active
+echo "$row seed $seed threads $OMP_NUM_THREADS gpu $CUDA_VISIBLE_DEVICES" >>"$output/../../order"
+touch "$active"
+trap 'echo stopped after step 5; rm -f "$active"; exit 143' TERM
+if [[ $row == bad ]]; then echo "train: error: data: no such text; name another" >&2; exit 2; fi
+if [[ $row == dies ]]; then kill -9 $$; fi
+if [[ $row == silent ]]; then exit 0; fi
+{
+  echo "model: {heads: ${set[model.heads]:-4}, vocabulary_size: ${set[model.vocabulary_size]:-100}}"
+  echo "training: {seed: $seed, steps: $steps, output: $output}"
+} >"$output/config.yaml"
+[[ -f $output/vocabulary.model ]] || echo "learned by $row" >"$output/vocabulary.model"
+metrics=$output/metrics.jsonl
+echo '{"kind":"header","format":1}' >"$metrics"
+for step in 10 20; do
+  echo "{\"kind\":\"train\",\"step\":$step,\"target_tokens\":$((step * 7)),\"tokens_per_second\":123.0}" >>"$metrics"
+done
+if [[ $row == stubborn ]]; then trap '' TERM; fi
+if [[ $row == hangs || $row == stubborn ]]; then while :; do sleep 0.05; done; fi
+sleep ${NAP:-0.05}
+echo '{"kind":"validation","step":30,"perplexity":9.5,"bleu":3.5}' >>"$metrics"
+echo "{\"format\":1,\"steps\":30,\"parameters\":1000,\"seconds\":2.5,\"flops\":1e6," \
+  "\"perplexity\":${set[model.heads]:-4}.25,\"bleu\":12.5,\"bleu_signature\":\"BLEU|x\"}" >"$output/summary.json"
+rm -f "$active"
+)SCRIPT";
+
+std::string grid_head(const std::string& rows) {
+  return "base: base.yaml\noutput: " + std::string("@\n") + "rows:\n" + rows;
+}
+
+struct Sweep {
+  const BlockedSignals signals{SIGTERM, SIGCHLD};  // before a thread starts
+  TemporaryDirectory directory;
+  Plan plan;
+  std::vector<SweepRun> results;
+  RunnerOptions options;
+  int changes = 0;
+
+  explicit Sweep(const std::string& rows) {
+    write_file(directory / "base.yaml", "model: {heads: 4}\n");
+    write_program(directory / "train", train_script);
+    set_rows(rows);
+    options.train = (directory / "train").string();
+    spdlog::set_level(spdlog::level::off);
+  }
+  Sweep(const Sweep&) = delete;
+
+  void set_rows(const std::string& rows) {
+    auto text = grid_head(rows);
+    text.replace(text.find('@'), 1, (directory / "out").string());
+    write_file(directory / "grid.yaml", text);
+    plan = make_plan(read_grid(directory / "grid.yaml", {"model", "training", "data"}), {}, toy_reader());
+    std::filesystem::create_directories(plan.grid.output);
+  }
+
+  RunnerEnd run() {
+    results.clear();
+    for (const auto& run : plan.runs) results.push_back(read_result(run, toy_reader()));
+    return run_all(plan, plan.runs_of({}), results, options, signals, toy_reader(), [&] { ++changes; });
+  }
+  const SweepRun& result(const std::string& name) const { return results.at(plan.find(name)); }
+  std::string order() const { return read_file(plan.grid.output / "order"); }
+};
+
+// SIGTERM to this process once `file` exists.
+std::thread terminate_when(const std::filesystem::path& file) {
+  return std::thread([file] {
+    while (!std::filesystem::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    kill(getpid(), SIGTERM);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("runs train one after another, and failing ones stop nobody") {
+  Sweep sweep(
+      "  - {name: bad}\n  - {name: good, seeds: [1, 2], model: {heads: 8}}\n  - {name: dies}\n"
+      "  - {name: silent}\n  - {name: base}\n");
+  const auto end = sweep.run();
+  CHECK(end.finished == 3);
+  CHECK(end.failed == 3);
+  CHECK(end.signal == 0);
+  CHECK(sweep.changes == 12);  // six begin, six end
+  CHECK(sweep.result("bad/seed-1").state == SweepRun::State::failed);
+  CHECK(sweep.result("bad/seed-1").reason == "data: no such text; name another");
+  CHECK(sweep.result("dies/seed-1").reason == "train was ended by signal 9 (Killed)");
+  CHECK_THAT(sweep.result("silent/seed-1").reason, Contains("without a summary.json"));
+  const auto& good = sweep.result("good/seed-2");
+  CHECK(good.state == SweepRun::State::finished);
+  CHECK(good.seed == 2);
+  CHECK(good.perplexity == 8.25);
+  CHECK(good.bleu == 12.5);
+  CHECK(good.bleu_signature == "BLEU|x");
+  CHECK(good.parameters == 1000);
+  CHECK(good.seconds == 2.5);
+  CHECK(good.flops == 1e6);
+  REQUIRE(good.curve.size() == 1);
+  CHECK(good.curve[0].step == 30);
+  CHECK(good.curve[0].target_tokens == 210);  // 7 a step
+  CHECK(good.curve[0].perplexity == 9.5);
+  CHECK(good.curve[0].bleu == 3.5);
+  CHECK_THAT(read_file(sweep.plan.runs[sweep.plan.find("good/seed-2")].log),
+             Contains("starts: ") && Contains("model.heads=8") && EndsWith("finished\n"));
+
+  // Again: finished runs are left alone, failed ones are tried again.
+  std::filesystem::remove(sweep.plan.grid.output / "order");
+  const auto again = sweep.run();
+  CHECK(again.finished == 3);
+  CHECK(again.failed == 3);
+  CHECK_THAT(sweep.order(), !Contains("good") && !Contains("base") && Contains("bad") && Contains("dies"));
+}
+
+TEST_CASE("a result of other settings is not this run's") {
+  Sweep sweep("  - {name: base}\n");
+  sweep.run();
+  REQUIRE(sweep.result("base/seed-1").state == SweepRun::State::finished);
+  sweep.set_rows("  - {name: base, model: {heads: 2}}\n");
+  CHECK(read_result(sweep.plan.runs[0], toy_reader()).state == SweepRun::State::waiting);
+  // Where it computed is no part of what.
+  sweep.set_rows("  - {name: base, training: {threads: 3, device: cuda}}\n");
+  CHECK(read_result(sweep.plan.runs[0], toy_reader()).state == SweepRun::State::finished);
+  write_file(sweep.plan.runs[0].folder / "summary.json", "{\"per");
+  CHECK(read_result(sweep.plan.runs[0], toy_reader()).state == SweepRun::State::waiting);
+}
+
+TEST_CASE("several run at a time, each with its part of the cores or a GPU of its own") {
+  Sweep sweep("  - {name: a, seeds: [1, 2]}\n  - {name: b, seeds: [1, 2]}\n");
+  unsetenv("OMP_NUM_THREADS");
+  setenv("CUDA_VISIBLE_DEVICES", "5,3", 1);
+  setenv("NAP", "0.6", 1);
+  sweep.options.devices = {"cuda:0", "cuda:1"};
+  const auto started = std::chrono::steady_clock::now();
+  CHECK(sweep.run().finished == 4);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - started;
+  setenv("OMP_NUM_THREADS", "1", 1);
+  unsetenv("NAP");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  CHECK(seconds.count() < 2.3);  // one after another takes 2.4
+  CHECK_THAT(sweep.order(),
+             Contains(fmt::format("threads {} gpu 5\n", std::max(1, usable_cores() / 2))) && Contains("gpu 3\n"));
+}
+
+TEST_CASE("a signal reaches the runs, and the sweep goes on where it was") {
+  Sweep sweep("  - {name: first}\n  - {name: hangs}\n  - {name: last}\n");
+  auto killer = terminate_when(sweep.directory / "out/hangs/seed-1/metrics.jsonl");
+  const auto end = sweep.run();
+  killer.join();
+  CHECK(end.signal == SIGTERM);
+  CHECK(end.finished == 1);
+  CHECK(end.failed == 0);
+  CHECK(sweep.result("hangs/seed-1").state == SweepRun::State::waiting);
+  CHECK_THAT(sweep.result("hangs/seed-1").reason, Contains("at step") && Contains("of 100"));
+  CHECK_THAT(read_file(sweep.plan.runs[1].log), Contains("stopped after step 5") && EndsWith("interrupted\n"));
+  CHECK(sweep.result("last/seed-1").state == SweepRun::State::waiting);
+  CHECK_FALSE(std::filesystem::exists(sweep.plan.runs[2].log));
+  CHECK_FALSE(std::filesystem::exists(sweep.plan.grid.output / "hangs-1.active"));
+}
+
+TEST_CASE("a run that does not stop is killed after the second signal") {
+  Sweep sweep("  - {name: stubborn}\n");
+  sweep.options.kill_seconds = 0.3;
+  std::thread killer([&] {
+    terminate_when(sweep.directory / "out/stubborn/seed-1/metrics.jsonl").join();
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    kill(getpid(), SIGTERM);
+  });
+  const auto end = sweep.run();
+  killer.join();
+  CHECK(end.signal == SIGTERM);
+  CHECK(end.failed == 0);
+  CHECK(sweep.result("stubborn/seed-1").state == SweepRun::State::waiting);
+}
+
+TEST_CASE("a vocabulary that one run learned serves those that would learn the same") {
+  Sweep sweep("  - {name: one}\n  - {name: two, model: {heads: 2}}\n  - {name: other, model: {vocabulary_size: 50}}\n");
+  sweep.run();
+  const auto vocabulary = [&](const std::string& row) {
+    return read_file(sweep.plan.grid.output / row / "seed-1" / "vocabulary.model");
+  };
+  CHECK(vocabulary("one") == "learned by one\n");
+  CHECK(vocabulary("two") == "learned by one\n");
+  CHECK(vocabulary("other") == "learned by other\n");
+  // Nobody knows what a vocabulary without settings beside it was learned from.
+  const auto& two = sweep.plan.runs[sweep.plan.find("two/seed-1")];
+  std::filesystem::remove(two.folder / "config.yaml");
+  write_file(two.folder / "vocabulary.model", "stray");
+  share_vocabulary(sweep.plan, two, toy_reader());
+  CHECK(vocabulary("two") == "learned by one\n");
+}
+
+TEST_CASE("what cannot be started is a failure with its reason") {
+  Sweep sweep("  - {name: base}\n");
+  sweep.options.train = (sweep.directory / "no-such-program").string();
+  CHECK(sweep.run().failed == 1);
+  CHECK_THAT(sweep.result("base/seed-1").reason, Contains("cannot be started: No such file"));
+}
+
+TEST_CASE("a GPU is handed over as the one that is visible") {
+  using Environment = std::map<std::string, std::string>;
+  CHECK(device_environment("cpu", "").empty());
+  CHECK(device_environment("cuda:2", "") == Environment{{"CUDA_VISIBLE_DEVICES", "2"}});
+  CHECK(device_environment("cuda:1", "4,GPU-7f") == Environment{{"CUDA_VISIBLE_DEVICES", "GPU-7f"}});
+  CHECK_THROWS_WITH(device_environment("cuda:2", "4,5"), Contains("shows 2 GPUs"));
+}
+
+TEST_CASE("results.json holds what is known") {
+  Sweep sweep("  - {name: base, seeds: [1, 2], paper: {bleu: 25.8}}\n  - {name: bad, group: A, model: {heads: 2}}\n");
+  sweep.run();
+  sweep.results[2].state = SweepRun::State::waiting;
+  write_report(sweep.plan, sweep.results);
+  const auto json = nlohmann::json::parse(read_file(sweep.plan.grid.output / "results.json"));
+  CHECK(json["format"] == 1);
+  CHECK(json["base_row"] == "base");
+  REQUIRE(json["rows"].size() == 2);
+  CHECK(json["rows"][0]["paper"] == nlohmann::json{{"bleu", 25.8}});
+  REQUIRE(json["rows"][0]["runs"].size() == 2);
+  CHECK(json["rows"][0]["runs"][0]["perplexity"] == 4.25);
+  CHECK(json["rows"][0]["runs"][0]["curve"][0]["target_tokens"] == 210);
+  CHECK(json["rows"][1]["changes"] == "heads 2");
+  CHECK(json["rows"][1]["runs"][0]["state"] == "failed");
+  CHECK(json["rows"][1]["runs"][0]["reason"] == "data: no such text; name another");
+  CHECK(json["rows"][0]["runs"][1]["state"] == "waiting");
+  CHECK_THAT(read_file(sweep.plan.grid.output / "report.md"), Contains("| base"));
+  CHECK_THAT(read_file(sweep.plan.grid.output / "report.html"), Contains("</html>"));
+}

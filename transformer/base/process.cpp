@@ -1,0 +1,109 @@
+#include "transformer/base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "transformer/base/error.h"
+
+extern char** environ;
+
+namespace transformer {
+
+BlockedSignals::BlockedSignals(std::initializer_list<int> signals) {
+  sigemptyset(&set_);
+  for (const int signal : signals) {
+    // Blocked, it would no longer be ignored.
+    struct sigaction given {};
+    if (signal == SIGHUP && sigaction(SIGHUP, nullptr, &given) == 0 && given.sa_handler == SIG_IGN) continue;
+    sigaddset(&set_, signal);
+  }
+  pthread_sigmask(SIG_BLOCK, &set_, &before_);
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &standard, &child_before_);
+}
+
+BlockedSignals::~BlockedSignals() {
+  sigaction(SIGCHLD, &child_before_, nullptr);
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+int BlockedSignals::next(int milliseconds) const {
+  const timespec time{milliseconds / 1000, milliseconds % 1000 * 1000000L};
+  const int signal = sigtimedwait(&set_, nullptr, &time);
+  return signal > 0 ? signal : 0;
+}
+
+namespace {
+
+// Pointers to a list of strings, as execve takes them.
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (auto& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> changed_environment(const std::map<std::string, std::string>& changes) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable; ++variable) {
+    const std::string text = *variable;
+    if (!changes.contains(text.substr(0, text.find('=')))) variables.push_back(text);
+  }
+  for (const auto& [name, value] : changes) variables.push_back(fmt::format("{}={}", name, value));
+  return variables;
+}
+
+}  // namespace
+
+pid_t start_process(const ProcessOptions& options) {
+  // All memory is taken before the fork: after it, only calls that signal handlers may make are safe.
+  auto arguments = options.command;
+  auto variables = changed_environment(options.environment);
+  const auto argument_pointers = pointers_to(arguments), variable_pointers = pointers_to(variables);
+  const int log = open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) throw Failure(options.log.string(), fmt::format("cannot be written: {}", strerror(errno)));
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child != 0) {
+    const int reason = errno;
+    close(log);
+    if (child < 0) throw Failure(arguments[0], fmt::format("cannot start a process: {}", strerror(reason)));
+    return child;
+  }
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // it died before prctl
+  const int nothing = open("/dev/null", O_RDONLY);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  sigprocmask(SIG_SETMASK, &options.signals, nullptr);
+  execvpe(argument_pointers[0], argument_pointers.data(), variable_pointers.data());
+  const char* reason = strerrordesc_np(errno);
+  for (const char* text :
+       std::initializer_list<const char*>{argument_pointers[0], ": error: cannot be started: ", reason, "\n"}) {
+    if (text && write(STDERR_FILENO, text, strlen(text)) < 0) break;
+  }
+  _exit(127);
+}
+
+std::string process_end(int status) {
+  if (WIFSIGNALED(status)) {
+    return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  }
+  return fmt::format("ended with status {}", WEXITSTATUS(status));
+}
+
+int usable_cores() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+}  // namespace transformer

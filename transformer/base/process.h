@@ -1,0 +1,52 @@
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <filesystem>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace transformer {
+
+/// Signals that wait to be asked for instead of interrupting, for as long as this lives. Make it before threads start:
+/// those inherit what is blocked. SIGCHLD works meanwhile even where a parent left it ignored; SIGHUP stays ignored
+/// where it is (nohup).
+class BlockedSignals {
+ public:
+  explicit BlockedSignals(std::initializer_list<int> signals);
+  ~BlockedSignals();
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+  /// The next signal, or 0 after `milliseconds`.
+  int next(int milliseconds) const;
+  /// What was blocked before: for processes that are started.
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t set_{}, before_{};
+  struct sigaction child_before_ {};
+};
+
+struct ProcessOptions {
+  std::vector<std::string> command;                // the program, looked up in PATH where it has no slash
+  std::map<std::string, std::string> environment;  // variables that differ from this process's
+  std::filesystem::path log;                       // where standard output and error are appended
+  sigset_t signals{};                              // what it starts with blocked
+};
+
+/// Starts a process in a group of its own, so that a terminal's Ctrl-C does not reach it twice, without standard input.
+/// It is killed when the thread that started it ends, however that ends. A program that cannot be started
+/// ends with status 127 and a line in its log. Throws Failure when the log cannot be written or no process be made.
+pid_t start_process(const ProcessOptions& options);
+
+/// What waitpid says, for people: "was ended by signal 9 (Killed)", "ended with status 2".
+std::string process_end(int status);
+
+/// Cores that this process may use.
+int usable_cores();
+
+}  // namespace transformer

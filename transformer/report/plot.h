@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace transformer {
+
+/// Plots as SVG text, without a library: small, the same to the byte for the same input, and readable in light and in
+/// dark. Lengths are in SVG units, of which a browser shows one as a pixel unless it scales the picture. Text is UTF-8;
+/// what is not, and control characters, become U+FFFD. A series is told from another by its colour (told apart in the
+/// common forms of colour blindness) and by its mark, and past six series by its dashes.
+
+enum class Scale {
+  linear,
+  logarithmic,  // ticks at 1, 2 and 5 times powers of ten
+  binary,       // logarithmic, ticks at powers of two
+};
+
+struct Tick {
+  double value = 0;
+  std::string label;
+};
+
+/// Round values from `lower` to `upper`, both included, ascending, at most `most` (at least 2) of them. All labels
+/// differ. A logarithmic axis of less than three octaves has the ticks of a linear one, where its own would be fewer
+/// than three. Throws std::invalid_argument unless lower < upper and both are finite, and for a logarithmic axis
+/// positive.
+std::vector<Tick> axis_ticks(double lower, double upper, Scale scale, int64_t most = 7);
+
+struct Axis {
+  std::string label;
+  Scale scale = Scale::linear;
+  std::optional<double> lower, upper;  // absent: so that all points fit
+};
+
+struct PlotPoint {
+  double x = 0, y = 0;  // a point that its axis cannot show (not finite, or not positive on a logarithmic one) is a gap
+  double error = 0;     // half the length of the error bar; 0: none
+  std::string title;    // shown while the mouse is over the point
+  std::string label;    // drawn beside the point where it overlaps no other label
+  bool marked = true;   // with a mark, where the series has marks
+};
+
+struct PlotSeries {
+  std::string name;  // in the legend, once for series of the same name; empty: not in the legend
+  std::vector<PlotPoint> points;
+  bool line = true;
+  bool markers = true;
+  /// Colour and mark: the same number looks the same in every plot; -1 is the ink of the text, for what others are
+  /// compared with.
+  int64_t style = 0;
+  bool dashed = false;
+};
+
+struct LinePlot {
+  std::string title;
+  Axis x, y;
+  std::vector<PlotSeries> series;
+  bool diagonal = false;  // draw y = x as far as it is visible
+  double width = 480;
+  double height = 320;  // of title and axes; the legend lies below and adds to it
+};
+
+/// A row of a dot plot: a horizontal line that belongs to one label.
+struct DotRow {
+  std::string label;
+  std::string group;  // a thin line parts rows of different groups
+  std::optional<double> value;
+  double error = 0;  // half the length of the error bar; 0: none
+  double band = 0;   // half the length of the grey band around 0; 0: none
+  bool hollow = false;
+  std::optional<double> reference;  // a second value, drawn as a hollow diamond
+  std::string note;                 // at the right end; by default the value with its sign
+  std::string title;                // shown while the mouse is over the row
+};
+
+struct DotPlot {
+  std::string title;
+  std::string x_label;
+  std::vector<DotRow> rows;
+  std::string filled_name, hollow_name, reference_name, band_name;  // legend; empty: left out
+  double width = 480;
+};
+
+enum class SvgUse {
+  embedded,    // an <svg> element for a page that contains plot_style()
+  standalone,  // a file of its own
+};
+
+/// Lines or points over two axes. Without a single point that can be shown, it says so in their place.
+std::string line_plot(const LinePlot& plot, SvgUse use = SvgUse::embedded);
+
+/// Dots over one axis that contains 0, one row each. A value more than eight times the median of the others' distance
+/// from 0 is drawn as an arrow at the edge instead of squeezing the rest.
+std::string dot_plot(const DotPlot& plot, SvgUse use = SvgUse::embedded);
+
+/// The style sheet that embedded plots need, once a page. It defines the page's colours, too: --ink, --soft, --grid,
+/// --paper and --shade, light or dark as the reader prefers, light in print.
+std::string plot_style();
+
+/// `text` for an element or a quoted attribute of HTML and XML.
+std::string escape_markup(std::string_view text);
+
+/// 1234 -> "1234", 20000 -> "20k", 1.5e6 -> "1.5M", 0.25 -> "0.25", 3e-7 -> "3e-07"; at most `digits` significant ones.
+std::string short_number(double value, int digits = 6);
+
+/// 1234567 -> "1,234,567".
+std::string grouped_number(int64_t value);
+
+}  // namespace transformer

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace transformer {
+
+/// One evaluation during training, a point of a learning curve.
+struct CurvePoint {
+  int64_t step = 0;           // optimizer steps so far
+  int64_t target_tokens = 0;  // target tokens trained on so far; 0: not known
+  double perplexity = 0;      // per word piece, of the development set; not finite: left out of the plots
+  std::optional<double> bleu;
+};
+
+/// One training of a row, with one seed. What is not known yet, or not at all, is absent or 0.
+struct SweepRun {
+  enum class State { waiting, running, finished, failed };
+
+  uint64_t seed = 0;
+  State state = State::waiting;
+  std::string reason;  // of a failure: one line, as the user would read it
+  std::optional<double> perplexity, bleu;
+  std::string bleu_signature;  // which BLEU it is: "BLEU|nrefs:1|case:mixed|..."
+  int64_t parameters = 0;
+  double seconds = 0;  // of training
+  double flops = 0;    // floating-point operations of training
+  std::vector<CurvePoint> curve;
+};
+
+/// What the paper prints for a row of its Table 3; figures that it leaves out are absent.
+struct PublishedFigures {
+  std::optional<double> perplexity, bleu, parameters_millions;
+};
+
+/// A variation: one row of the table, trained with one seed or several.
+struct SweepRow {
+  std::string name;     // unique within the report: "A-h1"
+  std::string group;    // Table 3's block letter: rows of one group are drawn together; may be empty
+  std::string changes;  // what differs from the base configuration: "heads 1, d_k 512, d_v 512"
+  std::optional<PublishedFigures> paper;
+  std::vector<SweepRun> runs;
+};
+
+/// Everything a report shows. All text is plain text and escaped as each format needs.
+struct SweepReport {
+  std::string title;
+  std::string description;  // paragraphs are parted by an empty line; may be empty
+  std::string base_config;  // the configuration that rows are deltas of, as text (a path or the YAML itself)
+  std::vector<SweepRow> rows;
+  std::string base_row;  // name of the row that the others are compared with; empty or unknown: no comparison
+};
+
+/// Mean and sample standard deviation (divisor n - 1) of finite values.
+struct Spread {
+  int64_t count = 0;
+  double mean = 0;                  // 0 where count is 0
+  std::optional<double> deviation;  // absent below two values
+};
+
+/// Values that are not finite are left out, and not counted.
+Spread spread_of(const std::vector<double>& values);
+
+/// How a row's mean stands to the base row's, measured by the spread of the base row's seeds.
+struct RowDifference {
+  enum class Verdict {
+    unknown,  // the base row has fewer than two seeds, so that chance cannot be told from effect
+    within,   // |difference| <= limit: seeds alone explain it
+    beyond,   // more than the seeds' spread
+  };
+  double difference = 0;  // row - base
+  double limit = 0;       // 2 s sqrt(1/n_row + 1/n_base); 0 where the verdict is unknown
+  Verdict verdict = Verdict::unknown;
+};
+
+/// `s` is the sample standard deviation of the base row over its n_base seeds; it serves all rows, because a row has
+/// often one seed itself. Absent where either row has no value.
+std::optional<RowDifference> compare_to_base(const Spread& row, const Spread& base);
+
+/// How often a row that equals the base row is found beyond its spread all the same: P(|t| > 2) for Student's t with
+/// base_seeds - 1 degrees of freedom. 0.295 for two seeds, 0.184 for three, 0.116 for five, falling to 0.046.
+/// Throws std::invalid_argument below two seeds.
+double chance_beyond(int64_t base_seeds);
+
+/// Spearman's rank correlation of pairs; equal values share their mean rank. Absent below three pairs and where all
+/// values of a side are equal.
+std::optional<double> rank_correlation(const std::vector<std::pair<double, double>>& pairs);
+
+/// The report as Markdown whose tables GitHub renders: the paper's figures beside ours (perplexity per word piece; BLEU
+/// with its signature; parameters; hours and floating-point operations of training; several seeds as mean ± standard
+/// deviation), differences to the base row with the verdict of `compare_to_base`, runs that failed with their reason,
+/// runs that wait or are under way as such. Only finished runs enter means. Begins with a comment that carries
+/// the report format's version.
+std::string sweep_markdown(const SweepReport& report);
+
+/// The same as one self-contained HTML page (nothing is loaded from elsewhere; light and dark; readable on a phone and
+/// on paper; the table sorts by a click on its heads) with plots in SVG: learning curves, differences to the base row
+/// with the seeds' spread, and our figures against the paper's. Works with no finished run, too. A <meta> element
+/// carries the report format's version.
+std::string sweep_html(const SweepReport& report);
+
+/// Version of both formats.
+inline constexpr int sweep_report_version = 1;
+
+}  // namespace transformer

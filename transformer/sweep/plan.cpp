@@ -1,0 +1,119 @@
+#include "transformer/sweep/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "transformer/base/document.h"
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace {
+
+std::string did_you_mean(const std::string& name, const std::vector<std::string>& known) {
+  const auto near = nearest_word(name, known);
+  return near.empty() ? fmt::format("there are: {}", fmt::join(known, ", ")) : fmt::format("did you mean '{}'?", near);
+}
+
+// `read`, with the row named in what goes wrong.
+RunConfiguration settle(const Grid& grid, const GridRow& row, const std::vector<std::vector<SettingOverride>>& layers,
+                        const ReadConfiguration& read) {
+  try {
+    return read.checked(grid.base, layers);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    // Mistakes in a value come with its own line; contradictions between settings do not.
+    if (text.starts_with(grid.file.string()) || text.starts_with("--")) throw;
+    throw Error(row.where, fmt::format("the row '{}': {}", row.name, text));
+  }
+}
+
+}  // namespace
+
+int64_t PlannedRun::steps() const {
+  const auto found = configuration.values.find("training.steps");
+  return found == configuration.values.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
+}
+
+bool says_where(const std::string& setting) {
+  static const std::set<std::string> names = {"training.output", "training.device", "training.threads", "data.cache"};
+  return names.contains(setting);
+}
+
+size_t Plan::find(const std::string& name) const {
+  std::vector<std::string> known;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].name == name) return i;
+    known.push_back(runs[i].name);
+  }
+  throw Error(grid.file.string(), fmt::format("there is no run '{}'", name), did_you_mean(name, known));
+}
+
+std::vector<size_t> Plan::runs_of(const std::vector<std::string>& rows) const {
+  std::set<std::string> chosen;
+  std::vector<std::string> known;
+  for (const auto& row : grid.rows) known.push_back(row.name);
+  for (const auto& name : rows) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw Error(grid.file.string(), fmt::format("there is no row '{}'", name), did_you_mean(name, known));
+    }
+    chosen.insert(name);
+  }
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (chosen.empty() || chosen.contains(grid.rows[runs[i].row].name)) indices.push_back(i);
+  }
+  return indices;
+}
+
+Plan make_plan(Grid grid, const PlanOptions& options, const ReadConfiguration& read) {
+  Plan plan{std::move(grid), {}};
+  auto& rows = plan.grid.rows;
+  if (!options.output.empty()) plan.grid.output = options.output;
+  for (const auto& setting : options.overrides) {
+    if (setting.name == "training.seed") throw Error(setting.where, "give seeds with --seeds");
+    if (setting.name == "training.output") throw Error(setting.where, "give the sweep's folder with --output");
+  }
+  if (!options.seeds.empty()) {
+    for (auto& row : rows) row.seeds = options.seeds;
+  }
+  const auto base = read.plain(plan.grid.base);
+  size_t most_seeds = 0;
+  for (const auto& row : rows) most_seeds = std::max(most_seeds, row.seeds.size());
+  for (size_t k = 0; k < most_seeds; ++k) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto& row = rows[i];
+      if (k >= row.seeds.size()) continue;
+      PlannedRun run;
+      run.row = i;
+      run.seed = row.seeds[k];
+      const auto seed_name = fmt::format("seed-{}", run.seed);
+      run.name = fmt::format("{}/{}", row.name, seed_name);
+      run.folder = plan.grid.output / row.name / seed_name;
+      run.log = plan.grid.output / row.name / fmt::format("{}.log", seed_name);
+      std::vector<std::vector<SettingOverride>> layers = {plan.grid.overrides, row.overrides, options.overrides};
+      std::vector<SettingOverride> own = {{"training.seed", std::to_string(run.seed), row.where},
+                                          {"training.output", run.folder.string(), row.where}};
+      if (!options.device.empty()) own.push_back({"training.device", options.device, "--devices"});
+      layers.push_back(own);
+      run.configuration = settle(plan.grid, row, layers, read);
+      if (run.configuration.values["data.cache"].empty()) {
+        layers.push_back({{"data.cache", (plan.grid.output / "corpus").string(), row.where}});
+        run.configuration = settle(plan.grid, row, layers, read);
+      }
+      for (const auto& [name, value] : run.configuration.values) {
+        const auto found = base.find(name);
+        if (found == base.end() || found->second != value) {
+          run.overrides.push_back(fmt::format("{}={}", name, value));
+        }
+      }
+      plan.runs.push_back(std::move(run));
+    }
+  }
+  return plan;
+}
+
+}  // namespace transformer

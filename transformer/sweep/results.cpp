@@ -1,0 +1,267 @@
+#include "transformer/sweep/results.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+#include "transformer/sweep/folder_lock.h"
+
+namespace transformer {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr int results_format = 1;
+constexpr const char* note_mark = "sweep: ";
+constexpr const char* failure_mark = "failed: ";
+
+// The file's last `bytes`, from the beginning of a line; empty where there is none.
+std::string tail(const fs::path& file, int64_t bytes) {
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  if (!in) return "";
+  const int64_t size = in.tellg(), begin = std::max<int64_t>(0, size - bytes);
+  in.seekg(begin);
+  std::string text(static_cast<size_t>(size - begin), '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  return begin == 0 ? text : text.substr(std::min(text.size(), text.find('\n') + 1));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    if (end > begin) lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// A whole line of JSON, or null: a line may still be being written.
+json parsed(const std::string& text) {
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+template <class Value>
+Value member(const json& object, const char* name, Value otherwise) {
+  const auto found = object.find(name);
+  if (found == object.end()) return otherwise;
+  if constexpr (std::is_same_v<Value, std::string>) {
+    return found->is_string() ? found->template get<Value>() : otherwise;
+  } else {
+    return found->is_number() ? found->template get<Value>() : otherwise;
+  }
+}
+
+std::optional<double> number(const json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+std::vector<CurvePoint> read_curve(const fs::path& folder) {
+  std::vector<CurvePoint> curve;
+  std::ifstream in(folder / "metrics.jsonl");
+  std::string line;
+  int64_t step = 0, tokens = 0;  // where training was when it last reported
+  while (std::getline(in, line)) {
+    const auto record = parsed(line);
+    if (!record.is_object()) continue;
+    const auto kind = member<std::string>(record, "kind", "");
+    if (kind == "train") {
+      step = member<int64_t>(record, "step", 0);
+      tokens = member<int64_t>(record, "target_tokens", 0);
+    }
+    const auto perplexity = number(record, "perplexity");
+    if ((kind != "validation" && kind != "final") || !perplexity) continue;
+    CurvePoint point;
+    point.step = member<int64_t>(record, "step", 0);
+    // Steps are alike: between two reports, tokens grow with them.
+    point.target_tokens = step > 0 ? std::llround(static_cast<double>(tokens) * point.step / step) : 0;
+    point.perplexity = *perplexity;
+    point.bleu = number(record, "bleu");
+    // The final model is another than the last one validated where checkpoints are averaged; one point a step.
+    if (!curve.empty() && curve.back().step == point.step) curve.pop_back();
+    curve.push_back(point);
+  }
+  return curve;
+}
+
+bool same_computation(const std::map<std::string, std::string>& one, const std::map<std::string, std::string>& other) {
+  if (one.size() != other.size()) return false;
+  for (const auto& [name, value] : one) {
+    const auto found = other.find(name);
+    if (found == other.end() || (found->second != value && !says_where(name))) return false;
+  }
+  return true;
+}
+
+const char* name_of(SweepRun::State state) {
+  switch (state) {
+    case SweepRun::State::waiting:
+      return "waiting";
+    case SweepRun::State::running:
+      return "running";
+    case SweepRun::State::finished:
+      return "finished";
+    case SweepRun::State::failed:
+      break;
+  }
+  return "failed";
+}
+
+}  // namespace
+
+SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
+  SweepRun result;
+  result.seed = run.seed;
+  result.curve = read_curve(run.folder);
+  std::ifstream in(run.folder / "summary.json");
+  const auto summary = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (summary.is_object() && fs::exists(run.folder / "config.yaml")) {
+    try {
+      if (same_computation(read.checked(run.folder / "config.yaml", {}).values, run.configuration.values)) {
+        result.state = SweepRun::State::finished;
+      }
+    } catch (const Error&) {
+      // Settings that cannot be read are not these; train will say so.
+    }
+  }
+  if (result.state == SweepRun::State::finished) {
+    result.perplexity = number(summary, "perplexity");
+    result.bleu = number(summary, "bleu");
+    result.bleu_signature = member<std::string>(summary, "bleu_signature", "");
+    result.parameters = member<int64_t>(summary, "parameters", 0);
+    result.seconds = member<double>(summary, "seconds", 0);
+    result.flops = member<double>(summary, "flops", 0);
+    return result;
+  }
+  if (const auto reason = read_failure(run.log)) {
+    result.state = SweepRun::State::failed;
+    result.reason = *reason;
+  } else if (const auto progress = read_progress(run.folder)) {
+    result.reason = fmt::format("at step {} of {}", progress->step, run.steps());
+  }
+  return result;
+}
+
+std::optional<RunProgress> read_progress(const fs::path& folder) {
+  const auto lines = lines_of(tail(folder / "metrics.jsonl", 1 << 14));
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const auto record = parsed(*line);
+    if (!record.is_object() || member<std::string>(record, "kind", "") != "train") continue;
+    return RunProgress{member<int64_t>(record, "step", 0), member<double>(record, "tokens_per_second", 0)};
+  }
+  return std::nullopt;
+}
+
+void note_in_log(const fs::path& log, const std::string& text) {
+  std::ofstream out(log, std::ios::binary | std::ios::app);
+  out << fmt::format("{}{:%Y-%m-%d %H:%M:%S}: {}\n", note_mark, fmt::localtime(std::time(nullptr)), text);
+  out.flush();
+  if (!out) throw Failure(log.string(), "cannot be written", "is the disk full?");
+}
+
+std::string note_failure(const fs::path& log, const std::string& end) {
+  const auto lines = lines_of(tail(log, 1 << 14));
+  // A program's last word, before its end: "train: error: ..".
+  constexpr std::string_view error = ": error: ";
+  const size_t at = lines.empty() || lines.back().starts_with(note_mark) ? std::string::npos : lines.back().find(error);
+  const auto reason = at == std::string::npos ? end : lines.back().substr(at + error.size());
+  note_in_log(log, failure_mark + reason);
+  return reason;
+}
+
+std::optional<std::string> read_failure(const fs::path& log) {
+  const auto lines = lines_of(tail(log, 1 << 14));
+  if (lines.empty() || !lines.back().starts_with(note_mark)) return std::nullopt;
+  const size_t at = lines.back().find(failure_mark);
+  if (at == std::string::npos) return std::nullopt;
+  return lines.back().substr(at + std::string_view(failure_mark).size());
+}
+
+SweepReport make_report(const Plan& plan, const std::vector<SweepRun>& results) {
+  SweepReport report{.title = plan.grid.title,
+                     .description = plan.grid.description,
+                     .base_config = plan.grid.base.string(),
+                     .rows = {},
+                     .base_row = plan.grid.base_row};
+  for (const auto& row : plan.grid.rows) {
+    report.rows.push_back(
+        {.name = row.name, .group = row.group, .changes = row.changes, .paper = row.paper, .runs = {}});
+  }
+  for (size_t i = 0; i < plan.runs.size(); ++i) report.rows[plan.runs[i].row].runs.push_back(results.at(i));
+  return report;
+}
+
+std::string results_json(const Plan& plan, const std::vector<SweepRun>& results) {
+  using nlohmann::ordered_json;
+  const auto put = [](ordered_json& object, const char* name, const std::optional<double>& value) {
+    if (value && std::isfinite(*value)) object[name] = *value;
+  };
+  ordered_json rows = ordered_json::array();
+  for (const auto& row : plan.grid.rows) {
+    ordered_json object{{"name", row.name}, {"group", row.group}, {"changes", row.changes}};
+    if (row.paper) {
+      auto& paper = object["paper"] = ordered_json::object();
+      put(paper, "perplexity", row.paper->perplexity);
+      put(paper, "bleu", row.paper->bleu);
+      put(paper, "parameters_millions", row.paper->parameters_millions);
+    }
+    object["runs"] = ordered_json::array();
+    rows.push_back(std::move(object));
+  }
+  for (size_t i = 0; i < plan.runs.size(); ++i) {
+    const auto& result = results.at(i);
+    ordered_json object{{"seed", result.seed}, {"state", name_of(result.state)}};
+    if (!result.reason.empty()) object["reason"] = result.reason;
+    object["folder"] = plan.runs[i].folder.string();
+    put(object, "perplexity", result.perplexity);
+    put(object, "bleu", result.bleu);
+    if (!result.bleu_signature.empty()) object["bleu_signature"] = result.bleu_signature;
+    if (result.parameters > 0) object["parameters"] = result.parameters;
+    if (result.state == SweepRun::State::finished) {
+      put(object, "seconds", result.seconds);
+      put(object, "flops", result.flops);
+    }
+    auto& curve = object["curve"] = ordered_json::array();
+    for (const auto& point : result.curve) {
+      ordered_json entry{{"step", point.step}, {"target_tokens", point.target_tokens}};
+      put(entry, "perplexity", point.perplexity);
+      put(entry, "bleu", point.bleu);
+      curve.push_back(std::move(entry));
+    }
+    rows[plan.runs[i].row]["runs"].push_back(std::move(object));
+  }
+  ordered_json root{{"format", results_format},
+                    {"title", plan.grid.title},
+                    {"base", plan.grid.base.string()},
+                    {"base_row", plan.grid.base_row},
+                    {"rows", std::move(rows)}};
+  // A log may hold anything, and a reason comes from one.
+  return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+void write_report(const Plan& plan, const std::vector<SweepRun>& results) {
+  const auto report = make_report(plan, results);
+  write_atomically(plan.grid.output / "results.json", results_json(plan, results));
+  write_atomically(plan.grid.output / "report.md", sweep_markdown(report));
+  write_atomically(plan.grid.output / "report.html", sweep_html(report));
+}
+
+void renew_report(const Plan& plan, const ReadConfiguration& read) {
+  const FolderLock lock(plan.grid.output / ".report.lock", FolderLock::Wait::yes);
+  std::vector<SweepRun> results;
+  for (const auto& run : plan.runs) results.push_back(read_result(run, read));
+  write_report(plan, results);
+}
+
+}  // namespace transformer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transformer/report/sweep_report.h"
+#include "transformer/sweep/plan.h"
+
+namespace transformer {
+
+/// What a run's folder and log say of it: finished where it holds a summary of these settings; failed where its log
+/// ends so; otherwise waiting, with how far it came as the reason. Damaged files count as missing.
+SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read);
+
+/// Where a run that trains is.
+struct RunProgress {
+  int64_t step = 0;
+  double tokens_per_second = 0;
+};
+/// The newest that metrics.jsonl says; nothing before its first line.
+std::optional<RunProgress> read_progress(const std::filesystem::path& folder);
+
+/// A line in a run's log that the sweep writes: "sweep: 2017-06-12 17:57:34: TEXT". Throws Failure.
+void note_in_log(const std::filesystem::path& log, const std::string& text);
+
+/// Why the last attempt of a run failed, as its log tells; nothing where it did not end, or did not fail.
+std::optional<std::string> read_failure(const std::filesystem::path& log);
+/// The line that tells read_failure of it, noted in the log; returns the reason.
+std::string note_failure(const std::filesystem::path& log, const std::string& end);
+
+/// What the report shows. `results` are the plan's runs in order.
+SweepReport make_report(const Plan& plan, const std::vector<SweepRun>& results);
+
+/// Writes report.md, report.html and results.json into the sweep's folder, each whole or not at all. Throws Failure.
+void write_report(const Plan& plan, const std::vector<SweepRun>& results);
+
+/// Reads all results and writes the report, one process at a time: for runs that several processes train.
+void renew_report(const Plan& plan, const ReadConfiguration& read);
+
+/// results.json: {"format": 1, "title", "base", "base_row", "rows": [{"name", "group", "changes", "paper": {..},
+/// "runs": [{"seed", "state", "reason", "folder", "perplexity", "bleu", "bleu_signature", "parameters", "seconds",
+/// "flops", "curve": [{"step", "target_tokens", "perplexity", "bleu"}]}]}]}; what is not known is left out.
+std::string results_json(const Plan& plan, const std::vector<SweepRun>& results);
+
+}  // namespace transformer

@@ -1,0 +1,336 @@
+#include "transformer/sweep/runner.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <list>
+#include <optional>
+
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+#include "transformer/base/read_file.h"
+
+namespace transformer {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string duration_text(double seconds) {
+  const auto s = static_cast<int64_t>(std::max(0.0, seconds));
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+std::vector<std::string> vocabulary_names(const std::map<std::string, std::string>& values) {
+  const auto joint = values.find("vocabulary.joint");
+  return joint != values.end() && joint->second == "false" ? std::vector<std::string>{"source.model", "target.model"}
+                                                           : std::vector<std::string>{"vocabulary.model"};
+}
+
+// What a learned vocabulary depends on; empty where it is not learned.
+std::string vocabulary_key(const std::map<std::string, std::string>& values) {
+  std::string key;
+  for (const auto& [name, value] : values) {
+    if (name == "training.init_from" && !value.empty()) return "";
+    if (name == "data.train_source" || name == "data.train_target" || name.starts_with("vocabulary.") ||
+        (name.starts_with("model.") && name.ends_with("vocabulary_size"))) {
+      key += fmt::format("{}={}\n", name, value);
+    }
+  }
+  return key;
+}
+
+// A process that trains.
+struct Active {
+  size_t run;   // index into the plan's
+  size_t slot;  // index into the devices
+  pid_t process;
+  double started;
+  int64_t first_step;  // where it goes on from
+  RunProgress progress;
+};
+
+class Runner {
+ public:
+  Runner(const Plan& plan, const std::vector<size_t>& chosen, std::vector<SweepRun>& results,
+         const RunnerOptions& options, const BlockedSignals& signals, const ReadConfiguration& read,
+         const std::function<void()>& changed)
+      : plan_(plan),
+        chosen_(chosen),
+        results_(results),
+        options_(options),
+        signals_(signals),
+        read_(read),
+        changed_(changed) {
+    for (const size_t run : chosen_) {
+      auto& result = results_.at(run);
+      if (result.state == SweepRun::State::finished) continue;
+      result.state = SweepRun::State::waiting;  // what failed before is tried again
+      waiting_.push_back(run);
+    }
+    for (size_t slot = 0; slot < options_.devices.size(); ++slot) free_slots_.push_back(slot);
+    std::reverse(free_slots_.begin(), free_slots_.end());
+  }
+
+  ~Runner() {
+    for (const auto& active : active_) {
+      kill(active.process, SIGKILL);
+      waitpid(active.process, nullptr, 0);
+    }
+  }
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  RunnerEnd run() {
+    if (const auto done = count(SweepRun::State::finished); done > 0) {
+      spdlog::info("{} of {} runs are finished already", done, chosen_.size());
+    }
+    double reported = now();
+    while (!active_.empty() || (!waiting_.empty() && end_.signal == 0)) {
+      while (end_.signal == 0 && !waiting_.empty() && !free_slots_.empty()) start();
+      pass_on(signals_.next(200));
+      for (auto active = active_.begin(); active != active_.end();) {
+        int status = 0;
+        if (waitpid(active->process, &status, WNOHANG) != active->process) {
+          ++active;
+          continue;
+        }
+        const auto ended = *active;
+        active = active_.erase(active);
+        free_slots_.push_back(ended.slot);
+        finish(ended, status);
+      }
+      if (now() - reported >= options_.progress_seconds && !active_.empty()) {
+        reported = now();
+        report_progress();
+      }
+    }
+    end_.finished = count(SweepRun::State::finished);
+    end_.failed = count(SweepRun::State::failed);
+    return end_;
+  }
+
+ private:
+  int64_t count(SweepRun::State state) const {
+    return std::count_if(chosen_.begin(), chosen_.end(), [&](size_t run) { return results_[run].state == state; });
+  }
+
+  std::string place() const {
+    const auto failed = count(SweepRun::State::failed);
+    return fmt::format("{}/{}{}", count(SweepRun::State::finished), chosen_.size(),
+                       failed > 0 ? fmt::format(" ({} failed)", failed) : "");
+  }
+
+  void start() {
+    const size_t index = waiting_.front();
+    waiting_.pop_front();
+    const auto& run = plan_.runs[index];
+    std::error_code error;
+    fs::create_directories(run.folder, error);
+    if (error) throw Failure(run.folder.string(), "cannot be made: " + error.message());
+    share_vocabulary(plan_, run, read_);
+    const size_t slot = free_slots_.back();
+    free_slots_.pop_back();
+    const auto* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    ProcessOptions process{.command = train_command(plan_, run, options_.train),
+                           .environment = device_environment(options_.devices[slot], visible ? visible : ""),
+                           .log = run.log,
+                           .signals = signals_.before()};
+    if (!std::getenv("OMP_NUM_THREADS")) {
+      const auto threads = std::max<size_t>(1, static_cast<size_t>(usable_cores()) / options_.devices.size());
+      process.environment["OMP_NUM_THREADS"] = std::to_string(threads);
+    }
+    note_in_log(run.log, fmt::format("starts: {}", fmt::join(process.command, " ")));
+    const auto before = read_progress(run.folder).value_or(RunProgress{});
+    active_.push_back({.run = index,
+                       .slot = slot,
+                       .process = start_process(process),
+                       .started = now(),
+                       .first_step = before.step,
+                       .progress = {.step = before.step, .tokens_per_second = 0}});
+    results_[index].state = SweepRun::State::running;
+    results_[index].reason.clear();
+    spdlog::info("[{}] {} starts{}; its log is {}", place(), run.name,
+                 options_.devices[slot] == "cpu" ? "" : " on " + options_.devices[slot], run.log.string());
+    changed_();
+  }
+
+  void finish(const Active& active, int status) {
+    const auto& run = plan_.runs[active.run];
+    auto& result = results_[active.run];
+    const bool asked =
+        end_.signal != 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) == 130 || WEXITSTATUS(status) >= 128);
+    if (asked) {
+      note_in_log(run.log, "interrupted");
+      result = read_result(run, read_);
+      spdlog::info("[{}] {} stopped{}", place(), run.name, result.reason.empty() ? "" : " " + result.reason);
+      return;
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+      note_in_log(run.log, "finished");
+      result = read_result(run, read_);
+    }
+    if (result.state == SweepRun::State::finished) {
+      const auto figure = [](const char* name, const std::optional<double>& value) {
+        return value ? fmt::format(", {} {:.2f}", name, *value) : "";
+      };
+      work_done_ += work_since(active, 1);
+      busy_seconds_ += now() - active.started;
+      spdlog::info("[{}] {} is finished{}{} ({})", place(), run.name, figure("perplexity", result.perplexity),
+                   figure("BLEU", result.bleu), duration_text(now() - active.started));
+    } else {
+      const bool silent = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+      result.reason =
+          note_failure(run.log, silent ? "it ended well, but without a summary.json" : "train " + process_end(status));
+      result.state = SweepRun::State::failed;
+      spdlog::error("[{}] {} FAILED: {} (log: {})", place(), run.name, result.reason, run.log.string());
+    }
+    changed_();
+  }
+
+  void pass_on(int signal) {
+    if (signal == 0 || signal == SIGCHLD) {
+      if (second_signal_ > 0 && now() - second_signal_ > options_.kill_seconds) {
+        for (const auto& active : active_) kill(active.process, SIGKILL);
+      }
+      return;
+    }
+    if (end_.signal == 0) {
+      if (!active_.empty()) {
+        spdlog::info("stopping once checkpoints are written ({} running); once more to stop at once", active_.size());
+      }
+    } else if (second_signal_ == 0) {
+      second_signal_ = now();
+    }
+    end_.signal = signal;
+    for (const auto& active : active_) kill(active.process, signal);
+  }
+
+  // The part of a run's work that this process did, when it is at `part` of the run.
+  double work_since(const Active& active, double part) const {
+    const auto& run = plan_.runs[active.run];
+    const double before = static_cast<double>(active.first_step) / std::max<int64_t>(1, run.steps());
+    return run.configuration.work * std::max(0.0, part - before);
+  }
+
+  double part_of(const Active& active) const {
+    const auto steps = std::max<int64_t>(1, plan_.runs[active.run].steps());
+    return std::min(1.0, static_cast<double>(active.progress.step) / static_cast<double>(steps));
+  }
+
+  // Until all are done, from the work done so far; nothing before any was.
+  std::optional<double> seconds_left() const {
+    double done = work_done_, busy = busy_seconds_, left = 0, longest = 0;
+    for (const auto& active : active_) {
+      const double work = work_since(active, part_of(active)), seconds = now() - active.started;
+      const double remaining = plan_.runs[active.run].configuration.work * (1 - part_of(active));
+      left += remaining;
+      if (work <= 0) continue;
+      done += work;
+      busy += seconds;
+      longest = std::max(longest, remaining * seconds / work);
+    }
+    for (const size_t run : waiting_) left += plan_.runs[run].configuration.work;
+    if (done <= 0 || busy <= 0) return std::nullopt;
+    const auto at_once = std::min(options_.devices.size(), active_.size() + waiting_.size());
+    return std::max(longest, left * busy / done / static_cast<double>(std::max<size_t>(1, at_once)));
+  }
+
+  void report_progress() {
+    std::string rows;
+    for (auto& active : active_) {
+      const auto& run = plan_.runs[active.run];
+      if (const auto progress = read_progress(run.folder)) active.progress = *progress;
+      rows += fmt::format(" | {} step {}/{}", run.name, active.progress.step, run.steps());
+      if (active.progress.tokens_per_second > 0) {
+        rows += fmt::format(", {:.0f} tokens/s", active.progress.tokens_per_second);
+      }
+    }
+    const auto left = seconds_left();
+    spdlog::info("[{}]{} | {}", place(), rows, left ? duration_text(*left) + " left" : "time left not known yet");
+  }
+
+  const Plan& plan_;
+  const std::vector<size_t>& chosen_;
+  std::vector<SweepRun>& results_;
+  const RunnerOptions& options_;
+  const BlockedSignals& signals_;
+  const ReadConfiguration& read_;
+  const std::function<void()>& changed_;
+
+  std::list<size_t> waiting_;
+  std::list<Active> active_;
+  std::vector<size_t> free_slots_;
+  RunnerEnd end_;
+  double second_signal_ = 0;
+  double work_done_ = 0, busy_seconds_ = 0;  // by the processes that ended
+};
+
+}  // namespace
+
+RunnerEnd run_all(const Plan& plan, const std::vector<size_t>& chosen, std::vector<SweepRun>& results,
+                  const RunnerOptions& options, const BlockedSignals& signals, const ReadConfiguration& read,
+                  const std::function<void()>& changed) {
+  return Runner(plan, chosen, results, options, signals, read, changed).run();
+}
+
+std::vector<std::string> train_command(const Plan& plan, const PlannedRun& run, const std::string& train) {
+  std::vector<std::string> command = {train, plan.grid.base.string()};
+  for (const auto& setting : run.overrides) {
+    command.push_back("--set");
+    command.push_back(setting);
+  }
+  return command;
+}
+
+void share_vocabulary(const Plan& plan, const PlannedRun& run, const ReadConfiguration& read) {
+  const auto names = vocabulary_names(run.configuration.values);
+  const auto key = vocabulary_key(run.configuration.values);
+  if (key.empty()) return;
+  // Without settings beside it, nobody knows what a vocabulary was learned from.
+  if (!fs::exists(run.folder / "config.yaml")) {
+    for (const auto& name : names) fs::remove(run.folder / name);
+  }
+  const auto has_all = [&](const fs::path& folder) {
+    return std::all_of(names.begin(), names.end(), [&](const auto& name) { return fs::exists(folder / name); });
+  };
+  if (has_all(run.folder)) return;
+  for (const auto& other : plan.runs) {
+    if (!has_all(other.folder) || !fs::exists(other.folder / "config.yaml")) continue;
+    try {
+      // What it was learned with, which need not be what the grid says by now.
+      if (vocabulary_key(read.checked(other.folder / "config.yaml", {}).values) != key) continue;
+      for (const auto& name : names) write_atomically(run.folder / name, read_file(other.folder / name));
+      return;
+    } catch (const Error&) {
+      // Then train learns one.
+    }
+  }
+}
+
+std::map<std::string, std::string> device_environment(const std::string& device, const std::string& visible) {
+  if (!device.starts_with("cuda:")) return {};
+  auto index = std::strtoul(device.c_str() + 5, nullptr, 10);
+  if (visible.empty()) return {{"CUDA_VISIBLE_DEVICES", std::to_string(index)}};
+  std::vector<std::string> shown;
+  for (size_t begin = 0; begin <= visible.size();) {
+    const size_t end = std::min(visible.find(',', begin), visible.size());
+    shown.push_back(visible.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (index >= shown.size()) {
+    throw Error(fmt::format("device '{}'", device), fmt::format("CUDA_VISIBLE_DEVICES shows {} GPUs", shown.size()));
+  }
+  return {{"CUDA_VISIBLE_DEVICES", shown[index]}};
+}
+
+}  // namespace transformer

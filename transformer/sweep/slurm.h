@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "transformer/sweep/plan.h"
+
+namespace transformer {
+
+struct SlurmOptions {
+  std::vector<std::string> command;  // the sweep, with what every task of the array needs; `--run NAME` is appended
+  std::filesystem::path folder;      // that the command runs in: paths are relative to it
+  size_t at_once = 0;                // tasks at a time; 0: as many as the cluster gives
+  std::vector<std::string> options;  // for sbatch, as `#SBATCH` lines: "--partition=gpu"; stronger than those below
+};
+
+/// A job array with a task for each of `runs`: each trains one run with `command --run NAME`, which leaves its results
+/// where a sweep on one machine would, and renews the report. Two minutes before its time is up a task gets SIGTERM,
+/// and writes a checkpoint.
+std::string slurm_script(const Plan& plan, const std::vector<size_t>& runs, const SlurmOptions& options);
+
+/// Hands a script to sbatch and returns the job's number as sbatch prints it. Throws Error where there is no sbatch,
+/// Failure with what it said when it refuses.
+std::string submit(const std::filesystem::path& script);
+
+}  // namespace transformer
