@@ -67,13 +67,14 @@ pid_t start_process(const ProcessOptions& options) {
   auto arguments = options.command;
   auto variables = changed_environment(options.environment);
   const auto argument_pointers = pointers_to(arguments), variable_pointers = pointers_to(variables);
-  const int log = open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) throw Failure(options.log.string(), fmt::format("cannot be written: {}", strerror(errno)));
+  const bool logged = !options.log.empty();
+  const int log = logged ? open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
+  if (logged && log < 0) throw Failure(options.log.string(), fmt::format("cannot be written: {}", strerror(errno)));
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child != 0) {
     const int reason = errno;
-    close(log);
+    if (logged) close(log);
     if (child < 0) throw Failure(arguments[0], fmt::format("cannot start a process: {}", strerror(reason)));
     return child;
   }
@@ -82,8 +83,10 @@ pid_t start_process(const ProcessOptions& options) {
   if (getppid() != parent) _exit(1);  // it died before prctl
   const int nothing = open("/dev/null", O_RDONLY);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-  dup2(log, STDOUT_FILENO);
-  dup2(log, STDERR_FILENO);
+  if (logged) {
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+  }
   sigprocmask(SIG_SETMASK, &options.signals, nullptr);
   execvpe(argument_pointers[0], argument_pointers.data(), variable_pointers.data());
   const char* reason = strerrordesc_np(errno);

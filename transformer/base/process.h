@@ -34,8 +34,8 @@ class BlockedSignals {
 struct ProcessOptions {
   std::vector<std::string> command;                // the program, looked up in PATH where it has no slash
   std::map<std::string, std::string> environment;  // variables that differ from this process's
-  std::filesystem::path log;                       // where standard output and error are appended
-  sigset_t signals{};                              // what it starts with blocked
+  std::filesystem::path log;  // where standard output and error are appended; empty: to this process's own
+  sigset_t signals{};         // what it starts with blocked
 };
 
 /// Starts a process in a group of its own, so that a terminal's Ctrl-C does not reach it twice, without standard input.

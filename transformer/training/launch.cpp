@@ -1,12 +1,9 @@
 #include "transformer/training/launch.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +19,7 @@
 #include <optional>
 
 #include "transformer/base/error.h"
+#include "transformer/base/process.h"
 #include "transformer/training/distributed.h"
 
 extern char** environ;
@@ -320,85 +318,11 @@ class LoopbackSocket {
   int descriptor_, port_ = 0;
 };
 
-// Signals that wait for sigtimedwait instead of interrupting, for as long as this lives.
-class BlockedSignals {
- public:
-  explicit BlockedSignals(std::initializer_list<int> signals) {
-    sigemptyset(&set_);
-    for (const int signal : signals) sigaddset(&set_, signal);
-    pthread_sigmask(SIG_BLOCK, &set_, &before_);
-    // Where it is ignored (a parent may have left it so), the system reaps children by itself.
-    struct sigaction standard {};
-    standard.sa_handler = SIG_DFL;
-    sigaction(SIGCHLD, &standard, &child_before_);
-  }
-  ~BlockedSignals() {
-    sigaction(SIGCHLD, &child_before_, nullptr);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
-  const sigset_t& before() const { return before_; }
-
-  /// The next signal, or 0 after `milliseconds`.
-  int next(int milliseconds) const {
-    const timespec time{milliseconds / 1000, milliseconds % 1000 * 1000000L};
-    const int signal = sigtimedwait(&set_, nullptr, &time);
-    return signal > 0 ? signal : 0;
-  }
-
- private:
-  sigset_t set_{}, before_{};
-  struct sigaction child_before_ {};
-};
-
-int usable_cores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
-
-// Pointers to a list of strings, as execve takes them.
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (auto& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-pid_t start_process(const std::string& program, std::vector<std::string> arguments, const Environment& environment,
-                    const sigset_t& signals) {
-  std::vector<std::string> variables;
-  for (const auto& [name, value] : environment) variables.push_back(fmt::format("{}={}", name, value));
-  // All memory is taken before the fork: after it, only calls that signal handlers may make are safe.
-  const auto argument_pointers = pointers_to(arguments), variable_pointers = pointers_to(variables);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) throw Failure("--processes", "cannot start a process: " + system_message());
-  if (child > 0) return child;
-
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before prctl
-  const int nothing = open("/dev/null", O_RDONLY);
-  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-  sigprocmask(SIG_SETMASK, &signals, nullptr);
-  execve(program.c_str(), argument_pointers.data(), variable_pointers.data());
-  _exit(127);
-}
-
 struct Process {
   pid_t id = 0;
   bool running = true;
   int status = 0;  // as waitpid says
 };
-
-std::string ending(int status) {
-  if (WIFSIGNALED(status)) {
-    return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
-  }
-  return fmt::format("ended with status {}", WEXITSTATUS(status));
-}
 
 }  // namespace
 
@@ -431,12 +355,16 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
   environment["TORCHELASTIC_RUN_ID"] = fmt::format("processes-{}", getpid());
   environment["TORCHELASTIC_RESTART_COUNT"] = "0";
   // Each would take all cores otherwise.
+  std::vector<std::string> command{program};
+  if (!arguments.empty()) command.insert(command.end(), arguments.begin() + 1, arguments.end());
   environment.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, usable_cores() / count)));
   std::optional<StoreHost> store;
   try {
     for (int rank = 0; rank < count; ++rank) {
       environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
-      processes.push_back({.id = start_process(program, arguments, environment, signals.before())});
+      processes.push_back(
+          {.id = start_process(
+               {.command = command, .environment = environment, .log = {}, .signals = signals.before()})});
     }
     // After the processes, so that no thread exists at the fork; their connections wait in the socket meanwhile.
     if (count > 1) store.emplace(read_launch(environment), socket.release());
@@ -456,10 +384,10 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     if (!failed) result = WIFEXITED(status) ? WEXITSTATUS(status) : asked ? 130 : 1;
     if (asked) return;
-    std::cerr << fmt::format("{}: rank {} {}", name, rank, ending(status)) << std::endl;
+    std::cerr << fmt::format("{}: rank {} {}", name, rank, process_end(status)) << std::endl;
     if (failed) return;
     failed = Clock::now();
-    if (store) store->note_end(rank, ending(status));
+    if (store) store->note_end(rank, process_end(status));
   };
   while (running > 0) {
     const int signal = signals.next(100);
