@@ -54,6 +54,18 @@ class TranslateTest(unittest.TestCase):
         for part in parts:
             self.assertIn(part, errors)
 
+    def test_every_precision_gives_a_line_for_a_line_whatever_the_threads(self):
+        text = "\n".join(sentences(40)) + "\n\n"
+        plain = self.translate(text)
+        for precision in ("float32", "bf16", "int8"):
+            output = self.translate(text, "--precision", precision, "--threads", 1)
+            self.assertEqual(output.count("\n"), text.count("\n"))
+            self.assertEqual(output, self.translate(text, "--precision", precision, "--threads", 3, "--batch-sentences", 7))
+            if precision == "float32":
+                self.assertEqual(output, plain)
+        _, errors = self.run_program("--precision", "int4", status=2)
+        self.assert_one_line(errors, "--precision", "int4", "int8")
+
     def test_order_and_blank_lines(self):
         lines = sentences(30)
         lines[3] = lines[11] = lines[29] = ""

@@ -17,124 +17,6 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// The search for one sentence's output.
-class SentenceSearch {
- public:
-  SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end)
-      : options_(options), end_(end), max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1)) {}
-
-  struct Live {
-    double log_probability = 0;
-    int64_t node = -1;   // of the newest token in nodes_
-    int64_t parent = 0;  // among the live of the step before
-    int64_t token = 0;   // the newest
-  };
-  const std::vector<Live>& live() const { return live_; }
-
-  /// Extends the live hypotheses, whose continuations start at `first_row`, by one token. True: the sentence is done.
-  bool advance(const Continuations& continuations, int64_t first_row) {
-    rank_candidates(continuations, first_row);
-    std::vector<Live> next;
-    std::vector<bool> ended(live_.size(), false);
-    const auto beam = static_cast<size_t>(options_.beam);
-    for (size_t rank = 0; rank < candidates_.size(); ++rank) {
-      const auto& candidate = candidates_[rank];
-      if (candidate.token == end_) {
-        if (rank >= beam) continue;
-        ended[candidate.row] = true;
-        ++finished_;
-        close(live_[candidate.row].node, candidate.log_probability, length_ + 1, true);
-      } else if (next.size() < beam && length_ < max_length_) {
-        nodes_.push_back({candidate.token, live_[candidate.row].node});
-        next.push_back(
-            {candidate.log_probability, static_cast<int64_t>(nodes_.size()) - 1, candidate.row, candidate.token});
-      }
-    }
-    if (next.empty()) {
-      for (size_t row = 0; row < live_.size(); ++row) {
-        if (!ended[row]) close(live_[row].node, live_[row].log_probability, length_, false);
-      }
-    }
-    live_ = std::move(next);
-    ++length_;
-    return live_.empty() || enough_finished();
-  }
-
-  std::vector<Hypothesis> take_result() { return std::move(best_); }
-
- private:
-  struct Node {
-    int64_t token, parent;  // parent -1: the beginning
-  };
-  struct Candidate {
-    double log_probability;
-    int64_t row, token;
-  };
-
-  /// The best 2 beam candidates in order: every row has at most one end token, so at least `beam` others are among
-  /// them if there are as many.
-  void rank_candidates(const Continuations& continuations, int64_t first_row) {
-    candidates_.clear();
-    for (size_t row = 0; row < live_.size(); ++row) {
-      const int64_t first = (first_row + static_cast<int64_t>(row)) * continuations.width;
-      for (int64_t i = first; i < first + continuations.width; ++i) {
-        const double log_probability = continuations.log_probabilities[i];
-        if (std::isnan(log_probability) || log_probability == infinity) {
-          throw Failure("decoding", "the model gave a NaN or an infinite probability",
-                        "its weights are damaged, or its training diverged");
-        }
-        if (log_probability == -infinity) continue;
-        candidates_.push_back(
-            {live_[row].log_probability + log_probability, static_cast<int64_t>(row), continuations.tokens[i]});
-      }
-    }
-    const size_t kept = std::min(candidates_.size(), 2 * static_cast<size_t>(options_.beam));
-    std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(kept), candidates_.end(),
-                      [](const Candidate& a, const Candidate& b) {
-                        return std::tie(b.log_probability, a.row, a.token) <
-                               std::tie(a.log_probability, b.row, b.token);
-                      });
-    candidates_.resize(kept);
-  }
-
-  double score(double log_probability, int64_t length) const {
-    return log_probability / length_penalty(options_.length_penalty, length, options_.alpha);
-  }
-
-  /// Takes a hypothesis up among the n best, if it is one of them.
-  void close(int64_t node, double log_probability, int64_t length, bool finished) {
-    Hypothesis hypothesis{{}, log_probability, score(log_probability, length), finished};
-    const auto place = std::upper_bound(best_.begin(), best_.end(), hypothesis, [](const auto& a, const auto& b) {
-      return std::tie(b.finished, b.score) < std::tie(a.finished, a.score);
-    });
-    if (place - best_.begin() >= options_.n_best) return;
-    for (; node >= 0; node = nodes_[node].parent) hypothesis.tokens.push_back(nodes_[node].token);
-    std::reverse(hypothesis.tokens.begin(), hypothesis.tokens.end());
-    best_.insert(place, std::move(hypothesis));
-    if (static_cast<int64_t>(best_.size()) > options_.n_best) best_.pop_back();
-  }
-
-  bool enough_finished() const {
-    // Greedy search would not be greedy if it went on past an end to look for a better one.
-    if (options_.stop == DecodingSettings::Stop::beam_finished || options_.beam == 1) return finished_ >= options_.beam;
-    if (static_cast<int64_t>(best_.size()) < options_.n_best) return false;
-    // Going on never raises a log-probability, and the length penalty is monotonic in the length, so a live hypothesis
-    // reaches at most its score of now at the shortest or the longest length it may still end with.
-    const double log_probability = live_.front().log_probability;
-    const double bound = std::max(score(log_probability, length_ + 1), score(log_probability, max_length_ + 1));
-    return best_.back().score >= bound;
-  }
-
-  const DecodingSettings& options_;
-  int64_t end_, max_length_;
-  int64_t length_ = 0;    // tokens of every live hypothesis
-  int64_t finished_ = 0;  // hypotheses so far, kept or not
-  std::vector<Live> live_ = {{}};
-  std::vector<Node> nodes_;  // all hypotheses as a tree of back pointers
-  std::vector<Hypothesis> best_;
-  std::vector<Candidate> candidates_;
-};
-
 }  // namespace
 
 void DecodingSettings::describe(Fields<DecodingSettings>& field) {
@@ -186,11 +68,94 @@ double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, doub
   return std::pow(kind == DecodingSettings::LengthPenalty::gnmt ? (5 + tokens) / 6 : tokens, alpha);
 }
 
+SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end)
+    : options_(options), end_(end), max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1)) {}
+
+bool SentenceSearch::advance(const Continuations& continuations, int64_t first_row) {
+  rank_candidates(continuations, first_row);
+  std::vector<Live> next;
+  std::vector<bool> ended(live_.size(), false);
+  const auto beam = static_cast<size_t>(options_.beam);
+  for (size_t rank = 0; rank < candidates_.size(); ++rank) {
+    const auto& candidate = candidates_[rank];
+    if (candidate.token == end_) {
+      if (rank >= beam) continue;
+      ended[candidate.row] = true;
+      ++finished_;
+      close(live_[candidate.row].node, candidate.log_probability, length_ + 1, true);
+    } else if (next.size() < beam && length_ < max_length_) {
+      nodes_.push_back({candidate.token, live_[candidate.row].node});
+      next.push_back(
+          {candidate.log_probability, static_cast<int64_t>(nodes_.size()) - 1, candidate.row, candidate.token});
+    }
+  }
+  if (next.empty()) {
+    for (size_t row = 0; row < live_.size(); ++row) {
+      if (!ended[row]) close(live_[row].node, live_[row].log_probability, length_, false);
+    }
+  }
+  live_ = std::move(next);
+  ++length_;
+  return live_.empty() || enough_finished();
+}
+
+// The best 2 beam candidates in order: every row has at most one end token, so at least `beam` others are among them if
+// there are as many.
+void SentenceSearch::rank_candidates(const Continuations& continuations, int64_t first_row) {
+  candidates_.clear();
+  for (size_t row = 0; row < live_.size(); ++row) {
+    const int64_t first = (first_row + static_cast<int64_t>(row)) * continuations.width;
+    for (int64_t i = first; i < first + continuations.width; ++i) {
+      const double log_probability = continuations.log_probabilities[i];
+      if (std::isnan(log_probability) || log_probability == infinity) {
+        throw Failure("decoding", "the model gave a NaN or an infinite probability",
+                      "its weights are damaged, or its training diverged");
+      }
+      if (log_probability == -infinity) continue;
+      candidates_.push_back(
+          {live_[row].log_probability + log_probability, static_cast<int64_t>(row), continuations.tokens[i]});
+    }
+  }
+  const size_t kept = std::min(candidates_.size(), 2 * static_cast<size_t>(options_.beam));
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(kept), candidates_.end(),
+                    [](const Candidate& a, const Candidate& b) {
+                      return std::tie(b.log_probability, a.row, a.token) < std::tie(a.log_probability, b.row, b.token);
+                    });
+  candidates_.resize(kept);
+}
+
+double SentenceSearch::score(double log_probability, int64_t length) const {
+  return log_probability / length_penalty(options_.length_penalty, length, options_.alpha);
+}
+
+// Takes a hypothesis up among the n best, if it is one of them.
+void SentenceSearch::close(int64_t node, double log_probability, int64_t length, bool finished) {
+  Hypothesis hypothesis{{}, log_probability, score(log_probability, length), finished};
+  const auto place = std::upper_bound(best_.begin(), best_.end(), hypothesis, [](const auto& a, const auto& b) {
+    return std::tie(b.finished, b.score) < std::tie(a.finished, a.score);
+  });
+  if (place - best_.begin() >= options_.n_best) return;
+  for (; node >= 0; node = nodes_[node].parent) hypothesis.tokens.push_back(nodes_[node].token);
+  std::reverse(hypothesis.tokens.begin(), hypothesis.tokens.end());
+  best_.insert(place, std::move(hypothesis));
+  if (static_cast<int64_t>(best_.size()) > options_.n_best) best_.pop_back();
+}
+
+bool SentenceSearch::enough_finished() const {
+  // Greedy search would not be greedy if it went on past an end to look for a better one.
+  if (options_.stop == DecodingSettings::Stop::beam_finished || options_.beam == 1) return finished_ >= options_.beam;
+  if (static_cast<int64_t>(best_.size()) < options_.n_best) return false;
+  // Going on never raises a log-probability, and the length penalty is monotonic in the length, so a live hypothesis
+  // reaches at most its score of now at the shortest or the longest length it may still end with.
+  const double log_probability = live_.front().log_probability;
+  const double bound = std::max(score(log_probability, length_ + 1), score(log_probability, max_length_ + 1));
+  return best_.back().score >= bound;
+}
+
 std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const int64_t> max_lengths,
                                                  int64_t begin, int64_t end, const DecodingSettings& given) {
   const auto options = given.validated();
-  // A row's best `beam` continuations besides the end token are all that can live on.
-  const int64_t width = options.beam + 1;
+  const int64_t width = SentenceSearch::width(options);
 
   std::vector<SentenceSearch> searches;
   std::vector<int64_t> active;

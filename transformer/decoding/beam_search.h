@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "transformer/base/settings.h"
@@ -72,5 +73,53 @@ double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, doub
 /// depend on the others. Throws Error for options out of range and Failure when the model gives a NaN.
 std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const int64_t> max_lengths,
                                                  int64_t begin, int64_t end, const DecodingSettings& options);
+
+/// The search for one sentence's output, for those who decide themselves which sentences advance together; the rules
+/// are those of `beam_search`. Options must be validated.
+class SentenceSearch {
+ public:
+  SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end);
+
+  /// Continuations that each row needs: its best `beam` besides the end token are all that can live on.
+  static int64_t width(const DecodingSettings& options) { return options.beam + 1; }
+
+  struct Live {
+    double log_probability = 0;
+    int64_t node = -1;   // of the newest token in the tree of all hypotheses
+    int64_t parent = 0;  // among the live of the step before
+    int64_t token = 0;   // the newest
+  };
+  /// In the beginning one without any token.
+  const std::vector<Live>& live() const { return live_; }
+
+  /// Extends the live hypotheses, whose continuations start at `first_row`, by one token. True: the sentence is done.
+  /// Throws Failure when the model gives a NaN.
+  bool advance(const Continuations& continuations, int64_t first_row);
+
+  /// The n best, best first, when the sentence is done.
+  std::vector<Hypothesis> take_result() { return std::move(best_); }
+
+ private:
+  struct Node {
+    int64_t token, parent;  // parent -1: the beginning
+  };
+  struct Candidate {
+    double log_probability;
+    int64_t row, token;
+  };
+  void rank_candidates(const Continuations& continuations, int64_t first_row);
+  double score(double log_probability, int64_t length) const;
+  void close(int64_t node, double log_probability, int64_t length, bool finished);
+  bool enough_finished() const;
+
+  DecodingSettings options_;
+  int64_t end_, max_length_;
+  int64_t length_ = 0;    // tokens of every live hypothesis
+  int64_t finished_ = 0;  // hypotheses so far, kept or not
+  std::vector<Live> live_ = {{}};
+  std::vector<Node> nodes_;  // all hypotheses as a tree of back pointers
+  std::vector<Hypothesis> best_;
+  std::vector<Candidate> candidates_;
+};
 
 }  // namespace transformer

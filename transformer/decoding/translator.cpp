@@ -10,6 +10,8 @@
 #include <optional>
 
 #include "transformer/base/error.h"
+#include "transformer/decoding/continuous_search.h"
+#include "transformer/decoding/inference_model.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {
@@ -109,28 +111,30 @@ StepFunction transformer_step(Transformer model, const Tensor& source) {
 }
 
 struct Translator::Implementation {
+  std::unique_ptr<InferenceModel> packed;  // what translates, where there is one; else
   Transformer model{nullptr};
+  ModelSettings model_settings;  // resolved
+  int64_t threads = 1;
   Vocabularies vocabularies;
   DecodingSettings settings;
 
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
   int64_t longest() const {
-    const auto& model_settings = model->settings();
     if (model_settings.positions == ModelSettings::Positions::sinusoidal) return Translator::longest_line;
     return std::min(Translator::longest_line, model_settings.max_positions - 1);  // one is the end's, or the begin's
   }
 
   int64_t max_length(size_t source_pieces) const {
     const int64_t wanted = static_cast<int64_t>(source_pieces) + settings.max_extra_length;
-    if (model->settings().positions == ModelSettings::Positions::sinusoidal) return wanted;
-    return std::min(wanted, model->settings().max_positions - 1);
+    if (model_settings.positions == ModelSettings::Positions::sinusoidal) return wanted;
+    return std::min(wanted, model_settings.max_positions - 1);
   }
 
   /// How many of `sources`, in the order of `places` from `first` on, are decoded at once: as many as asked for, while
   /// their cached keys and values stay within a budget.
   size_t batch_size(const std::vector<std::vector<int64_t>>& sources, const std::vector<size_t>& places, size_t first,
                     const Tensor& parameter) const {
-    const auto& s = model->settings();
+    const auto& s = model_settings;
     const double budget = parameter.is_cpu() ? 1e9 : 8e9;
     const double token = static_cast<double>(s.decoder_layers * s.heads * (s.d_k + s.d_v)) * parameter.element_size();
     size_t size = 0;
@@ -144,22 +148,36 @@ struct Translator::Implementation {
   }
 };
 
-Translator::Translator(const std::filesystem::path& directory, torch::Device device)
+Translator::Translator(const std::filesystem::path& directory, torch::Device device, const InferenceOptions& inference)
     : implementation_(std::make_unique<Implementation>()) {
   auto& self = *implementation_;
-  self.model = load_transformer(directory, device);
+  self.threads = inference.threads;
+  check_model_directory(directory);
   Settings settings;
+  settings.section("model", self.model_settings, "");
   settings.section("decoding", self.settings, "");
   settings.load(directory / "config.yaml", UnknownSections::ignored);
+  self.model_settings = self.model_settings.resolved();
   self.settings = self.settings.validated();
-  self.vocabularies = Vocabularies::load(directory, self.model->settings().source_vocabulary_size,
-                                         self.model->settings().target_vocabulary_size);
+  if (device.is_cpu() && InferenceModel::supports(self.model_settings)) {
+    self.packed = InferenceModel::load(directory, self.model_settings, inference.precision);
+  } else if (inference.precision != Precision::float32) {
+    throw Error("precision",
+                device.is_cpu() ? "this model's settings are decoded in float32 only"
+                                : "bf16 and int8 are for decoding on a CPU",
+                "use float32");
+  } else {
+    self.model = load_transformer(directory, device);
+  }
+  self.vocabularies = Vocabularies::load(directory, self.model_settings.source_vocabulary_size,
+                                         self.model_settings.target_vocabulary_size);
 }
 
 Translator::Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings)
     : implementation_(std::make_unique<Implementation>()) {
   auto& self = *implementation_;
   self.model = std::move(model);
+  self.model_settings = self.model->settings();
   self.vocabularies = std::move(vocabularies);
   self.settings = settings.validated();
 }
@@ -217,6 +235,19 @@ std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector
   std::stable_sort(places.begin(), places.end(),
                    [&](size_t a, size_t b) { return sources[a].size() < sources[b].size(); });
   if (places.empty()) return results;
+
+  if (self.packed) {
+    std::vector<std::vector<int64_t>> with_end;
+    std::vector<int64_t> max_lengths;
+    for (const size_t place : places) {
+      with_end.push_back(sources[place]);
+      with_end.back().push_back(Vocabulary::end);
+      max_lengths.push_back(self.max_length(sources[place].size()));
+    }
+    auto found = continuous_search(*self.packed, with_end, max_lengths, self.settings, {.threads = self.threads});
+    for (size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(found[i]);
+    return results;
+  }
 
   const Evaluating evaluating(self.model);
   const auto parameter = self.model->projection_weight();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "transformer/decoding/beam_search.h"
+#include "transformer/decoding/packed_matrix.h"
 #include "transformer/model/transformer.h"
 #include "transformer/text/vocabulary.h"
 
@@ -18,7 +19,14 @@ struct Translation {
   double log_probability = 0;
 };
 
-/// Translates text with a model directory.
+/// How a CPU computes.
+struct InferenceOptions {
+  Precision precision = Precision::float32;
+  int64_t threads = 1;  // workers, each with sentences of its own
+};
+
+/// Translates text with a model directory. Any number of threads may call `translate` of one translator at once, while
+/// none calls `set`.
 class Translator {
  public:
   /// Word pieces of the longest line that is accepted: far beyond any sentence, and still decoded in bounded memory.
@@ -26,9 +34,15 @@ class Translator {
 
   /// Loads `directory`: model.safetensors, config.yaml, and vocabulary.model or source.model and target.model. Its own
   /// decoding settings are the defaults. Throws Error naming what is missing, damaged or does not fit together.
-  explicit Translator(const std::filesystem::path& directory, torch::Device device = torch::kCPU);
-  /// Uses a model already in memory (the trainer's validation). A model in training mode is put into evaluation mode
-  /// while it translates. The vocabularies must have the sizes that the model was made for.
+  ///
+  /// On a CPU weights are packed and rounded as `inference` says, and the modules that training needs are not made. On
+  /// other devices, and for settings that packed inference does not know, it translates with those modules, in float32
+  /// and with LibTorch's threads; another precision throws Error there.
+  explicit Translator(const std::filesystem::path& directory, torch::Device device = torch::kCPU,
+                      const InferenceOptions& inference = {});
+  /// Uses a model already in memory (the trainer's validation), through its modules. A model in training mode is put
+  /// into evaluation mode while it translates, which only one thread may do. The vocabularies must have the sizes that
+  /// the model was made for.
   Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings);
   ~Translator();
   Translator(Translator&&) noexcept;

@@ -154,7 +154,7 @@ void verify_model_directory(const std::filesystem::path& directory) {
   verify_checksums(directory, names);
 }
 
-Transformer load_transformer(const std::filesystem::path& directory, torch::Device device) {
+void check_model_directory(const std::filesystem::path& directory) {
   if (!std::filesystem::is_directory(directory)) {
     throw Error(directory.string(), "is not a model directory",
                 "name a folder that holds config.yaml, model.safetensors and a vocabulary, as train writes it");
@@ -165,6 +165,10 @@ Transformer load_transformer(const std::filesystem::path& directory, torch::Devi
                   "name a folder that train has written");
     }
   }
+}
+
+Transformer load_transformer(const std::filesystem::path& directory, torch::Device device) {
+  check_model_directory(directory);
   ModelSettings model_settings;
   Settings settings;
   settings.section("model", model_settings, "");

@@ -83,6 +83,9 @@ void save_weights(const torch::nn::Module& module, const std::filesystem::path& 
 /// missing, unknown to the module, of another shape or of integers; the module is then as it was.
 void load_weights(torch::nn::Module& module, const std::filesystem::path& file);
 
+/// Throws Error unless `directory` is a folder with a config.yaml and a model.safetensors.
+void check_model_directory(const std::filesystem::path& directory);
+
 /// Compares weights and vocabularies of a model directory with the checksums beside them, where there are any. Throws
 /// Error naming the file that is damaged. config.yaml is not compared: people edit its decoding settings.
 void verify_model_directory(const std::filesystem::path& directory);

@@ -1,0 +1,134 @@
+// Output tokens a second of a random model on one thread: packed inference, and the torch::nn modules for comparison.
+// Every sentence has as many source tokens as it gets output tokens, the end included in both: the end is ruled out
+// before them and the length is bounded at them, so that a batch takes exactly that many steps.
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/utils.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "transformer/decoding/continuous_search.h"
+#include "transformer/decoding/translator.h"
+
+namespace transformer {
+
+namespace {
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+const char* name_of(Precision precision) {
+  return precision == Precision::float32 ? "float32" : precision == Precision::bf16 ? "bf16" : "int8";
+}
+
+struct Case {
+  int64_t batch, beam;
+};
+
+void run(int argc, char** argv) {
+  CLI::App app{"Output tokens a second of a random model on one thread"};
+  ModelSettings model_settings;
+  int64_t length = 25, sentences = 32;
+  std::vector<int64_t> batches = {1, 32}, beams = {4, 1};
+  std::vector<std::string> precisions = {"float32", "bf16", "int8"}, overrides;
+  bool modules = false;
+  app.add_option("--vocabulary", model_settings.vocabulary_size, "Word pieces")->capture_default_str();
+  app.add_option("--length", length, "Tokens of every input and output")->capture_default_str();
+  app.add_option("--sentences", sentences, "Sentences of a batch of several; a sixteenth of them one by one")
+      ->capture_default_str();
+  app.add_option("--batch", batches, "Sentences decoded at once")->capture_default_str();
+  app.add_option("--beam", beams, "Hypotheses of a sentence")->capture_default_str();
+  app.add_option("--precision", precisions, "float32, bf16, int8")->capture_default_str();
+  app.add_flag("--modules", modules, "The torch::nn modules too");
+  app.add_option("--set", overrides, "Model settings: model.d_model=256");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  Settings settings;
+  settings.section("model", model_settings, "");
+  settings.set(overrides);
+  std::vector<Case> cases;
+  for (const int64_t batch : batches) {
+    for (const int64_t beam : beams) cases.push_back({batch, beam});
+  }
+  const auto sentences_of = [&](const Case& c) {
+    return static_cast<size_t>(c.batch > 1 ? sentences : std::max<int64_t>(1, sentences / 16));
+  };
+
+  torch::manual_seed(1);
+  at::set_num_threads(1);
+  Transformer model(model_settings);
+  model->eval();
+  std::mt19937 random(1);
+  std::vector<std::vector<int64_t>> sources(static_cast<size_t>(sentences));
+  for (auto& source : sources) {
+    for (int64_t i = 0; i + 1 < length; ++i) {
+      source.push_back(4 + static_cast<int64_t>(random() % static_cast<uint64_t>(model_settings.vocabulary_size - 4)));
+    }
+    source.push_back(Vocabulary::end);
+  }
+  constexpr int64_t no_end = -1;
+  const auto decoding = [](const Case& c) {
+    return DecodingSettings{.beam = c.beam, .max_extra_length = 0, .batch_sentences = c.batch};
+  };
+  fmt::print("kernels: {}; V {}, {} tokens in and out, one thread; output tokens/s\n",
+             available_kernels().front()->name, model_settings.vocabulary_size, length);
+  std::vector<double> by_modules;
+  for (const auto& c : cases) {
+    if (!modules) break;
+    const auto chosen = std::span(sources).first(sentences_of(c));
+    const double start = seconds();
+    for (size_t first = 0; first < chosen.size(); first += static_cast<size_t>(c.batch)) {
+      const auto batch = chosen.subspan(first, std::min(static_cast<size_t>(c.batch), chosen.size() - first));
+      auto ids = torch::empty({static_cast<int64_t>(batch.size()), length}, torch::kInt64);
+      for (size_t row = 0; row < batch.size(); ++row) {
+        std::copy(batch[row].begin(), batch[row].end(),
+                  ids.mutable_data_ptr<int64_t>() + static_cast<int64_t>(row) * length);
+      }
+      const std::vector<int64_t> lengths(batch.size(), length - 1);
+      beam_search(transformer_step(model, ids), lengths, Vocabulary::begin, no_end, decoding(c));
+    }
+    by_modules.push_back(static_cast<double>(static_cast<int64_t>(chosen.size()) * length) / (seconds() - start));
+    fmt::print("modules  float32  batch {:2} beam {}: {:7.1f}\n", c.batch, c.beam, by_modules.back());
+  }
+  for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
+    if (std::find(precisions.begin(), precisions.end(), name_of(precision)) == precisions.end()) continue;
+    const double load = seconds();
+    const InferenceModel packed(model_settings, weights_of(*model), precision, "");
+    fmt::print("{}: packed in {:.2f} s, {} MB\n", name_of(precision), seconds() - load, packed.bytes() >> 20);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const auto& c = cases[i];
+      const auto chosen = std::span(sources).first(sentences_of(c));
+      const std::vector<int64_t> lengths(chosen.size(), length - 1);
+      double best = 1e9;
+      for (int round = 0; round < 3; ++round) {
+        const double start = seconds();
+        continuous_search(packed, chosen, lengths, decoding(c), {.threads = 1, .end = no_end});
+        best = std::min(best, seconds() - start);
+      }
+      const double rate = static_cast<double>(static_cast<int64_t>(chosen.size()) * length) / best;
+      fmt::print("packed   {:8} batch {:2} beam {}: {:7.1f}", name_of(precision), c.batch, c.beam, rate);
+      if (modules) fmt::print("  ({:.1f} times the modules)", rate / by_modules[i]);
+      fmt::print("\n");
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace transformer
+
+int main(int argc, char** argv) {
+  transformer::run(argc, argv);
+  return 0;
+}

@@ -1,0 +1,335 @@
+#include "transformer/decoding/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "support.h"
+#include "transformer/decoding/packed_matrix.h"
+
+namespace transformer::test {
+
+namespace {
+
+std::vector<float> random_values(int64_t count, unsigned seed, float spread = 1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, spread);
+  std::vector<float> values(static_cast<size_t>(count));
+  for (auto& value : values) value = normal(random);
+  return values;
+}
+
+float to_bf16(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const uint32_t rest = bits & 0xffff;
+  bits &= 0xffff0000u;
+  if (rest > 0x8000 || (rest == 0x8000 && (bits & 0x10000))) bits += 0x10000;
+  std::memcpy(&x, &bits, sizeof bits);
+  return x;
+}
+
+/// Quantised as int8 is by its description: 127 steps to the largest magnitude.
+struct Quantised {
+  std::vector<double> integers;
+  double scale;
+};
+Quantised quantised(const float* x, int64_t count) {
+  Quantised result{{}, 0};
+  for (int64_t i = 0; i < count; ++i) result.scale = std::max(result.scale, std::abs(static_cast<double>(x[i])));
+  result.scale /= 127;
+  for (int64_t i = 0; i < count; ++i) result.integers.push_back(std::nearbyint(x[i] / result.scale));
+  return result;
+}
+
+struct Shape {
+  int64_t rows, depth, outputs;
+};
+constexpr Shape shapes[] = {{1, 1, 1},   {1, 16, 64},   {3, 17, 5},    {4, 64, 130}, {6, 33, 64},
+                            {7, 50, 65}, {13, 128, 31}, {25, 512, 70}, {300, 30, 20}};
+
+std::vector<float> product(const Kernels& kernels, Precision precision, const Shape& shape, const float* x,
+                           const float* weight, const float* bias, bool relu) {
+  const PackedMatrix matrix(kernels, precision, weight, shape.outputs, shape.depth, bias);
+  Activations activations(kernels, precision);
+  activations.set(x, shape.rows, shape.depth, shape.depth);
+  const int64_t stride = PackedMatrix::padded(shape.outputs);
+  std::vector<float> padded(static_cast<size_t>(shape.rows * stride)), values;
+  matrix.multiply(activations, padded.data(), stride, relu);
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    values.insert(values.end(), padded.begin() + row * stride, padded.begin() + row * stride + shape.outputs);
+  }
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("a portable set of kernels comes last, and names differ") {
+  const auto kernels = available_kernels();
+  REQUIRE_FALSE(kernels.empty());
+  CHECK(kernels.back() == &portable_kernels);
+  for (size_t i = 1; i < kernels.size(); ++i) CHECK(std::string(kernels[i]->name) != kernels[i - 1]->name);
+}
+
+TEST_CASE("packed products are the products by definition, for every instruction set and precision") {
+  for (const auto* kernels : available_kernels()) {
+    for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
+      for (const auto& shape : shapes) {
+        for (const bool with_bias : {false, true}) {
+          const auto x = random_values(shape.rows * shape.depth, 1);
+          const auto weight = random_values(shape.outputs * shape.depth, 2, 0.3f);
+          const auto bias = random_values(shape.outputs, 3);
+          const auto found = product(*kernels, precision, shape, x.data(), weight.data(),
+                                     with_bias ? bias.data() : nullptr, with_bias);
+          INFO(kernels->name << " precision " << static_cast<int>(precision) << " rows " << shape.rows << " depth "
+                             << shape.depth << " outputs " << shape.outputs);
+          double worst = 0;
+          for (int64_t row = 0; row < shape.rows; ++row) {
+            const auto a = quantised(x.data() + row * shape.depth, shape.depth);
+            for (int64_t output = 0; output < shape.outputs; ++output) {
+              const float* w = weight.data() + output * shape.depth;
+              double sum = 0, magnitude = 1;
+              if (precision == Precision::int8) {
+                const auto b = quantised(w, shape.depth);
+                for (int64_t k = 0; k < shape.depth; ++k) sum += a.integers[k] * b.integers[k];
+                sum *= a.scale * b.scale;
+              } else {
+                for (int64_t k = 0; k < shape.depth; ++k) {
+                  float one = x[row * shape.depth + k], other = w[k];
+                  if (precision == Precision::bf16) one = to_bf16(one), other = to_bf16(other);
+                  sum += static_cast<double>(one) * static_cast<double>(other);
+                  magnitude += std::abs(static_cast<double>(one) * static_cast<double>(other));
+                }
+              }
+              if (with_bias) sum = std::max(0.0, sum + static_cast<double>(bias[output]));
+              worst = std::max(worst, std::abs(found[row * shape.outputs + output] - sum) / magnitude);
+            }
+          }
+          // int8: one step of one activation where rounding in float and in double differ.
+          CHECK(worst < (precision == Precision::int8 ? 2e-2 : 1e-6));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("int8 products are the same integers for every instruction set") {
+  const Shape shape{9, 77, 40};
+  // Values that are their own quantisation, up to the largest sums of products there can be.
+  std::mt19937 random(4);
+  std::vector<float> x(static_cast<size_t>(shape.rows * shape.depth)),
+      weight(static_cast<size_t>(shape.outputs * shape.depth));
+  for (auto* values : {&x, &weight}) {
+    for (auto& value : *values)
+      value = random() % 3 ? static_cast<float>(static_cast<int>(random() % 255) - 127) : -127.0f;
+  }
+  for (int64_t row = 0; row < shape.rows; ++row) x[row * shape.depth] = 127;
+  for (int64_t row = 0; row < shape.outputs; ++row) weight[row * shape.depth] = -127;
+  std::fill(x.begin(), x.begin() + shape.depth, 127.0f);
+  std::fill(weight.begin(), weight.begin() + shape.depth, -127.0f);
+  for (const auto* kernels : available_kernels()) {
+    const auto found = product(*kernels, Precision::int8, shape, x.data(), weight.data(), nullptr, false);
+    INFO(kernels->name);
+    for (int64_t row = 0; row < shape.rows; ++row) {
+      for (int64_t output = 0; output < shape.outputs; ++output) {
+        float sum = 0;  // exact: below 2^24
+        for (int64_t k = 0; k < shape.depth; ++k) sum += x[row * shape.depth + k] * weight[output * shape.depth + k];
+        CHECK(found[row * shape.outputs + output] == sum);
+      }
+    }
+  }
+}
+
+TEST_CASE("a row's product is the same bit for bit in every batch") {
+  const Shape shape{41, 200, 150};
+  const auto x = random_values(shape.rows * shape.depth, 5), weight = random_values(shape.outputs * shape.depth, 6);
+  for (const auto* kernels : available_kernels()) {
+    for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
+      const auto all = product(*kernels, precision, shape, x.data(), weight.data(), nullptr, false);
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 11}) {
+        for (int64_t first = 0; first + rows <= shape.rows; first += 5) {
+          const auto some = product(*kernels, precision, {rows, shape.depth, shape.outputs},
+                                    x.data() + first * shape.depth, weight.data(), nullptr, false);
+          INFO(kernels->name << " precision " << static_cast<int>(precision) << ", " << rows << " rows from " << first);
+          CHECK(std::equal(some.begin(), some.end(), all.begin() + first * shape.outputs));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("embeddings come back from packed matrices") {
+  const int64_t outputs = 100, depth = 37;
+  const auto weight = random_values(outputs * depth, 7);
+  for (const auto* kernels : available_kernels()) {
+    for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
+      const PackedMatrix matrix(*kernels, precision, weight.data(), outputs, depth);
+      std::vector<float> row(static_cast<size_t>(depth));
+      for (const int64_t output : {0, 1, 15, 16, 63, 64, 99}) {
+        matrix.row(output, 2, row.data());
+        const auto expected = quantised(weight.data() + output * depth, depth);
+        for (int64_t k = 0; k < depth; ++k) {
+          const float value = weight[output * depth + k];
+          if (precision == Precision::float32) CHECK(row[k] == 2 * value);
+          if (precision == Precision::bf16) CHECK(row[k] == 2 * to_bf16(value));
+          if (precision == Precision::int8) CHECK(std::abs(row[k] / 2 - value) <= expected.scale * 0.5001);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("selection finds the best tokens and the softmax's normaliser") {
+  std::mt19937 random(8);
+  for (const auto* kernels : available_kernels()) {
+    for (const int64_t outputs : {3, 20, 64, 150, 1000}) {
+      for (const int32_t width : {1, 5, 12}) {
+        const int64_t rows = 1 + static_cast<int64_t>(random() % 9), depth = 24, allowed = 2;
+        const auto x = random_values(rows * depth, static_cast<unsigned>(random()));
+        auto weight = random_values(outputs * depth, static_cast<unsigned>(random()));
+        // Equal logits rank by token; a token below `allowed` that is best of all must not appear.
+        if (outputs > 20) std::copy_n(weight.begin() + 3 * depth, depth, weight.begin() + 17 * depth);
+        for (int64_t k = 0; k < depth; ++k) weight[depth + k] = 2 * x[k];
+        const PackedMatrix matrix(*kernels, Precision::float32, weight.data(), outputs, depth);
+        Activations activations(*kernels, Precision::float32);
+        activations.set(x.data(), rows, depth, depth);
+        const auto logits =
+            product(*kernels, Precision::float32, {rows, depth, outputs}, x.data(), weight.data(), nullptr, false);
+        std::vector<float> best(static_cast<size_t>(rows * width));
+        std::vector<int32_t> tokens(static_cast<size_t>(rows * width));
+        std::vector<Selection> selections;
+        constexpr float lowest = -std::numeric_limits<float>::infinity();
+        for (int64_t row = 0; row < rows; ++row) {
+          selections.push_back({lowest, 0, width, 0, lowest, best.data() + row * width, tokens.data() + row * width});
+        }
+        Buffer<float> scratch;
+        matrix.select(activations, allowed, selections, scratch);
+        INFO(kernels->name << " outputs " << outputs << " width " << width);
+        for (int64_t row = 0; row < rows; ++row) {
+          const float* of_row = logits.data() + row * outputs;
+          std::vector<int32_t> order;
+          double sum = 0;
+          const double most = *std::max_element(of_row, of_row + outputs);
+          for (int64_t token = 0; token < outputs; ++token) {
+            sum += std::exp(static_cast<double>(of_row[token]) - most);
+            if (token >= allowed) order.push_back(static_cast<int32_t>(token));
+          }
+          std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return of_row[a] > of_row[b]; });
+          const auto& selection = selections[row];
+          REQUIRE(selection.count == std::min<int64_t>(width, outputs - allowed));
+          for (int32_t i = 0; i < selection.count; ++i) {
+            CHECK(selection.tokens[i] == order[i]);
+            CHECK(selection.logits[i] == of_row[order[i]]);
+          }
+          CHECK(selection.maximum + std::log(selection.sum) == Approx(most + std::log(sum)).margin(1e-5));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what is not a number is not lost on the way") {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (const auto* kernels : available_kernels()) {
+    INFO(kernels->name);
+    for (const float broken : {nan, infinity, -infinity}) {
+      for (const int64_t place : {0, 5, 16, 36}) {
+        auto x = random_values(37, 9);
+        x[place] = broken;
+        std::vector<uint8_t> bytes(37);
+        CHECK_FALSE(std::isfinite(kernels->to_int8(x.data(), 37, bytes.data())));
+        std::vector<uint16_t> halves(37);
+        kernels->to_bf16(x.data(), 37, halves.data());
+        CHECK((halves[place] & 0x7f80) == 0x7f80);
+        CHECK(((halves[place] & 0x7f) != 0) == std::isnan(broken));
+        if (broken == -infinity) continue;
+        float best[2];
+        int32_t tokens[2];
+        Selection selection{-infinity, 0, 2, 0, -infinity, best, tokens};
+        kernels->select(x.data(), 37, 0, 2, selection);
+        CHECK(std::isnan(selection.maximum + std::log(selection.sum)));
+      }
+    }
+  }
+}
+
+TEST_CASE("attention of one query over scattered records, in float32 and in bf16") {
+  std::mt19937 random(10);
+  struct Heads {
+    int64_t heads, d_k, d_v;
+  };
+  for (const auto* kernels : available_kernels()) {
+    for (const auto& [heads, d_k, d_v] : {Heads{8, 64, 64}, Heads{1, 5, 3}, Heads{3, 16, 40}, Heads{2, 33, 70}}) {
+      for (const int64_t count : {1, 2, 17, 50}) {
+        for (const bool bf16 : {false, true}) {
+          const int64_t record = heads * (d_k + d_v), offset = 7;
+          auto storage = random_values(3 * count * record + offset, 11);
+          std::vector<uint16_t> halves(storage.size());
+          if (bf16) {
+            for (auto& value : storage) value = to_bf16(value);
+            kernels->to_bf16(storage.data(), static_cast<int64_t>(storage.size()), halves.data());
+          }
+          std::vector<int64_t> places;
+          std::vector<const void*> records;
+          for (int64_t i = 0; i < count; ++i) {
+            places.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(3 * count)) * record);
+            records.push_back(bf16 ? static_cast<const void*>(halves.data() + places.back())
+                                   : static_cast<const void*>(storage.data() + places.back()));
+          }
+          const auto query = random_values(heads * d_k, 12, 2);
+          std::vector<float> scores(static_cast<size_t>(heads * count)), attended(static_cast<size_t>(heads * d_v));
+          const float scale = 0.3f;
+          (bf16 ? kernels->attend_bf16 : kernels->attend_float)(query.data(), records.data(), offset, count, heads, d_k,
+                                                                d_v, scale, scores.data(), attended.data());
+          INFO(kernels->name << " heads " << heads << " d_k " << d_k << " d_v " << d_v << " count " << count);
+          double worst = 0;
+          for (int64_t h = 0; h < heads; ++h) {
+            std::vector<double> weights;
+            for (const int64_t place : places) {
+              const float* keys = storage.data() + place + offset + h * d_k;
+              double sum = 0;
+              for (int64_t i = 0; i < d_k; ++i) sum += double(query[h * d_k + i]) * double(keys[i]);
+              weights.push_back(sum * static_cast<double>(scale));
+            }
+            const double most = *std::max_element(weights.begin(), weights.end());
+            double normaliser = 0;
+            for (auto& weight : weights) normaliser += weight = std::exp(weight - most);
+            for (int64_t i = 0; i < d_v; ++i) {
+              double sum = 0;
+              for (int64_t p = 0; p < count; ++p) {
+                sum += weights[p] / normaliser * double(storage[places[p] + offset + heads * d_k + h * d_v + i]);
+              }
+              worst = std::max(worst, std::abs(attended[h * d_v + i] - sum));
+            }
+          }
+          CHECK(worst < 4e-6);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("normalisation of a residual sum") {
+  for (const auto* kernels : available_kernels()) {
+    for (const int64_t count : {1, 7, 16, 100, 512}) {
+      auto x = random_values(count, 13, 3);
+      const auto y = random_values(count, 14), gain = random_values(count, 15), bias = random_values(count, 16);
+      double mean = 0, variance = 0;
+      for (int64_t i = 0; i < count; ++i) mean += (double(x[i]) + double(y[i])) / double(count);
+      for (int64_t i = 0; i < count; ++i) variance += std::pow(double(x[i]) + double(y[i]) - mean, 2) / double(count);
+      const auto given = x;
+      kernels->add_and_normalise(x.data(), y.data(), count, gain.data(), bias.data(), 1e-5f, x.data());
+      INFO(kernels->name << " count " << count);
+      for (int64_t i = 0; i < count; ++i) {
+        const double expected =
+            (double(given[i]) + double(y[i]) - mean) / std::sqrt(variance + 1e-5) * double(gain[i]) + double(bias[i]);
+        CHECK(std::abs(x[i] - expected) < 1e-5);
+      }
+    }
+  }
+}
+
+}  // namespace transformer::test

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transformer/decoding/beam_search.h"
+#include "transformer/decoding/inference_model.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+struct ContinuousSearchOptions {
+  int64_t threads = 1;            // workers; they share the weights and nothing else
+  int64_t end = Vocabulary::end;  // the token that ends a hypothesis
+  double cache_bytes = 1e9;       // for the keys and values of all workers' sentences
+};
+
+/// `beam_search` over an InferenceModel for any number of sources (pieces and the end; none is empty): each worker
+/// decodes `settings.batch_sentences` at once, and where one is done the next takes its place, the longest first. The
+/// result of a sentence does not depend on the others, on the batch size or on the threads. Throws as `beam_search`
+/// does, whichever sentence failed first.
+std::vector<std::vector<Hypothesis>> continuous_search(const InferenceModel& model,
+                                                       std::span<const std::vector<int64_t>> sources,
+                                                       std::span<const int64_t> max_lengths,
+                                                       const DecodingSettings& settings,
+                                                       const ContinuousSearchOptions& options = {});
+
+}  // namespace transformer

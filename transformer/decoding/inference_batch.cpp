@@ -1,0 +1,332 @@
+#include "transformer/decoding/inference_batch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "transformer/model/transformer.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+namespace {
+
+// Tokens encoded at once: enough for the products' full speed, few enough for their rows to stay in the cache.
+constexpr int64_t encoded_tokens = 256;
+// Keys and values of about so many tokens of a layer are allocated at once.
+constexpr int64_t page_tokens = 64;
+
+using Bytes = unsigned char;
+
+/// Keys and values, float32 or bf16.
+struct Sentence {
+  int64_t length = 0;                         // positions decoded
+  Buffer<Bytes> memory;                       // [layers, S, record]
+  std::vector<const void*> memory_records;    // of the first layer
+  std::vector<Buffer<Bytes>> pages;           // [layers, positions of a page, beam, record] each
+  std::vector<std::vector<void*>> histories;  // of every hypothesis: the first layer's records
+};
+
+}  // namespace
+
+struct InferenceBatch::Implementation {
+  const InferenceModel& model;
+  const ModelSettings& settings;
+  const Kernels& kernels;
+  int64_t beam;
+  int64_t d_model, key_width, value_width, record;  // a record holds a position's keys, then its values, of a layer
+  bool rounded;                                     // records are bf16
+  int64_t record_bytes;
+  int64_t page_positions, page_layer;  // elements of a page from layer to layer
+  float scale;                         // 1 / sqrt(d_k)
+
+  std::vector<Sentence> sentences;
+  std::vector<int64_t> free_places;
+  std::vector<Buffer<Bytes>> free_pages;
+
+  Activations activations;
+  Buffer<float> x, y, wide, attended, scores, logits;
+  std::vector<const void*> records;
+  std::vector<Selection> selections;
+  std::vector<float> best_logits;
+  std::vector<int32_t> best_tokens;
+
+  Implementation(const InferenceModel& given, int64_t hypotheses)
+      : model(given),
+        settings(given.settings()),
+        kernels(given.kernels()),
+        beam(hypotheses),
+        d_model(settings.d_model),
+        key_width(settings.heads * settings.d_k),
+        value_width(settings.heads * settings.d_v),
+        record(key_width + value_width),
+        rounded(given.precision() != Precision::float32),
+        record_bytes(record * element_bytes(given.precision())),
+        page_positions(std::max<int64_t>(1, page_tokens / hypotheses)),
+        page_layer(page_positions * hypotheses * record),
+        scale(static_cast<float>(1 / std::sqrt(static_cast<double>(settings.d_k)))),
+        activations(given.kernels(), given.precision()) {}
+
+  // Rows a power of 2 apart would compete for the same places of the cache.
+  static int64_t stride(int64_t columns) { return PackedMatrix::padded(columns) + 16; }
+  int64_t model_stride() const { return stride(d_model); }
+  int64_t wide_stride() const { return stride(std::max(settings.d_ff, key_width + record)); }
+  int64_t attended_stride() const { return stride(value_width); }
+
+  static int64_t element_bytes(Precision precision) { return precision == Precision::float32 ? 4 : 2; }
+
+  void reserve(int64_t rows) {
+    x.reserve(rows * model_stride());
+    y.reserve(rows * model_stride());
+    wide.reserve(rows * wide_stride());
+    attended.reserve(rows * attended_stride());
+  }
+
+  /// x = LayerNorm(x + y)
+  void add_and_normalise(int64_t rows, const InferenceModel::Norm& norm) {
+    for (int64_t row = 0; row < rows; ++row) {
+      float* to = x.data() + row * model_stride();
+      kernels.add_and_normalise(to, y.data() + row * model_stride(), d_model, norm.gain.data(), norm.bias.data(),
+                                static_cast<float>(settings.layer_norm_epsilon), to);
+    }
+  }
+
+  /// wide = x W^T
+  void project(int64_t rows, const PackedMatrix& matrix, bool relu = false) {
+    activations.set(x.data(), rows, d_model, model_stride());
+    matrix.multiply(activations, wide.data(), wide_stride(), relu);
+  }
+
+  /// x = LayerNorm(x + attended W^T)
+  void finish_attention(int64_t rows, const PackedMatrix& output, const InferenceModel::Norm& norm) {
+    activations.set(attended.data(), rows, value_width, attended_stride());
+    output.multiply(activations, y.data(), model_stride());
+    add_and_normalise(rows, norm);
+  }
+
+  void feed_forward(int64_t rows, const InferenceModel::FeedForward& layer, const InferenceModel::Norm& norm) {
+    project(rows, layer.inner, true);
+    activations.set(wide.data(), rows, settings.d_ff, wide_stride());
+    layer.outer.multiply(activations, y.data(), model_stride());
+    add_and_normalise(rows, norm);
+  }
+
+  using Attend = decltype(Kernels::attend_float);
+  /// One query against `count` records, for all heads.
+  void attend(Attend kernel, int64_t row, const void* const* positions, int64_t offset, int64_t count) {
+    scores.reserve(settings.heads * count);
+    kernel(wide.data() + row * wide_stride(), positions, offset, count, settings.heads, settings.d_k, settings.d_v,
+           scale, scores.data(), attended.data() + row * attended_stride());
+  }
+  Attend attend_records() const { return rounded ? kernels.attend_bf16 : kernels.attend_float; }
+
+  /// Stores a record, rounded where records are.
+  void store(const float* keys_and_values, void* to) const {
+    if (rounded) {
+      kernels.to_bf16(keys_and_values, record, static_cast<uint16_t*>(to));
+    } else {
+      std::memcpy(to, keys_and_values, static_cast<size_t>(record_bytes));
+    }
+  }
+
+  int64_t take_place() {
+    if (free_places.empty()) {
+      sentences.emplace_back();
+      return static_cast<int64_t>(sentences.size()) - 1;
+    }
+    const int64_t place = free_places.back();
+    free_places.pop_back();
+    return place;
+  }
+
+  /// Encodes sentences one after the other in the rows of one matrix, and fills in their memory.
+  void encode(std::span<const std::vector<int64_t>> sources, std::span<const int64_t> places) {
+    int64_t rows = 0;
+    for (const auto& source : sources) rows += static_cast<int64_t>(source.size());
+    reserve(rows);
+    int64_t row = 0;
+    for (const auto& source : sources) {
+      int64_t position = 0;
+      for (const int64_t token : source) model.embed_source(token, position++, x.data() + row++ * model_stride());
+    }
+    for (const auto& layer : model.encoder()) {
+      project(rows, layer.query_key_value);
+      row = 0;
+      for (const auto& source : sources) {
+        const auto count = static_cast<int64_t>(source.size());
+        records.clear();
+        for (int64_t i = 0; i < count; ++i) records.push_back(wide.data() + (row + i) * wide_stride());
+        for (int64_t i = 0; i < count; ++i) attend(kernels.attend_float, row + i, records.data(), key_width, count);
+        row += count;
+      }
+      finish_attention(rows, layer.attention_output, layer.after_attention);
+      feed_forward(rows, layer.feed_forward, layer.after_feed_forward);
+    }
+
+    for (size_t i = 0; i < sources.size(); ++i) {
+      auto& sentence = sentences[places[i]];
+      const auto count = static_cast<int64_t>(sources[i].size());
+      sentence.memory.reserve(static_cast<int64_t>(model.decoder().size()) * count * record_bytes);
+      sentence.memory_records.clear();
+      for (int64_t k = 0; k < count; ++k) sentence.memory_records.push_back(sentence.memory.data() + k * record_bytes);
+    }
+    activations.set(x.data(), rows, d_model, model_stride());
+    for (size_t layer = 0; layer < model.decoder().size(); ++layer) {
+      model.decoder()[layer].key_value.multiply(activations, wide.data(), wide_stride());
+      row = 0;
+      for (size_t i = 0; i < sources.size(); ++i) {
+        const auto count = static_cast<int64_t>(sources[i].size());
+        Bytes* to = sentences[places[i]].memory.data() + static_cast<int64_t>(layer) * count * record_bytes;
+        for (int64_t k = 0; k < count; ++k, ++row, to += record_bytes) store(wide.data() + row * wide_stride(), to);
+      }
+    }
+  }
+
+  /// Where hypothesis `slot` of a sentence keeps its keys and values of the position being decoded, in the first layer.
+  void* new_record(Sentence& sentence, int64_t slot) {
+    const auto page = static_cast<size_t>(sentence.length / page_positions);
+    if (page == sentence.pages.size()) {
+      if (free_pages.empty()) {
+        free_pages.emplace_back(static_cast<int64_t>(model.decoder().size()) * page_layer / record * record_bytes);
+      }
+      sentence.pages.push_back(std::move(free_pages.back()));
+      free_pages.pop_back();
+    }
+    return sentence.pages[page].data() + (sentence.length % page_positions * beam + slot) * record_bytes;
+  }
+
+  /// Gives every row its history, which ends with a record of its own.
+  void follow(std::span<const Row> rows) {
+    std::vector<std::vector<void*>> next;
+    for (size_t first = 0; first < rows.size();) {
+      auto& sentence = sentences[rows[first].place];
+      next.clear();
+      size_t row = first;
+      for (; row < rows.size() && rows[row].place == rows[first].place; ++row) {
+        if (static_cast<int64_t>(next.size()) == beam) {
+          throw std::logic_error("InferenceBatch: more hypotheses than the beam it was made for");
+        }
+        auto& history = next.emplace_back();
+        history.reserve(static_cast<size_t>(sentence.length) + 1);
+        if (sentence.length > 0) history = sentence.histories.at(rows[row].parent);
+        history.push_back(new_record(sentence, static_cast<int64_t>(next.size()) - 1));
+      }
+      std::swap(sentence.histories, next);
+      first = row;
+    }
+  }
+
+  Continuations step(std::span<const Row> given, int64_t width) {
+    const auto rows = static_cast<int64_t>(given.size());
+    reserve(rows);
+    follow(given);
+    std::vector<const std::vector<void*>*> histories(given.size());
+    for (size_t row = 0, slot = 0; row < given.size(); ++row, ++slot) {
+      if (row > 0 && given[row].place != given[row - 1].place) slot = 0;
+      auto& sentence = sentences[given[row].place];
+      histories[row] = &sentence.histories[slot];
+      model.embed_target(given[row].token, sentence.length, x.data() + static_cast<int64_t>(row) * model_stride());
+    }
+
+    for (size_t index = 0; index < model.decoder().size(); ++index) {
+      const auto& layer = model.decoder()[index];
+      const int64_t page_offset = static_cast<int64_t>(index) * page_layer;
+      project(rows, layer.query_key_value);
+      for (int64_t row = 0; row < rows; ++row) {
+        const auto& history = *histories[row];
+        store(wide.data() + row * wide_stride() + key_width,
+              static_cast<Bytes*>(history.back()) + page_offset / record * record_bytes);
+        attend(attend_records(), row, history.data(), page_offset, static_cast<int64_t>(history.size()));
+      }
+      finish_attention(rows, layer.self_output, layer.after_self_attention);
+
+      project(rows, layer.query);
+      for (int64_t row = 0; row < rows; ++row) {
+        const auto& memory = sentences[given[row].place].memory_records;
+        const auto count = static_cast<int64_t>(memory.size());
+        attend(attend_records(), row, memory.data(), static_cast<int64_t>(index) * count * record, count);
+      }
+      finish_attention(rows, layer.memory_output, layer.after_memory_attention);
+      feed_forward(rows, layer.feed_forward, layer.after_feed_forward);
+    }
+    for (size_t row = 0; row < given.size(); ++row) {
+      if (row == 0 || given[row].place != given[row - 1].place) ++sentences[given[row].place].length;
+    }
+    activations.set(x.data(), rows, d_model, model_stride());
+    return best(rows, width);
+  }
+
+  Continuations best(int64_t rows, int64_t width) {
+    static_assert(TransformerImpl::padding_id == Vocabulary::padding && Vocabulary::padding == 0);
+    constexpr int64_t allowed = Vocabulary::begin + 1;  // the first
+    const int64_t returned = std::clamp<int64_t>(model.projection().outputs() - allowed, 0, width);
+    const auto size = static_cast<size_t>(rows * returned);
+    best_logits.resize(size);
+    best_tokens.resize(size);
+    selections.clear();
+    constexpr float lowest = -std::numeric_limits<float>::infinity();
+    for (int64_t row = 0; row < rows; ++row) {
+      selections.push_back({lowest, 0, static_cast<int32_t>(returned), 0, lowest, best_logits.data() + row * returned,
+                            best_tokens.data() + row * returned});
+    }
+    model.projection().select(activations, allowed, selections, logits);
+
+    Continuations continuations{returned, {}, {}};
+    continuations.tokens.reserve(size);
+    continuations.log_probabilities.reserve(size);
+    for (const auto& selection : selections) {
+      const double normaliser = static_cast<double>(selection.maximum) + std::log(selection.sum);
+      for (int64_t i = 0; i < returned; ++i) {
+        // Logits that are not numbers are never taken up; the sum shows them.
+        const bool found = i < selection.count;
+        continuations.tokens.push_back(found ? selection.tokens[i] : allowed);
+        const double logit = found ? static_cast<double>(selection.logits[i]) : static_cast<double>(lowest);
+        continuations.log_probabilities.push_back(logit - normaliser);
+      }
+    }
+    return continuations;
+  }
+};
+
+InferenceBatch::InferenceBatch(const InferenceModel& model, int64_t beam)
+    : implementation_(std::make_unique<Implementation>(model, beam)) {}
+InferenceBatch::~InferenceBatch() = default;
+
+std::vector<int64_t> InferenceBatch::add(std::span<const std::vector<int64_t>> sources) {
+  auto& self = *implementation_;
+  std::vector<int64_t> places;
+  for (size_t i = 0; i < sources.size(); ++i) places.push_back(self.take_place());
+  for (size_t first = 0; first < sources.size();) {
+    size_t end = first;
+    int64_t tokens = 0;
+    do {
+      tokens += static_cast<int64_t>(sources[end++].size());
+    } while (end < sources.size() && tokens + static_cast<int64_t>(sources[end].size()) <= encoded_tokens);
+    self.encode(sources.subspan(first, end - first), std::span(places).subspan(first, end - first));
+    first = end;
+  }
+  return places;
+}
+
+void InferenceBatch::remove(int64_t place) {
+  auto& self = *implementation_;
+  auto& sentence = self.sentences.at(place);
+  for (auto& page : sentence.pages) self.free_pages.push_back(std::move(page));
+  sentence.pages.clear();
+  sentence.histories.clear();
+  sentence.memory_records.clear();
+  sentence.length = 0;
+  self.free_places.push_back(place);
+}
+
+Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width) {
+  return implementation_->step(rows, width);
+}
+
+int64_t InferenceBatch::bytes_per_token(const ModelSettings& settings) {
+  return settings.decoder_layers * settings.heads * (settings.d_k + settings.d_v) * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace transformer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transformer/decoding/beam_search.h"
+#include "transformer/decoding/inference_model.h"
+
+namespace transformer {
+
+/// Sentences that are being decoded together, of different lengths and at different positions, any of which may leave
+/// or come at any step. Nothing is computed for padding, and what a sentence gets does not depend on the others, bit
+/// for bit.
+///
+/// Keys and values stay where they were written. A hypothesis is a list of pointers to its ancestors' keys and values,
+/// so that following other parents moves pointers alone.
+class InferenceBatch {
+ public:
+  /// Sentences have at most `beam` hypotheses each. The model must outlive the batch.
+  InferenceBatch(const InferenceModel& model, int64_t beam);
+  ~InferenceBatch();
+
+  /// Encodes sources (pieces and the end) and projects their keys and values. Returns each one's place in the batch.
+  std::vector<int64_t> add(std::span<const std::vector<int64_t>> sources);
+  /// The sentence is done; its place goes to another.
+  void remove(int64_t place);
+
+  /// A hypothesis to be continued.
+  struct Row {
+    int64_t place;   // of its sentence
+    int64_t parent;  // among the sentence's rows of the step before; 0 in its first
+    int64_t token;   // the newest
+  };
+  /// Advances rows by one token and returns each one's best `width` continuations (fewer where the vocabulary is
+  /// smaller). A sentence's rows are neighbours. Padding and begin are never proposed.
+  Continuations step(std::span<const Row> rows, int64_t width);
+
+  /// Bytes of keys and values that one token of one hypothesis takes.
+  static int64_t bytes_per_token(const ModelSettings& settings);
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace transformer

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transformer/base/tensor_file.h"
+#include "transformer/decoding/packed_matrix.h"
+#include "transformer/model/settings.h"
+
+namespace transformer {
+
+/// The weights of a Transformer as decoding on a CPU reads them: packed once, rounded to a precision once. It never
+/// changes, so threads share it; what changes is an InferenceBatch, one a thread.
+class InferenceModel {
+ public:
+  struct Norm {
+    std::vector<float> gain, bias;  // [D]
+  };
+  struct FeedForward {
+    PackedMatrix inner, outer;
+  };
+  struct EncoderLayer {
+    PackedMatrix query_key_value, attention_output;
+    Norm after_attention;
+    FeedForward feed_forward;
+    Norm after_feed_forward;
+  };
+  struct DecoderLayer {
+    PackedMatrix query_key_value, self_output;
+    Norm after_self_attention;
+    PackedMatrix query, key_value, memory_output;
+    Norm after_memory_attention;
+    FeedForward feed_forward;
+    Norm after_feed_forward;
+  };
+
+  /// Whether models of these settings can be computed here. A setting that this class knows nothing of has to have its
+  /// default.
+  static bool supports(const ModelSettings& settings);
+
+  /// Packs `weights` by the names that `weights_of` gives them. Throws Error naming the first that is missing, unknown,
+  /// of another shape or of integers, with `origin` (a file) in front. The settings must be supported.
+  InferenceModel(const ModelSettings& settings, TensorMap weights, Precision precision, const std::string& origin,
+                 const Kernels& kernels = *available_kernels().front());
+  InferenceModel(InferenceModel&&) = delete;
+  /// The model of a model directory, without the modules that training needs. Throws Error where `load_transformer`
+  /// does.
+  static std::unique_ptr<InferenceModel> load(const std::filesystem::path& directory, const ModelSettings& settings,
+                                              Precision precision);
+
+  const ModelSettings& settings() const { return settings_; }
+  Precision precision() const { return precision_; }
+  const Kernels& kernels() const { return kernels_; }
+  /// Of the packed weights.
+  size_t bytes() const { return bytes_; }
+
+  /// Embedding times sqrt(D) plus positional encoding, into x [D]. Throws Error past the last learned position.
+  void embed_source(int64_t token, int64_t position, float* x) const;
+  void embed_target(int64_t token, int64_t position, float* x) const;
+  const PackedMatrix& projection() const { return *projection_; }
+
+  const std::vector<EncoderLayer>& encoder() const { return encoder_; }
+  const std::vector<DecoderLayer>& decoder() const { return decoder_; }
+
+ private:
+  struct Positions {
+    std::vector<float> table;  // [count, D]
+    int64_t count = 0;
+    bool learned = false;
+  };
+  void embed(const PackedMatrix& embedding, const Positions& positions, int64_t token, int64_t position,
+             float* x) const;
+
+  ModelSettings settings_;
+  Precision precision_;
+  const Kernels& kernels_;
+  size_t bytes_ = 0;
+  float embedding_scale_ = 0;
+  PackedMatrix embeddings_[3];  // as many as there are different ones
+  const PackedMatrix *source_embedding_ = nullptr, *target_embedding_ = nullptr, *projection_ = nullptr;
+  Positions source_positions_, target_positions_;
+  std::vector<EncoderLayer> encoder_;
+  std::vector<DecoderLayer> decoder_;
+};
+
+}  // namespace transformer

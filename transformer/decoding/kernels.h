@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+
+// The loops that inference spends its time in, once for each instruction set. This header is included by files that
+// are compiled for processors other than the one at hand, so it holds declarations only: an inline function here could
+// be kept in a newer instruction set's version and then run on an older machine.
+
+namespace transformer {
+
+/// What becomes of a panel's sums: + bias, then max(0, .) where wanted, then stored.
+struct PanelOutput {
+  const float* bias;  // of the panel's columns; null: none
+  bool relu;
+  float* values;   // of the first row's first column
+  int64_t stride;  // from row to row
+};
+
+/// int8's scales: the product of integers times the row's scale times the column's.
+struct PanelScales {
+  const float* rows;
+  const float* columns;
+  const int32_t* sums;  // of the panel's weights over the depth, a column each
+};
+
+/// The best tokens of one row and what its softmax is divided by, gathered while the logits pass by.
+struct Selection {
+  float maximum;    // of all logits so far
+  double sum;       // of exp(logit - maximum)
+  int32_t width;    // wanted
+  int32_t count;    // found
+  float threshold;  // what a logit has to exceed to be taken up; -infinity until there are enough
+  float* logits;    // [width], descending; equal ones by token
+  int32_t* tokens;  // [width]
+};
+
+/// A set of kernels for one instruction set. A packed matrix is a row of panels of `columns` output columns; within a
+/// panel, 4 bytes of a column (1 float, 2 bf16, 4 int8 along the depth) lie beside the next column's. Every row of a
+/// product is computed in the same order however many rows there are, so that a batch never changes a result.
+struct Kernels {
+  const char* name;
+  int64_t columns;  // of a panel
+
+  /// One panel for `rows` rows of activations that lie `a_stride` bytes apart, over a depth of 4 bytes * groups.
+  void (*product_float)(const void* a, int64_t a_stride, int64_t rows, int64_t groups, const void* panel,
+                        const PanelOutput& output);
+  void (*product_bf16)(const void* a, int64_t a_stride, int64_t rows, int64_t groups, const void* panel,
+                       const PanelOutput& output);
+  /// Activations as unsigned bytes, 128 standing for 0.
+  void (*product_int8)(const void* a, int64_t a_stride, int64_t rows, int64_t groups, const void* panel,
+                       const PanelScales& scales, const PanelOutput& output);
+
+  /// x [count] to bf16, nearest even.
+  void (*to_bf16)(const float* x, int64_t count, uint16_t* rounded);
+  /// x [count] to bytes around 128; returns the scale that restores them. Not a number where x holds one that is not
+  /// finite.
+  float (*to_int8)(const float* x, int64_t count, uint8_t* quantised);
+
+  /// normalised = LayerNorm(x + y); may be x.
+  void (*add_and_normalise)(const float* x, const float* y, int64_t count, const float* gain, const float* bias,
+                            float epsilon, float* normalised);
+
+  /// softmax(scale * query keys^T) values for one query and every head: query [heads d_k], and `offset` elements after
+  /// records[i] the keys [heads d_k], then the values [heads d_v], of position i, in float32 or bf16. `scores`
+  /// [heads count] is scratch.
+  void (*attend_float)(const float* query, const void* const* records, int64_t offset, int64_t count, int64_t heads,
+                       int64_t d_k, int64_t d_v, float scale, float* scores, float* attended);
+  void (*attend_bf16)(const float* query, const void* const* records, int64_t offset, int64_t count, int64_t heads,
+                      int64_t d_k, int64_t d_v, float scale, float* scores, float* attended);
+
+  /// Takes up `count` logits of the tokens from `first` on; tokens below `allowed` count in the sum alone.
+  void (*select)(const float* logits, int64_t count, int32_t first, int32_t allowed, Selection& selection);
+};
+
+extern const Kernels portable_kernels;
+#if defined(__x86_64__)
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+extern const Kernels avx512_vnni_kernels;
+extern const Kernels avx512_bf16_kernels;
+#endif
+
+}  // namespace transformer

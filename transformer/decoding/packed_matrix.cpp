@@ -1,0 +1,230 @@
+#include "transformer/decoding/packed_matrix.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+namespace transformer {
+
+namespace {
+
+constexpr size_t large_page = size_t{2} << 20;
+
+int64_t element_bytes(Precision precision) {
+  return precision == Precision::float32 ? 4 : precision == Precision::bf16 ? 2 : 1;
+}
+
+std::vector<const Kernels*> find_kernels() {
+  std::vector<const Kernels*> found;
+#if defined(__x86_64__)
+  // The compiler's own test also asks whether the operating system keeps the wide registers.
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  if (vnni && __builtin_cpu_supports("avx512bf16")) found.push_back(&avx512_bf16_kernels);
+  if (vnni) found.push_back(&avx512_vnni_kernels);
+  if (avx512) found.push_back(&avx512_kernels);
+  if (avx2) found.push_back(&avx2_kernels);
+#endif
+  found.push_back(&portable_kernels);
+  return found;
+}
+
+float bf16_value(uint16_t half) {
+  const uint32_t bits = static_cast<uint32_t>(half) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+std::span<const Kernels* const> available_kernels() {
+  static const std::vector<const Kernels*> kernels = find_kernels();
+  return kernels;
+}
+
+template <class T>
+Buffer<T>::Buffer(int64_t size) : size_(size) {
+  const size_t bytes = static_cast<size_t>(size) * sizeof(T);
+  const size_t alignment = bytes >= large_page ? large_page : 64;
+  auto* memory = static_cast<T*>(std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment));
+  if (!memory) throw std::bad_alloc();
+  data_.reset(memory);
+#if defined(__linux__)
+  if (bytes >= large_page) madvise(memory, bytes, MADV_HUGEPAGE);
+#endif
+}
+
+template <class T>
+void Buffer<T>::Free::operator()(T* memory) const {
+  std::free(memory);
+}
+
+template class Buffer<float>;
+template class Buffer<unsigned char>;
+
+void Activations::set(const float* x, int64_t rows, int64_t depth, int64_t stride) {
+  rows_ = rows;
+  depth_ = depth;
+  if (precision_ == Precision::float32) {
+    data_ = x;
+    stride_bytes_ = stride * static_cast<int64_t>(sizeof(float));
+    return;
+  }
+  // Whole cache lines, whose ends meet weights of 0.
+  stride_bytes_ = (depth * element_bytes(precision_) + 63) / 64 * 64;
+  rounded_.reserve(rows * stride_bytes_);
+  data_ = rounded_.data();
+  const bool int8 = precision_ == Precision::int8;
+  if (int8) scales_.reserve(rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    unsigned char* to = rounded_.data() + row * stride_bytes_;
+    if (int8) {
+      scales_.data()[row] = kernels_.to_int8(x + row * stride, depth, to);
+      std::memset(to + depth, 0, static_cast<size_t>(stride_bytes_ - depth));
+    } else {
+      kernels_.to_bf16(x + row * stride, depth, reinterpret_cast<uint16_t*>(to));
+      std::memset(to + 2 * depth, 0, static_cast<size_t>(stride_bytes_ - 2 * depth));
+    }
+  }
+}
+
+PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, const float* weight, int64_t outputs,
+                           int64_t depth, const float* bias)
+    : kernels_(&kernels), precision_(precision), outputs_(outputs), depth_(depth) {
+  const int64_t columns = kernels.columns, per_group = 4 / element_bytes(precision);
+  const int64_t count = (outputs + columns - 1) / columns, all_columns = count * columns;
+  groups_ = (depth + per_group - 1) / per_group;
+  panel_bytes_ = groups_ * columns * 4;
+  panels_ = Buffer<unsigned char>(count * panel_bytes_);
+  if (bias) {
+    bias_.assign(static_cast<size_t>(all_columns), 0.0f);
+    std::copy(bias, bias + outputs, bias_.begin());
+  }
+  if (precision == Precision::int8) {
+    scales_.assign(static_cast<size_t>(all_columns), 0.0f);
+    sums_.assign(static_cast<size_t>(all_columns), 0);
+  }
+  const size_t line_bytes = static_cast<size_t>(groups_) * 4;
+  std::vector<unsigned char> lines(line_bytes * static_cast<size_t>(columns));  // a panel's columns, one by one
+  std::vector<uint8_t> around_128(static_cast<size_t>(depth));
+  for (int64_t index = 0; index < count; ++index) {
+    const int64_t first = index * columns, used = std::min(columns, outputs - first);
+    std::fill(lines.begin(), lines.end(), static_cast<unsigned char>(0));
+    for (int64_t column = 0; column < used; ++column) {
+      const float* from = weight + (first + column) * depth;
+      unsigned char* line = lines.data() + static_cast<size_t>(column) * line_bytes;
+      if (precision == Precision::float32) {
+        std::memcpy(line, from, static_cast<size_t>(depth) * sizeof(float));
+      } else if (precision == Precision::bf16) {
+        kernels.to_bf16(from, depth, reinterpret_cast<uint16_t*>(line));
+      } else {
+        scales_[first + column] = kernels.to_int8(from, depth, around_128.data());
+        int32_t sum = 0;
+        for (int64_t k = 0; k < depth; ++k) {
+          const int value = around_128[k] - 128;
+          sum += value;
+          line[k] = static_cast<unsigned char>(value);
+        }
+        sums_[first + column] = sum;
+      }
+    }
+    auto* to = reinterpret_cast<uint32_t*>(panels_.data() + index * panel_bytes_);
+    const auto* from = reinterpret_cast<const uint32_t*>(lines.data());
+    // In blocks of a cache line of every column.
+    for (int64_t group = 0; group < groups_; group += 16) {
+      const int64_t end = std::min(group + 16, groups_);
+      for (int64_t column = 0; column < columns; ++column) {
+        for (int64_t g = group; g < end; ++g) to[g * columns + column] = from[column * groups_ + g];
+      }
+    }
+  }
+}
+
+size_t PackedMatrix::bytes() const {
+  return static_cast<size_t>(panels_.size()) + bias_.size() * sizeof(float) + scales_.size() * sizeof(float) +
+         sums_.size() * sizeof(int32_t);
+}
+
+void PackedMatrix::product(const Activations& a, int64_t first, int64_t rows, int64_t index,
+                           const PanelOutput& output) const {
+  const auto* data = static_cast<const unsigned char*>(a.data_) + first * a.stride_bytes_;
+  const int64_t column = index * kernels_->columns;
+  switch (precision_) {
+    case Precision::float32:
+      kernels_->product_float(data, a.stride_bytes_, rows, groups_, panel(index), output);
+      break;
+    case Precision::bf16:
+      kernels_->product_bf16(data, a.stride_bytes_, rows, groups_, panel(index), output);
+      break;
+    case Precision::int8:
+      kernels_->product_int8(data, a.stride_bytes_, rows, groups_, panel(index),
+                             {a.scales_.data() + first, scales_.data() + column, sums_.data() + column}, output);
+  }
+}
+
+int64_t PackedMatrix::block_rows(const Activations& a) const {
+  constexpr int64_t cached_bytes = 384 << 10;
+  return std::clamp<int64_t>(cached_bytes / std::max<int64_t>(a.stride_bytes_, 1) / 12 * 12, 24, 192);
+}
+
+void PackedMatrix::multiply(const Activations& a, float* y, int64_t stride, bool relu) const {
+  const int64_t columns = kernels_->columns, panels = (outputs_ + columns - 1) / columns, block = block_rows(a);
+  for (int64_t first = 0; first < a.rows_; first += block) {
+    const int64_t rows = std::min(block, a.rows_ - first);
+    for (int64_t index = 0; index < panels; ++index) {
+      const int64_t column = index * columns;
+      product(a, first, rows, index,
+              {bias_.empty() ? nullptr : bias_.data() + column, relu, y + first * stride + column, stride});
+    }
+  }
+}
+
+void PackedMatrix::select(const Activations& a, int64_t allowed, std::span<Selection> selections,
+                          Buffer<float>& scratch) const {
+  const int64_t columns = kernels_->columns, panels = (outputs_ + columns - 1) / columns, block = block_rows(a);
+  scratch.reserve(block * columns);
+  for (int64_t first = 0; first < a.rows_; first += block) {
+    const int64_t rows = std::min(block, a.rows_ - first);
+    for (int64_t index = 0; index < panels; ++index) {
+      const int64_t column = index * columns;
+      product(a, first, rows, index, {nullptr, false, scratch.data(), columns});
+      for (int64_t row = 0; row < rows; ++row) {
+        kernels_->select(scratch.data() + row * columns, std::min(columns, outputs_ - column),
+                         static_cast<int32_t>(column), static_cast<int32_t>(allowed), selections[first + row]);
+      }
+    }
+  }
+}
+
+void PackedMatrix::row(int64_t output, float scale, float* values) const {
+  const int64_t columns = kernels_->columns, bytes = element_bytes(precision_), per_group = 4 / bytes;
+  const unsigned char* from = panel(output / columns) + output % columns * 4;
+  const float factor = precision_ == Precision::int8 ? scales_[output] * scale : scale;
+  for (int64_t k = 0; k < depth_; ++k) {
+    const unsigned char* element = from + k / per_group * columns * 4 + k % per_group * bytes;
+    if (precision_ == Precision::float32) {
+      float value;
+      std::memcpy(&value, element, sizeof value);
+      values[k] = value * factor;
+    } else if (precision_ == Precision::bf16) {
+      uint16_t half;
+      std::memcpy(&half, element, sizeof half);
+      values[k] = bf16_value(half) * factor;
+    } else {
+      values[k] = static_cast<float>(static_cast<int8_t>(*element)) * factor;
+    }
+  }
+}
+
+}  // namespace transformer
