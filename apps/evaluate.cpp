@@ -1,4 +1,4 @@
-// Scores translations: BLEU, chrF, and whether one output is better than another by more than chance.
+// Scores translations (BLEU, chrF, and whether one output is better than another by more than chance) and parses.
 
 #include <fmt/format.h>
 
@@ -14,9 +14,11 @@
 #include "apps/program.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/bootstrap.h"
+#include "transformer/evaluation/brackets.h"
 #include "transformer/evaluation/chrf.h"
 #include "transformer/evaluation/perplexity.h"
 #include "transformer/text/lines.h"
+#include "transformer/text/treebank.h"
 
 namespace {
 
@@ -291,13 +293,110 @@ void perplexity(CLI::App& app) {
   });
 }
 
+/// Parses for `count` sentences: one a line where there are so many lines, and a blank line where there is none;
+/// otherwise trees over any number of lines.
+std::vector<Tree> read_parses(const Lines& lines, size_t count) {
+  std::vector<Tree> parses;
+  if (lines.size() == count) {
+    for (const auto& line : lines) {
+      parses.push_back(read_tree(line, fmt::format("{}:{}", standard_input, parses.size() + 1)));
+    }
+    return parses;
+  }
+  size_t next = 0;
+  TreebankReader reader(
+      [&](std::string& line) {
+        if (next == lines.size()) return false;
+        line = lines[next++];
+        return true;
+      },
+      standard_input);
+  for (Tree tree; reader.next(tree);) parses.push_back(std::move(tree));
+  if (parses.size() != count) {
+    throw Error(
+        standard_input,
+        fmt::format("has {} trees in {} lines, but the reference has {} trees", parses.size(), lines.size(), count),
+        "expected a tree for each sentence, or as many lines as sentences with blank lines where there is no "
+        "tree");
+  }
+  return parses;
+}
+
+void brackets(CLI::App& app) {
+  struct Flags {
+    explicit Flags(CLI::App& command) : format(command) {
+      command.add_option("--reference", files, "Treebank, plain or .gz; several are taken one after the other")
+          ->required()
+          ->type_name("FILE");
+    }
+    FormatFlag format;
+    std::vector<std::string> files;
+  };
+  auto* command = app.add_subcommand(
+      "brackets", "Labelled bracket F1 of the parses on standard input, by EVALB's rules with COLLINS.prm");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] {
+    std::vector<Tree> gold;
+    for (const auto& file : flags->files) {
+      for (auto& tree : read_treebank(file)) gold.push_back(std::move(tree));
+    }
+    if (gold.empty()) throw Error(flags->files.front(), "holds no tree");
+    const auto score = score_brackets(gold, read_parses(read_standard_input(), gold.size()));
+    if (flags->format.json()) {
+      const auto json = [](const BracketCounts& counts) {
+        return ordered_json{{"sentences", counts.sentences},
+                            {"unparsed", counts.unparsed},
+                            {"unscored", counts.unscored},
+                            {"f1", counts.f1()},
+                            {"precision", counts.precision()},
+                            {"recall", counts.recall()},
+                            {"exact_match", counts.exact_match()},
+                            {"average_crossing", counts.average_crossing()},
+                            {"no_crossing", counts.without_crossing()},
+                            {"two_or_less_crossing", counts.with_two_or_less_crossing()},
+                            {"gold_brackets", counts.gold},
+                            {"parsed_brackets", counts.parsed},
+                            {"matched_brackets", counts.matched}};
+      };
+      std::cout << ordered_json{{"name", "bracket F1"},
+                                {"score", score.all.f1()},
+                                {"signature", "rules:evalb|labels:collins|version:" TRANSFORMER_VERSION},
+                                {"all", json(score.all)},
+                                {"up_to_40_words", json(score.short_sentences)}}
+                       .dump(1)
+                << '\n';
+      return;
+    }
+    const auto& all = score.all;
+    const auto& some = score.short_sentences;
+    std::string text = fmt::format("bracket F1 = {:.2f}\n{:<22}{:>10}{:>16}\n", all.f1(), "", "all", "up to 40 words");
+    const auto count = [&](const char* name, int64_t BracketCounts::*value) {
+      text += fmt::format("{:<22}{:>10}{:>16}\n", name, all.*value, some.*value);
+    };
+    const auto figure = [&](const char* name, double (BracketCounts::*value)() const) {
+      text += fmt::format("{:<22}{:>10.2f}{:>16.2f}\n", name, (all.*value)(), (some.*value)());
+    };
+    count("sentences", &BracketCounts::sentences);
+    count("without a parse", &BracketCounts::unparsed);
+    count("only punctuation", &BracketCounts::unscored);
+    figure("labelled F1", &BracketCounts::f1);
+    figure("labelled precision", &BracketCounts::precision);
+    figure("labelled recall", &BracketCounts::recall);
+    figure("exact match", &BracketCounts::exact_match);
+    figure("average crossing", &BracketCounts::average_crossing);
+    figure("no crossing", &BracketCounts::without_crossing);
+    figure("2 or less crossing", &BracketCounts::with_two_or_less_crossing);
+    std::cout << text << "rules:evalb|labels:collins|version:" TRANSFORMER_VERSION "\n";
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return transformer::run_program(argc, argv, [](CLI::App& app, auto parse) {
-    app.description("Scores translations against references.");
+    app.description("Scores translations and parses against references.");
     app.require_subcommand(1);
-    for (const auto declare : {bleu, chrf, compare, ::perplexity}) declare(app);
+    for (const auto declare : {bleu, chrf, compare, ::perplexity, brackets}) declare(app);
     parse();  // runs the chosen one
   });
 }

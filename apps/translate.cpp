@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -8,16 +7,14 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "apps/decoding_options.h"
 #include "apps/program.h"
-#include "apps/setting_options.h"
 #include "transformer/base/atomic_file.h"
-#include "transformer/base/device.h"
 #include "transformer/decoding/translator.h"
 #include "transformer/text/lines.h"
 
@@ -191,41 +188,21 @@ int main(int argc, char** argv) {
   using namespace transformer;
   return run_program(argc, argv, [](CLI::App& app, auto parse) {
     app.description("Translates text, a sentence a line: one line out for every line in, in the same order.");
-    std::string model, input_file, output_file, device = "cpu";
-    int threads = 0;
-    InferenceOptions inference;
-    const std::map<std::string, Precision> precisions = {
-        {"float32", Precision::float32}, {"bf16", Precision::bf16}, {"int8", Precision::int8}};
-    std::string precision = "float32";
+    std::string input_file, output_file;
     Format format;
-    app.add_option("--model", model, "Model directory, as train writes it")->required();
+    DecodingOptions decoding(app);
     app.add_option("--input", input_file, "Text to translate, plain or .gz; standard input if not given");
     app.add_option("--output", output_file, "Where translations go, once all are done; standard output if not given");
     app.add_flag("--scores", format.scores, "Put the score and a tab before each translation");
-    app.add_option("--device", device, "cpu, cuda, cuda:1")->capture_default_str();
-    app.add_option("--precision", precision,
-                   "What a CPU rounds weights and activations to: float32 (as trained), bf16 or int8")
-        ->check(CLI::IsMember(precisions))
-        ->option_text("{float32,bf16,int8}")
-        ->capture_default_str();
-    app.add_option("--threads", threads,
-                   "Processor threads, each with lines of its own; if not given, one for each core")
-        ->check(CLI::Range(1, 1024));
-    SettingOptions<DecodingSettings> decoding(app, "Search (what is not given is as in the model's config.yaml)");
     parse();
 
-    if (threads > 0) at::set_num_threads(threads);
-    const auto opened = open_device(device);
     std::unique_ptr<Input> input;
     if (input_file.empty()) {
       input = std::make_unique<StandardInput>();
     } else {
       input = std::make_unique<FileInput>(input_file);
     }
-    inference.precision = precisions.at(precision);
-    inference.threads = at::get_num_threads();
-    Translator translator(model, opened, inference);
-    translator.set(decoding.over(translator.settings()));
+    const Translator translator = decoding.open();
     format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
 
     if (!output_file.empty()) {

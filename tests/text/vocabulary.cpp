@@ -97,6 +97,21 @@ TEST_CASE("rarer characters than the coverage asks for become bytes") {
   CHECK(some.decode(some.encode("Gr\u00FC\u00DFe")) == "Gr\u00FC\u00DFe");
 }
 
+TEST_CASE("a bracket and its label are one piece where scripts are not split") {
+  const TemporaryDirectory folder;
+  std::string trees;
+  for (int i = 0; i < 50; ++i) trees += "(S (NP XX XX )NP (VP XX (NP XX )NP )VP )S\n";
+  write_file(folder / "trees.txt", trees);
+  const auto pieces = [&](bool split) {
+    Vocabulary::train({folder / "trees.txt"}, 282, {.split_scripts = split}, folder / "trees.model");
+    const Vocabulary vocabulary(folder / "trees.model");
+    CHECK(vocabulary.decode(vocabulary.encode("(S (NP XX )NP )S")) == "(S (NP XX )NP )S");
+    return vocabulary.pieces("(NP XX )NP").size();
+  };
+  CHECK(pieces(false) == 3);
+  CHECK(pieces(true) > 4);
+}
+
 TEST_CASE("decoding leaves reserved ids out") {
   const TemporaryDirectory folder;
   const auto vocabulary = small_vocabulary(folder);

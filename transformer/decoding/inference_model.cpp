@@ -79,16 +79,8 @@ bool InferenceModel::supports(const ModelSettings& given) {
                                                 "shared_embeddings",
                                                 "projection_bias",
                                                 "layer_norm_epsilon"};
-  const auto values = [](ModelSettings model) {
-    Settings settings;
-    settings.section("model", model, "");
-    return settings.values();
-  };
-  const auto defaults = values({});
-  for (const auto& [name, value] : values(given)) {
-    if (!handled.contains(name.substr(name.find('.') + 1)) && defaults.at(name) != value) return false;
-  }
-  return true;
+  const auto changed = given.changed();
+  return std::includes(handled.begin(), handled.end(), changed.begin(), changed.end());
 }
 
 InferenceModel::InferenceModel(const ModelSettings& given, TensorMap tensors, Precision precision,

@@ -124,6 +124,9 @@ void VocabularySettings::describe(Fields<VocabularySettings>& field) {
         between(0.5, 1.0));
   field("sample_sentences", &S::sample_sentences, "sentences to learn from, drawn at random from all", at_least(1));
   field("byte_fallback", &S::byte_fallback, "spell characters without a symbol in bytes, so that no text is unknown");
+  field(
+      "split_scripts", &S::split_scripts,
+      "no piece mixes letters with punctuation, or two scripts; false: brackets and labels of trees become one piece");
 }
 
 void Vocabulary::train(const std::vector<std::filesystem::path>& files, int64_t size,
@@ -143,6 +146,7 @@ void Vocabulary::train(const std::vector<std::filesystem::path>& files, int64_t 
       {"eos_id", std::to_string(end)},
       {"unk_id", std::to_string(unknown)},
       {"byte_fallback", settings.byte_fallback ? "true" : "false"},
+      {"split_by_unicode_script", settings.split_scripts ? "true" : "false"},
       {"character_coverage", fmt::format("{}", settings.character_coverage)},
       {"input_sentence_size", std::to_string(settings.sample_sentences)},
       // Text must come back as it went in; NFKC, the default, rewrites ligatures, widths and spaces.

@@ -19,6 +19,7 @@ struct VocabularySettings {
   double character_coverage = 1.0;     // share of characters that become symbols; the rest is spelled in bytes
   int64_t sample_sentences = 2000000;  // sentences that SentencePiece learns from, drawn from all
   bool byte_fallback = true;
+  bool split_scripts = true;  // no piece holds characters of two scripts, punctuation and digits counting as one each
   static void describe(Fields<VocabularySettings>& field);
 };
 

@@ -1,0 +1,192 @@
+"""Decoding on a CPU against CTranslate2: scripts/bench decode.
+
+The very same weights (`export --to ctranslate2`) and the same token ids on both sides, which take turns in one run.
+
+- base: the paper's base model with fixed random weights (random_model.py), 25 tokens in, 25 decoder steps for every
+  sentence: CTranslate2 with min_decoding_length = max_decoding_length = 25; ours with 24 tokens and the step in which an
+  end would come. The outputs of all 25 tokens are compared before (float32; one step more on our side).
+- trained: the shipped model on its validation sentences, until the end tokens, with the same search on both sides
+  (beam 4, length^0.6, done when as many hypotheses have finished as the beam is wide). Outputs are compared as well.
+
+Rounded to int8 the two differ in more than speed: how many outputs agree is printed for what it is."""
+
+import argparse
+import gzip
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+
+import sentencepiece
+
+from pairs import BINARIES, ROOT, WORK, Results, Side, alternate, busy, machine, revision, summary
+
+HERE = pathlib.Path(__file__).parent
+STEPS = 25
+CASES = [(1, 4), (32, 4), (32, 1)]  # sentences at once, beam
+SECONDS = 1.0                       # that a measurement takes at least, where enough sentences are at hand
+
+# How CTranslate2 may be run; which is fastest depends on the processor, and is tried.
+PEER_ENVIRONMENTS = {
+    "as it chooses": {},
+    "AVX-512": {"CT2_FORCE_CPU_ISA": "AVX512"},
+    "MKL, packed": {"CT2_USE_MKL": "1", "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
+}
+
+
+class Work:
+    """A model of both formats, and sentences."""
+
+    def __init__(self, name, ours, sources, steps, unit):
+        self.name, self.ours, self.steps = name, ours, steps
+        self.unit = unit  # sentences of the smallest measurement, by batch
+        self.folder = WORK / name.replace(" ", "-")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.theirs = self.folder / "ctranslate2"
+        self.sources = self.folder / "sources"
+        self.count = len(sources)
+        self.sources.write_text("".join(" ".join(map(str, source)) + "\n" for source in sources))
+        subprocess.run([BINARIES / "export", "--to", "ctranslate2", "--model", ours, "--output", self.theirs, "--force"],
+                       check=True, stdout=subprocess.DEVNULL)
+
+    def our_side(self, precision, threads):
+        return Side([BINARIES / "decode_worker", self.ours, precision, threads, self.sources], threads)
+
+    def their_side(self, precision, threads, environment):
+        return Side([sys.executable, HERE / "ctranslate2_decode.py", self.theirs, precision, threads, self.sources],
+                    threads, environment)
+
+    def file(self, side):
+        return self.folder / f"{side}.ids"
+
+
+def base(vocabulary):
+    name = f"base V {vocabulary}"
+    model, maker = WORK / name.replace(" ", "-") / "model", HERE / "random_model.py"
+    weights = model / "model.safetensors"
+    if not weights.exists() or weights.stat().st_mtime < maker.stat().st_mtime:
+        print(f"making {model.relative_to(ROOT)}", flush=True)
+        subprocess.run([sys.executable, maker, model, "--vocabulary", str(vocabulary)], check=True)
+    generator = random.Random(1)
+    sources = [[generator.randrange(4, vocabulary) for _ in range(STEPS - 1)] for _ in range(1024)]
+    return Work(name, model, sources, STEPS, {1: 2, 32: 32})
+
+
+def trained():
+    model = ROOT / "data" / "model-en-de"
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model / "vocabulary.model"))
+    with gzip.open(ROOT / "data" / "tatoeba-en-de" / "valid.en.gz", "rt", encoding="utf-8") as file:
+        sources = processor.encode([line.rstrip("\n") for line in file])
+    return Work("trained", model, sources, 0, {1: 32, 32: 256})
+
+
+def run(side, batch, beam, count, steps, file="-"):
+    """(seconds, tokens)"""
+    seconds, tokens = side.ask("run", batch, beam, 0, count, steps, file).split()
+    return float(seconds), int(tokens)
+
+
+def best_environment(work, precision):
+    """The name of the peer's fastest way on this processor, and the seconds that each took."""
+    times = {}
+    for name, environment in PEER_ENVIRONMENTS.items():
+        with work.their_side(precision, 1, environment) as side:
+            least = float("inf")
+            for _ in range(3):
+                seconds = run(side, 1, 4, 1, work.steps)[0] + run(side, 8, 4, 8, work.steps)[0]
+                least = min(least, seconds)
+                if times and seconds > 2 * min(times.values()):
+                    break  # hopeless, as MKL's int8 is on processors of another maker
+            times[name] = least
+    return min(times, key=times.get), times
+
+
+def agreement(work, ours, theirs, batch, beam, count):
+    """How many of `count` outputs are the same."""
+    # A step more lets our side return the token that the last of the timed steps chose.
+    run(ours, batch, beam, count, work.steps + 1 if work.steps else 0, work.file("ours"))
+    run(theirs, batch, beam, count, work.steps, work.file("ctranslate2"))
+    a, b = (work.file(side).read_text().splitlines() for side in ("ours", "ctranslate2"))
+    assert len(a) == len(b) == count
+    return sum(x == y for x, y in zip(a, b))
+
+
+def measure(work, precision, threads, cases, pairs, environment, results):
+    label = f"{work.name:<12} {precision:<8} {threads} thread{'s' if threads > 1 else ' '}"
+    with work.our_side(precision, threads) as ours, work.their_side(precision, threads, environment) as theirs:
+        for batch, beam in cases:
+            unit = work.unit[batch] * threads
+            same = agreement(work, ours, theirs, batch, beam, unit)  # and both are warm
+            slower = max(run(side, batch, beam, unit, work.steps)[0] for side in (ours, theirs))
+            count = unit * max(1, min(round(SECONDS / slower), work.count // unit))
+            timed = alternate(lambda: run(ours, batch, beam, count, work.steps),
+                              lambda: run(theirs, batch, beam, count, work.steps), pairs)
+            rates = [tuple(tokens / seconds for seconds, tokens in pair) for pair in timed]
+            mine, their, ratio = summary(rates)
+            results.add(f"{label}  batch {batch:>2} beam {beam}: {mine:8.1f} to {their:8.1f} tokens/s; "
+                        f"{same} of {unit} outputs the same; {ratio:.2f}x")
+            results.add(f"    pairs of {count} sentences: " + ", ".join(f"{a:.1f} / {b:.1f}" for a, b in rates),
+                        print_it=False)
+        memory = [list(map(int, side.ask("memory").split())) for side in (ours, theirs)]
+        (peak, now), (their_peak, their_now) = [[value / 1e6 for value in both] for both in memory]
+        empty, their_empty = int(ours.ready[1]) / 1e6, int(theirs.ready[1]) / 1e6
+        results.add(f"{label}  peak memory: {peak:.0f} to {their_peak:.0f} MB (before the model {empty:.0f} to "
+                    f"{their_empty:.0f}, afterwards {now:.0f} to {their_now:.0f}); {peak / their_peak:.2f}x")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/bench decode", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5, help="measurements of each side (default 5)")
+    parser.add_argument("--full", action="store_true", help="with two threads, too")
+    parser.add_argument("--only", type=re.compile, metavar="REGEX",
+                        help="settings whose description matches, as 'base V 8000 int8 1 thread batch 32 beam 4'")
+    parser.add_argument("--output", type=pathlib.Path,
+                        help="results file (default benchmarks/results/decode-cpu.txt, unless with --only)")
+    parser.add_argument("--no-build", action="store_true", help="the programs are built already")
+    args = parser.parse_args()
+    if not args.no_build:
+        subprocess.run([ROOT / "scripts" / "build", "export", "decode_worker"], check=True)
+    output = args.output or (None if args.only else ROOT / "benchmarks" / "results" / "decode-cpu.txt")
+
+    # Only what is asked for is made.
+    makers = {"base V 37000": lambda: base(37000), "base V 8000": lambda: base(8000), "trained": trained}
+    chosen = {}
+    for work in makers:
+        for precision in ("float32", "int8"):
+            for threads in (1, 2) if args.full else (1,):
+                cases = [(batch, beam) for batch, beam in CASES
+                         if not args.only or args.only.search(
+                             f"{work} {precision} {threads} thread{'s' if threads > 1 else ''} batch {batch} beam {beam}")]
+                if cases:
+                    chosen[work, precision, threads] = cases
+    if not chosen:
+        sys.exit("scripts/bench decode: --only leaves no setting")
+
+    results = Results(output)
+    results.add("Decoding on a CPU, ours to CTranslate2: medians, the ratio last (of speeds: more is better for ours; of "
+                "memory: less).")
+    results.add(f"{machine()}; revision {revision()}; {args.pairs} pairs a setting")
+    if busy():
+        results.add(busy())
+    works, environments = {}, {}
+    for (name, precision, threads), cases in chosen.items():
+        if name not in works:
+            works[name] = makers[name]()
+        work = works[name]
+        if precision not in environments:
+            fastest, times = best_environment(work, precision)
+            environments[precision] = PEER_ENVIRONMENTS[fastest]
+            tried = ", ".join(f"{way} {seconds:.2f} s" for way, seconds in times.items())
+            with work.our_side(precision, 1) as side, work.their_side(precision, 1, None) as peer:
+                results.add(f"{precision}: kernels {side.ready[0]} to CTranslate2 {peer.ready[0]}, {fastest} (fastest of: "
+                            f"{tried})")
+        if len(os.sched_getaffinity(0)) < threads:
+            results.add(f"{name} {precision}: no {threads} cores for {threads} threads")
+            continue
+        measure(work, precision, threads, cases, args.pairs, environments[precision], results)
+
+
+main()

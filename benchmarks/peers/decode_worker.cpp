@@ -1,0 +1,148 @@
+// Our side of scripts/bench decode: decode_worker MODEL PRECISION THREADS SOURCES. Loads a model directory, then obeys
+// one command a line from standard input and answers each with a line, so that both sides can take turns while each
+// stays loaded. benchmarks/peers/ctranslate2_decode.py is the same for CTranslate2.
+//
+//   run BATCH BEAM FIRST COUNT STEPS FILE
+//     Decodes COUNT of the sources from FIRST on. STEPS 0: until the end tokens. Otherwise the model never ends (the
+//     end is not searched for) and outputs are cut after STEPS tokens; one step more would look for the end of such an
+//     output, so an output of n tokens and its end takes n + 1 steps. Answers "SECONDS TOKENS", and writes the outputs'
+//     ids to FILE, a line each, unless it is "-".
+//   memory
+//     Answers "PEAK NOW", in bytes of resident memory.
+//
+// The first line of output is "ready NAME BYTES": of kernels or version, and resident memory before the model was
+// loaded.
+//
+// SOURCES holds a sentence a line, ids of pieces without the end.
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "transformer/base/error.h"
+#include "transformer/base/settings.h"
+#include "transformer/decoding/continuous_search.h"
+#include "transformer/decoding/inference_model.h"
+
+namespace transformer {
+
+namespace {
+
+constexpr int64_t never = -1;  // as an end token: none
+
+std::vector<std::vector<int64_t>> read_sources(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) throw Error(file, "cannot be opened");
+  std::vector<std::vector<int64_t>> sources;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream numbers(line);
+    auto& source = sources.emplace_back();
+    for (int64_t id; numbers >> id;) source.push_back(id);
+    source.push_back(Vocabulary::end);
+  }
+  return sources;
+}
+
+/// A field of /proc/self/status that counts kB, in bytes.
+int64_t status(const std::string& field) {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+struct Command {
+  int64_t batch, beam;
+  size_t first, count;
+  int64_t steps;
+  std::string file;
+};
+
+std::string run(const InferenceModel& model, int64_t threads, const std::vector<std::vector<int64_t>>& all,
+                const Command& command) {
+  const auto sources = std::span(all).subspan(command.first, command.count);
+  std::vector<int64_t> lengths;
+  for (const auto& source : sources) {
+    // Far more than a trained model's outputs have, as on the other side.
+    constexpr int64_t extra = 300;
+    lengths.push_back(command.steps > 0 ? command.steps - 1 : static_cast<int64_t>(source.size()) + extra);
+  }
+  const DecodingSettings settings{.beam = command.beam,
+                                  .alpha = 0.6,
+                                  .length_penalty = DecodingSettings::LengthPenalty::power,
+                                  .stop = DecodingSettings::Stop::beam_finished,
+                                  .batch_sentences = command.batch};
+  const auto start = std::chrono::steady_clock::now();
+  const auto results = continuous_search(model, sources, lengths, settings,
+                                         {.threads = threads, .end = command.steps > 0 ? never : Vocabulary::end});
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  size_t tokens = 0;
+  std::string text;
+  for (const auto& hypotheses : results) {
+    const auto& best = hypotheses.front();
+    tokens += best.tokens.size() + 1;  // with the end, or the step that would have looked for it
+    text += fmt::format("{}\n", fmt::join(best.tokens, " "));
+  }
+  if (command.file != "-") std::ofstream(command.file) << text;
+  return fmt::format("{:.6f} {}", seconds, tokens);
+}
+
+void serve(int argc, char** argv) {
+  const std::map<std::string, Precision> precisions = {
+      {"float32", Precision::float32}, {"bf16", Precision::bf16}, {"int8", Precision::int8}};
+  if (argc != 5 || !precisions.contains(argv[2])) {
+    throw Error("decode_worker", "wants MODEL PRECISION THREADS SOURCES");
+  }
+  const int64_t before = status("VmRSS");
+  const std::filesystem::path directory = argv[1];
+  const int64_t threads = std::stoll(argv[3]);
+  at::set_num_threads(1);  // workers are threads of their own
+  ModelSettings model_settings;
+  Settings settings;
+  settings.section("model", model_settings, "");
+  settings.load(directory / "config.yaml", UnknownSections::ignored);
+  const auto model = InferenceModel::load(directory, model_settings.resolved(), precisions.at(argv[2]));
+  const auto sources = read_sources(argv[4]);
+  std::cout << "ready " << model->kernels().name << " " << before << std::endl;
+
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string verb;
+    Command command{};
+    words >> verb;
+    if (verb == "memory") {
+      std::cout << status("VmHWM") << " " << status("VmRSS") << std::endl;
+    } else if (verb == "run" &&
+               words >> command.batch >> command.beam >> command.first >> command.count >> command.steps >>
+                   command.file &&
+               command.first + command.count <= sources.size()) {
+      std::cout << run(*model, threads, sources, command) << std::endl;
+    } else {
+      throw Error("standard input", "unknown command '" + line + "'");
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace transformer
+
+int main(int argc, char** argv) {
+  try {
+    transformer::serve(argc, argv);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "decode_worker: " << error.what() << std::endl;
+    return 2;
+  }
+}

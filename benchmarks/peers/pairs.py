@@ -1,0 +1,102 @@
+"""What benchmarks against a peer have in common: two processes that take turns at the same work, medians over pairs, and a
+results file that keeps every pair."""
+
+import os
+import pathlib
+import platform
+import re
+import statistics
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARIES = ROOT / "build" / "release" / "bin"
+WORK = ROOT / "build" / "benchmarks"  # models and inputs, made once
+
+
+def machine():
+    """The processor and what it can, in words."""
+    info = pathlib.Path("/proc/cpuinfo").read_text()
+    name = re.search(r"^model name\s*:\s*(.*)$", info, re.MULTILINE)
+    flags = re.search(r"^flags\s*:\s*(.*)$", info, re.MULTILINE)
+    known = ["avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8"]
+    can = [flag for flag in known if flags and flag in flags[1].split()]
+    return f"{name[1] if name else platform.machine()}, {len(os.sched_getaffinity(0))} cores, {' '.join(can)}"
+
+
+def busy():
+    """A warning where others use the machine, else nothing."""
+    load = os.getloadavg()[0]
+    return f"the machine was busy at the start (load {load:.1f}): these figures mean little" if load > 0.5 else ""
+
+
+def revision():
+    """Of the sources, where git tells."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+class Side:
+    """A process that works when asked and waits otherwise: a command a line in, an answer a line out."""
+
+    def __init__(self, command, threads, environment=None):
+        cores = sorted(os.sched_getaffinity(0))[-threads:]  # the same for both sides; the first has most interrupts
+        self.process = subprocess.Popen(
+            list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+            preexec_fn=lambda: os.sched_setaffinity(0, cores))
+        self.ready = self.answer().split()[1:]
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.process.args[:2]} ended with {self.process.wait()}")
+        return line.strip()
+
+    def ask(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        return self.answer()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+def alternate(ours, theirs, pairs):
+    """[(ours(), theirs())]: turn about, and so is who begins."""
+    results = []
+    for i in range(pairs):
+        if i % 2 == 0:
+            mine = ours()
+            results.append((mine, theirs()))
+        else:
+            their = theirs()
+            results.append((ours(), their))
+    return results
+
+
+def summary(rates):
+    """Medians of rates [(ours, theirs)], and of the pairs' ratios."""
+    return (statistics.median(a for a, _ in rates), statistics.median(b for _, b in rates),
+            statistics.median(a / b for a, b in rates))
+
+
+class Results:
+    """Lines that are printed as they come, and kept in a file, whole at any time, where one is given."""
+
+    def __init__(self, file):
+        self.file = file
+        self.lines = []
+
+    def add(self, line="", print_it=True):
+        self.lines.append(line)
+        if print_it:
+            print(line, flush=True)
+        if self.file:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            partial = self.file.with_name(f".{self.file.name}.{os.getpid()}")
+            partial.write_text("\n".join(self.lines) + "\n")
+            partial.replace(self.file)

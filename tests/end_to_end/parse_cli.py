@@ -1,0 +1,170 @@
+"""From a treebank to a score: parse_cli.py TREEBANK TRAIN PARSE EVALUATE. Standard library only.
+
+A tiny model learns a made-up grammar, and everything a user would type is typed.
+"""
+
+import gzip
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TREEBANK, TRAIN, PARSE, EVALUATE = sys.argv[1:5]
+CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
+
+CONFIG = """
+data: {train_source: [train.words], train_target: [train.copied], validation_source: [dev.words],
+       validation_target: [dev.copied]}
+model: {layers: 1, d_model: 64, d_ff: 128, heads: 4, vocabulary_size: 320, dropout: 0}
+training: {output: run, threads: 1, steps: 800, batch_tokens: 800, warmup_steps: 200, validate_every: 0,
+           validate_bleu: false, checkpoint_every: 400, keep_checkpoints: 1, average_checkpoints: 1}
+decoding: {beam: 2, alpha: 0.3, max_extra_length: 100}
+"""
+
+
+def noun_phrase(rng):
+    noun = f"(NN {rng.choice(['dog', 'cat', 'tree', 'bird'])})"
+    return rng.choice([f"(NP (DT the) {noun})", "(NP (PRP it))", f"(NP (DT a) (JJ big) {noun})"])
+
+
+def sentence(rng):
+    subject = noun_phrase(rng).replace("(NP", "(NP-SBJ", 1)
+    phrase = rng.choice([f"(VP (VBZ sees) {noun_phrase(rng)})", "(VP (VBZ sleeps) (NP (-NONE- *)))"])
+    return f"(ROOT\n  (S {subject}\n     {phrase}\n     (. .)))\n\n"
+
+
+class ParseTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name)
+        rng = random.Random(5)
+        for name, count in [("one.mrg", 400), ("two.mrg", 400), ("dev.mrg", 60)]:
+            (cls.root / name).write_text("".join(sentence(rng) for _ in range(count)))
+        (cls.root / "two.mrg.gz").write_bytes(gzip.compress((cls.root / "two.mrg").read_bytes()))
+        cls.run_here(TREEBANK, "words", "--output", "train.words", "one.mrg", "two.mrg.gz")
+        cls.run_here(TREEBANK, "words", "--output", "dev.words", "dev.mrg")
+        for name, files in [("train", ["one.mrg", "two.mrg.gz"]), ("dev", ["dev.mrg"])]:
+            cls.run_here(TREEBANK, "linearize", "--output", f"{name}.trees", *files)
+            cls.run_here(TREEBANK, "linearize", "--copy-words", "--output", f"{name}.copied", *files)
+        (cls.root / "config.yaml").write_text(CONFIG)
+        cls.run_here(TRAIN, "config.yaml", timeout=1200)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def run_here(cls, *arguments, text="", status=0, timeout=300):
+        done = subprocess.run(arguments, input=text.encode(), capture_output=True, env=ENVIRONMENT, timeout=timeout,
+                              cwd=cls.root)
+        if done.returncode != status:
+            raise AssertionError(f"{arguments}: status {done.returncode}: {done.stderr.decode()}")
+        return done.stdout.decode(), done.stderr.decode()
+
+    def score(self, parsed, *arguments):
+        output, _ = self.run_here(EVALUATE, "brackets", "--reference", "dev.mrg", "--format", "json", *arguments,
+                                  text=parsed)
+        return json.loads(output)
+
+    def test_treebank_to_text(self):
+        words = (self.root / "train.words").read_text().splitlines()
+        trees = (self.root / "train.trees").read_text().splitlines()
+        self.assertEqual([len(words), len(trees)], [800, 800])
+        for line, tree in zip(words, trees):
+            self.assertEqual(tree.split().count("XX"), len(line.split()))
+            self.assertTrue(tree.startswith("(S (NP ") and tree.endswith(" XX )S"), tree)
+            self.assertNotIn("-", tree)
+        copied = (self.root / "train.copied").read_text().splitlines()
+        self.assertEqual([" ".join(t for t in line.split() if t[0] not in "()") for line in copied], words)
+        clean, _ = self.run_here(TREEBANK, "clean", "dev.mrg")
+        self.assertEqual(clean.count("\n"), 60)
+        self.assertEqual(clean.count("(TOP (S (NP "), 60)
+        self.assertNotIn("-NONE-", clean)
+
+    def test_malformed_treebank_is_refused(self):
+        (self.root / "broken.mrg").write_text("(ROOT (NP (NN a)))\n(ROOT (NP (NN b))\n(ROOT (NP (NN c)))\n")
+        for command in ("linearize", "words", "clean"):
+            (self.root / "kept").write_text("as it was")
+            output, errors = self.run_here(TREEBANK, command, "--output", "kept", "one.mrg", "broken.mrg", status=2)
+            self.assertEqual(output, "")
+            self.assertEqual(errors.count("\n"), 1, errors)
+            self.assertIn("broken.mrg:3: expected 1 more ')'", errors)
+            self.assertEqual((self.root / "kept").read_text(), "as it was")
+        _, errors = self.run_here(EVALUATE, "brackets", "--reference", "broken.mrg", status=2)
+        self.assertIn("broken.mrg:3", errors)
+
+    def test_parses_are_scored(self):
+        parsed, errors = self.run_here(PARSE, "--model", "run", "--input", "dev.words", "--verbose")
+        self.assertRegex(errors, r"^\d+ of 60 trees repaired\n$")
+        words = (self.root / "dev.words").read_text().splitlines()
+        lines = parsed.splitlines()
+        self.assertEqual(len(lines), 60)
+        for line, sentence_words in zip(lines, words):
+            leaves = [token.rstrip(")") for token in line.split() if not token.startswith("(")]
+            self.assertEqual(leaves, sentence_words.split())
+        score = self.score(parsed)
+        self.assertEqual(score["all"]["sentences"], 60)
+        self.assertEqual(score["all"]["unparsed"], 0)
+        self.assertGreater(score["score"], 85)
+        self.assertEqual(score["score"], score["all"]["f1"])
+        output, _ = self.run_here(EVALUATE, "brackets", "--reference", "dev.mrg", text=parsed)
+        self.assertTrue(output.startswith(f"bracket F1 = {score['score']:.2f}\n"), output)
+
+        # By file, in another batching, and from standard input: the same.
+        self.run_here(PARSE, "--model", "run", "--input", "dev.words", "--output", "dev.parsed", "--batch-sentences", "7")
+        self.assertEqual((self.root / "dev.parsed").read_text(), parsed)
+        again, _ = self.run_here(PARSE, "--model", "run", "--n-best", "2", text="\n".join(words[:3]) + "\n")
+        self.assertEqual(again.count("\n"), 3)
+
+    def test_recipes_are_sound(self):
+        for name, count in [("tiny", 1), ("wsj", 1), ("semi-supervised", 3)]:
+            output, _ = self.run_here(
+                TRAIN, CONFIGS / f"parsing-{name}.yaml", "--dry-run",
+                "--set", f"data.train_source=[{', '.join(['train.words'] * count)}]",
+                "--set", f"data.train_target=[{', '.join(['train.trees'] * count)}]",
+                "--set", "data.validation_source=[dev.words]", "--set", "data.validation_target=[dev.trees]")
+            self.assertIn("train: 800 pairs", output)
+
+    def test_odd_input(self):
+        output, _ = self.run_here(PARSE, "--model", "run", text="\n  \nit  sleeps\t(now) .\r\nunheard Wörter 日本 .")
+        lines = output.split("\n")
+        self.assertEqual(lines[:2], ["", ""])
+        self.assertIn("(XX it)", lines[2])
+        self.assertIn("(XX -LRB-now-RRB-)", lines[2])
+        for word in ("unheard", "Wörter", "日本", "."):
+            self.assertIn(f"(XX {word})", lines[3])
+        pretty, _ = self.run_here(PARSE, "--model", "run", "--pretty", text="the dog sleeps .\n")
+        self.assertIn("─ dog\n", pretty)
+        self.assertTrue(pretty.endswith("\n\n"))
+        _, errors = self.run_here(PARSE, "--model", "none", status=2)
+        self.assertIn("none", errors)
+
+    def test_what_is_scored(self):
+        gold = (self.root / "dev.mrg").read_text()
+        self.assertEqual(self.score(gold)["score"], 100)
+        clean, _ = self.run_here(TREEBANK, "clean", "dev.mrg")
+        self.assertEqual(self.score(clean)["all"]["exact_match"], 100)
+        lines = clean.splitlines()
+        lines[0] = ""
+        score = self.score("\n".join(lines) + "\n")["all"]
+        self.assertEqual([score["unparsed"], score["precision"]], [1, 100])
+        self.assertLess(score["recall"], 100)
+        _, errors = self.run_here(EVALUATE, "brackets", "--reference", "dev.mrg", text="(NP (NN a))\n", status=2)
+        self.assertIn("60 trees", errors)
+        lines[1] = "(TOP (S"
+        _, errors = self.run_here(EVALUATE, "brackets", "--reference", "dev.mrg", text="\n".join(lines), status=2)
+        self.assertIn("standard input:2: ", errors)
+        # Several files are one treebank.
+        output, _ = self.run_here(EVALUATE, "brackets", "--reference", "one.mrg", "two.mrg.gz", "--format", "json",
+                                  text=(self.root / "one.mrg").read_text() + (self.root / "two.mrg").read_text())
+        self.assertEqual(json.loads(output)["all"]["sentences"], 800)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,191 @@
+#include "transformer/interop/ctranslate2.h"
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "decoding/tiny_model.h"
+#include "support.h"
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+#include "transformer/base/tensor_file.h"
+
+using namespace transformer;
+using namespace transformer::test;
+using Catch::Matchers::Contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Change = std::function<void(ModelSettings&)>;
+using Positions = ModelSettings::Positions;
+using Shared = ModelSettings::SharedEmbeddings;
+using Activation = ModelSettings::Activation;
+using Compatibility = ModelSettings::Compatibility;
+using Normalization = ModelSettings::Normalization;
+using FeedForwardKind = ModelSettings::FeedForward;
+
+constexpr int64_t vocabulary_size = 320;
+
+/// One vocabulary for all models of a test; training one takes longer than everything else.
+const fs::path& vocabulary_file() {
+  static const TemporaryDirectory folder;
+  static const fs::path file = [] {
+    std::string text;
+    for (const auto& sentence : made_up_sentences(400, 7)) text += sentence + '\n';
+    write_file(folder / "text.txt", text);
+    Vocabulary::train({folder / "text.txt"}, vocabulary_size, {}, folder / "vocabulary.model");
+    return folder / "vocabulary.model";
+  }();
+  return file;
+}
+
+ModelSettings tiny(const Change& change = {}) {
+  auto settings = tiny_settings(vocabulary_size);
+  if (change) change(settings);
+  return settings;
+}
+
+Transformer write_model(const fs::path& directory, ModelSettings settings) {
+  fs::create_directories(directory);
+  auto model = tiny_transformer(settings);
+  {
+    // Fresh biases are zeros and gains ones: nobody would notice if they were forgotten or interchanged.
+    torch::NoGradGuard no_grad;
+    for (auto& item : model->named_parameters()) {
+      if (item.value().dim() == 1) item.value().add_(torch::randn_like(item.value()), 0.3);
+    }
+  }
+  save_weights(*model, directory / "model.safetensors");
+  if (settings.shared_embeddings == Shared::all) {
+    fs::copy_file(vocabulary_file(), directory / "vocabulary.model");
+  } else {
+    fs::copy_file(vocabulary_file(), directory / "source.model");
+    fs::copy_file(vocabulary_file(), directory / "target.model");
+  }
+  Settings all;
+  all.section("model", settings, "");
+  write_atomically(directory / "config.yaml", all.yaml());
+  return model;
+}
+
+/// log p of every token and of the end, for pairs of sentences, as our modules compute it; by sentence and as ids.
+TensorMap expectations(Transformer model, const Vocabulary& vocabulary) {
+  torch::NoGradGuard no_grad;
+  TensorMap tensors;
+  const auto sources = made_up_sentences(6, 11), targets = made_up_sentences(6, 12, 20);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    auto source = vocabulary.encode(sources[i]), target = vocabulary.encode(targets[i]);
+    const auto name = std::to_string(i);
+    tensors["source." + name] = torch::tensor(source);
+    tensors["target." + name] = torch::tensor(target);
+    source.push_back(Vocabulary::end);
+    auto input = target;
+    input.insert(input.begin(), Vocabulary::begin);
+    target.push_back(Vocabulary::end);
+    const auto logits = model->forward(torch::tensor(source).unsqueeze(0), torch::tensor(input).unsqueeze(0))[0];
+    tensors["log_probabilities." + name] = logits.log_softmax(-1).gather(1, torch::tensor(target).unsqueeze(1));
+  }
+  return tensors;
+}
+
+template <class Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("CTranslate2 computes an exported model's log-probabilities, in every variation that it knows") {
+  const std::vector<std::pair<std::string, Change>> variations = {
+      {"plain", {}},
+      {"one matrix", [](auto& s) { s.shared_embeddings = Shared::all; }},
+      {"one matrix for target and projection", [](auto& s) { s.shared_embeddings = Shared::target; }},
+      {"stacks of different depth", [](auto& s) { s.encoder_layers = 3, s.decoder_layers = 1; }},
+      {"learned positions", [](auto& s) { s.positions = Positions::learned, s.max_positions = 200; }},
+      {"pre-norm", [](auto& s) { s.normalization = Normalization::pre; }},
+      {"gelu", [](auto& s) { s.activation = Activation::gelu; }},
+      {"swiglu", [](auto& s) { s.activation = Activation::swiglu; }},
+      {"dot product", [](auto& s) { s.compatibility = Compatibility::dot_product; }},
+      {"projection biases", [](auto& s) { s.projection_bias = true; }},
+      {"epsilon", [](auto& s) { s.layer_norm_epsilon = 0.1; }},
+      {"narrow heads", [](auto& s) { s.d_k = s.d_v = 3; }},
+      {"wide heads", [](auto& s) { s.heads = 4, s.d_k = s.d_v = 8; }},
+      {"many together", [](auto& s) {
+         s.normalization = Normalization::pre;
+         s.activation = Activation::swiglu;
+         s.compatibility = Compatibility::dot_product;
+         s.positions = Positions::learned;
+         s.projection_bias = true;
+         s.shared_embeddings = Shared::all;
+         s.heads = 3;
+         s.d_k = s.d_v = 4;
+       }}};
+  const TemporaryDirectory folder;
+  const Vocabulary vocabulary(vocabulary_file());
+  std::string arguments;
+  for (size_t i = 0; i < variations.size(); ++i) {
+    const auto& [name, change] = variations[i];
+    INFO(name);
+    const auto directory = folder / std::to_string(i);
+    const auto model = write_model(directory / "ours", tiny(change));
+    export_ctranslate2(directory / "ours", directory / "theirs");
+    write_tensors(directory / "expected.safetensors", expectations(model, vocabulary), {{"variation", name}});
+    arguments += fmt::format("'{}' ", directory.string());
+  }
+  run_reference("ctranslate2_check.py", arguments);
+}
+
+TEST_CASE("what CTranslate2 cannot compute is refused by name, and nothing is written") {
+  const std::vector<std::pair<std::string, Change>> variations = {
+      {"model.compatibility", [](auto& s) { s.compatibility = Compatibility::additive; }},
+      {"model.attention_window", [](auto& s) { s.attention_window = 8; }},
+      {"model.feed_forward", [](auto& s) { s.feed_forward = FeedForwardKind::attention_over_parameters; }},
+      {"model.d_v", [](auto& s) { s.d_k = 4, s.d_v = 8; }}};
+  CHECK(refusal([] { check_ctranslate2(tiny()); }).empty());
+  for (const auto& [name, change] : variations) {
+    const TemporaryDirectory folder;
+    write_model(folder / "ours", tiny(change));
+    const auto message = refusal([&] { export_ctranslate2(folder / "ours", folder / "theirs"); });
+    CHECK_THAT(message, Catch::StartsWith(name) && Contains("CTranslate2"));
+    CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
+  }
+}
+
+TEST_CASE("an export appears whole or not at all, and replaces nothing but an export") {
+  const TemporaryDirectory folder;
+  const auto ours = folder / "ours", theirs = folder / "theirs";
+  const auto entries = [&] { return std::distance(fs::directory_iterator(folder.path()), {}); };
+  write_model(ours, tiny());
+  export_ctranslate2(ours, theirs);
+  CHECK(entries() == 2);
+  const auto exported = read_file(theirs / "model.bin");
+
+  write_file(theirs / "mark", "");
+  CHECK_THAT(refusal([&] { export_ctranslate2(ours, theirs); }), Contains("exists already") && Contains("--force"));
+  CHECK(fs::exists(theirs / "mark"));
+  export_ctranslate2(ours, theirs.string() + "/", /*force=*/true);
+  CHECK_FALSE(fs::exists(theirs / "mark"));
+  CHECK(read_file(theirs / "model.bin") == exported);
+  CHECK(entries() == 2);
+
+  // A model directory or any other folder is worth more than the typing of its name.
+  CHECK_THAT(refusal([&] { export_ctranslate2(ours, ours, /*force=*/true); }), Contains("not replaced"));
+  write_file(folder / "file", "text");
+  CHECK_THAT(refusal([&] { export_ctranslate2(ours, folder / "file", /*force=*/true); }), Contains("not replaced"));
+  CHECK(read_file(folder / "file") == "text");
+
+  // A model that turns out damaged leaves the older export alone.
+  write_file(ours / "model.safetensors", "damaged");
+  CHECK_FALSE(refusal([&] { export_ctranslate2(ours, theirs, /*force=*/true); }).empty());
+  CHECK(read_file(theirs / "model.bin") == exported);
+  CHECK_FALSE(refusal([&] { export_ctranslate2(folder / "missing", folder / "other"); }).empty());
+  CHECK(entries() == 3);
+}

@@ -1,0 +1,416 @@
+#include "transformer/interop/ctranslate2.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+#include "transformer/base/settings.h"
+#include "transformer/model/positional_encoding.h"
+#include "transformer/model/transformer.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+namespace {
+
+namespace fs = std::filesystem;
+using torch::Tensor;
+
+constexpr uint32_t binary_version = 6;          // of model.bin's layout
+constexpr uint32_t specification_revision = 7;  // of the names and meanings of a Transformer's variables
+constexpr const char* weights_file = "model.bin";
+
+/// What model.bin holds. A name may stand for another variable instead of having a value: shared matrices are stored
+/// once.
+struct Variables {
+  TensorMap values;
+  std::map<std::string, std::string> aliases;
+};
+
+/// Takes a model's weights out by our names and puts them in by CTranslate2's.
+class Conversion {
+ public:
+  Conversion(const ModelSettings& settings, TensorMap weights) : settings_(settings), weights_(std::move(weights)) {}
+
+  Variables run() {
+    embeddings();
+    positions();
+    for (const char* stack : {"encoder", "decoder"}) {
+      const std::string name = stack;
+      // What a specification says of itself besides weights; all else has the default meant for a plain Transformer.
+      set(name + "/num_heads", scalar(settings_.heads, torch::kInt16));
+      set(name + "/pre_norm", flag(settings_.normalization == ModelSettings::Normalization::pre));
+      set(name + "/activation", scalar(activation(), torch::kInt8));
+      set(name + "/scale_embeddings", flag(true));  // by sqrt(D)
+      if (settings_.normalization == ModelSettings::Normalization::pre) norm(name + ".norm", name + "/layer_norm");
+    }
+    set("encoder/embeddings_merge", scalar(0, torch::kInt8));
+    set("encoder/multi_query_attention", flag(false));
+    set("decoder/alignment_layer", scalar(-1, torch::kInt16));
+    set("decoder/alignment_heads", scalar(1, torch::kInt16));
+    for (const char* other : {"alibi", "alibi_use_positive_positions", "scale_alibi", "start_from_zero_embedding"}) {
+      set(fmt::format("decoder/{}", other), flag(false));
+    }
+    for (int64_t i = 0; i < settings_.encoder_layers; ++i) {
+      const auto ours = fmt::format("encoder.layers.{}.", i), theirs = fmt::format("encoder/layer_{}/", i);
+      self_attention(ours, theirs);
+      feed_forward(ours, theirs);
+    }
+    for (int64_t i = 0; i < settings_.decoder_layers; ++i) {
+      const auto ours = fmt::format("decoder.layers.{}.", i), theirs = fmt::format("decoder/layer_{}/", i);
+      self_attention(ours, theirs);
+      memory_attention(ours, theirs);
+      feed_forward(ours, theirs);
+    }
+    TORCH_CHECK(weights_.empty(), "the CTranslate2 exporter knows nothing of the weights '", weights_.begin()->first,
+                "'");
+    return std::move(variables_);
+  }
+
+ private:
+  static Tensor scalar(int64_t value, torch::ScalarType type) { return torch::scalar_tensor(value, type); }
+  static Tensor flag(bool value) { return scalar(value ? 1 : 0, torch::kInt8); }
+
+  void set(const std::string& name, const Tensor& value) { variables_.values.emplace(name, value.contiguous()); }
+
+  Tensor take(const std::string& name) {
+    const auto found = weights_.find(name);
+    TORCH_CHECK(found != weights_.end(), "the model has no weights '", name, "'");
+    auto tensor = found->second.to(torch::kCPU, torch::kFloat);
+    weights_.erase(found);
+    return tensor;
+  }
+
+  /// The number of the activation in CTranslate2's list of them.
+  int64_t activation() const {
+    switch (settings_.activation) {
+      case ModelSettings::Activation::relu:
+        return 0;
+      case ModelSettings::Activation::gelu:
+        return 3;  // by the error function
+      case ModelSettings::Activation::swiglu:
+        return 2;  // silu, the gate being told from the presence of a third matrix
+    }
+    TORCH_CHECK(false, "unknown activation");
+  }
+
+  void embeddings() {
+    using Shared = ModelSettings::SharedEmbeddings;
+    const bool all = settings_.shared_embeddings == Shared::all;
+    set("decoder/embeddings/weight", take(all ? "embedding.weight" : "target_embedding.weight"));
+    if (all) {
+      variables_.aliases["encoder/embeddings_0/weight"] = "decoder/embeddings/weight";
+    } else {
+      set("encoder/embeddings_0/weight", take("source_embedding.weight"));
+    }
+    if (settings_.shared_embeddings == Shared::none) {
+      set("decoder/projection/weight", take("projection.weight"));
+    } else {
+      variables_.aliases["decoder/projection/weight"] = "decoder/embeddings/weight";
+    }
+  }
+
+  void positions() {
+    const std::string encoder = "encoder/position_encodings/encodings",
+                      decoder = "decoder/position_encodings/encodings";
+    if (settings_.positions == ModelSettings::Positions::learned) {
+      set(encoder, take("source_positions.weight"));
+      set(decoder, take("target_positions.weight"));
+    } else {
+      set(decoder, sinusoids(0, ctranslate2_positions, settings_.d_model).to(torch::kFloat));
+      variables_.aliases[encoder] = decoder;
+    }
+  }
+
+  void norm(const std::string& ours, const std::string& theirs) {
+    set(theirs + "/gamma", take(ours + ".weight"));
+    set(theirs + "/beta", take(ours + ".bias"));
+  }
+
+  void linear(const std::string& ours, const std::string& theirs, bool bias) {
+    set(theirs + "/weight", take(ours + ".weight"));
+    if (bias) set(theirs + "/bias", take(ours + ".bias"));
+  }
+
+  /// What the heads of an attention sub-layer are like, where it is not the usual.
+  void heads(const std::string& theirs) {
+    if (settings_.d_k * settings_.heads != settings_.d_model) {
+      set(theirs + "head_dim", scalar(settings_.d_k, torch::kInt32));
+    }
+    if (settings_.compatibility == ModelSettings::Compatibility::dot_product) {
+      set(theirs + "queries_scale", torch::scalar_tensor(1.0, torch::kFloat));
+    }
+  }
+
+  void self_attention(const std::string& layer, const std::string& to) {
+    const auto ours = layer + "self_attention.", theirs = to + "self_attention/";
+    heads(theirs);
+    set(theirs + "linear_0/weight", take(ours + "input_weight"));  // queries, keys, values, as there
+    if (settings_.projection_bias) set(theirs + "linear_0/bias", take(ours + "input_bias"));
+    linear(ours + "output", theirs + "linear_1", settings_.projection_bias);
+    norm(layer + "after_self_attention.norm", theirs + "layer_norm");
+  }
+
+  void memory_attention(const std::string& layer, const std::string& to) {
+    const auto ours = layer + "memory_attention.", theirs = to + "attention/";
+    const int64_t queries = settings_.heads * settings_.d_k;
+    const auto split = [&](const std::string& name, const std::string& as) {
+      const auto joint = take(ours + name);
+      set(theirs + "linear_0/" + as, joint.narrow(0, 0, queries));
+      set(theirs + "linear_1/" + as, joint.narrow(0, queries, joint.size(0) - queries));
+    };
+    heads(theirs);
+    split("input_weight", "weight");
+    if (settings_.projection_bias) split("input_bias", "bias");
+    linear(ours + "output", theirs + "linear_2", settings_.projection_bias);
+    norm(layer + "after_memory_attention.norm", theirs + "layer_norm");
+  }
+
+  void feed_forward(const std::string& layer, const std::string& to) {
+    const auto ours = layer + "feed_forward.", theirs = to + "ffn/";
+    if (settings_.activation == ModelSettings::Activation::swiglu) {
+      linear(ours + "gate", theirs + "linear_0", true);  // theirs has the activation, ours the gate's name
+      linear(ours + "inner", theirs + "linear_0_noact", true);
+    } else {
+      linear(ours + "inner", theirs + "linear_0", true);
+    }
+    linear(ours + "outer", theirs + "linear_1", true);
+    norm(layer + "after_feed_forward.norm", theirs + "layer_norm");
+  }
+
+  const ModelSettings& settings_;
+  TensorMap weights_;
+  Variables variables_;
+};
+
+/// Numbers go in the machine's byte order, as CTranslate2 writes and reads them.
+class Writer {
+ public:
+  explicit Writer(const fs::path& file) : file_(file) {}
+
+  template <class Number>
+  void number(size_t value) {
+    TORCH_CHECK(value <= std::numeric_limits<Number>::max(), value, " is too large for model.bin");
+    const auto stored = static_cast<Number>(value);
+    file_.write(&stored, sizeof stored);
+  }
+  void text(const std::string& text) {
+    number<uint16_t>(text.size() + 1);
+    file_.write(text.c_str(), text.size() + 1);
+  }
+  void tensor(const Tensor& tensor) {
+    number<uint8_t>(static_cast<size_t>(tensor.dim()));
+    for (const int64_t size : tensor.sizes()) number<uint32_t>(static_cast<size_t>(size));
+    number<uint8_t>(type_number(tensor.scalar_type()));
+    number<uint32_t>(tensor.nbytes());
+    file_.write(tensor.const_data_ptr(), tensor.nbytes());
+  }
+  void commit() { file_.commit(); }
+
+ private:
+  static size_t type_number(torch::ScalarType type) {
+    const torch::ScalarType known[] = {torch::kFloat, torch::kInt8, torch::kInt16, torch::kInt32};
+    const auto* found = std::find(std::begin(known), std::end(known), type);
+    TORCH_CHECK(found != std::end(known), "model.bin knows no numbers of type ", type);
+    return static_cast<size_t>(found - known);
+  }
+
+  AtomicFile file_;
+};
+
+void write_variables(const fs::path& file, const Variables& variables) {
+  for (const auto& [name, tensor] : variables.values) {
+    if (tensor.nbytes() <= std::numeric_limits<uint32_t>::max()) continue;
+    throw Error(name, fmt::format("has {} bytes, and CTranslate2's format ends at 4 GiB a matrix", tensor.nbytes()));
+  }
+  Writer writer(file);
+  writer.number<uint32_t>(binary_version);
+  writer.text("TransformerSpec");
+  writer.number<uint32_t>(specification_revision);
+  writer.number<uint32_t>(variables.values.size());
+  for (const auto& [name, tensor] : variables.values) {
+    writer.text(name);
+    writer.tensor(tensor);
+  }
+  writer.number<uint32_t>(variables.aliases.size());
+  for (const auto& [name, original] : variables.aliases) {
+    writer.text(name);
+    writer.text(original);
+  }
+  writer.commit();
+}
+
+void write_vocabulary(const fs::path& file, const Vocabulary& vocabulary) {
+  auto pieces = nlohmann::json::array();
+  for (int64_t id = 0; id < vocabulary.size(); ++id) pieces.push_back(vocabulary.piece(id));
+  write_atomically(file, pieces.dump(2, ' ', /*ensure_ascii=*/true) + "\n");
+}
+
+void write_all(const fs::path& directory, const Transformer& model, const Vocabularies& vocabularies) {
+  write_variables(directory / weights_file, Conversion(model->settings(), weights_of(*model)).run());
+  const auto& target = *vocabularies.target;
+  for (const int64_t id : {Vocabulary::begin, Vocabulary::end, Vocabulary::unknown}) {
+    if (vocabularies.source->piece(id) == target.piece(id)) continue;
+    throw Error("vocabulary",
+                fmt::format("source and target spell piece {} differently ('{}' and '{}'); CTranslate2 has one name",
+                            id, vocabularies.source->piece(id), target.piece(id)));
+  }
+  const nlohmann::json config = {{"add_source_bos", false},
+                                 {"add_source_eos", true},
+                                 {"bos_token", target.piece(Vocabulary::begin)},
+                                 {"decoder_start_token", target.piece(Vocabulary::begin)},
+                                 {"eos_token", target.piece(Vocabulary::end)},
+                                 {"layer_norm_epsilon", model->settings().layer_norm_epsilon},
+                                 {"multi_query_attention", false},
+                                 {"unk_token", target.piece(Vocabulary::unknown)}};
+  write_atomically(directory / "config.json", config.dump(2) + "\n");
+  if (vocabularies.source == vocabularies.target) {
+    write_vocabulary(directory / "shared_vocabulary.json", target);
+  } else {
+    write_vocabulary(directory / "source_vocabulary.json", *vocabularies.source);
+    write_vocabulary(directory / "target_vocabulary.json", target);
+  }
+}
+
+/// A new folder beside `path`, which goes unless it is given its name.
+class PartialDirectory {
+ public:
+  explicit PartialDirectory(const fs::path& path)
+      : final_(path), partial_(beside("partial")), replaced_(beside("replaced")) {
+    std::error_code error;
+    if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+    if (!error) fs::create_directory(partial_, error);
+    if (error) throw Failure(path.string(), "cannot create the folder: " + error.message());
+  }
+  ~PartialDirectory() {
+    std::error_code ignored;
+    fs::remove_all(partial_, ignored);
+  }
+  PartialDirectory(const PartialDirectory&) = delete;
+  PartialDirectory& operator=(const PartialDirectory&) = delete;
+
+  const fs::path& path() const { return partial_; }
+
+  /// Gives the folder its name; one that has it goes.
+  void commit() {
+    std::error_code error, ignored;
+    const bool replaces = fs::exists(fs::symlink_status(final_));
+    if (replaces) fs::rename(final_, replaced_, error);
+    if (!error) {
+      fs::rename(partial_, final_, error);
+      if (error && replaces) fs::rename(replaced_, final_, ignored);
+    }
+    if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
+    if (replaces) fs::remove_all(replaced_, ignored);
+  }
+
+ private:
+  fs::path beside(const char* kind) const {
+    return final_.parent_path() / fmt::format(".{}.{}-{}", final_.filename().string(), kind, getpid());
+  }
+
+  fs::path final_, partial_, replaced_;
+};
+
+void check_output(const fs::path& output, bool force) {
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(output))) return;
+  if (!force) throw Error(output.string(), "exists already", "name another folder, or replace it with --force");
+  if (!fs::is_directory(output, ignored) || !fs::is_regular_file(output / weights_file, ignored)) {
+    throw Error(output.string(),
+                fmt::format("is no exported model ({} is missing), so it is not replaced", weights_file),
+                "name another folder");
+  }
+}
+
+}  // namespace
+
+void check_ctranslate2(const ModelSettings& given) {
+  const auto settings = given.resolved();
+  const auto refuse = [](const std::string& name, const std::string& what) {
+    throw Error("model." + name, what, "such a model is for the programs of this project alone");
+  };
+  if (settings.compatibility == ModelSettings::Compatibility::additive) {
+    refuse("compatibility", "CTranslate2 has no additive attention");
+  }
+  if (settings.attention_window != 0) {
+    refuse("attention_window", "CTranslate2 has no restricted self-attention with positions on both sides");
+  }
+  if (settings.feed_forward == ModelSettings::FeedForward::attention_over_parameters) {
+    refuse("feed_forward", "CTranslate2 has no attention over parameters");
+  }
+  if (settings.d_k != settings.d_v) {
+    refuse("d_v", fmt::format("CTranslate2 has no values ({}) of another width than the keys ({})", settings.d_v,
+                              settings.d_k));
+  }
+  if (settings.heads > std::numeric_limits<int16_t>::max()) refuse("heads", "too many for CTranslate2's format");
+
+  // Every setting that is converted, whatever its value, or was checked above, or has no effect outside training. What
+  // is added later is refused until it is converted, too.
+  static const std::set<std::string> known = {"d_model",
+                                              "d_ff",
+                                              "heads",
+                                              "d_k",
+                                              "d_v",
+                                              "encoder_layers",
+                                              "decoder_layers",
+                                              "dropout",
+                                              "attention_dropout",
+                                              "relu_dropout",
+                                              "symbol_dropout",
+                                              "compatibility",
+                                              "attention_window",
+                                              "feed_forward",
+                                              "activation",
+                                              "parameter_heads",
+                                              "parameter_d_k",
+                                              "parameter_d_v",
+                                              "parameter_pairs",
+                                              "normalization",
+                                              "positions",
+                                              "max_positions",
+                                              "vocabulary_size",
+                                              "source_vocabulary_size",
+                                              "target_vocabulary_size",
+                                              "shared_embeddings",
+                                              "projection_bias",
+                                              "layer_norm_epsilon"};
+  for (const auto& setting : given.changed()) {
+    if (!known.contains(setting)) refuse(setting, "the exporter to CTranslate2 does not convert this setting");
+  }
+}
+
+void export_ctranslate2(const fs::path& model_directory, const fs::path& given_output, bool force) {
+  auto output = fs::absolute(given_output).lexically_normal();
+  if (!output.has_filename()) output = output.parent_path();  // written with a slash at its end
+  check_output(output, force);
+  // Settings are read first, since loading a large model only to refuse it would take a while.
+  ModelSettings model_settings;
+  if (fs::exists(model_directory / "config.yaml")) {
+    Settings settings;
+    settings.section("model", model_settings, "");
+    settings.load(model_directory / "config.yaml", UnknownSections::ignored);
+    check_ctranslate2(model_settings);
+  }
+  const auto model = load_transformer(model_directory);
+  const auto vocabularies = Vocabularies::load(model_directory, model->settings().source_vocabulary_size,
+                                               model->settings().target_vocabulary_size);
+  PartialDirectory directory(output);
+  write_all(directory.path(), model, vocabularies);
+  check_output(output, force);  // something may have come to lie there meanwhile
+  directory.commit();
+}
+
+}  // namespace transformer
