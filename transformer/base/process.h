@@ -1,8 +1,6 @@
 #pragma once
 
-#include <signal.h>
-#include <sys/types.h>
-
+#include <csignal>
 #include <filesystem>
 #include <initializer_list>
 #include <map>
