@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "apps/program.h"
+#include "apps/standard_lines.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/bootstrap.h"
 #include "transformer/evaluation/brackets.h"
@@ -26,19 +27,12 @@ using namespace transformer;
 using Lines = std::vector<std::string>;
 using nlohmann::ordered_json;
 
-const std::string standard_input = "standard input";
+const std::string standard_input = StandardLines::name;
 
 Lines read_standard_input() {
   Lines lines;
-  for (std::string line; std::getline(std::cin, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (lines.empty() && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte order mark
-    if (const size_t broken = find_broken_utf8(line); broken != std::string::npos) {
-      throw Error(fmt::format("{}:{}", standard_input, lines.size() + 1),
-                  fmt::format("not UTF-8 (byte {} of the line)", broken + 1), "convert the text");
-    }
-    lines.push_back(std::move(line));
-  }
+  StandardLines input;
+  for (std::string line; input.next(line);) lines.push_back(std::move(line));
   return lines;
 }
 

@@ -15,6 +15,7 @@
 
 #include "apps/decoding_options.h"
 #include "apps/program.h"
+#include "apps/standard_lines.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/decoding/translator.h"
 #include "transformer/text/lines.h"
@@ -28,19 +29,6 @@ using namespace transformer;
 constexpr size_t window_lines = 1024;
 
 using NextLine = std::function<bool(std::string&)>;
-
-NextLine standard_input() {
-  return [number = int64_t{0}](std::string& line) mutable {
-    if (!std::getline(std::cin, line)) return false;
-    if (line.ends_with('\r')) line.pop_back();
-    if (++number == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte order mark
-    if (const size_t broken = find_broken_utf8(line); broken != std::string::npos) {
-      throw Error(fmt::format("standard input, line {}", number),
-                  fmt::format("not UTF-8 (byte {} of the line)", broken + 1), "convert the text");
-    }
-    return true;
-  };
-}
 
 /// Words are what white space separates, in the treebank's spelling.
 std::vector<std::string> words_in(std::string_view line) {
@@ -112,7 +100,7 @@ int main(int argc, char** argv) {
     app.add_flag("--verbose", verbose, "Say on standard error how many trees had to be repaired");
     parse();
 
-    NextLine next_line = standard_input();
+    NextLine next_line = [lines = StandardLines()](std::string& line) mutable { return lines.next(line); };
     size_t window = window_lines;
     if (!input_file.empty()) {
       next_line = [reader = std::make_shared<LineReader>(input_file)](std::string& line) { return reader->next(line); };

@@ -4,14 +4,17 @@
 #include <torch/cuda.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <optional>
 #include <set>
 
 #include "program.h"
 #include "recipe.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/device.h"
+#include "transformer/base/error.h"
+#include "transformer/base/file_lock.h"
 #include "transformer/base/process.h"
-#include "transformer/sweep/folder_lock.h"
 #include "transformer/sweep/runner.h"
 #include "transformer/sweep/slurm.h"
 #include "transformer/training/cost.h"
@@ -116,6 +119,18 @@ void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::s
   }
 }
 
+// Two sweeps in one folder would start the same runs.
+void take_lock(std::optional<FileLock>& lock, const fs::path& output) {
+  const auto file = output / ".lock";
+  lock.emplace(file, FileLock::Wait::no);
+  const int error = lock->error_number();
+  if (!lock->is_open()) throw Failure(file.string(), fmt::format("cannot be written: {}", strerror(error)));
+  if (error != 0) {
+    throw Error(output.string(), "another sweep is working in this folder",
+                "wait for it, stop it, or choose another --output");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -200,8 +215,8 @@ int main(int argc, char** argv) {
     spdlog::set_default_logger(spdlog::stdout_color_mt("sweep"));
     spdlog::set_pattern("%H:%M:%S %v");
     spdlog::flush_on(spdlog::level::info);
-    std::optional<FolderLock> lock;
-    if (run_name.empty()) lock.emplace(output / ".lock", FolderLock::Wait::no);
+    std::optional<FileLock> lock;
+    if (run_name.empty()) take_lock(lock, output);
     std::vector<SweepRun> results;
     for (const auto& run : plan.runs) results.push_back(read_result(run, read));
 

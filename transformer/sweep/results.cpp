@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
-#include "transformer/sweep/folder_lock.h"
+#include "transformer/base/file_lock.h"
 
 namespace transformer {
 
@@ -258,7 +259,11 @@ void write_report(const Plan& plan, const std::vector<SweepRun>& results) {
 }
 
 void renew_report(const Plan& plan, const ReadConfiguration& read) {
-  const FolderLock lock(plan.grid.output / ".report.lock", FolderLock::Wait::yes);
+  const auto file = plan.grid.output / ".report.lock";
+  const FileLock lock(file, FileLock::Wait::yes);
+  if (const int error = lock.error_number()) {
+    throw Failure(file.string(), fmt::format("cannot be written: {}", strerror(error)));
+  }
   std::vector<SweepRun> results;
   for (const auto& run : plan.runs) results.push_back(read_result(run, read));
   write_report(plan, results);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/file_lock.h"
 #include "transformer/base/read_file.h"
 #include "transformer/text/mapped_file.h"
 #include "transformer/text/vocabulary.h"
@@ -118,29 +118,6 @@ std::string text_checksum(const fs::path& folder, const fs::path& file, const St
 
 // --- locks -----------------------------------------------------------------------------------------------
 
-// A file that one process at a time holds; the system lets go of it when the process ends, however it ends.
-class Lock {
- public:
-  Lock(const fs::path& file, bool wait) {
-    descriptor_ = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
-    int status = descriptor_;
-    if (descriptor_ >= 0) {
-      while ((status = ::flock(descriptor_, wait ? LOCK_EX : LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) continue;
-    }
-    error_number_ = status < 0 ? errno : 0;
-  }
-  ~Lock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
-  int error_number() const { return error_number_; }  // 0: held
-
- private:
-  int descriptor_ = -1, error_number_ = 0;
-};
-
 fs::path lock_file(const fs::path& entry) {
   return with_suffix(entry, ".lock");
 }
@@ -153,7 +130,7 @@ void sweep(const fs::path& folder) {
     if (item.path().extension() == partial_suffix) left.push_back(item.path());
   }
   for (const auto& partial : left) {
-    const Lock lock(lock_file(folder / partial.stem()), false);
+    const FileLock lock(lock_file(folder / partial.stem()), FileLock::Wait::no);
     if (lock.error_number() == 0) fs::remove_all(partial, ignored);
   }
 }
@@ -364,7 +341,7 @@ CorpusPart CorpusCache::part(const fs::path& source_file, const fs::path& target
   std::string damage;
   auto part = open_if_whole(entry, recipe, damage);
   if (!part) {
-    const Lock lock(lock_file(entry), true);
+    const FileLock lock(lock_file(entry), FileLock::Wait::yes);
     if (lock.error_number()) fail_to_write(lock_file(entry), lock.error_number());
     part = open_if_whole(entry, recipe, damage);  // another process may have made it meanwhile
     if (!part) {

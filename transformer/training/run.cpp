@@ -1,10 +1,7 @@
 #include "transformer/training/run.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -15,6 +12,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/file_lock.h"
 #include "transformer/base/read_file.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/mixture.h"
@@ -34,21 +32,17 @@ namespace fs = std::filesystem;
 // Held while a run works on its folder; the system frees it when the process ends, however it ends.
 class DirectoryLock {
  public:
-  explicit DirectoryLock(const fs::path& directory)
-      : descriptor_(open((directory / ".lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644)) {
-    if (descriptor_ < 0) throw Failure(directory.string(), std::string("cannot be written to: ") + strerror(errno));
-    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-      close(descriptor_);
+  explicit DirectoryLock(const fs::path& directory) : lock_(directory / ".lock", FileLock::Wait::no) {
+    const int error = lock_.error_number();
+    if (!lock_.is_open()) throw Failure(directory.string(), std::string("cannot be written to: ") + strerror(error));
+    if (error != 0) {
       throw Error(directory.string(), "another run is working in this folder",
                   "wait for it, stop it, or choose another training.output");
     }
   }
-  ~DirectoryLock() { close(descriptor_); }
-  DirectoryLock(const DirectoryLock&) = delete;
-  DirectoryLock& operator=(const DirectoryLock&) = delete;
 
  private:
-  int descriptor_;
+  FileLock lock_;
 };
 
 // Settings that say how long or where a run goes, not what it computes: it may go on with others.

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <filesystem>
+
+namespace transformer {
+
+/// A file that one process at a time holds, made where it is missing. The system lets go of it when the process ends,
+/// however it ends.
+class FileLock {
+ public:
+  enum class Wait { no, yes };
+
+  FileLock(const std::filesystem::path& file, Wait wait);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  /// Whether the file could be opened for writing; where it could not, it is not held.
+  bool is_open() const { return descriptor_ >= 0; }
+  /// Why it is not held, as errno says; 0: it is held. EWOULDBLOCK: another process holds it, and this one did not
+  /// wait.
+  int error_number() const { return error_number_; }
+
+ private:
+  int descriptor_ = -1, error_number_ = 0;
+};
+
+}  // namespace transformer
