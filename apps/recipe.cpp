@@ -1,5 +1,7 @@
 #include "recipe.h"
 
+#include <ATen/Parallel.h>
+
 #include "transformer/base/atomic_file.h"
 #include "transformer/decoding/translator.h"
 #include "transformer/evaluation/bleu.h"
@@ -44,7 +46,7 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
     for (const auto& file : data.validation_target) {
       for (auto& line : read_lines(file)) references.push_back(std::move(line));
     }
-    Translator translator(model, vocabularies, recipe.decoding);
+    const Translator translator(model, vocabularies, recipe.decoding, {.threads = at::get_num_threads()});
     std::string text;
     for (const auto& translations : translator.translate(sources)) {
       hypotheses.push_back(translations.front().text);

@@ -239,10 +239,22 @@ TEST_CASE("a model in memory and in training translates like the same model from
   auto model = load_transformer(directory.path());
   model->train();
   const Translator in_memory(model, Vocabularies::load(directory.path(), 320, 320), loaded.settings());
+  const Translator packed(model, Vocabularies::load(directory.path(), 320, 320), loaded.settings(), {.threads = 2});
   const auto lines = made_up_sentences(6, 9);
-  const auto expected = loaded.translate(lines), found = in_memory.translate(lines);
-  for (size_t i = 0; i < lines.size(); ++i) CHECK(found[i].at(0).text == expected[i].at(0).text);
+  const auto expected = loaded.translate(lines), found = in_memory.translate(lines), fast = packed.translate(lines);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    CHECK(found[i].at(0).text == expected[i].at(0).text);
+    CHECK(fast[i].at(0).text == expected[i].at(0).text);
+  }
   CHECK(model->is_training());
+
+  // What was packed stays as it was.
+  {
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : model->parameters()) parameter.zero_();
+  }
+  const auto again = packed.translate(lines);
+  for (size_t i = 0; i < lines.size(); ++i) CHECK(again[i].at(0).text == expected[i].at(0).text);
 }
 
 TEST_CASE("a model with two vocabularies reads with one and writes with the other") {

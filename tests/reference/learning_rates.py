@@ -1,7 +1,9 @@
-"""Rates of the first 50 steps, peak 0.003, that PyTorch's schedulers set: learning_rates.py WARMUP FALLING FLAT.
+"""Rates of the first 50 steps, peak 0.003, that PyTorch's schedulers set: learning_rates.py WARMUP FALLING FLAT
+LINEAR.
 
 FALLING: after a linear warm-up, the rate of each step from that of the step before: it falls by sqrt((s - 1) / s), the
-inverse square root written as a recurrence. FLAT: a linear warm-up, then constant.
+inverse square root written as a recurrence. FLAT: a linear warm-up, then constant. LINEAR: a linear warm-up, then a
+linear decay to 0 after step 40.
 """
 
 import math
@@ -41,3 +43,9 @@ falling.param_groups[0]["lr"] = 0.003 / warmup
 record(falling, lr_scheduler.MultiplicativeLR(falling, factor), sys.argv[2])
 flat = optimizer()
 record(flat, linear(flat) if warmup > 1 else lr_scheduler.ConstantLR(flat, factor=1, total_iters=0), sys.argv[3])
+straight = optimizer()
+decay = lr_scheduler.LinearLR(straight, start_factor=1, end_factor=0, total_iters=41 - warmup)
+if warmup > 1:
+    # Milestone: the epoch from which the second scheduler counts, where it still gives all of the rate.
+    decay = lr_scheduler.SequentialLR(straight, [linear(straight), decay], milestones=[warmup - 1])
+record(straight, decay, sys.argv[4])

@@ -50,6 +50,16 @@ TEST_CASE("without warm-up the first step has the full rate") {
   CHECK(constant(2) == 0.01);
 }
 
+TEST_CASE("the linear schedule falls to its last share at the last step") {
+  const LinearSchedule rate{.peak_rate = 0.8, .warmup_steps = 4, .steps = 11};
+  CHECK(rate(1) == Approx(0.2).epsilon(1e-12));
+  CHECK(rate(4) == Approx(0.8).epsilon(1e-12));
+  CHECK(rate(5) == Approx(0.7).epsilon(1e-12));
+  CHECK(rate(11) == Approx(0.1).epsilon(1e-12));
+  CHECK(rate(12) == 0);
+  CHECK(rate(1000) == 0);
+}
+
 TEST_CASE("Noam's schedule is the inverse square root with its peak derived from the width") {
   const auto [d_model, warmup, factor] =
       GENERATE(table<int64_t, int64_t, double>({{512, 4000, 1.0}, {1024, 4000, 1.0}, {256, 1000, 2.5}, {7, 1, 0.1}}));
@@ -62,18 +72,23 @@ TEST_CASE("Noam's schedule is the inverse square root with its peak derived from
   }
 }
 
-TEST_CASE("both schedules give the rates of PyTorch's schedulers") {
+TEST_CASE("the schedules give the rates of PyTorch's schedulers") {
   TemporaryDirectory directory;
   const int64_t warmup = GENERATE(1, 2, 10);
   run_reference("learning_rates.py",
-                fmt::format("{} '{}' '{}'", warmup, (directory / "falling").string(), (directory / "flat").string()));
+                fmt::format("{} '{}' '{}'", warmup, (directory / "falling").string(), (directory / "flat").string()) +
+                    fmt::format(" '{}'", (directory / "linear").string()));
   const auto falling = numbers_of(directory / "falling"), flat = numbers_of(directory / "flat");
+  const auto linear = numbers_of(directory / "linear");
   REQUIRE(falling.size() == 50);
   REQUIRE(flat.size() == 50);
+  REQUIRE(linear.size() == 50);
   const InverseSquareRootSchedule falling_rate{.peak_rate = 0.003, .warmup_steps = warmup};
   const ConstantSchedule flat_rate{.rate = 0.003, .warmup_steps = warmup};
+  const LinearSchedule linear_rate{.peak_rate = 0.003, .warmup_steps = warmup, .steps = 40};
   for (int64_t step = 1; step <= 50; ++step) {
     INFO("step " << step);
+    CHECK(linear_rate(step) == Approx(linear[step - 1]).epsilon(1e-10).margin(1e-16));
     CHECK(falling_rate(step) == Approx(falling[step - 1]).epsilon(1e-10));
     CHECK(flat_rate(step) == Approx(flat[step - 1]).epsilon(1e-10));
   }

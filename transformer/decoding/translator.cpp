@@ -101,6 +101,15 @@ class Evaluating {
   bool training_;
 };
 
+/// The modules compute in the type of their weights.
+void check_module_precision(Precision precision, const torch::Device& device) {
+  if (precision == Precision::float32) return;
+  throw Error(
+      "precision",
+      device.is_cpu() ? "this model's settings are decoded in float32 only" : "bf16 and int8 are for decoding on a CPU",
+      "use float32");
+}
+
 }  // namespace
 
 StepFunction transformer_step(Transformer model, const Tensor& source) {
@@ -161,12 +170,8 @@ Translator::Translator(const std::filesystem::path& directory, torch::Device dev
   self.settings = self.settings.validated();
   if (device.is_cpu() && InferenceModel::supports(self.model_settings)) {
     self.packed = InferenceModel::load(directory, self.model_settings, inference.precision);
-  } else if (inference.precision != Precision::float32) {
-    throw Error("precision",
-                device.is_cpu() ? "this model's settings are decoded in float32 only"
-                                : "bf16 and int8 are for decoding on a CPU",
-                "use float32");
   } else {
+    check_module_precision(inference.precision, device);
     self.model = load_transformer(directory, device);
   }
   self.vocabularies = Vocabularies::load(directory, self.model_settings.source_vocabulary_size,
@@ -180,6 +185,21 @@ Translator::Translator(Transformer model, Vocabularies vocabularies, const Decod
   self.model_settings = self.model->settings();
   self.vocabularies = std::move(vocabularies);
   self.settings = settings.validated();
+}
+
+Translator::Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings,
+                       const InferenceOptions& inference)
+    : Translator(std::move(model), std::move(vocabularies), settings) {
+  auto& self = *implementation_;
+  self.threads = inference.threads;
+  const auto device = self.model->projection_weight().device();
+  if (device.is_cpu() && InferenceModel::supports(self.model_settings)) {
+    self.packed = std::make_unique<InferenceModel>(self.model_settings, weights_of(*self.model), inference.precision,
+                                                   "the model in memory");
+    self.model = nullptr;
+  } else {
+    check_module_precision(inference.precision, device);
+  }
 }
 
 Translator::~Translator() = default;

@@ -40,10 +40,13 @@ class Translator {
   /// and with LibTorch's threads; another precision throws Error there.
   explicit Translator(const std::filesystem::path& directory, torch::Device device = torch::kCPU,
                       const InferenceOptions& inference = {});
-  /// Uses a model already in memory (the trainer's validation), through its modules. A model in training mode is put
-  /// into evaluation mode while it translates, which only one thread may do. The vocabularies must have the sizes that
-  /// the model was made for.
+  /// Uses a model already in memory, through its modules. A model in training mode is put into evaluation mode while it
+  /// translates, which only one thread may do. The vocabularies must have the sizes that the model was made for.
   Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings);
+  /// The same, on packed copies of the weights as they are now where packed inference knows the model (the trainer's
+  /// validation, quickly), else through its modules. Throws Error for a precision that cannot be had, as above.
+  Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings,
+             const InferenceOptions& inference);
   ~Translator();
   Translator(Translator&&) noexcept;
   Translator& operator=(Translator&&) noexcept;

@@ -25,4 +25,15 @@ struct ConstantSchedule {
   double operator()(int64_t step) const;
 };
 
+/// Linear up to `peak_rate` at step `warmup_steps`, then linear down to the last step, `steps`, which still has its
+/// share: rate(s) = peak_rate · (steps + 1 - s) / (steps + 1 - warmup_steps). Steps after the last have none. Without
+/// warm-up (0) the first step has the peak, as with 1.
+struct LinearSchedule {
+  double peak_rate = 7e-4;
+  int64_t warmup_steps = 4000;
+  int64_t steps = 100000;
+
+  double operator()(int64_t step) const;
+};
+
 }  // namespace transformer

@@ -39,11 +39,16 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
          {"tf32", Precision::tf32},
          {"bf16", Precision::bf16},
          {"auto", Precision::automatic}});
-  field("schedule", &S::schedule,
-        "learning rate after a linear rise over warmup_steps: noam falls with step^-0.5 from a peak that follows from "
-        "d_model (§5.3), inverse_sqrt the same from `rate`, constant stays at `rate`",
-        {{"noam", Schedule::noam}, {"inverse_sqrt", Schedule::inverse_square_root}, {"constant", Schedule::constant}});
-  field("rate", &S::rate, "highest learning rate of the schedules inverse_sqrt and constant", at_least(0.0));
+  field(
+      "schedule", &S::schedule,
+      "learning rate after a linear rise over warmup_steps: noam falls with step^-0.5 from a peak that follows from "
+      "d_model (§5.3), inverse_sqrt the same from `rate`, constant stays at `rate`, linear falls straight from `rate` "
+      "to nothing after the last of `steps`",
+      {{"noam", Schedule::noam},
+       {"inverse_sqrt", Schedule::inverse_square_root},
+       {"constant", Schedule::constant},
+       {"linear", Schedule::linear}});
+  field("rate", &S::rate, "highest learning rate of the schedules other than noam", at_least(0.0));
   field("warmup_steps", &S::warmup_steps, "steps of rising learning rate (§5.3); at least 1 for noam", at_least(0));
   field("rate_factor", &S::rate_factor, "multiplies the learning rate, whatever its schedule", more_than(0.0));
   field("adam_beta1", &S::adam_beta1, "Adam's β1 (§5.3)", fraction());
@@ -93,6 +98,8 @@ std::function<double(int64_t)> TrainingSettings::learning_rate(int64_t d_model) 
       return NoamSchedule{.d_model = d_model, .warmup_steps = warmup_steps, .factor = rate_factor};
     case Schedule::inverse_square_root:
       return InverseSquareRootSchedule{.peak_rate = rate * rate_factor, .warmup_steps = warmup_steps};
+    case Schedule::linear:
+      return LinearSchedule{.peak_rate = rate * rate_factor, .warmup_steps = warmup_steps, .steps = steps};
     case Schedule::constant:
       break;
   }
@@ -127,7 +134,12 @@ void TrainingSettings::check() const {
   }
   if (schedule == Schedule::noam && rate != 0) {
     throw Error("training.rate", "the schedule noam derives its rate from model.d_model",
-                "set training.schedule to inverse_sqrt or constant, or training.rate_factor instead");
+                "set training.schedule to inverse_sqrt, constant or linear, or training.rate_factor instead");
+  }
+  if (schedule == Schedule::linear && warmup_steps >= steps) {
+    throw Error("training.warmup_steps",
+                fmt::format("the schedule linear rises for {} steps, and training.steps is {}", warmup_steps, steps),
+                "the learning rate must have steps left to fall in");
   }
   if ((patience > 0 || keep_best > 0) && validate_every == 0) {
     throw Error(patience > 0 ? "training.patience" : "training.keep_best",

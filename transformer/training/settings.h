@@ -13,7 +13,7 @@ namespace transformer {
 struct TrainingSettings {
   enum class Precision { float32, tf32, bf16, automatic };
   enum class MicroBatch { fixed, automatic };
-  enum class Schedule { noam, inverse_square_root, constant };
+  enum class Schedule { noam, inverse_square_root, constant, linear };
   enum class Criterion { perplexity, bleu };
   enum class Averaged { last, best };
   enum class Weights { float32, bf16 };
