@@ -82,7 +82,7 @@ Transformer trained(const TrainingSettings& settings, const ModelSettings& model
   torch::manual_seed(settings.seed);
   Transformer model(model_settings);
   Communicator alone({}, {});
-  Trainer trainer(alone, model, *copy_task().corpus, {}, settings, run,
+  Trainer trainer(alone, model, {*copy_task().corpus}, settings, run,
                   {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(copy_task().model)}}, hooks);
   if (resume) trainer.resume();
   const auto end = trainer.run();
@@ -351,7 +351,7 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
   Transformer model(task.model_settings());
   std::filesystem::create_directories(runs / "run");
   Communicator alone({}, {});
-  Trainer trainer(alone, model, *task.corpus, {}, settings, runs / "run",
+  Trainer trainer(alone, model, {*task.corpus}, settings, runs / "run",
                   {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}, hooks);
   trainer.run();
   CHECK(names_of(list_checkpoints(runs / "run")) ==

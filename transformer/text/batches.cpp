@@ -9,6 +9,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <tuple>
 #include <unordered_map>
@@ -184,6 +185,40 @@ void check_lengths(const Corpus& corpus, int64_t budget) {
   }
 }
 
+// The batch of `rows` pairs whose sides are source(row) and target(row); without tensors only its counts.
+template <class Source, class Target>
+Batch padded(size_t rows, const Source& source_of, const Target& target_of, bool tensors) {
+  Batch batch;
+  for (size_t row = 0; row < rows; ++row) {
+    const auto source_length = static_cast<int64_t>(source_of(row).size()) + 1;
+    const auto target_length = static_cast<int64_t>(target_of(row).size()) + 1;
+    batch.source_length = std::max(batch.source_length, source_length);
+    batch.target_length = std::max(batch.target_length, target_length);
+    batch.source_tokens += source_length;
+    batch.target_tokens += target_length;
+  }
+  if (!tensors) return batch;
+  const auto count = static_cast<int64_t>(rows);
+  batch.source = at::full({count, batch.source_length}, Vocabulary::padding, at::kLong);
+  batch.target_input = at::full({count, batch.target_length}, Vocabulary::padding, at::kLong);
+  batch.target_output = at::full({count, batch.target_length}, Vocabulary::padding, at::kLong);
+  auto* source = batch.source.data_ptr<int64_t>();
+  auto* input = batch.target_input.data_ptr<int64_t>();
+  auto* output = batch.target_output.data_ptr<int64_t>();
+  for (size_t row = 0; row < rows; ++row) {
+    const auto source_ids = source_of(row);
+    const auto target_ids = target_of(row);
+    *std::copy(source_ids.begin(), source_ids.end(), source) = Vocabulary::end;
+    *input = Vocabulary::begin;
+    std::copy(target_ids.begin(), target_ids.end(), input + 1);
+    *std::copy(target_ids.begin(), target_ids.end(), output) = Vocabulary::end;
+    source += batch.source_length;
+    input += batch.target_length;
+    output += batch.target_length;
+  }
+  return batch;
+}
+
 }  // namespace
 
 struct Batches::Implementation {
@@ -239,7 +274,7 @@ struct Batches::Implementation {
       for (size_t pool = 0; pool < pools.size() && !stop.stop_requested(); ++pool) {
         for (auto& planned : plan(pool)) {
           if (number++ < first) continue;
-          if (!put(prepare(std::move(planned), number - 1 - first), stop)) return;
+          if (!put(prepare(std::move(planned), number - 1), stop)) return;
         }
       }
     } catch (...) {
@@ -251,14 +286,26 @@ struct Batches::Implementation {
     changed.notify_all();
   }
 
+  // Number `number` of the epoch.
   Batch prepare(PlannedBatch&& planned, int64_t number) const {
     const int64_t step = options.step > 0 ? options.step : options.shares;
-    if ((options.taken + number) % step % options.shares == options.share) return make_batch(corpus, planned.pairs);
+    const bool mine = (options.taken + number - first) % step % options.shares == options.share;
     Batch batch;
-    batch.source_length = planned.source_length;
-    batch.target_length = planned.target_length;
-    batch.source_tokens = planned.source_tokens;
-    batch.target_tokens = planned.target_tokens;
+    if (options.sampling.alpha > 0) {
+      constexpr uint64_t purpose = 0x7069656365;  // apart from the streams that plan the epoch
+      Random random(options.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(number), purpose);
+      const auto drawn = sample_pieces(corpus, planned.pairs, options.sampling, random.next());
+      batch = padded(
+          drawn.size(), [&](size_t row) { return std::span<const int64_t>(drawn[row].source); },
+          [&](size_t row) { return std::span<const int64_t>(drawn[row].target); }, mine);
+    } else if (mine) {
+      return make_batch(corpus, planned.pairs);
+    } else {
+      batch.source_length = planned.source_length;
+      batch.target_length = planned.target_length;
+      batch.source_tokens = planned.source_tokens;
+      batch.target_tokens = planned.target_tokens;
+    }
     batch.pairs = std::move(planned.pairs);
     return batch;
   }
@@ -315,35 +362,13 @@ double Batches::padding() const {
 }
 
 Batch make_batch(const Corpus& corpus, const std::vector<int64_t>& pairs) {
-  Batch batch;
-  batch.pairs = pairs;
-  int64_t source_length = 0, target_length = 0;
   for (const int64_t pair : pairs) {
     TORCH_CHECK(pair >= 0 && pair < corpus.size(), "pair ", pair, " of a corpus of ", corpus.size());
-    source_length = std::max(source_length, corpus.source_length(pair) + 1);
-    target_length = std::max(target_length, corpus.target_length(pair) + 1);
-    batch.source_tokens += corpus.source_length(pair) + 1;
-    batch.target_tokens += corpus.target_length(pair) + 1;
   }
-  batch.source_length = source_length;
-  batch.target_length = target_length;
-  const auto rows = static_cast<int64_t>(pairs.size());
-  batch.source = at::full({rows, source_length}, Vocabulary::padding, at::kLong);
-  batch.target_input = at::full({rows, target_length}, Vocabulary::padding, at::kLong);
-  batch.target_output = at::full({rows, target_length}, Vocabulary::padding, at::kLong);
-  auto* source = batch.source.data_ptr<int64_t>();
-  auto* input = batch.target_input.data_ptr<int64_t>();
-  auto* output = batch.target_output.data_ptr<int64_t>();
-  for (const int64_t pair : pairs) {
-    const auto source_ids = corpus.source_ids(pair), target_ids = corpus.target_ids(pair);
-    *std::copy(source_ids.begin(), source_ids.end(), source) = Vocabulary::end;
-    *input = Vocabulary::begin;
-    std::copy(target_ids.begin(), target_ids.end(), input + 1);
-    *std::copy(target_ids.begin(), target_ids.end(), output) = Vocabulary::end;
-    source += source_length;
-    input += target_length;
-    output += target_length;
-  }
+  auto batch = padded(
+      pairs.size(), [&](size_t row) { return corpus.source_ids(pairs[row]); },
+      [&](size_t row) { return corpus.target_ids(pairs[row]); }, /*tensors=*/true);
+  batch.pairs = pairs;
   return batch;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "transformer/text/corpus.h"
+#include "transformer/text/subword_sampling.h"
 
 namespace transformer {
 
@@ -28,7 +29,7 @@ struct Batch {
 
 /// The batches of one epoch over a corpus, each of approximately equal lengths and at most `batch_tokens` source and
 /// `batch_tokens` target tokens, padding counted (§5.1). Order and composition depend only on the corpus, seed,
-/// weights, batch_tokens, pool_pairs and epoch.
+/// weights, batch_tokens, pool_pairs, sampling and epoch.
 ///
 /// An epoch is planned pool by pool, so that memory does not grow with the corpus: its pairs are shared out over pools
 /// at random (Mixture), and each pool is sorted into batches of its own. A thread of its own plans, and prepares
@@ -47,6 +48,9 @@ class Batches {
     /// i of a step's `step` batches (0: as many as there are shares) is made where i % shares == share. Of the others
     /// only the counts come (Batch::is_made), which costs next to nothing. The first batch to come is number `taken`.
     int64_t share = 0, shares = 1, step = 0, taken = 0;
+    /// Drawn anew for every batch of every epoch. Batches are planned by the corpus's own pieces, so those drawn, which
+    /// are more, may exceed the budget. All shares draw all batches, to know their counts.
+    SubwordSampling sampling = {};
   };
   /// `corpus` must outlive this. Starts at batch `first` of `epoch` (to resume in the middle of one), for which the
   /// pools before it are planned once more: about 0.15 s for a million pairs.

@@ -198,6 +198,32 @@ struct Vocabulary::Implementation {
     }
     return ids;
   }
+
+  // Of the pieces that `split` (text, ids -> status) finds.
+  template <class Split>
+  std::vector<int64_t> ids(std::string_view text, const Split& split) const {
+    std::vector<int> ids;
+    const auto run = [&](std::string_view input) {
+      const auto status = split(input, &ids);
+      TORCH_CHECK(status.ok(), "SentencePiece could not encode: ", status.error_message());
+    };
+    if (stand_in_bytes.empty() || text.find(space_symbol) == std::string_view::npos) {
+      run(text);
+      return {ids.begin(), ids.end()};
+    }
+    run(replace_all(text, space_symbol, stand_in));
+    std::vector<int64_t> result;
+    const auto& from = stand_in_bytes;
+    for (auto at = ids.cbegin(); at != ids.cend();) {
+      if (ids.cend() - at >= static_cast<std::ptrdiff_t>(from.size()) && std::equal(from.begin(), from.end(), at)) {
+        result.insert(result.end(), space_symbol_bytes.begin(), space_symbol_bytes.end());
+        at += static_cast<std::ptrdiff_t>(from.size());
+      } else {
+        result.push_back(*at++);
+      }
+    }
+    return result;
+  }
 };
 
 Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std::make_unique<Implementation>()) {
@@ -248,28 +274,16 @@ const std::string& Vocabulary::checksum() const {
 }
 
 std::vector<int64_t> Vocabulary::encode(std::string_view text) const {
-  const auto& self = *implementation_;
-  std::vector<int> ids;
-  const auto run = [&](std::string_view input) {
-    const auto status = self.processor.Encode(input, &ids);
-    TORCH_CHECK(status.ok(), "SentencePiece could not encode: ", status.error_message());
-  };
-  if (self.stand_in_bytes.empty() || text.find(space_symbol) == std::string_view::npos) {
-    run(text);
-    return {ids.begin(), ids.end()};
-  }
-  run(replace_all(text, space_symbol, stand_in));
-  std::vector<int64_t> result;
-  const auto& from = self.stand_in_bytes;
-  for (auto at = ids.cbegin(); at != ids.cend();) {
-    if (ids.cend() - at >= static_cast<std::ptrdiff_t>(from.size()) && std::equal(from.begin(), from.end(), at)) {
-      result.insert(result.end(), self.space_symbol_bytes.begin(), self.space_symbol_bytes.end());
-      at += static_cast<std::ptrdiff_t>(from.size());
-    } else {
-      result.push_back(*at++);
-    }
-  }
-  return result;
+  const auto& processor = implementation_->processor;
+  return implementation_->ids(
+      text, [&](std::string_view input, std::vector<int>* ids) { return processor.Encode(input, ids); });
+}
+
+std::vector<int64_t> Vocabulary::sample(std::string_view text, double alpha) const {
+  const auto& processor = implementation_->processor;
+  return implementation_->ids(text, [&](std::string_view input, std::vector<int>* ids) {
+    return processor.SampleEncode(input, /*nbest_size=*/-1, static_cast<float>(alpha), ids);
+  });
 }
 
 std::string Vocabulary::decode(const std::vector<int64_t>& ids) const {

@@ -46,6 +46,11 @@ class Vocabulary {
 
   /// Ids of a sentence's pieces, without begin and end.
   std::vector<int64_t> encode(std::string_view text) const;
+  /// Ids of other pieces that spell the same sentence, drawn at random: of a BPE vocabulary every merge is left out
+  /// with probability `alpha` (BPE-dropout, Provilkov et al. 2020), of a unigram one segmentations are drawn with their
+  /// probability to the power of `alpha` (Kudo 2018). Draws from SentencePiece's generator of the calling thread, which
+  /// seeds itself when it is first used there: see sample_pieces for draws that can be repeated.
+  std::vector<int64_t> sample(std::string_view text, double alpha) const;
   /// The text of `ids`; reserved ids other than unknown are left out.
   std::string decode(const std::vector<int64_t>& ids) const;
   /// Pieces as text, for attention maps and debugging.

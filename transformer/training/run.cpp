@@ -435,7 +435,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   }
   auto training = settings.training;
   training.device = device;
-  Trainer trainer(communicator, model, corpus, data.train_weights, training, output, files, trainer_hooks);
+  Trainer trainer(communicator, model, {corpus, data.train_weights, *vocabularies}, training, output, files,
+                  trainer_hooks);
   if (begun) spdlog::info("going on from {}", trainer.resume().string());
   const auto summary = trainer.run(options.profile_steps);
   if (summary.end == TrainingSummary::End::interruption) {

@@ -56,6 +56,10 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("adam_epsilon", &S::adam_epsilon, "Adam's ε (§5.3)", more_than(0.0));
   field("clip_norm", &S::clip_norm, "largest joint norm of the gradients; 0: not clipped", at_least(0.0));
   field("label_smoothing", &S::label_smoothing, "ε_ls (§5.4)", fraction());
+  field("subword_sampling", &S::subword_sampling,
+        "spell training text in other word pieces every time: the share of a BPE vocabulary's merges that are left out "
+        "(0.1 is usual), or the smoothing of a unigram vocabulary's choices (0.2); 0: always the same pieces",
+        fraction());
   field("moving_average", &S::moving_average,
         "decay of an exponential moving average of the weights, which is then what is validated, averaged and kept; "
         "0: none",

@@ -41,6 +41,7 @@ struct TrainingSettings {
   double adam_epsilon = 1e-9;
   double clip_norm = 0;  // 0: none
   double label_smoothing = 0.1;
+  double subword_sampling = 0;
   double moving_average = 0;  // decay; 0: none
 
   int64_t log_every = 100;

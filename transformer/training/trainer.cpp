@@ -89,12 +89,11 @@ const char* name_of(TrainingSettings::Criterion criterion) {
 
 }  // namespace
 
-Trainer::Trainer(Communicator& communicator, Transformer model, const Corpus& corpus, std::vector<double> weights,
-                 const TrainingSettings& settings, std::filesystem::path run, ModelFiles files, TrainerHooks hooks)
+Trainer::Trainer(Communicator& communicator, Transformer model, TrainingText text, const TrainingSettings& settings,
+                 std::filesystem::path run, ModelFiles files, TrainerHooks hooks)
     : communicator_(communicator),
       model_(std::move(model)),
-      corpus_(corpus),
-      weights_(std::move(weights)),
+      text_(std::move(text)),
       settings_(settings),
       run_(std::move(run)),
       files_(std::move(files)),
@@ -153,7 +152,7 @@ int64_t Trainer::micro_batches() const {
 void Trainer::find_micro_batch() {
   // A run keeps the size it began with: another would group its sentences otherwise.
   if (settings_.micro_batch != TrainingSettings::MicroBatch::automatic || progress_.micro_batch_tokens > 0) return;
-  const int64_t length = corpus_.longest() + 1;  // with the end token
+  const int64_t length = text_.corpus.longest() + 1;  // with the end token
   const int world_size = communicator_.world_size();
   int64_t weight_bytes = 0;
   for (const auto& parameter : model_->parameters()) weight_bytes += static_cast<int64_t>(parameter.nbytes());
@@ -195,14 +194,15 @@ Batch Trainer::next_micro_batch(int64_t number) {
   Batch batch;
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (!batches_) {
-      batches_.emplace(corpus_,
+      batches_.emplace(text_.corpus,
                        Batches::Options{.batch_tokens = tokens_at_once(),
                                         .seed = settings_.seed,
-                                        .weights = weights_,
+                                        .weights = text_.weights,
                                         .share = communicator_.rank(),
                                         .shares = communicator_.world_size(),
                                         .step = micro_batches(),
-                                        .taken = number},
+                                        .taken = number,
+                                        .sampling = {text_.vocabularies, settings_.subword_sampling}},
                        progress_.epoch, progress_.batch);
     }
     if (batches_->next(batch)) {

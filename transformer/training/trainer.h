@@ -46,6 +46,13 @@ struct TrainingSummary {
   double seconds = 0;  // of training, validations included, earlier parts of a resumed run too
 };
 
+/// What is trained on. `corpus` must outlive what holds this.
+struct TrainingText {
+  const Corpus& corpus;
+  std::vector<double> weights = {};  // of the corpus's parts (Batches::Options); empty: all alike
+  Vocabularies vocabularies = {};    // for `subword_sampling`
+};
+
 /// The training loop of §5: batches, gradients accumulated to the token budget, Adam at the scheduled rate,
 /// validations, checkpoints.
 ///
@@ -57,10 +64,9 @@ struct TrainingSummary {
 /// make the same calls. Rank 0 validates, and writes metrics and checkpoints, in a folder that all ranks can read.
 class Trainer {
  public:
-  /// `communicator` and `corpus` must outlive this; `weights` are those of the corpus's parts (Batches::Options), empty
-  /// for all alike. `run` is the run's folder; `files` go into every checkpoint beside the weights.
-  Trainer(Communicator& communicator, Transformer model, const Corpus& corpus, std::vector<double> weights,
-          const TrainingSettings& settings, std::filesystem::path run, ModelFiles files, TrainerHooks hooks);
+  /// `communicator` must outlive this. `run` is the run's folder; `files` go into every checkpoint beside the weights.
+  Trainer(Communicator& communicator, Transformer model, TrainingText text, const TrainingSettings& settings,
+          std::filesystem::path run, ModelFiles files, TrainerHooks hooks);
 
   /// Goes on from the newest checkpoint that is whole; returns it. Throws Error when none is.
   std::filesystem::path resume();
@@ -107,8 +113,7 @@ class Trainer {
 
   Communicator& communicator_;
   Transformer model_;
-  const Corpus& corpus_;
-  std::vector<double> weights_;
+  TrainingText text_;
   TrainingSettings settings_;
   std::filesystem::path run_;
   ModelFiles files_;

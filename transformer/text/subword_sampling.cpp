@@ -1,0 +1,46 @@
+#include "transformer/text/subword_sampling.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace transformer {
+
+namespace {
+
+std::vector<int64_t> sampled(const Vocabulary& vocabulary, std::vector<int64_t> ids, double alpha, int64_t longest) {
+  if (std::find(ids.begin(), ids.end(), Vocabulary::unknown) != ids.end()) return ids;
+  auto drawn = vocabulary.sample(vocabulary.decode(ids), alpha);
+  return static_cast<int64_t>(drawn.size()) <= longest ? drawn : ids;
+}
+
+}  // namespace
+
+std::vector<SampledPair> sample_pieces(const Corpus& corpus, const std::vector<int64_t>& pairs,
+                                       const SubwordSampling& sampling, uint64_t seed) {
+  // SentencePiece draws from a generator that each thread has for itself and that takes the seed when the thread first
+  // draws. Repeatable draws thus need a thread of their own, and the seed to themselves meanwhile.
+  static std::mutex seed_in_use;
+  const std::lock_guard lock(seed_in_use);
+  sentencepiece::SetRandomGeneratorSeed(static_cast<unsigned>(seed ^ seed >> 32));
+  std::vector<SampledPair> result;
+  std::exception_ptr error;
+  std::thread([&] {
+    try {
+      const int64_t longest = corpus.longest();
+      for (const int64_t pair : pairs) {
+        result.push_back({sampled(*sampling.vocabularies.source, corpus.source(pair), sampling.alpha, longest),
+                          sampled(*sampling.vocabularies.target, corpus.target(pair), sampling.alpha, longest)});
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+  return result;
+}
+
+}  // namespace transformer

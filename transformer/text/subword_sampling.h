@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "transformer/text/corpus.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+/// Spells the same sentences in other pieces each time they are trained on, which makes more of a small corpus.
+struct SubwordSampling {
+  Vocabularies vocabularies;
+  double alpha = 0;  // Vocabulary::sample's; 0: the pieces of the corpus
+};
+
+/// Piece ids of a pair's two sides, without begin and end.
+struct SampledPair {
+  std::vector<int64_t> source, target;
+};
+
+/// Draws pieces for each of `pairs`. The same `seed` draws the same. A side keeps the corpus's pieces where they hold
+/// unknown ones, whose text is lost, and where those drawn are more than the corpus's longest side has.
+std::vector<SampledPair> sample_pieces(const Corpus& corpus, const std::vector<int64_t>& pairs,
+                                       const SubwordSampling& sampling, uint64_t seed);
+
+}  // namespace transformer
