@@ -16,6 +16,7 @@
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/decoding/translator.h"
+#include "transformer/decoding/word_alignment.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {
@@ -138,14 +139,48 @@ std::string formatted(const std::vector<Translation>& translations, int64_t line
   return text;
 }
 
-void translate_all(const Translator& translator, Input& input, const Format& format,
-                   const std::function<void(std::string_view)>& write) {
+using Write = std::function<void(std::string_view)>;
+
+/// Word alignments beside the translations: a line for every line of those.
+struct Alignments {
+  WordAligner aligner;
+  Write write;
+};
+
+std::string aligned(const WordAligner& aligner, const std::vector<std::string>& lines,
+                    const std::vector<std::vector<Translation>>& translations, int64_t first_line,
+                    const Format& format) {
+  // One hypothesis of every line at a time, so that messages count lines.
+  std::vector<std::vector<std::string>> texts(lines.size());
+  for (size_t rank = 0;; ++rank) {
+    std::vector<std::string> outputs;
+    bool any = false;
+    for (const auto& alternatives : translations) {
+      const bool exists = rank < alternatives.size() && (rank == 0 || format.n_best);
+      any = any || exists;
+      outputs.push_back(exists ? alternatives[rank].text : "");
+    }
+    if (!any) break;
+    const auto links = aligner.align(lines, outputs, first_line);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (rank < translations[i].size()) texts[i].push_back(to_pharaoh(links[i]));
+    }
+  }
+  std::string text;
+  for (const auto& alternatives : texts) {
+    for (const auto& alternative : alternatives) text.append(alternative).append("\n");
+  }
+  return text;
+}
+
+void translate_all(const Translator& translator, Input& input, const Format& format, const Write& write,
+                   const Alignments* alignments) {
   int64_t done = 0;
   const auto translate = [&](const std::vector<std::string>& lines) {
+    const auto translated = translator.translate(lines, done + 1);
+    if (alignments) alignments->write(aligned(alignments->aligner, lines, translated, done + 1, format));
     std::string text;
-    for (const auto& translations : translator.translate(lines, done + 1)) {
-      text += formatted(translations, done++, format);
-    }
+    for (const auto& translations : translated) text += formatted(translations, done++, format);
     write(text);
   };
   for (bool more = true; more;) {
@@ -188,13 +223,25 @@ int main(int argc, char** argv) {
   using namespace transformer;
   return run_program(argc, argv, [](CLI::App& app, auto parse) {
     app.description("Translates text, a sentence a line: one line out for every line in, in the same order.");
-    std::string input_file, output_file;
+    std::string input_file, output_file, alignments_file;
     Format format;
     DecodingOptions decoding(app);
+    SettingOptions<AlignmentSettings> alignment(app, "Word alignments");
     app.add_option("--input", input_file, "Text to translate, plain or .gz; standard input if not given");
     app.add_option("--output", output_file, "Where translations go, once all are done; standard output if not given");
     app.add_flag("--scores", format.scores, "Put the score and a tab before each translation");
+    auto* const wanted =
+        app.add_option("--alignments", alignments_file,
+                       "Write word alignments there, once all are done: a line for every line of output, such as "
+                       "0-0 2-1 for the source's first and third words and the output's first two; words are what "
+                       "white space separates")
+            ->group("Word alignments");
+    for (const char* name : {"--alignment-layer", "--alignment-head", "--alignment-at"})
+      app.get_option(name)->needs(wanted);
     parse();
+    if (!alignments_file.empty() && alignments_file == output_file) {
+      throw Error("--alignments", "is the file that --output names", "name another");
+    }
 
     std::unique_ptr<Input> input;
     if (input_file.empty()) {
@@ -205,19 +252,32 @@ int main(int argc, char** argv) {
     const Translator translator = decoding.open();
     format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
 
+    std::unique_ptr<AtomicFile> aligned_file;
+    std::unique_ptr<Alignments> alignments;
+    if (!alignments_file.empty()) {
+      alignments = std::make_unique<Alignments>(
+          Alignments{WordAligner(app.get_option("--model")->as<std::string>(),
+                                 open_device(app.get_option("--device")->as<std::string>()), alignment.over({})),
+                     [&](std::string_view text) { aligned_file->write(text); }});
+      aligned_file = std::make_unique<AtomicFile>(alignments_file);
+    }
+
     if (!output_file.empty()) {
       AtomicFile output(output_file);
-      translate_all(translator, *input, format, [&](std::string_view text) { output.write(text); });
+      translate_all(
+          translator, *input, format, [&](std::string_view text) { output.write(text); }, alignments.get());
       output.commit();
+      if (aligned_file) aligned_file->commit();
       return 0;
     }
     // A reader who has seen enough shows as a failed write rather than as a signal.
     std::signal(SIGPIPE, SIG_IGN);
     try {
-      translate_all(translator, *input, format, write_to_standard_output);
+      translate_all(translator, *input, format, write_to_standard_output, alignments.get());
     } catch (const OutputClosed&) {
       return 1;
     }
+    if (aligned_file) aligned_file->commit();
     return 0;
   });
 }

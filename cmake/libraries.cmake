@@ -59,6 +59,7 @@ transformer_require(ZLIB zlib1g-dev)
 transformer_require(PkgConfig pkg-config)
 transformer_require_module(sentencepiece sentencepiece libsentencepiece-dev)
 transformer_require_module(xxhash libxxhash libxxhash-dev)
+transformer_require_module(utf8proc libutf8proc libutf8proc-dev)
 
 # --- LibTorch -------------------------------------------------------------------------------------------
 # torch's own TorchConfig.cmake runs CMake's CUDA machinery for a CUDA build and fails where there is no

@@ -148,6 +148,56 @@ class TranslateTest(unittest.TestCase):
         self.assertEqual(output.read_text(), expected)
         self.assertEqual([p.name for p in self.root.iterdir() if "out.txt" in p.name], ["out.txt"])
 
+    def test_alignments(self):
+        lines = sentences(12)
+        lines[2] = lines[7] = ""
+        text = "\n".join(lines) + "\n"
+        links, output = self.root / "links", self.root / "aligned.txt"
+        plain = self.translate(text)
+        self.assertEqual(self.translate(text, "--alignments", links), plain)
+        aligned = links.read_text().split("\n")
+        self.assertEqual(len(aligned), 13)
+        self.assertEqual([aligned[i] for i in (2, 7, 12)], [""] * 3)
+        self.assertGreater(len(set(aligned)), 3)
+        for source, target, line in zip(lines, plain.split("\n"), aligned):
+            pairs = [tuple(map(int, link.split("-"))) for link in line.split()]
+            self.assertTrue(all(s < len(source.split()) for s, _ in pairs), (source, line))
+            # In the order of the output's words, each at most once.
+            self.assertEqual([t for _, t in pairs], sorted({t for _, t in pairs}))
+            self.assertTrue(all(t < len(re.split("[ \t\n\v\f\r]+", target)) for _, t in pairs), (target, line))
+        # Whatever the batch, and whether output goes to a file.
+        self.translate(text, "--alignments", links, "--batch-sentences", 3, "--output", output)
+        self.assertEqual([links.read_text().split("\n"), output.read_text()], [aligned, plain])
+        # A line for every hypothesis.
+        n_best = self.translate(text, "--alignments", links, "--n-best", 3)
+        several = links.read_text().split("\n")
+        self.assertEqual(len(several), len(n_best.split("\n")))
+        numbers = [line.split(" ", 1)[0] for line in n_best.splitlines()]
+        firsts = [numbers.index(str(i)) for i in range(12)]
+        self.assertEqual([several[i] for i in firsts], aligned[:12])
+        # Other attention, other links.
+        self.translate(text, "--alignments", links, "--alignment-layer", 1, "--alignment-head", 2,
+                       "--alignment-at", "reading")
+        self.assertNotEqual(links.read_text().split("\n"), aligned)
+        # A run that fails leaves the older file alone.
+        before = links.read_text()
+        self.run_program("--alignments", links, text=b"ba\nbad \xff\n", status=2)
+        self.assertEqual(links.read_text(), before)
+        self.assertEqual([p.name for p in self.root.iterdir() if "links" in p.name], ["links"])
+        for arguments, status, parts in [
+            (["--alignment-layer", 1], 2, ["--alignments"]),
+            (["--alignments", links, "--alignment-layer", 3], 2, ["alignment_layer", "no layer 3"]),
+            (["--alignments", links, "--alignment-head", 3], 2, ["alignment_head", "no head 3"]),
+            (["--alignments", links, "--alignment-head", -1], 2, ["--alignment-head"]),
+            (["--alignments", links, "--alignment-at", "once"], 2, ["--alignment-at", "reading"]),
+            (["--alignments", links, "--output", links], 2, ["--alignments", "--output"]),
+            (["--alignments", self.root / "no" / "links"], 1, ["links"]),
+        ]:
+            with self.subTest(arguments=arguments):
+                written, errors = self.run_program(*arguments, text="ba\n", status=status)
+                self.assertEqual(written, "")
+                self.assert_one_line(errors, *parts)
+
     def test_answers_each_line_at_once(self):
         process = subprocess.Popen([TRANSLATE, "--model", self.model], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    env=ENVIRONMENT, bufsize=0)

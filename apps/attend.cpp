@@ -1,0 +1,418 @@
+// Shows what a model attends to while it reads a sentence and writes its output.
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "apps/decoding_options.h"
+#include "apps/program.h"
+#include "apps/standard_lines.h"
+#include "transformer/base/atomic_file.h"
+#include "transformer/decoding/attention_maps.h"
+#include "transformer/decoding/translator.h"
+#include "transformer/decoding/word_alignment.h"
+#include "transformer/report/attention_page.h"
+#include "transformer/report/attention_picture.h"
+#include "transformer/report/attention_report.h"
+#include "transformer/text/lines.h"
+#include "transformer/text/treebank.h"
+
+namespace {
+
+using namespace transformer;
+using Kind = AttentionView::Kind;
+
+// Far beyond any sentence; the weights grow with the square, and a picture of more could not be read.
+constexpr size_t longest_sentence = 400;
+
+enum class Format { svg, html, json };
+
+struct Request {
+  std::vector<Kind> kinds;             // none: all
+  std::vector<int64_t> layers, heads;  // from 1; none: all
+  bool words = false, tree = false;
+};
+
+/// A sentence, where it comes from, and its output where one is given.
+struct Sentence {
+  std::string where, source;
+  std::optional<std::string> target;
+};
+
+/// The model's numbers that are asked for: `asked`, or all from 1 to `count`.
+std::vector<int64_t> chosen(const std::vector<int64_t>& asked, int64_t count, const std::string& option,
+                            const std::string& what) {
+  std::vector<int64_t> numbers = asked;
+  if (asked.empty()) {
+    for (int64_t number = 1; number <= count; ++number) numbers.push_back(number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  for (const int64_t number : numbers) {
+    if (number < 1 || number > count) {
+      throw Error(option, fmt::format("there is no {} {}", what, number), fmt::format("this model has 1 to {}", count));
+    }
+  }
+  return numbers;
+}
+
+class Attention {
+ public:
+  /// `before_last`: where no layer is asked for, the one before the last alone, as in the paper's figures.
+  Attention(const std::filesystem::path& directory, torch::Device device, Request request, bool before_last,
+            std::function<Translator()> open_translator)
+      : directory_(directory),
+        request_(std::move(request)),
+        open_translator_(std::move(open_translator)),
+        model_(load_transformer(directory, device)),
+        vocabularies_(Vocabularies::load(directory, model_->settings().source_vocabulary_size,
+                                         model_->settings().target_vocabulary_size)) {
+    const auto& settings = model_->settings();
+    if (request_.kinds.empty()) request_.kinds = {Kind::encoder, Kind::decoder, Kind::cross};
+    heads_ = chosen(request_.heads, settings.heads, "--head", "head");
+    for (const Kind kind : request_.kinds) {
+      chosen(request_.layers, layer_count(kind), "--layer", kind == Kind::encoder ? "encoder layer" : "decoder layer");
+    }
+    if (before_last && request_.layers.empty()) {
+      request_.layers = {std::max<int64_t>(1, layer_count(request_.kinds.front()) - 1)};
+    }
+  }
+
+  struct Shown {
+    AttentionReport report;
+    std::vector<std::string> query_words;  // of every query of the first view, the word it belongs to
+  };
+
+  Shown show(const Sentence& sentence) {
+    Shown shown;
+    AttentionReport& report = shown.report;
+    report.model = directory_.string();
+    report.words = request_.words;
+    report.source = sentence.source;
+    if (request_.tree) {
+      // In the treebank's spelling, as `parse` reads it.
+      std::vector<std::string> words;
+      for (const auto word : alignment_words(sentence.source)) words.push_back(escaped_word(word));
+      report.source = fmt::format("{}", fmt::join(words, " "));
+    }
+    const auto source = vocabularies_.source->encode(report.source);
+    check_length(source, sentence.where, "has");
+    std::vector<int64_t> target;
+    if (sentence.target) {
+      report.target = *sentence.target;
+      target = vocabularies_.target->encode(report.target);
+    } else {
+      if (!translator_) translator_ = std::make_unique<Translator>(open_translator_());
+      target = translator_->translate_ids({source}).front().front().tokens;
+      report.target = vocabularies_.target->decode(target);
+    }
+    check_length(target, sentence.where, sentence.target ? "its output has" : "the model's output has");
+    if (request_.tree) add_tree(report, source);
+
+    const auto maps = attention_maps(model_, source, target);
+    const auto read = tokens_of(*vocabularies_.source, written_tokens(source));
+    const auto written = tokens_of(*vocabularies_.target, written_tokens(target));
+    const auto reread = tokens_of(*vocabularies_.target, read_tokens(target));
+    for (const Kind kind : request_.kinds) {
+      if (kind == Kind::encoder) report.views.push_back(view(kind, maps.encoder, read, read));
+      if (kind == Kind::decoder) report.views.push_back(view(kind, maps.decoder, written, reread));
+      if (kind == Kind::cross) report.views.push_back(view(kind, maps.cross, written, read));
+    }
+    const auto& queries = request_.kinds.front() == Kind::encoder ? read : written;
+    if (request_.words) {
+      shown.query_words = queries.joined.words;
+    } else {
+      for (const int64_t word : queries.joined.word_of) {
+        shown.query_words.push_back(queries.joined.words[static_cast<size_t>(word)]);
+      }
+    }
+    return shown;
+  }
+
+ private:
+  struct Tokens {
+    std::vector<std::string> texts;
+    JoinedTokens joined;
+  };
+
+  int64_t layer_count(Kind kind) const {
+    return kind == Kind::encoder ? model_->settings().encoder_layers : model_->settings().decoder_layers;
+  }
+
+  void check_length(const std::vector<int64_t>& pieces, const std::string& where, const char* whose) const {
+    const auto& settings = model_->settings();
+    size_t most = longest_sentence;
+    if (settings.positions != ModelSettings::Positions::sinusoidal) {
+      most = std::min(most, static_cast<size_t>(settings.max_positions - 1));
+    }
+    if (pieces.size() > most) {
+      throw Error(where, fmt::format("{} {} word pieces, and at most {} are shown", whose, pieces.size(), most),
+                  "give a shorter sentence");
+    }
+  }
+
+  Tokens tokens_of(const Vocabulary& vocabulary, const std::vector<int64_t>& ids) const {
+    auto joined = joined_tokens(vocabulary, ids);
+    if (request_.words) return {joined.words, std::move(joined)};
+    std::vector<std::string> texts;
+    for (const int64_t id : ids) texts.push_back(vocabulary.piece(id));
+    return {std::move(texts), std::move(joined)};
+  }
+
+  AttentionView view(Kind kind, const torch::Tensor& maps, const Tokens& queries, const Tokens& keys) const {
+    AttentionView view{kind,   queries.texts,     keys.texts, chosen(request_.layers, layer_count(kind), "", ""),
+                       heads_, layer_count(kind), {}};
+    const auto numbers = [](std::vector<int64_t> from_one) {
+      for (auto& number : from_one) --number;
+      return torch::tensor(from_one, torch::kInt64);
+    };
+    auto weights = maps.index_select(0, numbers(view.layers)).index_select(1, numbers(view.heads));
+    if (request_.words) weights = joined_weights(weights, queries.joined, keys.joined);
+    weights = weights.to(torch::kFloat).contiguous();
+    view.weights.assign(weights.const_data_ptr<float>(), weights.const_data_ptr<float>() + weights.numel());
+    return view;
+  }
+
+  void add_tree(AttentionReport& report, const std::vector<int64_t>& source) const {
+    if (report.target.find('(') == std::string::npos) {
+      throw Error("--tree", fmt::format("the output is no tree: '{}'", report.target),
+                  "give the directory of a model that parses");
+    }
+    std::vector<std::string> words;
+    for (const auto word : alignment_words(report.source)) words.emplace_back(word);
+    report.tree = delinearize(report.target, words).tree;
+    const auto joined = joined_tokens(*vocabularies_.source, written_tokens(source));
+    const auto last = static_cast<int64_t>(joined.words.size()) - 1;  // the end token
+    std::vector<int64_t> word_of = joined.word_of;
+    if (request_.words) word_of.erase(std::unique(word_of.begin(), word_of.end()), word_of.end());
+    for (const int64_t word : word_of) report.tree_word.push_back(word == last ? -1 : word);
+  }
+
+  std::filesystem::path directory_;
+  Request request_;
+  std::function<Translator()> open_translator_;
+  Transformer model_;
+  Vocabularies vocabularies_;
+  std::vector<int64_t> heads_;
+  std::unique_ptr<Translator> translator_;  // opened when output is asked of it
+};
+
+/// Text of a word without punctuation around it, for comparing with --pick.
+std::string_view bare(std::string_view word) {
+  const auto plain = [](char c) { return std::ispunct(static_cast<unsigned char>(c)) == 0; };
+  const auto* const first = std::find_if(word.begin(), word.end(), plain);
+  if (first == word.end()) return word;
+  word.remove_prefix(static_cast<size_t>(first - word.begin()));
+  while (!plain(word.back())) word.remove_suffix(1);
+  return word;
+}
+
+/// Which of `view`'s queries are the words that are asked for, in all their occurrences. A word of several pieces is
+/// all of them.
+std::vector<size_t> picked(const Attention::Shown& shown, const std::vector<std::string>& asked) {
+  const auto& view = shown.report.views.front();
+  const auto& words = shown.query_words;  // of every query of the view, the word it belongs to
+  std::vector<size_t> indices;
+  for (const auto& wanted : asked) {
+    const size_t before = indices.size();
+    for (size_t i = 0; i < view.queries.size(); ++i) {
+      if (words[i] == wanted || bare(words[i]) == wanted) indices.push_back(i);
+    }
+    if (indices.size() == before) {
+      auto known = words;
+      known.erase(std::unique(known.begin(), known.end()), known.end());
+      throw Error("--pick", fmt::format("there is no word '{}'", wanted),
+                  fmt::format("the words of this view are: {}", fmt::join(known, " ")));
+    }
+  }
+  std::sort(indices.begin(), indices.end());
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
+  return indices;
+}
+
+/// What --format says, or else the output file's ending.
+Format format_of(const std::string& given, const std::string& output) {
+  static const std::map<std::string, Format> formats = {
+      {"svg", Format::svg}, {"html", Format::html}, {"json", Format::json}};
+  if (!given.empty()) return formats.at(given);
+  if (output.empty()) return Format::json;
+  auto ending = std::filesystem::path(output).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (ending == ".htm") ending = ".html";
+  const auto found = ending.empty() ? formats.end() : formats.find(ending.substr(1));
+  if (found == formats.end()) {
+    throw Error("--output", fmt::format("'{}' does not end with .svg, .html or .json", output),
+                "name it so, or say which with --format");
+  }
+  return found->second;
+}
+
+/// Lines of one or two files, or of standard input, or the sentence of the command line.
+class Sentences {
+ public:
+  Sentences(const std::string& source, const std::string& target, const std::string& source_file,
+            const std::string& target_file)
+      : source_(source), target_(target) {
+    if (!source.empty() && !(source_file.empty() && target_file.empty())) {
+      throw Error("arguments", "a sentence and files are given at once", "give either");
+    }
+    if (!target_file.empty() && source_file.empty()) {
+      throw Error("--target", "is for the lines of --input", "give both, or the two sentences themselves");
+    }
+    if (!source_file.empty()) source_lines_ = std::make_unique<LineReader>(source_file);
+    if (!target_file.empty()) target_lines_ = std::make_unique<LineReader>(target_file);
+    name_ = !source.empty() ? "the sentence" : !source_file.empty() ? source_file : StandardLines::name;
+    target_name_ = target_file;
+  }
+
+  /// False at the end. Throws Error for blank and for broken lines, and where one file is longer than the other.
+  bool next(Sentence& sentence) {
+    ++number_;
+    sentence.where = source_.empty() ? fmt::format("{}:{}", name_, number_) : name_;
+    sentence.target.reset();
+    if (!source_.empty()) {
+      if (number_ > 1) return false;
+      sentence.source = source_;
+      if (!target_.empty()) sentence.target = target_;
+      for (const auto& text : {source_, target_}) {
+        if (const size_t broken = find_broken_utf8(text); broken != std::string::npos) {
+          throw Error(name_, fmt::format("not UTF-8 (byte {})", broken + 1), "convert the text");
+        }
+      }
+    } else {
+      const bool more = source_lines_ ? source_lines_->next(sentence.source) : standard_lines_.next(sentence.source);
+      std::string target;
+      const bool more_targets = target_lines_ && target_lines_->next(target);
+      if (target_lines_ && more != more_targets) {
+        throw Error(more ? target_name_ : name_,
+                    fmt::format("ends after {} lines, and {} goes on", number_ - 1, more ? name_ : target_name_),
+                    "line n of one must be the output for line n of the other");
+      }
+      if (!more) return false;
+      if (target_lines_) sentence.target = target;
+    }
+    if (blank(sentence.source)) throw Error(sentence.where, "is blank", "give a sentence");
+    if (sentence.target && blank(*sentence.target)) {
+      throw Error(target_name_.empty() ? "the output" : fmt::format("{}:{}", target_name_, number_), "is blank",
+                  "give the sentence's output, or leave it out for the model's own");
+    }
+    sentence.source = trim(sentence.source);
+    if (sentence.target) sentence.target = trim(*sentence.target);
+    return true;
+  }
+
+ private:
+  static bool blank(const std::string& text) { return trim(text).empty(); }
+
+  std::string source_, target_, name_, target_name_;
+  std::unique_ptr<LineReader> source_lines_, target_lines_;
+  StandardLines standard_lines_;
+  int64_t number_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program(argc, argv, [](CLI::App& app, auto parse) {
+    app.description(
+        "Shows what a model attends to while it reads a sentence and writes its output, in every layer and head: a "
+        "page "
+        "to look around in (.html), a picture in the form of the paper's Figures 3 to 5 (.svg), or all weights for "
+        "other "
+        "programs (.json). Without an output sentence it is the model's own, found by beam search.");
+    std::string source, target, source_file, target_file, output_file, format_name;
+    std::vector<std::string> words, kind_names;
+    Request request;
+    bool heat_map = false;
+    DecodingOptions decoding(app);
+    app.add_option("sentence", source, "The sentence; if not given, --input or standard input");
+    app.add_option("output_sentence", target, "Its output, a translation or a tree; the model's own if not given");
+    app.add_option("--input", source_file, "Sentences, plain or .gz; several are for --format json, an object a line");
+    app.add_option("--target", target_file, "Their outputs, line for line; the model's own if not given");
+    app.add_option("--output", output_file, "What to write; standard output if not given");
+    app.add_option("--format", format_name, "If not given, by --output's ending; json for standard output")
+        ->check(CLI::IsMember({"svg", "html", "json"}));
+    const auto several = [](CLI::Option* option) { return option->delimiter(',')->allow_extra_args(false); };
+    several(app.add_option("--kind", kind_names,
+                           "Of the encoder over the source, of the decoder over what it has read, or across, of the "
+                           "decoder over the source: encoder, decoder, cross; all, in an SVG cross"))
+        ->check(CLI::IsMember({"encoder", "decoder", "cross"}))
+        ->option_text("{encoder,decoder,cross},...");
+    several(app.add_option("--layer", request.layers, "From 1; all, in an SVG of lines the one before the last"));
+    several(app.add_option("--head", request.heads, "From 1; all"));
+    app.add_option("--pick", words, "Show the attention of this word alone; may be given several times, in a page once")
+        ->allow_extra_args(false);
+    app.add_flag("--words", request.words,
+                 "Join pieces to words: what a word receives is the sum over its pieces, how it attends their mean");
+    app.add_flag("--heat-map", heat_map, "In an SVG, draw a heat map for each layer and head instead of lines");
+    app.add_flag("--tree", request.tree, "Draw the tree that the model, a parser, writes, beside the words");
+    parse();
+
+    const Format format = format_of(format_name, output_file);
+    for (const auto& name : kind_names) {
+      request.kinds.push_back(name == "encoder" ? Kind::encoder : name == "decoder" ? Kind::decoder : Kind::cross);
+    }
+    std::sort(request.kinds.begin(), request.kinds.end());
+    request.kinds.erase(std::unique(request.kinds.begin(), request.kinds.end()), request.kinds.end());
+    if (format == Format::svg) {
+      if (request.kinds.empty()) request.kinds = {Kind::cross};
+      if (request.kinds.size() > 1) throw Error("--kind", "an SVG shows one kind of attention", "give one");
+      if (!heat_map && request.layers.size() > 1) {
+        throw Error("--layer", "an SVG of lines shows one layer", "give one, or --heat-map");
+      }
+    } else if (heat_map) {
+      throw Error("--heat-map", "is for SVG", "the page has heat maps, too; leave it out");
+    }
+    if (format == Format::json && !words.empty()) throw Error("--pick", "is for SVG and HTML", "leave it out");
+    if (heat_map && !words.empty()) throw Error("--pick", "is for lines", "leave out --heat-map or --pick");
+
+    Sentences sentences(source, target, source_file, target_file);
+    Attention attention(app.get_option("--model")->as<std::string>(),
+                        open_device(app.get_option("--device")->as<std::string>()), request,
+                        /*before_last=*/format == Format::svg && !heat_map, [&] { return decoding.open(); });
+    std::unique_ptr<AtomicFile> output;
+    if (!output_file.empty()) output = std::make_unique<AtomicFile>(output_file);
+    const auto write = [&](std::string_view text) {
+      if (output) {
+        output->write(text);
+      } else {
+        std::cout << text;
+        if (!std::cout) throw Failure("standard output", "could not be written");
+      }
+    };
+
+    Sentence sentence, another;
+    if (format == Format::json) {
+      while (sentences.next(sentence)) write(attention_json(attention.show(sentence).report));
+    } else {
+      if (!sentences.next(sentence)) throw Error(StandardLines::name, "is empty", "give a sentence");
+      if (sentences.next(another)) {
+        throw Error(another.where, "is a second sentence, and a picture shows one", "give one, or --format json");
+      }
+      const auto shown = attention.show(sentence);
+      const auto& view = shown.report.views.front();
+      const auto indices = picked(shown, words);
+      if (format == Format::html) {
+        write(attention_html(shown.report,
+                             indices.empty() ? AttentionPageOptions{} : AttentionPageOptions{indices.front()}));
+      } else if (heat_map) {
+        write(attention_heat_maps(shown.report, view));
+      } else {
+        write(attention_lines(shown.report, view, {.picked = indices}));
+      }
+    }
+    if (output) output->commit();
+  });
+}

@@ -1,0 +1,346 @@
+#include "transformer/decoding/attention_maps.h"
+
+#include <torch/torch.h>
+
+#include <random>
+
+#include "decoding/tiny_model.h"
+#include "support.h"
+#include "transformer/base/error.h"
+#include "transformer/decoding/word_alignment.h"
+
+namespace transformer::test {
+
+namespace {
+
+using Ids = std::vector<int64_t>;
+
+constexpr int64_t pieces = 40;
+
+Ids random_ids(std::mt19937& random, size_t length) {
+  Ids ids(length);
+  for (auto& id : ids) id = 4 + static_cast<int64_t>(random() % (pieces - 4));
+  return ids;
+}
+
+/// A vocabulary learned from `lines`, each `times` times.
+std::shared_ptr<const Vocabulary> vocabulary_of(const TemporaryDirectory& directory,
+                                                const std::vector<std::string>& lines, int64_t size,
+                                                const VocabularySettings& settings = {}) {
+  std::string text;
+  for (int i = 0; i < 30; ++i) {
+    for (const auto& line : lines) text += line + "\n";
+  }
+  write_file(directory / "text", text);
+  Vocabulary::train({directory / "text"}, size, settings, directory / "vocabulary.model");
+  return std::make_shared<const Vocabulary>(directory / "vocabulary.model");
+}
+
+JoinedTokens joined(const Ids& word_of) {
+  JoinedTokens result;
+  result.word_of = word_of;
+  result.words.resize(static_cast<size_t>(word_of.back()) + 1, "word");
+  return result;
+}
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("attention maps are the model's own weights, with rows that sum to 1") {
+  auto settings = tiny_settings(pieces);
+  const auto variant = GENERATE(0, 1, 2, 3);
+  if (variant == 1) settings.encoder_layers = 3;
+  if (variant == 2) settings.attention_window = 4;
+  if (variant == 3) settings.positions = ModelSettings::Positions::learned;
+  auto model = tiny_transformer(settings);
+  model->to(torch::kDouble);
+  std::mt19937 random(3);
+  const auto source = random_ids(random, 7), target = random_ids(random, 5);
+  const auto maps = attention_maps(model, source, target);
+  CHECK(maps.encoder.sizes() == torch::IntArrayRef{settings.encoder_layers, 2, 8, 8});
+  CHECK(maps.decoder.sizes() == torch::IntArrayRef{2, 2, 6, 6});
+  CHECK(maps.cross.sizes() == torch::IntArrayRef{2, 2, 6, 8});
+  for (const auto& map : {maps.encoder, maps.decoder, maps.cross}) {
+    CHECK(map.scalar_type() == torch::kDouble);
+    CHECK(map.min().item<double>() >= 0);
+    CHECK((map.sum(-1) - 1).abs().max().item<double>() < 1e-12);
+  }
+  CHECK(maps.decoder.triu(1).abs().max().item<double>() == 0);
+  if (variant == 2) {
+    // A window of 4 reaches two positions to either side.
+    CHECK(maps.encoder.triu(3).abs().max().item<double>() == 0);
+    CHECK(maps.encoder.tril(-3).abs().max().item<double>() == 0);
+  }
+
+  // Beside another, longer sentence, so that padding must not be attended to.
+  torch::NoGradGuard no_grad;
+  auto other = random_ids(random, 11), other_target = random_ids(random, 9);
+  auto padded_source = torch::zeros({2, 12}, torch::kInt64), padded_target = torch::zeros({2, 10}, torch::kInt64);
+  const auto put = [](torch::Tensor rows, int64_t i, const Ids& ids) {
+    rows[i].narrow(0, 0, static_cast<int64_t>(ids.size())).copy_(torch::tensor(ids));
+  };
+  put(padded_source, 0, written_tokens(source));
+  put(padded_source, 1, written_tokens(other));
+  put(padded_target, 0, read_tokens(target));
+  put(padded_target, 1, read_tokens(other_target));
+  const auto encoded = model->encode(padded_source, true);
+  const auto decoded = model->decode(padded_target, encoded, true);
+  for (int64_t layer = 0; layer < settings.encoder_layers; ++layer) {
+    CHECK(torch::allclose(maps.encoder[layer], encoded.weights[layer][0].narrow(1, 0, 8).narrow(2, 0, 8), 0, 1e-12));
+  }
+  const auto several = cross_attention(model, {source, other}, {target, other_target});
+  REQUIRE(several.size() == 2);
+  CHECK(several[1].sizes() == torch::IntArrayRef{2, 2, 10, 12});
+  CHECK(torch::allclose(several[0], maps.cross, 0, 1e-12));
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    CHECK(
+        torch::allclose(maps.decoder[layer], decoded.self_weights[layer][0].narrow(1, 0, 6).narrow(2, 0, 6), 0, 1e-12));
+    CHECK(
+        torch::allclose(maps.cross[layer], decoded.memory_weights[layer][0].narrow(1, 0, 6).narrow(2, 0, 8), 0, 1e-12));
+    CHECK(torch::allclose(several[1][layer], decoded.memory_weights[layer][1], 0, 1e-12));
+  }
+}
+
+TEST_CASE("the first layer's weights follow from the paper's equation") {
+  // Recomputed from the parameters: softmax(Q K^T / sqrt(d_k)) of embeddings and positions.
+  auto settings = tiny_settings(pieces);
+  auto model = tiny_transformer(settings);
+  model->to(torch::kDouble);
+  const Ids source = {7, 30, 12};
+  const auto maps = attention_maps(model, source, {5});
+  torch::NoGradGuard no_grad;
+  const auto parameters = model->named_parameters();
+  const int64_t width = 16, heads = 2, d_k = 8;
+  auto x = parameters["source_embedding.weight"].index_select(0, torch::tensor(written_tokens(source))) * 4.0;  // √16
+  for (int64_t position = 0; position < 4; ++position) {
+    for (int64_t i = 0; i < width; i += 2) {
+      const double angle = static_cast<double>(position) / std::pow(10000.0, static_cast<double>(i) / width);
+      x[position][i] += std::sin(angle);
+      x[position][i + 1] += std::cos(angle);
+    }
+  }
+  const auto projected = x.matmul(parameters["encoder.layers.0.self_attention.input_weight"].t());  // [4, 48]
+  for (int64_t head = 0; head < heads; ++head) {
+    const auto query = projected.narrow(1, head * d_k, d_k), key = projected.narrow(1, width + head * d_k, d_k);
+    const auto expected = (query.matmul(key.t()) / std::sqrt(8.0)).softmax(-1);
+    CHECK(torch::allclose(maps.encoder[0][head], expected, 0, 1e-6));
+  }
+}
+
+TEST_CASE("joined weights are sums over keys and means over queries") {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 20; ++trial) {
+    const auto ascending = [&](size_t count) {
+      Ids word_of = {0};
+      while (word_of.size() < count) word_of.push_back(word_of.back() + static_cast<int64_t>(random() % 2));
+      return word_of;
+    };
+    const auto query_words = ascending(1 + random() % 9), key_words = ascending(1 + random() % 9);
+    const auto queries = static_cast<int64_t>(query_words.size()), keys = static_cast<int64_t>(key_words.size());
+    const auto weights = torch::rand({2, 3, queries, keys}, torch::kDouble).softmax(-1);
+    const auto result = joined_weights(weights, joined(query_words), joined(key_words));
+    REQUIRE(result.sizes() == torch::IntArrayRef{2, 3, query_words.back() + 1, key_words.back() + 1});
+    CHECK((result.sum(-1) - 1).abs().max().item<double>() < 1e-12);
+    const auto given = weights.accessor<double, 4>();
+    const auto found = result.accessor<double, 4>();
+    for (int64_t q = 0; q <= query_words.back(); ++q) {
+      for (int64_t k = 0; k <= key_words.back(); ++k) {
+        double sum = 0;
+        int count = 0;
+        for (int64_t t = 0; t < queries; ++t) {
+          if (query_words[static_cast<size_t>(t)] != q) continue;
+          ++count;
+          for (int64_t s = 0; s < keys; ++s) {
+            if (key_words[static_cast<size_t>(s)] == k) sum += given[1][2][t][s];
+          }
+        }
+        CHECK(found[1][2][q][k] == Approx(sum / count));
+      }
+    }
+  }
+}
+
+TEST_CASE("pieces are joined at white space") {
+  TemporaryDirectory directory;
+  const auto vocabulary =
+      vocabulary_of(directory, {"the cat sat on a mat.", "cats sit", "日本語を話す", "naïve 😀 mats", "a\tb"}, 330);
+  const auto words_of = [&](const std::string& text) {
+    const auto tokens = written_tokens(vocabulary->encode(text));
+    const auto result = joined_tokens(*vocabulary, tokens);
+    CHECK(result.word_of.size() == tokens.size());
+    CHECK(std::is_sorted(result.word_of.begin(), result.word_of.end()));
+    CHECK(result.word_of.front() == 0);
+    CHECK(result.word_of.back() == static_cast<int64_t>(result.words.size()) - 1);
+    for (size_t i = 1; i < tokens.size(); ++i) CHECK(result.word_of[i] - result.word_of[i - 1] <= 1);
+    return result.words;
+  };
+  using Words = std::vector<std::string>;
+  CHECK(words_of("the cats sat.") == Words{"the", "cats", "sat.", "</s>"});
+  CHECK(words_of("日本語を話す") == Words{"日本語を話す", "</s>"});
+  CHECK(words_of("") == Words{"</s>"});
+  // Letters that the vocabulary spells in bytes are whole again.
+  CHECK(words_of("Žluťoučký kůň 👩‍👩‍👧 ok") ==
+        Words{"Žluťoučký", "kůň", "👩‍👩‍👧", "ok", "</s>"});
+  CHECK(words_of("the  cat   ") == Words{"the", "cat", "</s>"});
+  CHECK(words_of("cat\tmat") == Words{"cat", "mat", "</s>"});
+  // ▁ written in the text is no space.
+  CHECK(words_of("the ▁▁ cat") == Words{"the", "▁▁", "cat", "</s>"});
+
+  const auto read = joined_tokens(*vocabulary, read_tokens(vocabulary->encode("the cat")));
+  CHECK(read.words == Words{"<s>", "the", "cat"});
+  // Half a character, as a model may write it.
+  const auto half = vocabulary->encode("Ž");
+  CHECK(joined_tokens(*vocabulary, {half[half.size() - 2]}).words == Words{"\xEF\xBF\xBD"});
+
+  // Whatever the text: the words of its pieces are those that its white space separates.
+  std::mt19937 random(2);
+  const std::vector<std::string> parts = {"cat", "é", " ", "  ", "\t", "日本", "😀", ".", "▁", "ab", "⁇"};
+  for (int trial = 0; trial < 300; ++trial) {
+    std::string text = "x";
+    for (size_t i = random() % 12; i > 0; --i) text += parts[random() % parts.size()];
+    text += "y";
+    Words expected;
+    for (const auto word : alignment_words(text)) expected.emplace_back(word);
+    expected.emplace_back("</s>");
+    INFO(text);
+    Words found;
+    for (const auto& word : words_of(text)) {
+      for (const auto part : alignment_words(word)) found.emplace_back(part);
+    }
+    CHECK(found == expected);
+  }
+}
+
+TEST_CASE("alignment words are separated by spaces, tabs and line ends alone") {
+  CHECK(alignment_words("").empty());
+  CHECK(alignment_words(" \t ").empty());
+  CHECK(alignment_words(" a  b\tc\r\n") == std::vector<std::string_view>{"a", "b", "c"});
+  CHECK(alignment_words("a\u00A0b c") ==
+        std::vector<std::string_view>{"a\u00A0b", "c"});  // a space that does not break
+  CHECK(to_pharaoh({{0, 0}, {2, 1}, {2, 3}}) == "0-0 2-1 2-3");
+  CHECK(to_pharaoh({}).empty());
+}
+
+TEST_CASE("alignments are the source words with most attention, by brute force") {
+  TemporaryDirectory directory;
+  const auto lines = made_up_sentences(60, 4);
+  const auto vocabulary = vocabulary_of(directory, lines, 300);
+  auto model = tiny_transformer(tiny_settings(300));
+  const int64_t layer = GENERATE(0, 1, 2), head = GENERATE(0, 2);
+  const auto at = GENERATE(AlignmentSettings::At::writing, AlignmentSettings::At::reading);
+  const WordAligner aligner(model, {vocabulary, vocabulary}, {layer, head, at});
+  std::vector<std::string> sources(lines.begin(), lines.begin() + 30), targets(lines.begin() + 30, lines.end());
+  sources[4] = "";
+  targets[9] = " \t";
+  const auto alignments = aligner.align(sources, targets);
+  REQUIRE(alignments.size() == sources.size());
+  CHECK(alignments[4].empty());
+  CHECK(alignments[9].empty());
+  bool any_without = false;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (i == 4 || i == 9) continue;
+    INFO(sources[i] << " | " << targets[i]);
+    const auto source = vocabulary->encode(sources[i]), target = vocabulary->encode(targets[i]);
+    const auto maps = attention_maps(model, source, target).cross.to(torch::kDouble);
+    auto weights = maps[layer == 0 ? 1 : layer - 1];
+    weights = head == 0 ? weights.mean(0) : weights[head - 1];
+    // Words of made-up sentences are their pieces from one that begins with ▁ to the next.
+    const auto number = [&](const Ids& ids) {
+      Ids words;
+      int64_t word = -1;
+      for (const auto id : ids) {
+        if (vocabulary->piece(id).starts_with("▁")) ++word;
+        words.push_back(word);
+      }
+      return words;
+    };
+    const auto source_words = number(source), target_words = number(target);
+    REQUIRE(source_words.back() + 1 == static_cast<int64_t>(alignment_words(sources[i]).size()));
+    REQUIRE(target_words.back() + 1 == static_cast<int64_t>(alignment_words(targets[i]).size()));
+    std::vector<AlignmentLink> expected;
+    for (int64_t word = 0; word <= target_words.back(); ++word) {
+      std::vector<double> received(static_cast<size_t>(source_words.back()) + 2);
+      for (size_t t = 0; t < target.size(); ++t) {
+        if (target_words[t] != word) continue;
+        const auto position = static_cast<int64_t>(t) + (at == AlignmentSettings::At::reading ? 1 : 0);
+        for (size_t s = 0; s <= source.size(); ++s) {
+          const auto own = s < source.size() ? source_words[s] : source_words.back() + 1;
+          received[static_cast<size_t>(own)] += weights[position][static_cast<int64_t>(s)].item<double>();
+        }
+      }
+      const auto best = std::max_element(received.begin(), received.end()) - received.begin();
+      if (best <= source_words.back()) {
+        expected.push_back({best, word});
+      } else {
+        any_without = true;
+      }
+    }
+    CHECK(to_pharaoh(alignments[i]) == to_pharaoh(expected));
+    // Alone as in a batch.
+    CHECK(to_pharaoh(aligner.align({sources[i]}, {targets[i]}).front()) == to_pharaoh(expected));
+  }
+  if (head == 0 && layer == 1) CHECK(any_without);
+}
+
+TEST_CASE("a model that looks where we say aligns so") {
+  // Cross-attention made by hand: queries and keys are the positional encoding's slowest waves alone, so that position
+  // t attends most to position t; word for word, then, the translation of n words is aligned diagonally.
+  TemporaryDirectory directory;
+  std::vector<std::string> lines;
+  for (int i = 0; i < 20; ++i) lines.push_back("aa bb cc dd ee ff gg hh");
+  const auto vocabulary = vocabulary_of(directory, lines, 290);
+  auto settings = tiny_settings(290);
+  settings.d_model = 32;
+  settings.heads = 1;
+  settings.encoder_layers = settings.decoder_layers = 1;
+  Transformer model(settings);
+  model->eval();
+  torch::NoGradGuard no_grad;
+  auto parameters = model->named_parameters();
+  for (auto& parameter : parameters) {
+    // No sub-layer adds anything: what attends is the positions themselves, normalised.
+    if (parameter.value().dim() > 1) parameter.value().zero_();
+  }
+  auto input = parameters["decoder.layers.0.memory_attention.input_weight"];  // [(2 d_k + d_v), D]
+  input.narrow(0, 0, 32).copy_(20 * torch::eye(32));
+  input.narrow(0, 32, 32).copy_(20 * torch::eye(32));
+  const WordAligner aligner(model, {vocabulary, vocabulary}, {});
+  const std::string text = "aa bb cc dd ee";
+  REQUIRE(vocabulary->encode(text).size() == 5);  // a piece a word
+  CHECK(to_pharaoh(aligner.align({text}, {text})[0]) == "0-0 1-1 2-2 3-3 4-4");
+  CHECK(to_pharaoh(aligner.align({"aa bb cc"}, {text})[0]) == "0-0 1-1 2-2");  // the fourth looks at the end
+  const WordAligner reading(model, {vocabulary, vocabulary}, {0, 0, AlignmentSettings::At::reading});
+  CHECK(to_pharaoh(reading.align({text}, {text})[0]) == "1-0 2-1 3-2 4-3");
+}
+
+TEST_CASE("layers and heads that a model has not are refused, and pairs too long to align") {
+  TemporaryDirectory directory;
+  const auto vocabulary = vocabulary_of(directory, made_up_sentences(60, 4), 300);
+  auto settings = tiny_settings(300);
+  settings.positions = ModelSettings::Positions::learned;
+  settings.max_positions = 20;
+  auto model = tiny_transformer(settings);
+  const auto with = [&](AlignmentSettings alignment) {
+    return message_of([&] { WordAligner(model, {vocabulary, vocabulary}, alignment); });
+  };
+  CHECK(with({}) == "no error");
+  CHECK(with({2, 2}) == "no error");
+  CHECK(with({3, 0}).find("no layer 3") != std::string::npos);
+  CHECK(with({0, 3}).find("no head 3") != std::string::npos);
+  const WordAligner aligner(model, {vocabulary, vocabulary}, {});
+  std::string longer = "ba";
+  for (int i = 0; i < 30; ++i) longer += " qx";
+  const auto message = message_of([&] { aligner.align({"ba", longer}, {"ba", "ba"}, 7); });
+  CHECK(message.find("line 8: has") != std::string::npos);
+  CHECK(message.find("split") != std::string::npos);
+}
+
+}  // namespace transformer::test

@@ -1,0 +1,163 @@
+#include "transformer/decoding/word_alignment.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+#include "transformer/base/error.h"
+#include "transformer/text/lines.h"
+
+namespace transformer {
+
+using torch::Tensor;
+
+namespace {
+
+// Attention weights of one pass: a few sentences of usual length, and not so many that memory is felt.
+constexpr double batch_weights = 3e7;
+// Of one pair alone: 2 GB in float32.
+constexpr double most_weights = 5e8;
+constexpr size_t batch_pairs = 64;
+
+constexpr std::string_view blanks = " \t\n\v\f\r";
+
+/// For each of `joined`'s words, which of the line's words it begins with: a piece may hold white space and so join
+/// two. Words that the line has not (the end token, or text that the vocabulary writes otherwise) are -1.
+std::vector<int64_t> places_in_line(const JoinedTokens& joined, size_t line_words) {
+  std::vector<int64_t> places;
+  int64_t next = 0;
+  for (size_t i = 0; i < joined.words.size(); ++i) {
+    const bool exists = i + 1 < joined.words.size() && next < static_cast<int64_t>(line_words);
+    places.push_back(exists ? next : -1);
+    next += std::max<int64_t>(1, static_cast<int64_t>(alignment_words(joined.words[i]).size()));
+  }
+  return places;
+}
+
+struct Pair {
+  std::vector<int64_t> source, target;
+};
+
+double weights_of_pass(const ModelSettings& settings, size_t source, size_t target) {
+  const auto queries = static_cast<double>(target + 1), keys = static_cast<double>(source + 1);
+  return static_cast<double>(settings.heads * settings.decoder_layers) * queries * (queries + keys);
+}
+
+}  // namespace
+
+void AlignmentSettings::describe(Fields<AlignmentSettings>& field) {
+  field("alignment_layer", &AlignmentSettings::alignment_layer,
+        "layer of the decoder, from 1, whose attention over the source aligns words; 0: the last", at_least(0));
+  field("alignment_head", &AlignmentSettings::alignment_head, "head of the layer, from 1; 0: the mean of all",
+        at_least(0));
+  field("alignment_at", &AlignmentSettings::alignment_at,
+        "whose attention is a word's: of the position that writes it, or of the next one, which reads it",
+        {{"writing", At::writing}, {"reading", At::reading}});
+}
+
+std::string to_pharaoh(const std::vector<AlignmentLink>& links) {
+  std::string text;
+  for (const auto& link : links) {
+    fmt::format_to(std::back_inserter(text), "{}{}-{}", text.empty() ? "" : " ", link.source, link.target);
+  }
+  return text;
+}
+
+std::vector<std::string_view> alignment_words(std::string_view text) {
+  std::vector<std::string_view> words;
+  while (true) {
+    const size_t start = text.find_first_not_of(blanks);
+    if (start == std::string_view::npos) return words;
+    const size_t end = std::min(text.find_first_of(blanks, start), text.size());
+    words.push_back(text.substr(start, end - start));
+    text.remove_prefix(end);
+  }
+}
+
+WordAligner::WordAligner(const std::filesystem::path& directory, torch::Device device,
+                         const AlignmentSettings& settings)
+    : WordAligner(load_transformer(directory, device), {}, settings) {
+  vocabularies_ = Vocabularies::load(directory, model_->settings().source_vocabulary_size,
+                                     model_->settings().target_vocabulary_size);
+}
+
+WordAligner::WordAligner(Transformer model, Vocabularies vocabularies, const AlignmentSettings& settings)
+    : model_(std::move(model)), vocabularies_(std::move(vocabularies)), settings_(settings) {
+  const auto& s = model_->settings();
+  const auto check = [](const char* name, int64_t value, int64_t count, const char* what) {
+    if (value < 0 || value > count) {
+      throw Error(name, fmt::format("there is no {} {}; this model's decoder has {}", what, value, count),
+                  fmt::format("give 1 to {}, or leave it out", count));
+    }
+  };
+  check("alignment_layer", settings.alignment_layer, s.decoder_layers, "layer");
+  check("alignment_head", settings.alignment_head, s.heads, "head");
+}
+
+Tensor WordAligner::chosen(const Tensor& maps) const {
+  const auto heads = maps[settings_.alignment_layer > 0 ? settings_.alignment_layer - 1 : -1].to(torch::kDouble);
+  const auto weights = settings_.alignment_head > 0 ? heads[settings_.alignment_head - 1] : heads.mean(0);
+  // A position reads what the one before it wrote; the begin token, which the first reads, takes the end's place.
+  return settings_.alignment_at == AlignmentSettings::At::reading ? weights.roll(-1, 0) : weights;
+}
+
+std::vector<std::vector<AlignmentLink>> WordAligner::align(const std::vector<std::string>& sources,
+                                                           const std::vector<std::string>& targets,
+                                                           int64_t first_line) const {
+  TORCH_CHECK(sources.size() == targets.size(), sources.size(), " sources and ", targets.size(), " targets");
+  const auto& model = model_->settings();
+  std::vector<std::vector<AlignmentLink>> links(sources.size());
+  std::vector<Pair> pairs(sources.size());
+  std::vector<size_t> places;  // of pairs with text on both sides, in order of length: little padding is computed
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const auto source = trim(sources[i]), target = trim(targets[i]);
+    if (source.empty() || target.empty()) continue;
+    pairs[i] = {vocabularies_.source->encode(source), vocabularies_.target->encode(target)};
+    const auto longest = std::max(pairs[i].source.size(), pairs[i].target.size());
+    const bool positions =
+        model.positions == ModelSettings::Positions::sinusoidal || static_cast<int64_t>(longest) < model.max_positions;
+    if (!positions || weights_of_pass(model, pairs[i].source.size(), pairs[i].target.size()) > most_weights) {
+      throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)),
+                  fmt::format("has {} word pieces and its translation {}, too many to align", pairs[i].source.size(),
+                              pairs[i].target.size()),
+                  "split the line into sentences");
+    }
+    places.push_back(i);
+  }
+  std::stable_sort(places.begin(), places.end(),
+                   [&](size_t a, size_t b) { return pairs[a].target.size() < pairs[b].target.size(); });
+
+  for (size_t first = 0; first < places.size();) {
+    std::vector<std::vector<int64_t>> from, to;
+    size_t longest_source = 0, longest_target = 0;
+    size_t end = first;
+    for (; end < places.size() && from.size() < batch_pairs; ++end) {
+      const auto& pair = pairs[places[end]];
+      longest_source = std::max(longest_source, pair.source.size());
+      longest_target = std::max(longest_target, pair.target.size());
+      const double weights = weights_of_pass(model, longest_source, longest_target);
+      if (!from.empty() && weights * static_cast<double>(from.size() + 1) > batch_weights) break;
+      from.push_back(pair.source);
+      to.push_back(pair.target);
+    }
+    const auto maps = cross_attention(model_, from, to);
+    for (size_t i = first; i < end; ++i) {
+      const auto read = joined_tokens(*vocabularies_.source, written_tokens(from[i - first]));
+      const auto written = joined_tokens(*vocabularies_.target, written_tokens(to[i - first]));
+      const auto best = joined_weights(chosen(maps[i - first]), written, read).argmax(1);  // [words of the target]
+      const auto source_places = places_in_line(read, alignment_words(sources[places[i]]).size());
+      const auto target_places = places_in_line(written, alignment_words(targets[places[i]]).size());
+      for (size_t word = 0; word < target_places.size(); ++word) {
+        const int64_t source = source_places[static_cast<size_t>(best[static_cast<int64_t>(word)].item<int64_t>())];
+        if (source >= 0 && target_places[word] >= 0) links[places[i]].push_back({source, target_places[word]});
+      }
+    }
+    first = end;
+  }
+  return links;
+}
+
+}  // namespace transformer

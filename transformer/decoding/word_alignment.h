@@ -1,0 +1,70 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transformer/base/settings.h"
+#include "transformer/decoding/attention_maps.h"
+#include "transformer/model/transformer.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+/// Which attention over the source word alignments are read from. The default is the best that was found without
+/// choosing a head (benchmarks/results/alignment-model-en-de.txt); a single head may align far better, another one in
+/// every model, which benchmarks/alignments.py finds.
+struct AlignmentSettings {
+  enum class At { writing, reading };
+
+  int64_t alignment_layer = 0;  // of the decoder, from 1; 0: the last
+  int64_t alignment_head = 0;   // of the layer, from 1; 0: the mean of all
+  At alignment_at = At::writing;
+  static void describe(Fields<AlignmentSettings>& field);
+};
+
+/// Word `target` of the output stands for word `source` of the input, both counted from 0.
+struct AlignmentLink {
+  int64_t source = 0, target = 0;
+  bool operator==(const AlignmentLink&) const = default;
+};
+
+/// "0-0 2-1", in the order of the output's words: the format of Pharaoh, Moses, fast_align and Marian.
+std::string to_pharaoh(const std::vector<AlignmentLink>& links);
+
+/// Words as alignments count them: what spaces, tabs and line ends separate.
+std::vector<std::string_view> alignment_words(std::string_view text);
+
+/// Word alignments from the attention over the source, by one forced pass over a line and its translation with the
+/// modules that training uses.
+///
+/// A word of the translation is linked to the word of the source that receives most attention of the positions that
+/// write it (or read it), pieces joined as `joined_weights` does; to none where the end token receives most. Lines are
+/// split into pieces anew: of the shipped model's translations one in two hundred was written in other pieces, of the
+/// same words.
+class WordAligner {
+ public:
+  /// The model of a model directory. Throws Error for a layer or head that it has not, as load_transformer does, and
+  /// as Vocabularies::load does.
+  WordAligner(const std::filesystem::path& directory, torch::Device device, const AlignmentSettings& settings);
+  /// A model in memory, in evaluation mode.
+  WordAligner(Transformer model, Vocabularies vocabularies, const AlignmentSettings& settings);
+
+  /// The links of each pair of lines; none where one of them is blank. Throws Error naming the line, counted from
+  /// `first_line`, for a pair whose attention would not fit into memory or for which the model has no positions.
+  std::vector<std::vector<AlignmentLink>> align(const std::vector<std::string>& sources,
+                                                const std::vector<std::string>& targets, int64_t first_line = 1) const;
+
+ private:
+  torch::Tensor chosen(const torch::Tensor& maps) const;  // [L, H, T, S] -> [T, S]
+
+  Transformer model_;
+  Vocabularies vocabularies_;
+  AlignmentSettings settings_;
+};
+
+}  // namespace transformer

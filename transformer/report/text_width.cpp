@@ -1,0 +1,101 @@
+#include "transformer/report/text_width.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+namespace transformer {
+namespace {
+
+constexpr std::string_view ellipsis = "…";
+constexpr double wide = 1.05, emoji = 1.4;
+
+struct CodePoint {
+  utf8proc_int32_t value;
+  size_t bytes;
+};
+
+CodePoint first_code_point(std::string_view text) {
+  utf8proc_int32_t value = 0;
+  const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                      static_cast<utf8proc_ssize_t>(text.size()), &value);
+  return bytes > 0 ? CodePoint{value, static_cast<size_t>(bytes)} : CodePoint{0xFFFD, 1};
+}
+
+/// In ems.
+double code_point_width(utf8proc_int32_t c) {
+  if (c < 0x80) {
+    const char letter = static_cast<char>(c);
+    if (std::string_view(" .,:;|!'ijlI()[]").find(letter) != std::string_view::npos) return 0.34;
+    if (std::string_view("mwMW%@").find(letter) != std::string_view::npos) return 0.93;
+    return letter >= 'A' && letter <= 'Z' ? 0.72 : 0.6;
+  }
+  const auto* property = utf8proc_get_property(c);
+  if (property->boundclass == UTF8PROC_BOUNDCLASS_EXTENDED_PICTOGRAPHIC ||
+      property->boundclass == UTF8PROC_BOUNDCLASS_REGIONAL_INDICATOR) {
+    return emoji;
+  }
+  const int cells = utf8proc_charwidth(c);
+  if (cells == 2) return wide;
+  // Format characters and marks that stand on another character; what is not assigned shows as a box.
+  if (cells == 0 && property->category != UTF8PROC_CATEGORY_CN && property->category != UTF8PROC_CATEGORY_CO) return 0;
+  return 0.68;
+}
+
+/// Calls `visit(character, width in ems)` for every grapheme cluster until it returns false.
+template <class Visit>
+void for_each_character(std::string_view text, const Visit& visit) {
+  utf8proc_int32_t state = 0;
+  for (size_t start = 0, position = 0; start < text.size();) {
+    double width = 0;
+    utf8proc_int32_t previous = 0;
+    for (bool first = true; position < text.size(); first = false) {
+      const auto point = first_code_point(text.substr(position));
+      if (!first && utf8proc_grapheme_break_stateful(previous, point.value, &state)) break;
+      // What joins a character draws over it or melts into it; the widest part is as wide as the whole.
+      width = std::max(width, code_point_width(point.value));
+      previous = point.value;
+      position += point.bytes;
+    }
+    if (!visit(text.substr(start, position - start), width)) return;
+    start = position;
+    state = 0;
+  }
+}
+
+}  // namespace
+
+double display_width(std::string_view text, double size) {
+  double ems = 0;
+  for_each_character(text, [&](std::string_view, double width) {
+    ems += width;
+    return true;
+  });
+  return ems * size;
+}
+
+std::string fitting_text(std::string_view text, double width, double size) {
+  if (display_width(text, size) <= width) return std::string(text);
+  std::string kept;
+  double used = display_width(ellipsis, size);
+  for_each_character(text, [&](std::string_view character, double ems) {
+    used += ems * size;
+    if (used > width) return false;
+    kept += character;
+    return true;
+  });
+  return kept.append(ellipsis);
+}
+
+bool is_right_to_left(std::string_view text) {
+  while (!text.empty()) {
+    const auto point = first_code_point(text);
+    const auto bidirectional = utf8proc_get_property(point.value)->bidi_class;
+    if (bidirectional == UTF8PROC_BIDI_CLASS_L) return false;
+    if (bidirectional == UTF8PROC_BIDI_CLASS_R || bidirectional == UTF8PROC_BIDI_CLASS_AL) return true;
+    text.remove_prefix(point.bytes);
+  }
+  return false;
+}
+
+}  // namespace transformer
