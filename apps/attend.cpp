@@ -328,10 +328,8 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, [](CLI::App& app, auto parse) {
     app.description(
         "Shows what a model attends to while it reads a sentence and writes its output, in every layer and head: a "
-        "page "
-        "to look around in (.html), a picture in the form of the paper's Figures 3 to 5 (.svg), or all weights for "
-        "other "
-        "programs (.json). Without an output sentence it is the model's own, found by beam search.");
+        "page to look around in (.html), a picture in the form of the paper's Figures 3 to 5 (.svg), or all weights "
+        "for other programs (.json). Without an output sentence it is the model's own, found by beam search.");
     std::string source, target, source_file, target_file, output_file, format_name;
     std::vector<std::string> words, kind_names;
     Request request;

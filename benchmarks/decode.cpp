@@ -1,6 +1,6 @@
 // Output tokens a second of a random model on one thread: packed inference, and the torch::nn modules for comparison.
-// Every sentence has as many source tokens as it gets output tokens, the end included in both: the end is ruled out
-// before them and the length is bounded at them, so that a batch takes exactly that many steps.
+// Every sentence has as many source tokens, the end included, as it gets output tokens: no token ends a hypothesis, so
+// that a batch takes exactly that many steps.
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -77,7 +77,7 @@ void run(int argc, char** argv) {
     }
     source.push_back(Vocabulary::end);
   }
-  constexpr int64_t no_end = -1;
+  constexpr int64_t no_end = SentenceSearch::no_end;
   const auto decoding = [](const Case& c) {
     return DecodingSettings{.beam = c.beam, .max_extra_length = 0, .batch_sentences = c.batch};
   };
@@ -95,7 +95,7 @@ void run(int argc, char** argv) {
         std::copy(batch[row].begin(), batch[row].end(),
                   ids.mutable_data_ptr<int64_t>() + static_cast<int64_t>(row) * length);
       }
-      const std::vector<int64_t> lengths(batch.size(), length - 1);
+      const std::vector<int64_t> lengths(batch.size(), length);
       beam_search(transformer_step(model, ids), lengths, Vocabulary::begin, no_end, decoding(c));
     }
     by_modules.push_back(static_cast<double>(static_cast<int64_t>(chosen.size()) * length) / (seconds() - start));
@@ -109,7 +109,7 @@ void run(int argc, char** argv) {
     for (size_t i = 0; i < cases.size(); ++i) {
       const auto& c = cases[i];
       const auto chosen = std::span(sources).first(sentences_of(c));
-      const std::vector<int64_t> lengths(chosen.size(), length - 1);
+      const std::vector<int64_t> lengths(chosen.size(), length);
       double best = 1e9;
       for (int round = 0; round < 3; ++round) {
         const double start = seconds();

@@ -3,9 +3,8 @@
 // stays loaded. benchmarks/peers/ctranslate2_decode.py is the same for CTranslate2.
 //
 //   run BATCH BEAM FIRST COUNT STEPS FILE
-//     Decodes COUNT of the sources from FIRST on. STEPS 0: until the end tokens. Otherwise the model never ends (the
-//     end is not searched for) and outputs are cut after STEPS tokens; one step more would look for the end of such an
-//     output, so an output of n tokens and its end takes n + 1 steps. Answers "SECONDS TOKENS", and writes the outputs'
+//     Decodes COUNT of the sources from FIRST on. STEPS 0: until the end tokens. Otherwise no token ends an output, and
+//     each has STEPS tokens, which take as many steps. Answers "SECONDS TOKENS", ends included, and writes the outputs'
 //     ids to FILE, a line each, unless it is "-".
 //   memory
 //     Answers "PEAK NOW", in bytes of resident memory.
@@ -35,8 +34,6 @@
 namespace transformer {
 
 namespace {
-
-constexpr int64_t never = -1;  // as an end token: none
 
 std::vector<std::vector<int64_t>> read_sources(const std::string& file) {
   std::ifstream in(file);
@@ -74,7 +71,7 @@ std::string run(const InferenceModel& model, int64_t threads, const std::vector<
   for (const auto& source : sources) {
     // Far more than a trained model's outputs have, as on the other side.
     constexpr int64_t extra = 300;
-    lengths.push_back(command.steps > 0 ? command.steps - 1 : static_cast<int64_t>(source.size()) + extra);
+    lengths.push_back(command.steps > 0 ? command.steps : static_cast<int64_t>(source.size()) + extra);
   }
   const DecodingSettings settings{.beam = command.beam,
                                   .alpha = 0.6,
@@ -82,15 +79,16 @@ std::string run(const InferenceModel& model, int64_t threads, const std::vector<
                                   .stop = DecodingSettings::Stop::beam_finished,
                                   .batch_sentences = command.batch};
   const auto start = std::chrono::steady_clock::now();
-  const auto results = continuous_search(model, sources, lengths, settings,
-                                         {.threads = threads, .end = command.steps > 0 ? never : Vocabulary::end});
+  const auto results =
+      continuous_search(model, sources, lengths, settings,
+                        {.threads = threads, .end = command.steps > 0 ? SentenceSearch::no_end : Vocabulary::end});
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   size_t tokens = 0;
   std::string text;
   for (const auto& hypotheses : results) {
     const auto& best = hypotheses.front();
-    tokens += best.tokens.size() + 1;  // with the end, or the step that would have looked for it
+    tokens += best.tokens.size() + (best.finished ? 1 : 0);
     text += fmt::format("{}\n", fmt::join(best.tokens, " "));
   }
   if (command.file != "-") std::ofstream(command.file) << text;

@@ -83,6 +83,43 @@ TEST_CASE("written tensors are read by Python's safetensors and by ourselves") {
   for (const auto& [name, tensor] : file.tensors) CHECK(tensor.is_contiguous());
 }
 
+TEST_CASE("a file can be read some rows at a time") {
+  TemporaryDirectory directory;
+  const TensorMap tensors = {{"matrix", torch::arange(60, torch::kFloat).view({5, 3, 4})},
+                             {"vector", torch::arange(7, torch::kLong)},
+                             {"scalar", torch::tensor(2.5)},
+                             {"empty", torch::zeros({4, 0})}};
+  write_tensors(directory / "t", tensors, {{"note", note}});
+  const TensorReader reader(directory / "t");
+  CHECK(reader.metadata().at("note") == note);
+  REQUIRE(reader.entries().size() == 4);
+  CHECK(reader.entries().at("matrix").shape == std::vector<int64_t>{5, 3, 4});
+  CHECK(reader.entries().at("vector").type == at::kLong);
+  for (const auto& [name, tensor] : tensors) CHECK(torch::equal(reader.read(name), tensor));
+  for (const std::string name : {"matrix", "vector", "empty"}) {
+    const auto& tensor = tensors.at(name);
+    for (int64_t first = 0; first <= tensor.size(0); ++first) {
+      for (int64_t count = 0; first + count <= tensor.size(0); ++count) {
+        CHECK(torch::equal(reader.read_rows(name, first, count), tensor.narrow(0, first, count)));
+      }
+      CHECK_THROWS_AS(reader.read_rows(name, first, tensor.size(0) - first + 1), std::invalid_argument);
+    }
+    CHECK_THROWS_AS(reader.read_rows(name, -1, 1), std::invalid_argument);
+  }
+  CHECK_THROWS_AS(reader.read_rows("scalar", 0, 1), std::invalid_argument);
+  // A file that was cut while it is open.
+  std::filesystem::resize_file(directory / "t", std::filesystem::file_size(directory / "t") - 1);
+  bool failed = false;
+  for (const auto& [name, tensor] : tensors) {
+    try {
+      reader.read(name);
+    } catch (const Failure&) {
+      failed = true;
+    }
+  }
+  CHECK(failed);
+}
+
 TEST_CASE("the header is padded to eight bytes and the same tensors give the same bytes") {
   TemporaryDirectory directory;
   for (const std::string name : {"a", "ab", "abc", "abcdefgh"}) {

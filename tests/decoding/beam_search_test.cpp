@@ -398,6 +398,51 @@ TEST_CASE("hypotheses cut at the maximum length only fill up") {
   CHECK(mixed[1].tokens == Tokens{1, 1, 1});
 }
 
+TEST_CASE("without an end token every output has the maximum length, and no step looks for an end") {
+  for (const int64_t beam : {1, 3}) {
+    for (const int64_t length : {0, 1, 4}) {
+      const auto search = [&](int64_t ending) {
+        RandomTable table(5, 6);
+        std::vector<Tokens> live = {{}};
+        int64_t steps = 0;
+        const auto step = [&](std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width) {
+          std::vector<Tokens> next;
+          Continuations result{width, {}, {}};
+          for (size_t row = 0; row < tokens.size(); ++row) {
+            next.push_back(live[steps == 0 ? 0 : parents[row]]);
+            if (steps > 0) next.back().push_back(tokens[row]);
+            auto logits = table.row(next.back());
+            logits[end] = minus_infinity;
+            std::vector<int64_t> order(logits.size());
+            std::iota(order.begin(), order.end(), 0);
+            std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+            for (int64_t i = 0; i < width; ++i) {
+              result.tokens.push_back(order[i]);
+              result.log_probabilities.push_back(logits[order[i]]);
+            }
+          }
+          live = next;
+          ++steps;
+          return result;
+        };
+        auto found = beam_search(step, Tokens{length}, begin, ending, {.beam = beam, .n_best = beam}).front();
+        return std::pair(std::move(found), steps);
+      };
+      const auto [expected, looked] = search(end);  // which is impossible at every step
+      const auto [found, steps] = search(SentenceSearch::no_end);
+      CHECK(looked == length + 1);
+      CHECK(steps == std::max<int64_t>(length, 1));
+      REQUIRE(found.size() == expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        CHECK(found[i].tokens == expected[i].tokens);
+        CHECK(found[i].tokens.size() == static_cast<size_t>(length));
+        CHECK(found[i].score == expected[i].score);
+        CHECK_FALSE(found[i].finished);
+      }
+    }
+  }
+}
+
 TEST_CASE("a maximum length of 0 leaves the empty output") {
   const std::vector<double> row = {std::log(0.1), std::log(0.9)};
   const auto found = beam_search(fixed_rows({row}), Tokens{0, 0}, begin, end, {.beam = 2});

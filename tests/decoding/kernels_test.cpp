@@ -116,6 +116,53 @@ TEST_CASE("packed products are the products by definition, for every instruction
   }
 }
 
+TEST_CASE("a weight that comes some rows at a time is packed like one in memory") {
+  const int64_t outputs = 300, depth = 3001;  // more than is asked for at once
+  const auto weight = random_values(outputs * depth, 17), x = random_values(2 * depth, 18);
+  for (const auto* kernels : available_kernels()) {
+    for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
+      int64_t calls = 0, next = 0;
+      std::vector<float> lent;
+      const auto rows = [&](int64_t first, int64_t count) {
+        CHECK(first == next);
+        next = first + count;
+        ++calls;
+        std::fill(lent.begin(), lent.end(), 1e9f);  // what was lent before is not read any more
+        lent.assign(weight.begin() + first * depth, weight.begin() + next * depth);
+        return lent.data();
+      };
+      const auto memory = std::make_shared<WeightMemory>();
+      const PackedMatrix matrix(*kernels, precision, outputs, depth, rows, nullptr, memory);
+      CHECK(next == outputs);
+      CHECK(calls > 1);
+      Activations activations(*kernels, precision);
+      activations.set(x.data(), 2, depth, depth);
+      const int64_t stride = PackedMatrix::padded(outputs);
+      std::vector<float> found(static_cast<size_t>(2 * stride));
+      matrix.multiply(activations, found.data(), stride);
+      const auto expected = product(*kernels, precision, {2, depth, outputs}, x.data(), weight.data(), nullptr, false);
+      for (int64_t row = 0; row < 2; ++row) {
+        CHECK(std::equal(expected.begin() + row * outputs, expected.begin() + (row + 1) * outputs,
+                         found.begin() + row * stride));
+      }
+    }
+  }
+}
+
+TEST_CASE("pieces of weight memory are aligned and lie apart") {
+  WeightMemory memory(1000);
+  std::vector<std::pair<unsigned char*, int64_t>> pieces;
+  for (const int64_t bytes : {1, 64, 100, 900, 5000, 10, 999, 1000, 3}) {
+    pieces.emplace_back(memory.take(bytes), bytes);
+    CHECK(reinterpret_cast<uintptr_t>(pieces.back().first) % 64 == 0);
+    std::fill_n(pieces.back().first, bytes, static_cast<unsigned char>(pieces.size()));
+  }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const auto& [start, bytes] = pieces[i];
+    CHECK(std::all_of(start, start + bytes, [&](unsigned char byte) { return byte == i + 1; }));
+  }
+}
+
 TEST_CASE("int8 products are the same integers for every instruction set") {
   const Shape shape{9, 77, 40};
   // Values that are their own quantisation, up to the largest sums of products there can be.
@@ -256,7 +303,7 @@ TEST_CASE("what is not a number is not lost on the way") {
   }
 }
 
-TEST_CASE("attention of one query over scattered records, in float32 and in bf16") {
+TEST_CASE("attention of some queries over scattered records, in float32 and in bf16") {
   std::mt19937 random(10);
   struct Heads {
     int64_t heads, d_k, d_v;
@@ -265,7 +312,7 @@ TEST_CASE("attention of one query over scattered records, in float32 and in bf16
     for (const auto& [heads, d_k, d_v] : {Heads{8, 64, 64}, Heads{1, 5, 3}, Heads{3, 16, 40}, Heads{2, 33, 70}}) {
       for (const int64_t count : {1, 2, 17, 50}) {
         for (const bool bf16 : {false, true}) {
-          const int64_t record = heads * (d_k + d_v), offset = 7;
+          const int64_t record = heads * (d_k + d_v), offset = 7, rows = 6;
           auto storage = random_values(3 * count * record + offset, 11);
           std::vector<uint16_t> halves(storage.size());
           if (bf16) {
@@ -279,33 +326,60 @@ TEST_CASE("attention of one query over scattered records, in float32 and in bf16
             records.push_back(bf16 ? static_cast<const void*>(halves.data() + places.back())
                                    : static_cast<const void*>(storage.data() + places.back()));
           }
-          const auto query = random_values(heads * d_k, 12, 2);
-          std::vector<float> scores(static_cast<size_t>(heads * count)), attended(static_cast<size_t>(heads * d_v));
+          const int64_t query_stride = heads * d_k + 3, stride = heads * d_v + 5;
+          const auto queries = random_values(rows * query_stride, 12, 2);
+          std::vector<float> scores(static_cast<size_t>(AttentionInput::rows_at_once * heads * count));
           const float scale = 0.3f;
-          (bf16 ? kernels->attend_bf16 : kernels->attend_float)(query.data(), records.data(), offset, count, heads, d_k,
-                                                                d_v, scale, scores.data(), attended.data());
+          const auto attend = [&](int64_t first, int64_t some) {
+            std::vector<float> attended(static_cast<size_t>(some * stride), -1.0f);
+            const AttentionInput input{queries.data() + first * query_stride,
+                                       some,
+                                       query_stride,
+                                       records.data(),
+                                       offset,
+                                       count,
+                                       heads,
+                                       d_k,
+                                       d_v,
+                                       scale};
+            (bf16 ? kernels->attend_bf16 : kernels->attend_float)(input, scores.data(), attended.data(), stride);
+            return attended;
+          };
+          const auto attended = attend(0, rows);
           INFO(kernels->name << " heads " << heads << " d_k " << d_k << " d_v " << d_v << " count " << count);
           double worst = 0;
-          for (int64_t h = 0; h < heads; ++h) {
-            std::vector<double> weights;
-            for (const int64_t place : places) {
-              const float* keys = storage.data() + place + offset + h * d_k;
-              double sum = 0;
-              for (int64_t i = 0; i < d_k; ++i) sum += double(query[h * d_k + i]) * double(keys[i]);
-              weights.push_back(sum * static_cast<double>(scale));
-            }
-            const double most = *std::max_element(weights.begin(), weights.end());
-            double normaliser = 0;
-            for (auto& weight : weights) normaliser += weight = std::exp(weight - most);
-            for (int64_t i = 0; i < d_v; ++i) {
-              double sum = 0;
-              for (int64_t p = 0; p < count; ++p) {
-                sum += weights[p] / normaliser * double(storage[places[p] + offset + heads * d_k + h * d_v + i]);
+          for (int64_t row = 0; row < rows; ++row) {
+            for (int64_t h = 0; h < heads; ++h) {
+              std::vector<double> weights;
+              for (const int64_t place : places) {
+                const float* keys = storage.data() + place + offset + h * d_k;
+                double sum = 0;
+                for (int64_t i = 0; i < d_k; ++i) {
+                  sum += double(queries[row * query_stride + h * d_k + i]) * double(keys[i]);
+                }
+                weights.push_back(sum * static_cast<double>(scale));
               }
-              worst = std::max(worst, std::abs(attended[h * d_v + i] - sum));
+              const double most = *std::max_element(weights.begin(), weights.end());
+              double normaliser = 0;
+              for (auto& weight : weights) normaliser += weight = std::exp(weight - most);
+              for (int64_t i = 0; i < d_v; ++i) {
+                double sum = 0;
+                for (int64_t p = 0; p < count; ++p) {
+                  sum += weights[p] / normaliser * double(storage[places[p] + offset + heads * d_k + h * d_v + i]);
+                }
+                worst = std::max(worst, std::abs(attended[row * stride + h * d_v + i] - sum));
+              }
             }
+            for (int64_t i = heads * d_v; i < stride; ++i) CHECK(attended[row * stride + i] == -1.0f);
           }
           CHECK(worst < 4e-6);
+          // Bit for bit the same whichever rows come together.
+          for (int64_t some = 1; some <= 5; ++some) {
+            for (int64_t first = 0; first + some <= rows; ++first) {
+              const auto alone = attend(first, some);
+              CHECK(std::equal(alone.begin(), alone.end(), attended.begin() + first * stride));
+            }
+          }
         }
       }
     }

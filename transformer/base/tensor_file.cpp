@@ -59,9 +59,9 @@ std::string in_quotes(const std::string& text) {
   return safe.size() <= longest ? safe : safe.substr(0, longest) + "...\"";
 }
 
-class Reader {
+class File {
  public:
-  explicit Reader(const std::filesystem::path& file) : file_(file) {
+  explicit File(const std::filesystem::path& file) : file_(file) {
     struct stat status = {};
     // O_NONBLOCK: opening a pipe that nobody writes to would otherwise wait forever. It changes nothing for files.
     descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -73,9 +73,9 @@ class Reader {
       throw Error(file.string(), "is not a regular file", "name a safetensors file");
     }
   }
-  ~Reader() { ::close(descriptor_); }
-  Reader(const Reader&) = delete;
-  Reader& operator=(const Reader&) = delete;
+  ~File() { ::close(descriptor_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
 
   uint64_t size() const { return size_; }
 
@@ -100,11 +100,9 @@ class Reader {
 };
 
 /// What the header says of one tensor; offsets count from the end of the header.
-struct Entry {
+struct NamedEntry : TensorReader::Entry {
   std::string name;
-  at::ScalarType type;
-  std::vector<int64_t> shape;
-  uint64_t begin, end;
+  uint64_t end;
 };
 
 /// Refuses, before anything is built from it, JSON that names something twice, which a parser would silently resolve,
@@ -150,9 +148,9 @@ class HeaderParser {
   }
 
   /// The tensors in the order of their data, which together cover all data exactly once.
-  std::vector<Entry> parse(const std::string& text, std::map<std::string, std::string>& metadata) const {
+  std::vector<NamedEntry> parse(const std::string& text, std::map<std::string, std::string>& metadata) const {
     const Json header = parse_json(text);
-    std::vector<Entry> entries;
+    std::vector<NamedEntry> entries;
     for (const auto& [name, value] : header.items()) {
       if (name != metadata_key) {
         entries.push_back(parse_entry(name, value));
@@ -164,12 +162,12 @@ class HeaderParser {
         metadata[key] = entry.get<std::string>();
       }
     }
-    std::sort(entries.begin(), entries.end(), [](const Entry& left, const Entry& right) {
+    std::sort(entries.begin(), entries.end(), [](const NamedEntry& left, const NamedEntry& right) {
       return std::pair(left.begin, left.end) < std::pair(right.begin, right.end);
     });
     uint64_t covered = 0;
     for (size_t i = 0; i < entries.size(); ++i) {
-      const Entry& entry = entries[i];
+      const NamedEntry& entry = entries[i];
       if (entry.begin < covered) {
         fail(fmt::format("tensor {} overlaps tensor {}", in_quotes(entry.name), in_quotes(entries[i - 1].name)));
       }
@@ -197,7 +195,7 @@ class HeaderParser {
     return Json::parse(text);
   }
 
-  Entry parse_entry(const std::string& name, const Json& value) const {
+  NamedEntry parse_entry(const std::string& name, const Json& value) const {
     const auto fail_tensor = [&](const std::string& what) { fail("tensor " + in_quotes(name) + ": " + what); };
     if (!value.is_object()) fail_tensor("its header entry is not a mapping");
     for (const char* key : {"dtype", "shape", "data_offsets"}) {
@@ -210,7 +208,7 @@ class HeaderParser {
                   " is not known");
     }
 
-    Entry entry{name, element->type, {}, 0, 0};
+    NamedEntry entry{{element->type, {}, 0}, name, 0};
     const Json& shape = value["shape"];
     if (!shape.is_array()) fail_tensor("its shape is not a list");
     if (shape.size() > most_dimensions) fail_tensor(fmt::format("it has more than {} dimensions", most_dimensions));
@@ -293,36 +291,86 @@ void write_tensors(const std::filesystem::path& file, const TensorMap& tensors,
   out.commit();
 }
 
-TensorFile read_tensors(const std::filesystem::path& file) {
-  const Reader in(file);
-  uint64_t header_bytes = 0;
-  constexpr uint64_t prefix_bytes = sizeof header_bytes;
-  const auto fail = [&](const std::string& what) { HeaderParser(file, 0).fail(what); };
-  if (in.size() < prefix_bytes) fail(fmt::format("the file is cut short: it has {} bytes", in.size()));
-  in.read(0, &header_bytes, prefix_bytes);
-  if (header_bytes > largest_header) {
-    fail(fmt::format("the header claims {} bytes, more than the {} that are read", header_bytes, largest_header));
-  }
-  if (header_bytes > in.size() - prefix_bytes) {
-    fail(fmt::format("the file is cut short: the header claims {} bytes, the file has {}", header_bytes, in.size()));
-  }
-  std::string text(header_bytes, '\0');
-  in.read(prefix_bytes, text.data(), header_bytes);
+struct TensorReader::Implementation {
+  std::filesystem::path path;
+  File file;
+  uint64_t data_begin = 0;
+  std::map<std::string, Entry> entries;
+  std::map<std::string, std::string> metadata;
 
-  const uint64_t data_begin = prefix_bytes + header_bytes;
-  TensorFile result;
-  for (const auto& entry : HeaderParser(file, in.size() - data_begin).parse(text, result.metadata)) {
-    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(entry.type));
-    if (tensor.numel() > 0) in.read(data_begin + entry.begin, tensor.mutable_data_ptr(), entry.end - entry.begin);
+  explicit Implementation(const std::filesystem::path& given) : path(given), file(given) {
+    uint64_t header_bytes = 0;
+    constexpr uint64_t prefix_bytes = sizeof header_bytes;
+    if (file.size() < prefix_bytes) fail(fmt::format("the file is cut short: it has {} bytes", file.size()));
+    file.read(0, &header_bytes, prefix_bytes);
+    if (header_bytes > largest_header) {
+      fail(fmt::format("the header claims {} bytes, more than the {} that are read", header_bytes, largest_header));
+    }
+    if (header_bytes > file.size() - prefix_bytes) {
+      fail(
+          fmt::format("the file is cut short: the header claims {} bytes, the file has {}", header_bytes, file.size()));
+    }
+    std::string text(header_bytes, '\0');
+    file.read(prefix_bytes, text.data(), header_bytes);
+    data_begin = prefix_bytes + header_bytes;
+    for (auto& entry : HeaderParser(path, file.size() - data_begin).parse(text, metadata)) {
+      entries.emplace(entry.name, std::move(entry));
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& what) const { HeaderParser(path, 0).fail(what); }
+
+  /// `shape` of elements that lie `offset` elements after the tensor's first.
+  at::Tensor read(const std::string& name, const Entry& entry, at::IntArrayRef shape, int64_t offset) const {
+    at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(entry.type));
+    if (tensor.numel() == 0) return tensor;
+    const uint64_t skipped = static_cast<uint64_t>(offset) * tensor.element_size();
+    file.read(data_begin + entry.begin + skipped, tensor.mutable_data_ptr(), tensor.nbytes());
     if (entry.type == at::kBool) {
       const auto* bytes = static_cast<const unsigned char*>(tensor.const_data_ptr());
       // Any other bit pattern is undefined behaviour in whatever computes with it.
       if (std::any_of(bytes, bytes + tensor.numel(), [](unsigned char byte) { return byte > 1; })) {
-        fail(fmt::format("tensor {}: holds a byte that is neither false nor true", in_quotes(entry.name)));
+        fail(fmt::format("tensor {}: holds a byte that is neither false nor true", in_quotes(name)));
       }
     }
-    result.tensors.emplace(entry.name, std::move(tensor));
+    return tensor;
   }
+};
+
+TensorReader::TensorReader(const std::filesystem::path& file)
+    : implementation_(std::make_unique<Implementation>(file)) {}
+TensorReader::~TensorReader() = default;
+TensorReader::TensorReader(TensorReader&&) noexcept = default;
+
+const std::map<std::string, TensorReader::Entry>& TensorReader::entries() const {
+  return implementation_->entries;
+}
+
+const std::map<std::string, std::string>& TensorReader::metadata() const {
+  return implementation_->metadata;
+}
+
+at::Tensor TensorReader::read(const std::string& name) const {
+  const Entry& entry = implementation_->entries.at(name);
+  return implementation_->read(name, entry, entry.shape, 0);
+}
+
+at::Tensor TensorReader::read_rows(const std::string& name, int64_t first, int64_t count) const {
+  const Entry& entry = implementation_->entries.at(name);
+  if (entry.shape.empty() || first < 0 || count < 0 || first > entry.shape[0] - count) {
+    throw std::invalid_argument(fmt::format("tensor '{}' has no rows {} to {}", name, first, first + count));
+  }
+  auto shape = entry.shape;
+  int64_t row = 1;
+  for (size_t i = 1; i < shape.size(); ++i) row *= shape[i];
+  shape[0] = count;
+  return implementation_->read(name, entry, shape, first * row);
+}
+
+TensorFile read_tensors(const std::filesystem::path& file) {
+  const TensorReader in(file);
+  TensorFile result{{}, in.metadata()};
+  for (const auto& [name, entry] : in.entries()) result.tensors.emplace(name, in.read(name));
   return result;
 }
 

@@ -96,6 +96,11 @@ bool SentenceSearch::advance(const Continuations& continuations, int64_t first_r
   }
   live_ = std::move(next);
   ++length_;
+  if (end_ == no_end && length_ == max_length_) {
+    // A step more could only look for ends.
+    for (const auto& live : live_) close(live.node, live.log_probability, length_, false);
+    return true;
+  }
   return live_.empty() || enough_finished();
 }
 

@@ -69,6 +69,7 @@ double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, doub
 /// Beam 1 is greedy search under either rule: it ends with its first end token.
 ///
 /// Finished hypotheses rank before those cut at the maximum length, which only fill up where too few have finished.
+/// With `SentenceSearch::no_end` for an end nothing finishes, and the last step is the one that chooses the last token.
 /// Equal scores rank by the order of finishing, equal candidates by row, then token. A sentence's result does not
 /// depend on the others. Throws Error for options out of range and Failure when the model gives a NaN.
 std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const int64_t> max_lengths,
@@ -78,6 +79,9 @@ std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::
 /// are those of `beam_search`. Options must be validated.
 class SentenceSearch {
  public:
+  /// As `end`: no token ends a hypothesis, all reach the maximum length.
+  static constexpr int64_t no_end = -1;
+
   SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end);
 
   /// Continuations that each row needs: its best `beam` besides the end token are all that can live on.

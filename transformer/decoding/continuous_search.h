@@ -12,7 +12,7 @@ namespace transformer {
 
 struct ContinuousSearchOptions {
   int64_t threads = 1;            // workers; they share the weights and nothing else
-  int64_t end = Vocabulary::end;  // the token that ends a hypothesis
+  int64_t end = Vocabulary::end;  // the token that ends a hypothesis, or SentenceSearch::no_end
   double cache_bytes = 1e9;       // for the keys and values of all workers' sentences
 };
 

@@ -113,14 +113,23 @@ struct InferenceBatch::Implementation {
     add_and_normalise(rows, norm);
   }
 
-  using Attend = decltype(Kernels::attend_float);
-  /// One query against `count` records, for all heads.
-  void attend(Attend kernel, int64_t row, const void* const* positions, int64_t offset, int64_t count) {
-    scores.reserve(settings.heads * count);
-    kernel(wide.data() + row * wide_stride(), positions, offset, count, settings.heads, settings.d_k, settings.d_v,
-           scale, scores.data(), attended.data() + row * attended_stride());
+  /// attended = attention of the queries in `count` rows of wide, from `row` on, over the same records.
+  void attend(bool of_bf16, int64_t row, int64_t count, std::span<const void* const> positions, int64_t offset) {
+    const auto length = static_cast<int64_t>(positions.size());
+    scores.reserve(AttentionInput::rows_at_once * settings.heads * length);
+    const AttentionInput input{wide.data() + row * wide_stride(),
+                               count,
+                               wide_stride(),
+                               positions.data(),
+                               offset,
+                               length,
+                               settings.heads,
+                               settings.d_k,
+                               settings.d_v,
+                               scale};
+    (of_bf16 ? kernels.attend_bf16 : kernels.attend_float)(
+        input, scores.data(), attended.data() + row * attended_stride(), attended_stride());
   }
-  Attend attend_records() const { return rounded ? kernels.attend_bf16 : kernels.attend_float; }
 
   /// Stores a record, rounded where records are.
   void store(const float* keys_and_values, void* to) const {
@@ -158,7 +167,7 @@ struct InferenceBatch::Implementation {
         const auto count = static_cast<int64_t>(source.size());
         records.clear();
         for (int64_t i = 0; i < count; ++i) records.push_back(wide.data() + (row + i) * wide_stride());
-        for (int64_t i = 0; i < count; ++i) attend(kernels.attend_float, row + i, records.data(), key_width, count);
+        attend(false, row, count, records, key_width);
         row += count;
       }
       finish_attention(rows, layer.attention_output, layer.after_attention);
@@ -238,15 +247,18 @@ struct InferenceBatch::Implementation {
         const auto& history = *histories[row];
         store(wide.data() + row * wide_stride() + key_width,
               static_cast<Bytes*>(history.back()) + page_offset / record * record_bytes);
-        attend(attend_records(), row, history.data(), page_offset, static_cast<int64_t>(history.size()));
+        attend(rounded, row, 1, {history.data(), history.size()}, page_offset);
       }
       finish_attention(rows, layer.self_output, layer.after_self_attention);
 
       project(rows, layer.query);
-      for (int64_t row = 0; row < rows; ++row) {
-        const auto& memory = sentences[given[row].place].memory_records;
-        const auto count = static_cast<int64_t>(memory.size());
-        attend(attend_records(), row, memory.data(), static_cast<int64_t>(index) * count * record, count);
+      // Hypotheses of a sentence share its memory.
+      for (int64_t row = 0, end = 0; row < rows; row = end) {
+        const int64_t place = given[row].place;
+        while (end < rows && given[end].place == place) ++end;
+        const auto& memory = sentences[place].memory_records;
+        attend(rounded, row, end - row, memory,
+               static_cast<int64_t>(index) * static_cast<int64_t>(memory.size()) * record);
       }
       finish_attention(rows, layer.memory_output, layer.after_memory_attention);
       feed_forward(rows, layer.feed_forward, layer.after_feed_forward);

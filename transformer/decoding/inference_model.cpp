@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include "transformer/base/error.h"
@@ -13,38 +14,61 @@
 
 namespace transformer {
 
-namespace {
-
-/// Takes weights out one by one, so that what is packed is freed at once.
-class Weights {
+/// Named weights, of a file or in memory, to be taken one by one; each may be taken once.
+class InferenceModel::Weights {
  public:
-  Weights(TensorMap tensors, std::string origin) : tensors_(std::move(tensors)), origin_(std::move(origin)) {}
+  /// A weight of the expected shape, whose rows are floating-point numbers of any type.
+  struct Weight {
+    at::ScalarType type;
+    std::vector<int64_t> shape;
+    std::function<at::Tensor(int64_t first, int64_t count)> rows;
+  };
 
-  /// float32, contiguous, on the CPU.
-  at::Tensor take(const std::string& name, std::initializer_list<int64_t> shape) {
-    const auto found = tensors_.find(name);
-    if (found == tensors_.end()) refuse(fmt::format("the weights of '{}' are missing", name));
-    const at::IntArrayRef expected(shape.begin(), shape.size());
-    if (found->second.sizes() != expected) {
-      refuse(fmt::format("'{}' has shape [{}], the model's settings ask for [{}]", name,
-                         fmt::join(found->second.sizes(), ", "), fmt::join(shape, ", ")));
+  Weights(TensorMap tensors, std::string origin) : origin_(std::move(origin)) {
+    for (auto& [name, tensor] : tensors) {
+      weights_[name] = {tensor.scalar_type(), tensor.sizes().vec(),
+                        [tensor](int64_t first, int64_t count) { return tensor.detach().narrow(0, first, count); }};
     }
-    if (!found->second.is_floating_point()) {
-      refuse(fmt::format("'{}' holds integers, weights are floating-point numbers", name));
-    }
-    auto tensor = found->second.detach().to(at::kCPU, at::kFloat).contiguous();
-    tensors_.erase(found);
-    return tensor;
   }
 
-  std::vector<float> vector(const std::string& name, int64_t size) {
-    const auto tensor = take(name, {size});
+  explicit Weights(const std::filesystem::path& file) : origin_(file.string()) {
+    const auto reader = std::make_shared<TensorReader>(file);
+    for (const auto& [name, entry] : reader->entries()) {
+      weights_[name] = {entry.type, entry.shape, [reader, name = name](int64_t first, int64_t count) {
+                          return reader->read_rows(name, first, count);
+                        }};
+    }
+  }
+
+  Weight take(const std::string& name, std::initializer_list<int64_t> shape) {
+    const auto found = weights_.find(name);
+    if (found == weights_.end()) refuse(fmt::format("the weights of '{}' are missing", name));
+    auto weight = std::move(found->second);
+    if (!std::equal(shape.begin(), shape.end(), weight.shape.begin(), weight.shape.end())) {
+      refuse(fmt::format("'{}' has shape [{}], the model's settings ask for [{}]", name, fmt::join(weight.shape, ", "),
+                         fmt::join(shape, ", ")));
+    }
+    if (!c10::isFloatingType(weight.type)) {
+      refuse(fmt::format("'{}' holds integers, weights are floating-point numbers", name));
+    }
+    weights_.erase(found);
+    return weight;
+  }
+
+  /// float32, contiguous, on the CPU.
+  static at::Tensor rows(const Weight& weight, int64_t first, int64_t count) {
+    return weight.rows(first, count).to(at::kCPU, at::kFloat).contiguous();
+  }
+
+  /// All of a weight's numbers.
+  std::vector<float> numbers(const std::string& name, std::initializer_list<int64_t> shape) {
+    const auto tensor = rows(take(name, shape), 0, *shape.begin());
     const auto* values = tensor.const_data_ptr<float>();
-    return {values, values + size};
+    return {values, values + tensor.numel()};
   }
 
   void check_all_taken() const {
-    if (!tensors_.empty()) refuse(fmt::format("'{}' is no parameter of this model", tensors_.begin()->first));
+    if (!weights_.empty()) refuse(fmt::format("'{}' is no parameter of this model", weights_.begin()->first));
   }
 
  private:
@@ -52,11 +76,9 @@ class Weights {
     throw Error(origin_, what, "the file belongs to a model of other settings");
   }
 
-  TensorMap tensors_;
+  std::map<std::string, Weight> weights_;
   std::string origin_;
 };
-
-}  // namespace
 
 bool InferenceModel::supports(const ModelSettings& given) {
   // Every setting that is handled below, whatever its value, or that has no effect outside training.
@@ -83,16 +105,28 @@ bool InferenceModel::supports(const ModelSettings& given) {
   return std::includes(handled.begin(), handled.end(), changed.begin(), changed.end());
 }
 
-InferenceModel::InferenceModel(const ModelSettings& given, TensorMap tensors, Precision precision,
+InferenceModel::InferenceModel(const ModelSettings& settings, TensorMap weights, Precision precision,
                                const std::string& origin, const Kernels& kernels)
+    : InferenceModel(settings, Weights(std::move(weights), origin), precision, kernels) {}
+
+InferenceModel::InferenceModel(const ModelSettings& given, Weights weights, Precision precision, const Kernels& kernels)
     : settings_(given.resolved()), precision_(precision), kernels_(kernels) {
   const auto& s = settings_;
   using Shared = ModelSettings::SharedEmbeddings;
-  Weights weights(std::move(tensors), origin);
-  const auto pack = [&](const at::Tensor& weight, const float* bias = nullptr) {
-    PackedMatrix matrix(kernels, precision, weight.const_data_ptr<float>(), weight.size(0), weight.size(1), bias);
+  const auto memory = std::make_shared<WeightMemory>();
+  // Rows of a weight from `first` on.
+  const auto pack_rows = [&](const Weights::Weight& weight, int64_t first, int64_t count, const float* bias) {
+    at::Tensor rows;
+    const auto source = [&](int64_t row, int64_t some) {
+      rows = Weights::rows(weight, first + row, some);
+      return rows.const_data_ptr<float>();
+    };
+    PackedMatrix matrix(kernels, precision, count, weight.shape[1], source, bias, memory);
     bytes_ += matrix.bytes();
     return matrix;
+  };
+  const auto pack = [&](const Weights::Weight& weight, const float* bias = nullptr) {
+    return pack_rows(weight, 0, weight.shape[0], bias);
   };
 
   embedding_scale_ = static_cast<float>(std::sqrt(static_cast<double>(s.d_model)));
@@ -113,14 +147,17 @@ InferenceModel::InferenceModel(const ModelSettings& given, TensorMap tensors, Pr
     positions->learned = s.positions == ModelSettings::Positions::learned;
     constexpr int64_t usual_length = 512;  // positions after it are computed when they come
     positions->count = positions->learned ? s.max_positions : usual_length;
-    const auto table = positions->learned ? weights.take(name, {s.max_positions, s.d_model})
-                                          : sinusoids(0, usual_length, s.d_model).to(at::kFloat).contiguous();
-    positions->table.assign(table.const_data_ptr<float>(), table.const_data_ptr<float>() + table.numel());
+    if (positions->learned) {
+      positions->table = weights.numbers(name, {s.max_positions, s.d_model});
+    } else {
+      const auto table = sinusoids(0, usual_length, s.d_model).to(at::kFloat).contiguous();
+      positions->table.assign(table.const_data_ptr<float>(), table.const_data_ptr<float>() + table.numel());
+    }
   }
 
   const int64_t key_rows = s.heads * s.d_k, value_rows = s.heads * s.d_v;
   const auto bias_of = [&](const std::string& name, int64_t size) {
-    return s.projection_bias ? weights.vector(name, size) : std::vector<float>{};
+    return s.projection_bias ? weights.numbers(name, {size}) : std::vector<float>{};
   };
   const auto at_row = [](const std::vector<float>& bias, int64_t row) {
     return bias.empty() ? nullptr : bias.data() + row;
@@ -134,11 +171,11 @@ InferenceModel::InferenceModel(const ModelSettings& given, TensorMap tensors, Pr
     return pack(weights.take(name + ".input_weight", {2 * key_rows + value_rows, s.d_model}), at_row(bias, 0));
   };
   const auto norm = [&](const std::string& name) {
-    return Norm{weights.vector(name + ".norm.weight", s.d_model), weights.vector(name + ".norm.bias", s.d_model)};
+    return Norm{weights.numbers(name + ".norm.weight", {s.d_model}), weights.numbers(name + ".norm.bias", {s.d_model})};
   };
   const auto feed_forward = [&](const std::string& name) {
-    const auto inner_bias = weights.vector(name + ".inner.bias", s.d_ff);
-    const auto outer_bias = weights.vector(name + ".outer.bias", s.d_model);
+    const auto inner_bias = weights.numbers(name + ".inner.bias", {s.d_ff});
+    const auto outer_bias = weights.numbers(name + ".outer.bias", {s.d_model});
     FeedForward result;
     result.inner = pack(weights.take(name + ".inner.weight", {s.d_ff, s.d_model}), inner_bias.data());
     result.outer = pack(weights.take(name + ".outer.weight", {s.d_model, s.d_ff}), outer_bias.data());
@@ -164,8 +201,8 @@ InferenceModel::InferenceModel(const ModelSettings& given, TensorMap tensors, Pr
       const int64_t rows = 2 * key_rows + value_rows;
       const auto bias = bias_of(name + "memory_attention.input_bias", rows);
       const auto weight = weights.take(name + "memory_attention.input_weight", {rows, s.d_model});
-      layer.query = pack(weight.narrow(0, 0, key_rows), at_row(bias, 0));
-      layer.key_value = pack(weight.narrow(0, key_rows, key_rows + value_rows), at_row(bias, key_rows));
+      layer.query = pack_rows(weight, 0, key_rows, at_row(bias, 0));
+      layer.key_value = pack_rows(weight, key_rows, key_rows + value_rows, at_row(bias, key_rows));
     }
     layer.memory_output = attention_output(name + "memory_attention");
     layer.after_memory_attention = norm(name + "after_memory_attention");
@@ -178,8 +215,8 @@ InferenceModel::InferenceModel(const ModelSettings& given, TensorMap tensors, Pr
 std::unique_ptr<InferenceModel> InferenceModel::load(const std::filesystem::path& directory,
                                                      const ModelSettings& settings, Precision precision) {
   verify_model_directory(directory);
-  const auto file = directory / "model.safetensors";
-  return std::make_unique<InferenceModel>(settings, read_tensors(file).tensors, precision, file.string());
+  return std::unique_ptr<InferenceModel>(
+      new InferenceModel(settings, Weights(directory / "model.safetensors"), precision, *available_kernels().front()));
 }
 
 void InferenceModel::embed_source(int64_t token, int64_t position, float* x) const {

@@ -46,7 +46,7 @@ class InferenceModel {
                  const Kernels& kernels = *available_kernels().front());
   InferenceModel(InferenceModel&&) = delete;
   /// The model of a model directory, without the modules that training needs. Throws Error where `load_transformer`
-  /// does.
+  /// does. Weights are read some rows at a time: in memory they are never but in their packed form.
   static std::unique_ptr<InferenceModel> load(const std::filesystem::path& directory, const ModelSettings& settings,
                                               Precision precision);
 
@@ -65,6 +65,9 @@ class InferenceModel {
   const std::vector<DecoderLayer>& decoder() const { return decoder_; }
 
  private:
+  class Weights;
+  InferenceModel(const ModelSettings& settings, Weights weights, Precision precision, const Kernels& kernels);
+
   struct Positions {
     std::vector<float> table;  // [count, D]
     int64_t count = 0;

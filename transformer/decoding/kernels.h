@@ -34,6 +34,18 @@ struct Selection {
   int32_t* tokens;  // [width]
 };
 
+/// Queries of several rows over the same positions. Keys and values lie in a record for each position: `offset`
+/// elements after records[i] the keys [heads d_k], then the values [heads d_v].
+struct AttentionInput {
+  static constexpr int64_t rows_at_once = 4;
+  const float* queries;  // [rows, heads d_k]
+  int64_t rows, stride;  // stride: from query to query
+  const void* const* records;
+  int64_t offset, count;
+  int64_t heads, d_k, d_v;
+  float scale;
+};
+
 /// A set of kernels for one instruction set. A packed matrix is a row of panels of `columns` output columns; within a
 /// panel, 4 bytes of a column (1 float, 2 bf16, 4 int8 along the depth) lie beside the next column's. Every row of a
 /// product is computed in the same order however many rows there are, so that a batch never changes a result.
@@ -60,13 +72,10 @@ struct Kernels {
   void (*add_and_normalise)(const float* x, const float* y, int64_t count, const float* gain, const float* bias,
                             float epsilon, float* normalised);
 
-  /// softmax(scale * query keys^T) values for one query and every head: query [heads d_k], and `offset` elements after
-  /// records[i] the keys [heads d_k], then the values [heads d_v], of position i, in float32 or bf16. `scores`
-  /// [heads count] is scratch.
-  void (*attend_float)(const float* query, const void* const* records, int64_t offset, int64_t count, int64_t heads,
-                       int64_t d_k, int64_t d_v, float scale, float* scores, float* attended);
-  void (*attend_bf16)(const float* query, const void* const* records, int64_t offset, int64_t count, int64_t heads,
-                      int64_t d_k, int64_t d_v, float scale, float* scores, float* attended);
+  /// attended [rows, heads d_v], `stride` apart = softmax(scale * queries keys^T) values for every head, of records in
+  /// float32 or bf16. `scores` [rows_at_once, heads, count] is scratch. A row's result does not depend on the others.
+  void (*attend_float)(const AttentionInput& input, float* scores, float* attended, int64_t stride);
+  void (*attend_bf16)(const AttentionInput& input, float* scores, float* attended, int64_t stride);
 
   /// Takes up `count` logits of the tokens from `first` on; tokens below `allowed` count in the sum alone.
   void (*select)(const float* logits, int64_t count, int32_t first, int32_t allowed, Selection& selection);

@@ -55,13 +55,14 @@ std::span<const Kernels* const> available_kernels() {
 
 template <class T>
 Buffer<T>::Buffer(int64_t size) : size_(size) {
-  const size_t bytes = static_cast<size_t>(size) * sizeof(T);
+  const size_t bytes = std::max(static_cast<size_t>(size) * sizeof(T), size_t{1});
   const size_t alignment = bytes >= large_page ? large_page : 64;
-  auto* memory = static_cast<T*>(std::aligned_alloc(alignment, (bytes + alignment) / alignment * alignment));
+  const size_t whole = (bytes + alignment - 1) / alignment * alignment;  // the last page can be a large one, too
+  auto* memory = static_cast<T*>(std::aligned_alloc(alignment, whole));
   if (!memory) throw std::bad_alloc();
   data_.reset(memory);
 #if defined(__linux__)
-  if (bytes >= large_page) madvise(memory, bytes, MADV_HUGEPAGE);
+  if (bytes >= large_page) madvise(memory, whole, MADV_HUGEPAGE);
 #endif
 }
 
@@ -72,6 +73,21 @@ void Buffer<T>::Free::operator()(T* memory) const {
 
 template class Buffer<float>;
 template class Buffer<unsigned char>;
+
+unsigned char* WeightMemory::take(int64_t bytes) {
+  constexpr int64_t alignment = 64;
+  bytes = (bytes + alignment - 1) / alignment * alignment;
+  if (bytes > left_) {
+    blocks_.emplace_back(std::max(bytes, block_));
+    if (bytes >= block_) return blocks_.back().data();
+    next_ = blocks_.back().data();
+    left_ = block_;
+  }
+  auto* taken = next_;
+  next_ += bytes;
+  left_ -= bytes;
+  return taken;
+}
 
 void Activations::set(const float* x, int64_t rows, int64_t depth, int64_t stride) {
   rows_ = rows;
@@ -99,61 +115,80 @@ void Activations::set(const float* x, int64_t rows, int64_t depth, int64_t strid
   }
 }
 
-PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, const float* weight, int64_t outputs,
-                           int64_t depth, const float* bias)
-    : kernels_(&kernels), precision_(precision), outputs_(outputs), depth_(depth) {
-  const int64_t columns = kernels.columns, per_group = 4 / element_bytes(precision);
-  const int64_t count = (outputs + columns - 1) / columns, all_columns = count * columns;
+PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth,
+                           const RowSource& rows, const float* bias, std::shared_ptr<WeightMemory> memory)
+    : kernels_(&kernels), precision_(precision), outputs_(outputs), depth_(depth), memory_(std::move(memory)) {
+  const int64_t per_group = 4 / element_bytes(precision), columns = kernels.columns, padded = panels() * columns;
   groups_ = (depth + per_group - 1) / per_group;
   panel_bytes_ = groups_ * columns * 4;
-  panels_ = Buffer<unsigned char>(count * panel_bytes_);
+  panels_ = memory_->take(panels() * panel_bytes_);
+  const auto numbers = [&]<class T>(T*& array) {
+    array = reinterpret_cast<T*>(memory_->take(padded * static_cast<int64_t>(sizeof(T))));
+    std::fill(array, array + padded, T{0});
+  };
   if (bias) {
-    bias_.assign(static_cast<size_t>(all_columns), 0.0f);
-    std::copy(bias, bias + outputs, bias_.begin());
+    numbers(bias_);
+    std::copy(bias, bias + outputs, bias_);
   }
   if (precision == Precision::int8) {
-    scales_.assign(static_cast<size_t>(all_columns), 0.0f);
-    sums_.assign(static_cast<size_t>(all_columns), 0);
+    numbers(scales_);
+    numbers(sums_);
   }
-  const size_t line_bytes = static_cast<size_t>(groups_) * 4;
-  std::vector<unsigned char> lines(line_bytes * static_cast<size_t>(columns));  // a panel's columns, one by one
-  std::vector<uint8_t> around_128(static_cast<size_t>(depth));
-  for (int64_t index = 0; index < count; ++index) {
-    const int64_t first = index * columns, used = std::min(columns, outputs - first);
-    std::fill(lines.begin(), lines.end(), static_cast<unsigned char>(0));
-    for (int64_t column = 0; column < used; ++column) {
-      const float* from = weight + (first + column) * depth;
-      unsigned char* line = lines.data() + static_cast<size_t>(column) * line_bytes;
-      if (precision == Precision::float32) {
-        std::memcpy(line, from, static_cast<size_t>(depth) * sizeof(float));
-      } else if (precision == Precision::bf16) {
-        kernels.to_bf16(from, depth, reinterpret_cast<uint16_t*>(line));
-      } else {
-        scales_[first + column] = kernels.to_int8(from, depth, around_128.data());
-        int32_t sum = 0;
-        for (int64_t k = 0; k < depth; ++k) {
-          const int value = around_128[k] - 128;
-          sum += value;
-          line[k] = static_cast<unsigned char>(value);
-        }
-        sums_[first + column] = sum;
-      }
+  constexpr int64_t bytes_at_once = int64_t{1} << 20;
+  const int64_t panel_floats = std::max<int64_t>(depth * columns, 1) * static_cast<int64_t>(sizeof(float));
+  const int64_t some = std::max<int64_t>(1, bytes_at_once / panel_floats) * columns;
+  std::vector<unsigned char> scratch(static_cast<size_t>(panel_bytes_));
+  for (int64_t first = 0; first < outputs; first += some) {
+    const int64_t end = std::min(first + some, outputs);
+    const float* weight = rows(first, end - first);
+    for (int64_t row = first; row < end; row += columns) {
+      pack(row / columns, weight + (row - first) * depth, std::min(columns, end - row), scratch);
     }
-    auto* to = reinterpret_cast<uint32_t*>(panels_.data() + index * panel_bytes_);
-    const auto* from = reinterpret_cast<const uint32_t*>(lines.data());
-    // In blocks of a cache line of every column.
-    for (int64_t group = 0; group < groups_; group += 16) {
-      const int64_t end = std::min(group + 16, groups_);
-      for (int64_t column = 0; column < columns; ++column) {
-        for (int64_t g = group; g < end; ++g) to[g * columns + column] = from[column * groups_ + g];
+  }
+}
+
+PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, const float* weight, int64_t outputs,
+                           int64_t depth, const float* bias)
+    : PackedMatrix(
+          kernels, precision, outputs, depth, [&](int64_t first, int64_t) { return weight + first * depth; }, bias,
+          std::make_shared<WeightMemory>(1)) {}
+
+void PackedMatrix::pack(int64_t index, const float* rows, int64_t used, std::vector<unsigned char>& scratch) {
+  const int64_t columns = kernels_->columns, line_bytes = groups_ * 4;
+  std::fill(scratch.begin(), scratch.end(), static_cast<unsigned char>(0));
+  // The panel's columns, one by one.
+  for (int64_t column = 0; column < used; ++column) {
+    const float* from = rows + column * depth_;
+    unsigned char* line = scratch.data() + column * line_bytes;
+    if (precision_ == Precision::float32) {
+      std::memcpy(line, from, static_cast<size_t>(depth_) * sizeof(float));
+    } else if (precision_ == Precision::bf16) {
+      kernels_->to_bf16(from, depth_, reinterpret_cast<uint16_t*>(line));
+    } else {
+      scales_[index * columns + column] = kernels_->to_int8(from, depth_, line);
+      int32_t sum = 0;
+      for (int64_t k = 0; k < depth_; ++k) {
+        const int value = line[k] - 128;
+        sum += value;
+        line[k] = static_cast<unsigned char>(value);
       }
+      sums_[index * columns + column] = sum;
+    }
+  }
+  auto* to = reinterpret_cast<uint32_t*>(panels_ + index * panel_bytes_);
+  const auto* from = reinterpret_cast<const uint32_t*>(scratch.data());
+  // In blocks of a cache line of every column.
+  for (int64_t group = 0; group < groups_; group += 16) {
+    const int64_t end = std::min(group + 16, groups_);
+    for (int64_t column = 0; column < columns; ++column) {
+      for (int64_t g = group; g < end; ++g) to[g * columns + column] = from[column * groups_ + g];
     }
   }
 }
 
 size_t PackedMatrix::bytes() const {
-  return static_cast<size_t>(panels_.size()) + bias_.size() * sizeof(float) + scales_.size() * sizeof(float) +
-         sums_.size() * sizeof(int32_t);
+  const int64_t numbers = (bias_ ? 1 : 0) + (scales_ ? 1 : 0) + (sums_ ? 1 : 0);
+  return static_cast<size_t>(panels() * (panel_bytes_ + numbers * kernels_->columns * 4));
 }
 
 void PackedMatrix::product(const Activations& a, int64_t first, int64_t rows, int64_t index,
@@ -169,7 +204,7 @@ void PackedMatrix::product(const Activations& a, int64_t first, int64_t rows, in
       break;
     case Precision::int8:
       kernels_->product_int8(data, a.stride_bytes_, rows, groups_, panel(index),
-                             {a.scales_.data() + first, scales_.data() + column, sums_.data() + column}, output);
+                             {a.scales_.data() + first, scales_ + column, sums_ + column}, output);
   }
 }
 
@@ -179,24 +214,23 @@ int64_t PackedMatrix::block_rows(const Activations& a) const {
 }
 
 void PackedMatrix::multiply(const Activations& a, float* y, int64_t stride, bool relu) const {
-  const int64_t columns = kernels_->columns, panels = (outputs_ + columns - 1) / columns, block = block_rows(a);
+  const int64_t columns = kernels_->columns, block = block_rows(a);
   for (int64_t first = 0; first < a.rows_; first += block) {
     const int64_t rows = std::min(block, a.rows_ - first);
-    for (int64_t index = 0; index < panels; ++index) {
+    for (int64_t index = 0; index < panels(); ++index) {
       const int64_t column = index * columns;
-      product(a, first, rows, index,
-              {bias_.empty() ? nullptr : bias_.data() + column, relu, y + first * stride + column, stride});
+      product(a, first, rows, index, {bias_ ? bias_ + column : nullptr, relu, y + first * stride + column, stride});
     }
   }
 }
 
 void PackedMatrix::select(const Activations& a, int64_t allowed, std::span<Selection> selections,
                           Buffer<float>& scratch) const {
-  const int64_t columns = kernels_->columns, panels = (outputs_ + columns - 1) / columns, block = block_rows(a);
+  const int64_t columns = kernels_->columns, block = block_rows(a);
   scratch.reserve(block * columns);
   for (int64_t first = 0; first < a.rows_; first += block) {
     const int64_t rows = std::min(block, a.rows_ - first);
-    for (int64_t index = 0; index < panels; ++index) {
+    for (int64_t index = 0; index < panels(); ++index) {
       const int64_t column = index * columns;
       product(a, first, rows, index, {nullptr, false, scratch.data(), columns});
       for (int64_t row = 0; row < rows; ++row) {

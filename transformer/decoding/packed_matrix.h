@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -21,8 +22,7 @@ enum class Precision {
   int8,  // weights scaled by output column, activations by row
 };
 
-/// Uninitialised memory, aligned for every kernel; large blocks ask for large pages, which a product that streams
-/// through all weights wants.
+/// Uninitialised memory, aligned for every kernel; large blocks ask for large pages.
 template <class T>
 class Buffer {
   static_assert(std::is_trivial_v<T>);
@@ -44,6 +44,24 @@ class Buffer {
   };
   std::unique_ptr<T, Free> data_;
   int64_t size_ = 0;
+};
+
+/// Memory that is handed out piece by piece and freed all at once: the weights of a model, which lie in large pages
+/// then, one matrix after the other. With small ones, where every matrix that is not large itself would lie, products
+/// that stream through all weights take half as long again.
+class WeightMemory {
+ public:
+  /// Asks for `block` bytes at a time, and for larger pieces by themselves. What is not handed out is never touched,
+  /// and takes no memory.
+  explicit WeightMemory(int64_t block = int64_t{32} << 20) : block_(block) {}
+  /// Uninitialised, aligned for every kernel.
+  unsigned char* take(int64_t bytes);
+
+ private:
+  int64_t block_;
+  std::vector<Buffer<unsigned char>> blocks_;
+  unsigned char* next_ = nullptr;
+  int64_t left_ = 0;
 };
 
 /// Rows of activations [rows, depth], rounded as the matrix they meet wants them. Reused from product to product.
@@ -72,8 +90,15 @@ class PackedMatrix {
   static constexpr int64_t widest_panel = 64;
   static int64_t padded(int64_t columns) { return (columns + widest_panel - 1) / widest_panel * widest_panel; }
 
+  /// Gives rows [count, depth] of a weight, row-major, from `first` on; they are read before the next call.
+  using RowSource = std::function<const float*(int64_t first, int64_t count)>;
+
   PackedMatrix() = default;
-  /// Packs weight [outputs, depth], row-major, and `bias` [outputs] where there is one.
+  /// Packs weight [outputs, depth], and `bias` [outputs] where there is one, into `memory`, which the matrix keeps
+  /// alive. Rows are asked for in order, some at a time, so that the weight never has to be in memory whole.
+  PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth, const RowSource& rows,
+               const float* bias, std::shared_ptr<WeightMemory> memory);
+  /// The same of a weight in memory, into memory of its own.
   PackedMatrix(const Kernels& kernels, Precision precision, const float* weight, int64_t outputs, int64_t depth,
                const float* bias = nullptr);
 
@@ -92,7 +117,10 @@ class PackedMatrix {
   void row(int64_t output, float scale, float* values) const;
 
  private:
-  const unsigned char* panel(int64_t index) const { return panels_.data() + index * panel_bytes_; }
+  int64_t panels() const { return (outputs_ + kernels_->columns - 1) / kernels_->columns; }
+  const unsigned char* panel(int64_t index) const { return panels_ + index * panel_bytes_; }
+  /// Packs `used` rows of weights as the columns of a panel.
+  void pack(int64_t index, const float* rows, int64_t used, std::vector<unsigned char>& scratch);
   /// One panel for `rows` rows of a from `first` on.
   void product(const Activations& a, int64_t first, int64_t rows, int64_t index, const PanelOutput& output) const;
   /// So many rows that what they read stays in the cache while all panels pass.
@@ -103,9 +131,10 @@ class PackedMatrix {
   int64_t outputs_ = 0, depth_ = 0;
   int64_t groups_ = 0;  // of 4 bytes along the depth
   int64_t panel_bytes_ = 0;
-  Buffer<unsigned char> panels_;
-  std::vector<float> bias_, scales_;  // whole panels of them; empty: none
-  std::vector<int32_t> sums_;
+  std::shared_ptr<WeightMemory> memory_;  // of what follows
+  unsigned char* panels_ = nullptr;
+  float *bias_ = nullptr, *scales_ = nullptr;  // whole panels of them; null: none
+  int32_t* sums_ = nullptr;
 };
 
 }  // namespace transformer
