@@ -29,9 +29,10 @@ def inside(outer):
 
 # One encoder layer and one decoder layer.
 expected = {
-    "forward": {"aten::embedding": 2, "aten::layer_norm": 5},
-    "loss": {"aten::log_softmax": 1, "aten::scatter_add_": 1},
-    "backward": {"aten::native_layer_norm_backward": 5, "aten::embedding_dense_backward": 2},
+    "forward": {"transformer::embedding": 2, "transformer::attention": 3, "transformer::feed_forward": 2},
+    "loss": {"transformer::smoothed_loss": 1},
+    "backward": {"transformer::attention_backward": 3, "transformer::feed_forward_backward": 2,
+                 "transformer::embedding_backward": 2},
 }
 for event in ranges:
     found = inside(event)
@@ -43,5 +44,5 @@ for event in ranges:
 everything = Counter(event["name"] for event in operators)
 assert not {"aten::erfinv", "aten::digamma"} & set(everything), everything
 assert all(event["dur"] >= 0 for event in operators)
-with_shapes = [event for event in operators if event["name"] == "aten::embedding"]
+with_shapes = [event for event in operators if event["name"] == "transformer::embedding"]
 assert all(event["args"]["Input Dims"][0] == [23, 16] for event in with_shapes), with_shapes

@@ -155,6 +155,20 @@ Attended MultiHeadAttentionImpl::attend(const Heads& heads, AttentionOptions cal
   return attended;
 }
 
+std::optional<FusedProjections> MultiHeadAttentionImpl::fusable_projections() const {
+  if (additive()) return {};
+  const bool scaled = options_.compatibility == ModelSettings::Compatibility::scaled_dot_product;
+  return FusedProjections{.input_weight = input_weight_,
+                          .input_bias = input_bias_,
+                          .output_weight = output_->weight,
+                          .output_bias = output_->bias,
+                          .heads = options_.heads,
+                          .d_k = options_.d_k,
+                          .d_v = options_.d_v,
+                          .scale = scaled ? 1 / std::sqrt(static_cast<double>(options_.d_k)) : 1,
+                          .dropout = options_.dropout};
+}
+
 Attended MultiHeadAttentionImpl::forward(const Tensor& query, const Tensor& key, const Tensor& value,
                                          AttentionOptions call) {
   if (key.is_same(value)) {

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "transformer/model/fused_layers.h"
 #include "transformer/model/settings.h"
 
 namespace transformer {
@@ -81,6 +82,8 @@ class MultiHeadAttentionImpl : public torch::nn::Module {
   Attended attend(const Heads& heads, AttentionOptions call);
 
   const MultiHeadAttentionOptions& options() const { return options_; }
+  /// What a fused sub-layer computes with; none for additive attention.
+  std::optional<FusedProjections> fusable_projections() const;
 
  private:
   bool additive() const { return additive_vector_.defined(); }

@@ -38,15 +38,11 @@ DecoderLayerImpl::DecoderLayerImpl(const ModelSettings& given) : window_(given.a
 DecoderLayerImpl::Output DecoderLayerImpl::forward(const Tensor& x, const Tensor& memory,
                                                    const std::optional<Tensor>& memory_mask, bool weights) {
   // Padding follows a sentence's tokens, so the causal mask hides it from all of them.
-  const auto input = after_self_attention_->input(x);
-  auto self = self_attention_->forward(input, input, input,
-                                       {.mask = {}, .causal = true, .weights = weights, .window = window_});
-  auto y = after_self_attention_->forward(x, self.values);
-  auto cross = memory_attention_->forward(after_memory_attention_->input(y), memory, memory,
-                                          {.mask = memory_mask, .weights = weights});
-  auto z = after_memory_attention_->forward(y, cross.values);
-  return {after_feed_forward_->forward(z, feed_forward_->forward(after_feed_forward_->input(z))), self.weights,
-          cross.weights};
+  const auto self = after_self_attention_->around(self_attention_, x, {},
+                                                  {.mask = {}, .causal = true, .weights = weights, .window = window_});
+  const auto cross = after_memory_attention_->around(memory_attention_, self.values, memory,
+                                                     {.mask = memory_mask, .weights = weights});
+  return {after_feed_forward_->around(*feed_forward_, cross.values), self.weights, cross.weights};
 }
 
 DecoderCache::Layer DecoderLayerImpl::start(const Tensor& memory) {

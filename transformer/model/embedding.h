@@ -16,6 +16,8 @@ class TokenEmbeddingImpl : public torch::nn::Module {
   torch::Tensor project(const torch::Tensor& hidden);
 
   const torch::Tensor& weight() const { return weight_; }
+  /// sqrt(D).
+  double scale() const { return scale_; }
 
  private:
   double scale_;

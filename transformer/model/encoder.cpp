@@ -11,7 +11,9 @@ torch::nn::LayerNorm layer_norm(const ModelSettings& settings) {
 }
 
 ResidualImpl::ResidualImpl(const ModelSettings& settings)
-    : normalised_before_(settings.normalization == ModelSettings::Normalization::pre), dropout_(settings.dropout) {
+    : normalised_before_(settings.normalization == ModelSettings::Normalization::pre),
+      dropout_(settings.dropout),
+      epsilon_(settings.layer_norm_epsilon) {
   norm_ = register_module("norm", layer_norm(settings));
 }
 
@@ -22,6 +24,31 @@ Tensor ResidualImpl::input(const Tensor& x) {
 Tensor ResidualImpl::forward(const Tensor& x, const Tensor& sublayer_output) {
   auto sum = x + torch::dropout(sublayer_output, dropout_, is_training());
   return normalised_before_ ? sum : norm_->forward(sum);
+}
+
+std::optional<FusedNorm> ResidualImpl::fusable_norm(const Tensor& x) const {
+  if (normalised_before_ || !is_training() || !fusable(x)) return {};
+  return FusedNorm{.gain = norm_->weight, .bias = norm_->bias, .epsilon = epsilon_, .dropout = dropout_};
+}
+
+Attended ResidualImpl::around(MultiHeadAttention& attention, const Tensor& x, const Tensor& memory,
+                              AttentionOptions call) {
+  if (!call.weights && call.window == 0 && fusable_attention(x, memory, call.mask)) {
+    const auto norm = fusable_norm(x);
+    const auto projections = attention->fusable_projections();
+    if (norm && projections) return {fused_attention(x, memory, call.mask, call.causal, *projections, *norm), {}};
+  }
+  const auto query = input(x);
+  const auto& keys = memory.defined() ? memory : query;
+  auto [values, weights] = attention->forward(query, keys, keys, std::move(call));
+  return {forward(x, values), weights};
+}
+
+Tensor ResidualImpl::around(PositionWise& network, const Tensor& x) {
+  if (const auto norm = fusable_norm(x)) {
+    if (const auto fused = network.fusable_network()) return fused_feed_forward(x, *fused, *norm);
+  }
+  return forward(x, network.forward(input(x)));
 }
 
 MultiHeadAttentionOptions attention_options(const ModelSettings& settings) {
@@ -44,10 +71,8 @@ EncoderLayerImpl::EncoderLayerImpl(const ModelSettings& given) : window_(given.a
 
 Attended EncoderLayerImpl::forward(const Tensor& x, AttentionOptions call) {
   call.window = window_;
-  const auto input = after_self_attention_->input(x);
-  auto [attended, weights] = self_attention_->forward(input, input, input, std::move(call));
-  auto y = after_self_attention_->forward(x, attended);
-  return {after_feed_forward_->forward(y, feed_forward_->forward(after_feed_forward_->input(y))), weights};
+  auto [y, weights] = after_self_attention_->around(self_attention_, x, {}, std::move(call));
+  return {after_feed_forward_->around(*feed_forward_, y), weights};
 }
 
 EncoderImpl::EncoderImpl(const ModelSettings& settings) {

@@ -22,9 +22,19 @@ class ResidualImpl : public torch::nn::Module {
   torch::Tensor input(const torch::Tensor& x);
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& sublayer_output);
 
+  /// The sub-layer with its residual connection: attention of x [B, T, D] over `memory` [B, S, D], over itself where
+  /// that is undefined. In training fused wherever that is possible (see fused_layers.h).
+  Attended around(MultiHeadAttention& attention, const torch::Tensor& x, const torch::Tensor& memory,
+                  AttentionOptions call);
+  /// The same of the feed-forward network.
+  torch::Tensor around(PositionWise& network, const torch::Tensor& x);
+
  private:
+  /// What a fused sub-layer on x normalises with; none where it is not to be fused.
+  std::optional<FusedNorm> fusable_norm(const torch::Tensor& x) const;
+
   bool normalised_before_;
-  double dropout_;
+  double dropout_, epsilon_;
   torch::nn::LayerNorm norm_{nullptr};
 };
 TORCH_MODULE(Residual);

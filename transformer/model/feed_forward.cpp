@@ -45,6 +45,15 @@ Tensor FeedForwardImpl::activated(const Tensor& x) {
   return inner_->forward(x).relu_();
 }
 
+std::optional<FusedNetwork> FeedForwardImpl::fusable_network() const {
+  if (activation_ != Activation::relu) return {};
+  return FusedNetwork{.inner_weight = inner_->weight,
+                      .inner_bias = inner_->bias,
+                      .outer_weight = outer_->weight,
+                      .outer_bias = outer_->bias,
+                      .dropout = dropout_};
+}
+
 Tensor FeedForwardImpl::forward(const Tensor& x) {
   auto hidden = activated(x);
   if (dropout_ > 0) hidden = torch::dropout(hidden, dropout_, is_training());

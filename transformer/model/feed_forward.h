@@ -5,7 +5,9 @@
 #include <torch/nn/pimpl.h>
 
 #include <memory>
+#include <optional>
 
+#include "transformer/model/fused_layers.h"
 #include "transformer/model/settings.h"
 
 namespace transformer {
@@ -14,6 +16,8 @@ namespace transformer {
 class PositionWise : public torch::nn::Module {
  public:
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
+  /// What a fused sub-layer computes with; none where there is no fused one for this function.
+  virtual std::optional<FusedNetwork> fusable_network() const { return {}; }
 };
 
 /// The one that a model's settings ask for.
@@ -31,6 +35,7 @@ class FeedForwardImpl : public PositionWise {
   /// `dropout`: on what the activation returns, in training.
   FeedForwardImpl(int64_t d_model, int64_t d_ff, Activation activation = Activation::relu, double dropout = 0);
   torch::Tensor forward(const torch::Tensor& x) override;
+  std::optional<FusedNetwork> fusable_network() const override;
 
  private:
   torch::Tensor activated(const torch::Tensor& x);

@@ -7,6 +7,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/tensor_file.h"
+#include "transformer/model/fused_layers.h"
 
 namespace transformer {
 
@@ -49,6 +50,12 @@ Tensor TransformerImpl::with_symbol_dropout(const Tensor& ids) const {
 
 Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& positions, const Tensor& ids,
                               int64_t first) {
+  const auto& weight = embedding->weight();
+  if (is_training() && settings_.positions == ModelSettings::Positions::sinusoidal && training_kernels() &&
+      weight.is_cpu() && weight.scalar_type() == torch::kFloat32 && ids.dim() == 2 && ids.numel() > 0) {
+    return fused_embedding(weight, ids, positions->forward(first, ids.size(1), weight), embedding->scale(),
+                           settings_.dropout);
+  }
   auto tokens = embedding->forward(ids);  // [B, T, D]
   auto sum = tokens + positions->forward(first, ids.size(1), tokens);
   return torch::dropout(sum, settings_.dropout, is_training());

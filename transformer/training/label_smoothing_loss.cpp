@@ -1,9 +1,15 @@
 #include "transformer/training/label_smoothing_loss.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 #include <torch/autograd.h>
 
 #include <algorithm>
+#include <vector>
+
+#include "transformer/model/fused_layers.h"
+#include "transformer/model/products.h"
 
 namespace transformer {
 
@@ -24,6 +30,43 @@ Tensor smoothed(const Tensor& negative_log_likelihood, const Tensor& log_probabi
   return negative_log_likelihood * (1 - smoothing) - log_probabilities.sum() * (smoothing / vocabulary);
 }
 
+// Whether the kernels of training on a CPU take these logits.
+bool has_kernels(const Tensor& logits) {
+  return training_kernels() && logits.is_cpu() &&
+         (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
+}
+
+template <class T>
+std::pair<double, double> judge_rows(const TypedTrainingKernels<T>& kernels, const Tensor& logits,
+                                     const Tensor& targets, double smoothing, bool with_gradient) {
+  const int64_t rows = logits.size(0), vocabulary = logits.size(1);
+  auto* data = static_cast<T*>(logits.data_ptr());
+  const auto* target = targets.data_ptr<int64_t>();
+  std::vector<RowLoss> losses(static_cast<size_t>(rows));
+  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      TORCH_CHECK_INDEX(target[row] >= 0 && target[row] < vocabulary, "target ", target[row],
+                        " is not in a vocabulary of ", vocabulary);
+      losses[row] = kernels.smoothed_loss(data + row * vocabulary, vocabulary, target[row], smoothing, with_gradient);
+    }
+  });
+  double loss = 0, negative_log_likelihood = 0;
+  for (const auto& row : losses) {
+    negative_log_likelihood += row.negative_log_likelihood;
+    loss += (1 - smoothing) * row.negative_log_likelihood + smoothing * row.mean;
+  }
+  return {loss, negative_log_likelihood};
+}
+
+// Sums of loss and negative log-likelihood over rows of `logits` [N, V], which then hold their gradient where that is
+// wanted.
+std::pair<double, double> judge(const Tensor& logits, const Tensor& targets, double smoothing, bool with_gradient) {
+  RECORD_FUNCTION("transformer::smoothed_loss", std::vector<c10::IValue>({logits}));
+  const auto& kernels = *training_kernels();
+  return logits.scalar_type() == at::kFloat ? judge_rows(kernels.in_float, logits, targets, smoothing, with_gradient)
+                                            : judge_rows(kernels.in_bf16, logits, targets, smoothing, with_gradient);
+}
+
 class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
  public:
   // hidden [N, D], weight [V, D], targets [N] without padding -> loss, negative log-likelihood.
@@ -41,14 +84,23 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
     Tensor hidden_gradient, weight_gradient;
     if (with_gradient) {
       hidden_gradient = at::empty(hidden.sizes(), hidden.options());
-      weight_gradient = at::zeros(weight.sizes(), weight.options());
+      weight_gradient =
+          rows > 0 ? at::empty(weight.sizes(), weight.options()) : at::zeros(weight.sizes(), weight.options());
     }
     const int64_t step = chunk_rows(hidden, vocabulary);
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t count = std::min(step, rows - first);
       const auto chunk = inputs.narrow(0, first, count);
       const auto target = targets.narrow(0, first, count).unsqueeze(1);
-      auto log_probabilities = at::log_softmax(at::mm(chunk, matrix.t()).to(sum_type), 1);  // [count, V]
+      const auto logits = product(chunk, matrix.t());  // [count, V]
+      if (has_kernels(logits)) {
+        const auto sums = judge(logits, targets.narrow(0, first, count), smoothing, with_gradient);
+        loss += sums.first;
+        negative_log_likelihood += sums.second;
+        if (with_gradient) gather(logits, chunk, matrix, first, hidden_gradient, weight_gradient);
+        continue;
+      }
+      auto log_probabilities = at::log_softmax(logits.to(sum_type), 1);
       const auto chunk_nll = log_probabilities.gather(1, target).sum().neg();
       negative_log_likelihood += chunk_nll;
       loss += smoothed(chunk_nll, log_probabilities, smoothing);
@@ -57,17 +109,29 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
       auto gradient = log_probabilities.exp_();
       if (smoothing > 0) gradient -= smoothing / static_cast<double>(vocabulary);
       gradient.scatter_add_(1, target, at::full_like(target, -(1 - smoothing), gradient.options()));
-      const auto factor = gradient.to(product_type);
-      hidden_gradient.narrow(0, first, count).copy_(at::mm(factor, matrix));
-      if (product_type == weight.scalar_type()) {
-        weight_gradient.addmm_(factor.t(), chunk);
-      } else {
-        weight_gradient += at::mm(factor.t(), chunk);
-      }
+      gather(gradient.to(product_type), chunk, matrix, first, hidden_gradient, weight_gradient);
     }
     context->mark_non_differentiable({negative_log_likelihood});
     if (with_gradient) context->save_for_backward({hidden_gradient, weight_gradient});
     return {loss, negative_log_likelihood};
+  }
+
+  // From the gradient of a chunk's logits: that of its rows from `first` on, and its part of the weight's.
+  static void gather(const Tensor& gradient, const Tensor& chunk, const Tensor& matrix, int64_t first,
+                     const Tensor& hidden_gradient, const Tensor& weight_gradient) {
+    const auto rows = hidden_gradient.narrow(0, first, chunk.size(0));
+    if (gradient.scalar_type() == weight_gradient.scalar_type() && gradient.scalar_type() == rows.scalar_type()) {
+      product_into(rows, gradient, matrix);
+      product_into(weight_gradient, gradient.t(), chunk, first > 0);
+    } else {
+      rows.copy_(product(gradient, matrix));
+      const auto part = product(gradient.t(), chunk);
+      if (first > 0) {
+        weight_gradient.add_(part);
+      } else {
+        weight_gradient.copy_(part);
+      }
+    }
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,

@@ -1,0 +1,184 @@
+// Our side of scripts/bench train: train_worker MODEL PRECISION THREADS WEIGHTS BATCHES. Takes the trainer's steps on
+// given batches, one command a line from standard input, and answers each with a line, so that both sides can take
+// turns while each stays loaded. benchmarks/peers/torch_train.py is the same for PyTorch's own modules.
+//
+//   run FIRST COUNT
+//     Takes COUNT steps, on the batches from FIRST on and again from the first after the last. Answers "SECONDS TOKENS
+//     LOSS": target tokens, and their mean loss in these steps.
+//   memory
+//     Answers "PEAK NOW", in bytes of resident memory.
+//
+// The first line of output is "ready NAME BYTES": of kernels or version, and resident memory before the model was made.
+//
+// MODEL is a JSON object: d_model, d_ff, heads, layers, vocabulary, dropout, dropout_everywhere (on attention weights
+// and activations, too). BATCHES is a safetensors file: i.source, i.target_input and i.target_output, int64, of batch
+// i. `train_worker MODEL init WEIGHTS` writes new weights and ends.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "transformer/base/error.h"
+#include "transformer/base/tensor_file.h"
+#include "transformer/model/transformer.h"
+#include "transformer/training/adam.h"
+#include "transformer/training/distributed.h"
+#include "transformer/training/label_smoothing_loss.h"
+
+namespace transformer {
+
+namespace {
+
+constexpr double rate = 1e-4, smoothing = 0.1;
+
+/// A field of /proc/self/status that counts kB, in bytes.
+int64_t status(const std::string& field) {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+ModelSettings settings_of(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  ModelSettings settings;
+  settings.d_model = json.at("d_model");
+  settings.d_ff = json.at("d_ff");
+  settings.heads = json.at("heads");
+  settings.encoder_layers = settings.decoder_layers = json.at("layers");
+  settings.vocabulary_size = json.at("vocabulary");
+  settings.dropout = json.at("dropout");
+  if (json.at("dropout_everywhere")) settings.attention_dropout = settings.relu_dropout = settings.dropout;
+  return settings;
+}
+
+struct TrainingBatch {
+  at::Tensor source, target_input, target_output;
+  int64_t tokens;
+};
+
+std::vector<TrainingBatch> read_batches(const std::string& file) {
+  const auto tensors = read_tensors(file).tensors;
+  std::vector<TrainingBatch> batches;
+  for (size_t i = 0; i < tensors.size() / 3; ++i) {
+    auto& batch = batches.emplace_back();
+    batch.source = tensors.at(fmt::format("{}.source", i));
+    batch.target_input = tensors.at(fmt::format("{}.target_input", i));
+    batch.target_output = tensors.at(fmt::format("{}.target_output", i));
+    batch.tokens = batch.target_output.ne(TransformerImpl::padding_id).sum().item<int64_t>();
+  }
+  return batches;
+}
+
+class Run {
+ public:
+  Run(const ModelSettings& settings, bool bf16, const std::string& weights) : model_(settings), bf16_(bf16) {
+    load_weights(*model_, weights);
+    model_->train();
+    std::vector<std::pair<std::string, at::Tensor>> parameters;
+    for (const auto& item : model_->named_parameters()) parameters.emplace_back(item.key(), item.value());
+    adam_.emplace(parameters, Adam::Options{});
+    parallel_.emplace(communicator_, *model_);
+  }
+
+  /// As Trainer::step does it, of a single micro-batch. The sum of losses.
+  at::Tensor step(const TrainingBatch& batch) {
+    adam_->clear_gradients();
+    at::manual_seed(static_cast<uint64_t>(++steps_));
+    LossSums sums;
+    if (bf16_) {
+      at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+      at::autocast::set_autocast_enabled(at::kCPU, true);
+    }
+    const auto hidden = model_->decode(batch.target_input, model_->encode(batch.source)).values;
+    sums = projected_label_smoothing_loss(hidden, model_->projection_weight(), batch.target_output, smoothing,
+                                          TransformerImpl::padding_id, bf16_ ? at::kBFloat16 : hidden.scalar_type(),
+                                          batch.tokens);
+    if (bf16_) {
+      at::autocast::set_autocast_enabled(at::kCPU, false);
+      at::autocast::clear_cache();
+    }
+    parallel_->backward(sums.loss / static_cast<double>(batch.tokens));
+    adam_->step(rate);
+    return sums.loss.detach();
+  }
+
+ private:
+  Communicator communicator_{Launch{}, {}};
+  Transformer model_;
+  bool bf16_;
+  std::optional<Adam> adam_;
+  std::optional<DistributedDataParallel> parallel_;
+  int64_t steps_ = 0;
+};
+
+void serve(int argc, char** argv) {
+  if (argc == 4 && std::string(argv[2]) == "init") {
+    at::manual_seed(1);
+    save_weights(*Transformer(settings_of(argv[1])), argv[3]);
+    return;
+  }
+  const std::string precision = argc == 6 ? argv[2] : "";
+  if (precision != "float32" && precision != "bf16") {
+    throw Error("train_worker", "wants MODEL float32|bf16 THREADS WEIGHTS BATCHES, or MODEL init WEIGHTS");
+  }
+  // As in apps/train.cpp.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
+  const int64_t before = status("VmRSS");
+  at::set_num_threads(std::stoi(argv[3]));
+  Run run(settings_of(argv[1]), precision == "bf16", argv[4]);
+  const auto batches = read_batches(argv[5]);
+  std::cout << "ready transformer " << before << std::endl;
+
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string verb;
+    size_t first = 0, count = 0;
+    words >> verb;
+    if (verb == "memory") {
+      std::cout << status("VmHWM") << " " << status("VmRSS") << std::endl;
+    } else if (verb == "run" && words >> first >> count && count > 0) {
+      const auto start = std::chrono::steady_clock::now();
+      std::vector<at::Tensor> losses;
+      int64_t tokens = 0;
+      for (size_t i = first; i < first + count; ++i) {
+        const auto& batch = batches[i % batches.size()];
+        losses.push_back(run.step(batch));
+        tokens += batch.tokens;
+      }
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      const double loss = at::stack(losses).sum().item<double>() / static_cast<double>(tokens);
+      std::cout << fmt::format("{:.6f} {} {:.6f}", seconds, tokens, loss) << std::endl;
+    } else {
+      throw Error("standard input", fmt::format("unknown command '{}'", line));
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace transformer
+
+int main(int argc, char** argv) {
+  try {
+    transformer::serve(argc, argv);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "train_worker: " << error.what() << std::endl;
+    return 2;
+  }
+}

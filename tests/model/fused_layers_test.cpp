@@ -1,0 +1,386 @@
+#include "transformer/model/fused_layers.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
+
+#include <cmath>
+
+#include "model/reference.h"
+#include "model/variations.h"
+#include "transformer/model/products.h"
+#include "transformer/model/transformer.h"
+
+using namespace transformer;
+using namespace transformer::test;
+using Catch::Matchers::Contains;
+using torch::Tensor;
+
+namespace {
+
+/// These kernels while it lives.
+class Chosen {
+ public:
+  explicit Chosen(const TrainingKernels* kernels) : before_(training_kernels()) { choose_training_kernels(kernels); }
+  ~Chosen() { choose_training_kernels(before_); }
+  Chosen(const Chosen&) = delete;
+  Chosen& operator=(const Chosen&) = delete;
+
+ private:
+  const TrainingKernels* before_;
+};
+
+class Autocast {
+ public:
+  explicit Autocast(bool on) : on_(on) {
+    if (!on) return;
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+  }
+  ~Autocast() {
+    if (!on_) return;
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  bool on_;
+};
+
+ModelSettings odd_sizes() {
+  ModelSettings settings;
+  settings.d_model = 37;
+  settings.d_ff = 51;
+  settings.heads = 3;
+  settings.d_k = 18;
+  settings.d_v = 5;
+  settings.encoder_layers = settings.decoder_layers = 2;
+  settings.vocabulary_size = 23;
+  settings.dropout = 0;
+  return settings;
+}
+
+struct Ids {
+  Tensor source = torch::randint(1, 19, {5, 21}, torch::kInt64);
+  Tensor target = torch::randint(1, 19, {5, 18}, torch::kInt64);
+
+  Ids() {
+    for (int64_t i = 0; i < 4; ++i) source[i].narrow(0, 4 + 4 * i, 17 - 4 * i).zero_();
+    source[4].zero_();  // its memory is never attended to
+    target[2].narrow(0, 3, 15).zero_();
+  }
+};
+
+struct Pass {
+  Tensor hidden;
+  std::vector<std::pair<std::string, Tensor>> gradients;
+};
+
+/// The decoder's output for `ids` and all gradients of its scalar product with a fixed tensor.
+Pass pass(Transformer& model, const Ids& ids, bool bf16, uint64_t seed = 1) {
+  model->zero_grad();
+  torch::manual_seed(seed);
+  Tensor hidden;
+  {
+    const Autocast autocast(bf16);
+    hidden = model->decode(ids.target, model->encode(ids.source)).values;
+  }
+  const auto cotangent = torch::linspace(-1, 1, hidden.numel()).sin().view(hidden.sizes());
+  (hidden * cotangent).sum().backward();
+  Pass result{hidden.detach(), {}};
+  for (const auto& item : model->named_parameters()) {
+    if (item.value().grad().defined()) result.gradients.emplace_back(item.key(), item.value().grad().clone());
+  }
+  return result;
+}
+
+bool same(const Pass& a, const Pass& b) {
+  if (!a.hidden.equal(b.hidden) || a.gradients.size() != b.gradients.size()) return false;
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    if (!a.gradients[i].second.equal(b.gradients[i].second)) return false;
+  }
+  return true;
+}
+
+double distance(const Tensor& a, const Tensor& b) {
+  return (a.to(torch::kFloat64) - b.to(torch::kFloat64)).norm().item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("products of every layout and kind equal those of float64") {
+  torch::manual_seed(1);
+  for (const auto& [m, k, n] :
+       {std::tuple<int64_t, int64_t, int64_t>{5, 7, 3}, {1, 64, 1}, {33, 1, 20}, {64, 48, 32}}) {
+    for (const bool a_turned : {false, true}) {
+      for (const bool b_turned : {false, true}) {
+        INFO(m << " x " << k << " x " << n << ", turned " << a_turned << b_turned);
+        const auto a = a_turned ? torch::randn({k, m}).t() : torch::randn({m, k});
+        const auto b = b_turned ? torch::randn({n, k}).t() : torch::randn({k, n});
+        const auto expected = a.to(torch::kFloat64).mm(b.to(torch::kFloat64));
+        CHECK(difference(product(a, b).to(torch::kFloat64), expected) < 1e-5);
+        const auto sum = torch::ones({m, n});
+        product_into(sum, a, b, /*accumulated=*/true);
+        CHECK(difference(sum.to(torch::kFloat64), expected + 1) < 1e-5);
+        CHECK(difference(product(a.to(torch::kBFloat16), b.to(torch::kBFloat16)).to(torch::kFloat64), expected) < 0.05);
+      }
+    }
+  }
+  CHECK(product(torch::ones({0, 3}), torch::ones({3, 2})).sizes() == at::IntArrayRef({0, 2}));
+  CHECK(product(torch::ones({2, 0}), torch::ones({0, 3})).eq(0).all().item<bool>());
+}
+
+TEST_CASE("fused sub-layers compute what the modules compute, with all gradients, on every instruction set") {
+  torch::manual_seed(2);
+  auto plain = odd_sizes();
+  auto biased = plain;
+  biased.projection_bias = true;
+  biased.layer_norm_epsilon = 1e-3;
+  biased.compatibility = ModelSettings::Compatibility::dot_product;
+  const Ids ids;
+  for (const auto& settings : {plain, biased}) {
+    Transformer model(settings);
+    {
+      torch::NoGradGuard no_grad;
+      for (auto& item : model->named_parameters()) item.value().add_(torch::randn_like(item.value()), 0.1);
+    }
+    const auto run = [&](const TrainingKernels* kernels) {
+      const Chosen chosen(kernels);
+      return pass(model, ids, false);
+    };
+    const auto expected = run(nullptr);
+    for (const auto* kernels : runnable_training_kernels()) {
+      INFO(kernels->name << ", bias " << settings.projection_bias);
+      const auto fused = run(kernels);
+      CHECK_FALSE(fused.hidden.equal(expected.hidden));  // else nothing was fused
+      CHECK(difference(fused.hidden, expected.hidden) < 2e-5);
+      REQUIRE(fused.gradients.size() == model->named_parameters().size());
+      for (size_t i = 0; i < fused.gradients.size(); ++i) {
+        const auto& [name, gradient] = fused.gradients[i];
+        INFO(name);
+        const auto& want = expected.gradients[i].second;
+        CHECK(want.abs().max().item<double>() > 1e-5);
+        CHECK(difference(gradient, want) < 5e-5);
+        CHECK(gradient.scalar_type() == torch::kFloat32);
+      }
+    }
+  }
+}
+
+TEST_CASE("in bfloat16 fused sub-layers are as close to float32 as the modules are") {
+  // Of many models: how rounding errors of a single one add up is chance.
+  constexpr int models = 12;
+  double hidden_errors = 0, module_hidden_errors = 0, errors = 0, module_errors = 0;
+  for (int i = 0; i < models; ++i) {
+    torch::manual_seed(20 + i);
+    Transformer model(odd_sizes());
+    const Ids ids;
+    const auto run = [&](const TrainingKernels* kernels, bool bf16) {
+      const Chosen chosen(kernels);
+      return pass(model, ids, bf16);
+    };
+    const auto expected = run(nullptr, false), modules = run(nullptr, true), fused = run(training_kernels(), true);
+    const double size = expected.hidden.norm().item<double>();
+    hidden_errors += distance(fused.hidden, expected.hidden) / size / models;
+    module_hidden_errors += distance(modules.hidden, expected.hidden) / size / models;
+    for (size_t k = 0; k < expected.gradients.size(); ++k) {
+      const auto& want = expected.gradients[k].second;
+      const double share = 1 / (want.norm().item<double>() * models * static_cast<double>(expected.gradients.size()));
+      errors += distance(fused.gradients[k].second, want) * share;
+      module_errors += distance(modules.gradients[k].second, want) * share;
+    }
+  }
+  INFO("values " << hidden_errors << ", modules " << module_hidden_errors << "; gradients " << errors << ", modules "
+                 << module_errors);
+  CHECK(hidden_errors > 1e-5);  // else nothing was rounded
+  CHECK(hidden_errors < 1.2 * module_hidden_errors);
+  CHECK(errors < 1.2 * module_errors);
+}
+
+TEST_CASE("what is not fused takes the modules' way, bit for bit") {
+  const Ids ids;
+  const auto with = [&](Transformer& model, const TrainingKernels* kernels) {
+    const Chosen chosen(kernels);
+    return pass(model, ids, false);
+  };
+  SECTION("evaluation") {
+    torch::manual_seed(3);
+    Transformer model(odd_sizes());
+    model->eval();
+    CHECK(same(with(model, training_kernels()), with(model, nullptr)));
+  }
+  SECTION("double precision") {
+    torch::manual_seed(3);
+    Transformer model(odd_sizes());
+    model->to(torch::kFloat64);
+    CHECK(same(with(model, training_kernels()), with(model, nullptr)));
+  }
+  SECTION("normalisation before the sub-layers, and learned positions") {
+    torch::manual_seed(3);
+    auto settings = odd_sizes();
+    settings.normalization = ModelSettings::Normalization::pre;
+    settings.positions = ModelSettings::Positions::learned;
+    Transformer model(settings);
+    CHECK(same(with(model, training_kernels()), with(model, nullptr)));
+  }
+  SECTION("other functions") {
+    for (auto& [name, settings] : variations()) {
+      INFO(name);
+      settings.positions = ModelSettings::Positions::learned;
+      torch::manual_seed(3);
+      Transformer model(settings);
+      const auto modules = with(model, nullptr), fused = with(model, training_kernels());
+      CHECK(difference(fused.hidden, modules.hidden) < 1e-5);
+      for (size_t i = 0; i < fused.gradients.size(); ++i) {
+        INFO(fused.gradients[i].first);
+        CHECK(difference(fused.gradients[i].second, modules.gradients[i].second) < 5e-5);
+      }
+    }
+  }
+  SECTION("float16, masks of other shapes, long sentences") {
+    const auto x = torch::zeros({2, 4, 8});
+    CHECK(fusable(x));
+    CHECK_FALSE(fusable(x.to(torch::kFloat64)));
+    CHECK_FALSE(fusable(x.to(torch::kBFloat16)));
+    CHECK_FALSE(fusable(x[0]));
+    at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    CHECK_FALSE(fusable(x));
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    CHECK(fusable_attention(x, {}, {}));
+    CHECK(fusable_attention(x, {}, torch::ones({2, 1, 1, 4}, torch::kBool)));
+    CHECK_FALSE(fusable_attention(x, {}, torch::ones({4, 4}, torch::kBool)));
+    CHECK_FALSE(fusable_attention(x, {}, torch::ones({2, 1, 4, 4}, torch::kBool)));
+    CHECK_FALSE(fusable_attention(torch::zeros({1, 1025, 8}), torch::zeros({1, 16, 8}), {}));
+  }
+}
+
+TEST_CASE("the embedding's dropout has its rate, its scale and no pattern, and the gradient its mask") {
+  const double rate = 0.1;
+  const int64_t B = 300, T = 20, D = 100;
+  const auto ids = torch::zeros({B, T}, torch::kInt64);
+  const auto positions = torch::zeros({T, D});
+  std::vector<Tensor> outputs;
+  for (const auto* kernels : runnable_training_kernels()) {
+    const Chosen chosen(kernels);
+    const auto weight = torch::ones({1, D}, torch::requires_grad());
+    torch::manual_seed(4);
+    const auto values = fused_embedding(weight, ids, positions, 3, rate);
+    outputs.push_back(values.detach());
+    const auto kept = values.detach().ne(0);
+    const auto left = values.detach().masked_select(kept);
+    CHECK(difference(left, torch::full_like(left, 3 / (1 - rate))) < 1e-6);
+    const auto within = [&](const Tensor& shares, double samples) {  // six deviations: thousands are looked at
+      return (shares - (1 - rate)).abs().max().item<double>() < 6 * std::sqrt(rate * (1 - rate) / samples);
+    };
+    const auto rows = kept.view({B * T, D}).to(torch::kFloat64);
+    CHECK(within(rows.mean(), static_cast<double>(rows.numel())));
+    CHECK(within(rows.mean(0), B * T));
+    CHECK(within(rows.view({B, T * D}).mean(1), T * D));
+    // Neighbours in a row and in a column are dropped independently of each other.
+    const auto correlation = [&](const Tensor& a, const Tensor& b) {
+      return ((a - (1 - rate)) * (b - (1 - rate))).mean().item<double>() / (rate * (1 - rate));
+    };
+    const double deviation = 1 / std::sqrt(static_cast<double>(rows.numel()));
+    for (const int64_t shift : {1, 2, 16}) {
+      CHECK(std::abs(correlation(rows.narrow(1, 0, D - shift), rows.narrow(1, shift, D - shift))) < 5 * deviation);
+      CHECK(std::abs(correlation(rows.narrow(0, 0, B * T - shift), rows.narrow(0, shift, B * T - shift))) <
+            5 * deviation);
+    }
+    // Every row's gradient went where the row came from: to the one embedding, by the same mask.
+    values.sum().backward();
+    CHECK(difference(weight.grad()[0], values.detach().sum(at::IntArrayRef({0, 1}))) < 1e-4);
+    // The next call drops others.
+    const auto next = fused_embedding(weight.detach(), ids, positions, 3, rate).ne(0).view({B * T, D});
+    CHECK(std::abs(correlation(rows, next.to(torch::kFloat64))) < 5 * deviation);
+  }
+  for (const auto& output : outputs) CHECK(output.equal(outputs[0]));  // on every instruction set
+  CHECK_THROWS(fused_embedding(torch::ones({1, D}), ids + 1, positions, 1, 0));
+}
+
+TEST_CASE("with dropout everywhere gradients are those of the function that was computed") {
+  auto settings = odd_sizes();
+  settings.dropout = settings.attention_dropout = settings.relu_dropout = 0.3;
+  torch::manual_seed(5);
+  Transformer model(settings);
+  const Ids ids;
+  for (const auto* kernels : runnable_training_kernels()) {
+    const Chosen chosen(kernels);
+    const auto gradients = pass(model, ids, false, 6).gradients;
+    const auto value = [&] {
+      const auto hidden = pass(model, ids, false, 6).hidden.to(torch::kFloat64);
+      return (hidden * torch::linspace(-1, 1, hidden.numel()).sin().view(hidden.sizes())).sum().item<double>();
+    };
+    for (const auto& [name, gradient] : gradients) {
+      INFO(kernels->name << ", " << name);
+      auto weight = model->named_parameters()[name].detach();
+      // Along the gradient, so that the difference is far above float32's rounding.
+      const double norm = gradient.norm().item<double>(), step = 2e-3;
+      REQUIRE(norm > 1e-4);
+      const auto before = weight.clone();
+      weight.add_(gradient, step / norm);
+      const double above = value();
+      weight.copy_(before).sub_(gradient, step / norm);
+      const double below = value();
+      weight.copy_(before);
+      CHECK((above - below) / (2 * step) == Approx(norm).epsilon(0.03));
+    }
+  }
+}
+
+TEST_CASE("dropout follows from the seed, whatever the number of threads") {
+  auto settings = odd_sizes();
+  settings.dropout = settings.attention_dropout = settings.relu_dropout = 0.2;
+  torch::manual_seed(7);
+  Transformer model(settings);
+  const Ids ids;
+  const auto once = pass(model, ids, false, 8);
+  CHECK(same(pass(model, ids, false, 8), once));
+  CHECK(difference(pass(model, ids, false, 9).hidden, once.hidden) > 0.1);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(3);
+  const auto in_threads = pass(model, ids, false, 8);
+  at::set_num_threads(threads);
+  CHECK(difference(in_threads.hidden, once.hidden) < 1e-5);  // products may be split otherwise
+  for (size_t i = 0; i < once.gradients.size(); ++i) {
+    INFO(once.gradients[i].first);
+    CHECK(difference(in_threads.gradients[i].second, once.gradients[i].second) < 1e-5);
+  }
+}
+
+TEST_CASE("derivatives of derivatives need the modules' way, and the error says so") {
+  torch::manual_seed(10);
+  Transformer model(odd_sizes());
+  const Ids ids;
+  const auto second = [&] {
+    const auto loss = model->forward(ids.source, ids.target).square().mean();
+    const auto weight = model->named_parameters()["encoder.layers.0.feed_forward.inner.weight"];
+    const auto gradient = torch::autograd::grad({loss}, {weight}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+    return torch::autograd::grad({gradient.square().sum()}, {weight})[0];
+  };
+  CHECK_THAT(message_of<c10::Error>(second), Contains("choose_training_kernels(nullptr)"));
+  const Chosen chosen(nullptr);
+  // LibTorch's own fused attention has none either; with the weights asked for it is not used.
+  EncoderLayer encoder_layer(odd_sizes());
+  const auto x = torch::randn({2, 3, 37}, torch::requires_grad());
+  const auto values = encoder_layer->forward(x, {.mask = {}, .weights = true}).values;
+  const auto gradient = torch::autograd::grad({values.square().sum()}, {x}, {}, true, true)[0];
+  CHECK(torch::autograd::grad({gradient.square().sum()}, {x})[0].abs().max().item<double>() > 0);
+}
+
+TEST_CASE("not a number goes through fused sub-layers, and is not hidden") {
+  torch::manual_seed(11);
+  const Ids ids;
+  for (const char* name : {"encoder.layers.0.feed_forward.inner.weight", "decoder.layers.1.self_attention.input_weight",
+                           "embedding.weight"}) {
+    INFO(name);
+    Transformer damaged(odd_sizes());
+    torch::NoGradGuard no_grad;
+    damaged->named_parameters()[name].fill_(NAN);
+    CHECK(damaged->decode(ids.target, damaged->encode(ids.source)).values.isnan().any().item<bool>());
+  }
+}

@@ -1,0 +1,590 @@
+#include "transformer/model/fused_layers.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
+#include <torch/autograd.h>
+#include <torch/custom_class.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <mutex>
+
+#include "transformer/model/products.h"
+
+namespace transformer {
+
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+std::atomic<const TrainingKernels*>& chosen_kernels() {
+  static std::atomic<const TrainingKernels*> chosen = runnable_training_kernels().back();
+  return chosen;
+}
+
+template <class T>
+const TypedTrainingKernels<T>& typed_kernels() {
+  const auto* kernels = training_kernels();
+  if constexpr (std::is_same_v<T, float>) {
+    return kernels->in_float;
+  } else {
+    return kernels->in_bf16;
+  }
+}
+
+template <class T>
+T* data(const Tensor& tensor) {
+  return static_cast<T*>(tensor.data_ptr());
+}
+
+// The type that products are made in.
+torch::ScalarType product_type() {
+  return at::autocast::is_autocast_enabled(at::kCPU) ? torch::kBFloat16 : torch::kFloat32;
+}
+
+// Calls `body` with a value of the type's C++ equivalent.
+template <class Body>
+auto by_type(torch::ScalarType type, const Body& body) {
+  if (type == torch::kBFloat16) return body(Bf16());
+  return body(float());
+}
+
+// body(rows) on all threads.
+template <class Body>
+void over_rows(const Tensor& matrix, const Body& body) {
+  const int64_t width = matrix.size(-1), count = matrix.numel() / width;
+  at::parallel_for(0, count, std::max<int64_t>(1, 16384 / width), [&](int64_t begin, int64_t end) {
+    body(Rows{begin, end - begin, width});
+  });
+}
+
+// The same with sums over rows: body(rows, sums), sums [outputs, width] to add to. Rows are summed in blocks of one
+// size and blocks in their order, so that threads change nothing.
+template <class Body>
+Tensor summing_rows(const Tensor& matrix, int64_t outputs, const Body& body) {
+  constexpr int64_t block = 128;
+  const int64_t width = matrix.size(-1), count = matrix.numel() / width, blocks = (count + block - 1) / block;
+  auto partial = torch::zeros({std::max<int64_t>(blocks, 1), outputs, width}, torch::kFloat32);
+  auto* sums = partial.template data_ptr<float>();
+  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      body(Rows{i * block, std::min(block, count - i * block), width}, sums + i * outputs * width);
+    }
+  });
+  for (int64_t i = 1; i < blocks; ++i) {
+    typed_kernels<float>().accumulate(sums, sums + i * outputs * width, outputs * width);
+  }
+  return partial[0];
+}
+
+Tensor column_sums(const Tensor& matrix) {
+  return by_type(matrix.scalar_type(), [&](auto type) {
+    using T = decltype(type);
+    return summing_rows(
+        matrix, 1, [&](Rows rows, float* sums) { typed_kernels<T>().add_rows(data<const T>(matrix), rows, sums); });
+  })[0];
+}
+
+void add_to(const Tensor& sum, const Tensor& term) {
+  by_type(term.scalar_type(), [&](auto type) {
+    using T = decltype(type);
+    at::parallel_for(0, term.numel(), 16384, [&](int64_t begin, int64_t end) {
+      typed_kernels<T>().accumulate(data<float>(sum) + begin, data<const T>(term) + begin, end - begin);
+    });
+  });
+}
+
+// x W^T + b, in x's type.
+Tensor projected(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  // In bfloat16 the bias belongs into the product, so that their sum is rounded once.
+  if (bias.defined() && x.scalar_type() != torch::kFloat32) {
+    return torch::addmm(bias.to(x.scalar_type()), x, weight.t());
+  }
+  auto result = product(x, weight.t());
+  if (!bias.defined()) return result;
+  over_rows(result,
+            [&](Rows rows) { typed_kernels<float>().add_bias(data<float>(result), data<const float>(bias), rows); });
+  return result;
+}
+
+// [B, T, D] -> [B T, D], contiguous, of the type of products.
+Tensor flattened(const Tensor& x, torch::ScalarType type) {
+  return x.reshape({-1, x.size(-1)}).to(type).contiguous();
+}
+
+// A profile's name for what follows in this scope, operators that LibTorch does not know.
+#define TRANSFORMER_RECORDED(name, tensor) RECORD_FUNCTION(name, std::vector<c10::IValue>({tensor}))
+
+void once() {
+  TORCH_CHECK(
+      !torch::GradMode::is_enabled(),
+      "fused sub-layers have no derivatives of derivatives; choose_training_kernels(nullptr) takes the modules' "
+      "general way, which has them");
+}
+
+// What a backward pass needs beside tensors.
+struct Extra : torch::CustomClassHolder {
+  RowDropout norm_dropout, inner_dropout;
+  FusedProjections projections;  // without its tensors
+  bool causal = false;
+};
+
+void hold(AutogradContext* context, const c10::intrusive_ptr<Extra>& extra) {
+  context->saved_data["extra"] = c10::IValue::make_capsule(extra);
+}
+
+// --- Residual connection and normalisation ---------------------------------------------------------------------------
+
+struct Normalised {
+  Tensor values;        // [N, D] float32
+  Tensor sum, moments;  // for the backward pass
+};
+
+// y, [N, D], may be overwritten.
+Normalised add_and_normalise(const Tensor& x, const Tensor& y, const Tensor& gain, const Tensor& bias, double epsilon,
+                             const RowDropout& dropout) {
+  Normalised result;
+  result.sum = y.scalar_type() == torch::kFloat32 ? y : torch::empty(y.sizes(), torch::kFloat32);
+  result.values = torch::empty(y.sizes(), torch::kFloat32);
+  result.moments = torch::empty({y.size(0), 2}, torch::kFloat32);
+  by_type(y.scalar_type(), [&](auto type) {
+    using T = decltype(type);
+    over_rows(y, [&](Rows rows) {
+      typed_kernels<T>().add_and_normalise(data<const float>(x), data<const T>(y), rows, dropout,
+                                           data<const float>(gain), data<const float>(bias),
+                                           static_cast<float>(epsilon), data<float>(result.sum),
+                                           data<float>(result.values), data<float>(result.moments));
+    });
+  });
+  return result;
+}
+
+struct NormalisedGradients {
+  Tensor x, y;              // [N, D]; y's of the type of products
+  Tensor gain, bias, rows;  // [D]; rows: y's gradient summed over them
+};
+
+NormalisedGradients add_and_normalise_backward(const Tensor& upstream, const Tensor& sum, const Tensor& moments,
+                                               const Tensor& gain, const RowDropout& dropout, torch::ScalarType type,
+                                               bool with_rows) {
+  NormalisedGradients result;
+  const auto given = upstream.contiguous();
+  result.x = torch::empty(sum.sizes(), torch::kFloat32);
+  result.y = torch::empty(sum.sizes(), type);
+  const auto sums = by_type(type, [&](auto element) {
+    using T = decltype(element);
+    return summing_rows(sum, with_rows ? 3 : 2, [&](Rows rows, float* into) {
+      typed_kernels<T>().add_and_normalise_backward(data<const float>(given), data<const float>(sum),
+                                                    data<const float>(moments), data<const float>(gain), rows, dropout,
+                                                    data<float>(result.x), data<T>(result.y), into, into + rows.width,
+                                                    with_rows ? into + 2 * rows.width : nullptr);
+    });
+  });
+  // Apart, so that a gradient does not keep the others' memory, nor share it.
+  result.gain = sums[0].clone();
+  result.bias = sums[1].clone();
+  if (with_rows) result.rows = sums[2].clone();
+  return result;
+}
+
+Tensor in_float(const Tensor& tensor) {
+  return tensor.to(torch::kFloat32);
+}
+
+// --- Attention -------------------------------------------------------------------------------------------------------
+
+// Query, key and value as they lie in the joint projection, or query in one and key and value in the other.
+struct Heads {
+  Tensor query, key, value;  // [B, T, H d_k] and so on, views
+  Tensor allowed;            // [B, S] bool; undefined: all
+};
+
+// body(sentence, head, description, scratch) on all threads.
+template <class Body>
+void over_heads(const Heads& heads, int64_t result_stride, const Extra& extra, const Body& body) {
+  const int64_t batch = heads.query.size(0), count = extra.projections.heads;
+  const int64_t queries = heads.query.size(1), keys = heads.key.size(1);
+  const auto& p = extra.projections;
+  at::parallel_for(0, batch * count, 1, [&](int64_t begin, int64_t end) {
+    const std::unique_ptr<float[]> scratch(new float[attention_scratch(queries, keys, p.d_k, p.d_v)]);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t b = i / count, h = i % count;
+      const AttentionHead head{
+          .queries = queries,
+          .keys = keys,
+          .d_k = p.d_k,
+          .d_v = p.d_v,
+          .query_stride = heads.query.stride(1),
+          .key_stride = heads.key.stride(1),
+          .value_stride = heads.value.stride(1),
+          .result_stride = result_stride,
+          .scale = static_cast<float>(p.scale),
+          .causal = extra.causal,
+          .allowed = heads.allowed.defined() ? data<const bool>(heads.allowed) + b * keys : nullptr,
+          .dropout = extra.inner_dropout,
+          .first_row = i * queries};
+      body(b, h, head, scratch.get());
+    }
+  });
+}
+
+// Where a head of a sentence begins in [B, T, H width].
+template <class T>
+T* head_of(const Tensor& tensor, int64_t b, int64_t h, int64_t width) {
+  return data<T>(tensor) + b * tensor.stride(0) + h * width;
+}
+
+Tensor attended(const Heads& heads, const Extra& extra) {
+  const auto& p = extra.projections;
+  const int64_t batch = heads.query.size(0), queries = heads.query.size(1);
+  auto result = torch::empty({batch, queries, p.heads * p.d_v}, heads.query.options());
+  by_type(result.scalar_type(), [&](auto type) {
+    using T = decltype(type);
+    over_heads(heads, result.stride(1), extra, [&](int64_t b, int64_t h, const AttentionHead& head, float* scratch) {
+      typed_kernels<T>().attend(head_of<const T>(heads.query, b, h, p.d_k), head_of<const T>(heads.key, b, h, p.d_k),
+                                head_of<const T>(heads.value, b, h, p.d_v), head, head_of<T>(result, b, h, p.d_v),
+                                scratch);
+    });
+  });
+  return result.view({batch * queries, -1});
+}
+
+// `gradients` lie as `heads` do.
+void attended_backward(const Heads& heads, const Tensor& upstream, const Extra& extra, const Heads& gradients) {
+  const auto& p = extra.projections;
+  const auto given = upstream.view({heads.query.size(0), heads.query.size(1), -1});
+  by_type(upstream.scalar_type(), [&](auto type) {
+    using T = decltype(type);
+    over_heads(heads, given.stride(1), extra, [&](int64_t b, int64_t h, const AttentionHead& head, float* scratch) {
+      typed_kernels<T>().attend_backward(
+          head_of<const T>(heads.query, b, h, p.d_k), head_of<const T>(heads.key, b, h, p.d_k),
+          head_of<const T>(heads.value, b, h, p.d_v), head, head_of<const T>(given, b, h, p.d_v),
+          head_of<T>(gradients.query, b, h, p.d_k), head_of<T>(gradients.key, b, h, p.d_k),
+          head_of<T>(gradients.value, b, h, p.d_v), scratch);
+    });
+  });
+}
+
+// Cuts projections [B T, ..] into heads: `over_itself` [query, key, value], else query and [key, value].
+Heads heads_of(const Tensor& first, const Tensor& second, int64_t batch, const FusedProjections& p) {
+  const int64_t keys = p.heads * p.d_k, values = p.heads * p.d_v;
+  Heads heads;
+  const auto whole = first.view({batch, -1, first.size(1)});
+  heads.query = whole.narrow(2, 0, keys);
+  if (second.defined()) {
+    const auto memory = second.view({batch, -1, keys + values});
+    heads.key = memory.narrow(2, 0, keys);
+    heads.value = memory.narrow(2, keys, values);
+  } else {
+    heads.key = whole.narrow(2, keys, keys);
+    heads.value = whole.narrow(2, 2 * keys, values);
+  }
+  return heads;
+}
+
+class FusedAttention : public torch::autograd::Function<FusedAttention> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& x, const std::optional<Tensor>& memory_or_none,
+                        const std::optional<Tensor>& allowed_or_none, const Tensor& input_weight,
+                        const std::optional<Tensor>& input_bias_or_none, const Tensor& output_weight,
+                        const std::optional<Tensor>& output_bias_or_none, const Tensor& gain, const Tensor& norm_bias,
+                        double epsilon, const c10::intrusive_ptr<Extra>& extra) {
+    const auto memory = memory_or_none.value_or(Tensor()), allowed = allowed_or_none.value_or(Tensor());
+    const auto input_bias = input_bias_or_none.value_or(Tensor()), output_bias = output_bias_or_none.value_or(Tensor());
+    const auto type = product_type();
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const auto& p = extra->projections;
+    const int64_t batch = x.size(0), query_rows = p.heads * p.d_k, rows = input_weight.size(0);
+    const auto stream = x.contiguous();
+    const auto input = flattened(stream, type);
+    const auto weight = input_weight.to(type), out_weight = output_weight.to(type);
+    const auto bias_part = [&](int64_t first, int64_t count) {
+      return input_bias.defined() ? input_bias.narrow(0, first, count) : Tensor();
+    };
+    Tensor first, second, over;
+    if (memory.defined()) {
+      over = flattened(memory, type);
+      first = projected(input, weight.narrow(0, 0, query_rows), bias_part(0, query_rows));
+      second =
+          projected(over, weight.narrow(0, query_rows, rows - query_rows), bias_part(query_rows, rows - query_rows));
+    } else {
+      first = projected(input, weight, input_bias);
+    }
+    auto heads = heads_of(first, second, batch, p);
+    heads.allowed = allowed;
+    const auto values = attended(heads, *extra);
+    const auto normalised = add_and_normalise(stream, projected(values, out_weight, output_bias), gain, norm_bias,
+                                              epsilon, extra->norm_dropout);
+    hold(context, extra);
+    context->saved_data["biases"] = std::vector<int64_t>{input_bias.defined(), output_bias.defined()};
+    context->save_for_backward(
+        {input, over, first, second, allowed, values, weight, out_weight, normalised.sum, normalised.moments, gain});
+    return normalised.values.view(x.sizes());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list upstream) {
+    once();
+    TRANSFORMER_RECORDED("transformer::attention_backward", upstream[0]);
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const auto saved = context->get_saved_variables();
+    const Tensor &input = saved[0], &over = saved[1], &first = saved[2], &second = saved[3], &allowed = saved[4],
+                 &values = saved[5], &weight = saved[6], &out_weight = saved[7], &sum = saved[8], &moments = saved[9],
+                 &gain = saved[10];
+    const auto biases = context->saved_data["biases"].toIntVector();
+    const auto held = context->saved_data["extra"].toCapsule();
+    const auto& extra = static_cast<const Extra&>(*held);
+    const auto& p = extra.projections;
+    const auto sizes = upstream[0].sizes();
+    const int64_t batch = sizes[0], query_rows = p.heads * p.d_k, rows = weight.size(0);
+    const auto type = input.scalar_type();
+
+    auto norm = add_and_normalise_backward(upstream[0], sum, moments, gain, extra.norm_dropout, type, biases[1] != 0);
+    const auto out_weight_gradient = in_float(product(norm.y.t(), values));
+    const auto values_gradient = product(norm.y, out_weight);
+
+    const auto first_gradient = torch::empty_like(first);
+    const auto second_gradient = second.defined() ? torch::empty_like(second) : Tensor();
+    auto heads = heads_of(first, second, batch, p);
+    heads.allowed = allowed;
+    attended_backward(heads, values_gradient, extra, heads_of(first_gradient, second_gradient, batch, p));
+
+    Tensor weight_gradient, bias_gradient, memory_gradient;
+    if (second.defined()) {
+      weight_gradient = torch::empty({rows, input.size(1)}, torch::kFloat32);
+      const auto query_part = weight_gradient.narrow(0, 0, query_rows);
+      const auto memory_part = weight_gradient.narrow(0, query_rows, rows - query_rows);
+      if (type == torch::kFloat32) {
+        product_into(query_part, first_gradient.t(), input);
+        product_into(memory_part, second_gradient.t(), over);
+      } else {
+        query_part.copy_(product(first_gradient.t(), input));
+        memory_part.copy_(product(second_gradient.t(), over));
+      }
+      memory_gradient = in_float(product(second_gradient, weight.narrow(0, query_rows, rows - query_rows)))
+                            .view({batch, -1, sizes[2]});
+      add_to(norm.x, product(first_gradient, weight.narrow(0, 0, query_rows)));
+      if (biases[0]) bias_gradient = torch::cat({column_sums(first_gradient), column_sums(second_gradient)});
+    } else {
+      weight_gradient = in_float(product(first_gradient.t(), input));
+      add_to(norm.x, product(first_gradient, weight));
+      if (biases[0]) bias_gradient = column_sums(first_gradient);
+    }
+    return {norm.x.view(sizes),
+            memory_gradient,
+            {},
+            weight_gradient,
+            bias_gradient,
+            out_weight_gradient,
+            norm.rows,
+            norm.gain,
+            norm.bias,
+            {},
+            {}};
+  }
+};
+
+// --- Feed-forward network --------------------------------------------------------------------------------------------
+
+class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& inner_weight, const Tensor& inner_bias,
+                        const Tensor& outer_weight, const Tensor& outer_bias, const Tensor& gain,
+                        const Tensor& norm_bias, double epsilon, const c10::intrusive_ptr<Extra>& extra) {
+    const auto type = product_type();
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const auto stream = x.contiguous();
+    const auto input = flattened(stream, type);
+    const auto inner = inner_weight.to(type), outer = outer_weight.to(type);
+    const bool bias_apart = type == torch::kFloat32;  // see projected
+    const auto hidden = bias_apart ? product(input, inner.t()) : projected(input, inner, inner_bias);
+    by_type(type, [&](auto element) {
+      using T = decltype(element);
+      over_rows(hidden, [&](Rows rows) {
+        typed_kernels<T>().relu(data<T>(hidden), bias_apart ? data<const float>(inner_bias) : nullptr, rows,
+                                extra->inner_dropout);
+      });
+    });
+    const auto normalised =
+        add_and_normalise(stream, projected(hidden, outer, outer_bias), gain, norm_bias, epsilon, extra->norm_dropout);
+    hold(context, extra);
+    context->save_for_backward({input, hidden, inner, outer, normalised.sum, normalised.moments, gain});
+    return normalised.values.view(x.sizes());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list upstream) {
+    once();
+    TRANSFORMER_RECORDED("transformer::feed_forward_backward", upstream[0]);
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    const auto saved = context->get_saved_variables();
+    const Tensor &input = saved[0], &hidden = saved[1], &inner = saved[2], &outer = saved[3], &sum = saved[4],
+                 &moments = saved[5], &gain = saved[6];
+    const auto held = context->saved_data["extra"].toCapsule();
+    const auto& extra = static_cast<const Extra&>(*held);
+    const auto type = input.scalar_type();
+
+    auto norm = add_and_normalise_backward(upstream[0], sum, moments, gain, extra.norm_dropout, type, true);
+    const auto outer_gradient = in_float(product(norm.y.t(), hidden));
+    const auto hidden_gradient = product(norm.y, outer);
+    const auto inner_bias_gradient = by_type(type, [&](auto element) {
+      using T = decltype(element);
+      return summing_rows(hidden_gradient, 1, [&](Rows rows, float* sums) {
+        typed_kernels<T>().relu_backward(data<T>(hidden_gradient), data<const T>(hidden), rows,
+                                         extra.inner_dropout.scale, sums);
+      });
+    })[0];
+    const auto inner_gradient = in_float(product(hidden_gradient.t(), input));
+    add_to(norm.x, product(hidden_gradient, inner));
+    return {norm.x.view(upstream[0].sizes()),
+            inner_gradient,
+            inner_bias_gradient,
+            outer_gradient,
+            norm.rows,
+            norm.gain,
+            norm.bias,
+            {},
+            {}};
+  }
+};
+
+// --- Embedding -------------------------------------------------------------------------------------------------------
+
+class FusedEmbedding : public torch::autograd::Function<FusedEmbedding> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& weight, const Tensor& ids, const Tensor& positions,
+                        double scale, const c10::intrusive_ptr<Extra>& extra) {
+    const int64_t length = ids.size(1), width = weight.size(1), vocabulary = weight.size(0);
+    auto result = torch::empty({ids.size(0), length, width}, torch::kFloat32);
+    const auto* id = ids.data_ptr<int64_t>();
+    over_rows(result, [&](Rows rows) {
+      for (int64_t row = rows.first; row < rows.first + rows.count; ++row) {
+        TORCH_CHECK_INDEX(id[row] >= 0 && id[row] < vocabulary, "id ", id[row], " is not in a vocabulary of ",
+                          vocabulary);
+        training_kernels()->embed(data<const float>(weight) + id[row] * width,
+                                  data<const float>(positions) + row % length * width, width, static_cast<float>(scale),
+                                  extra->inner_dropout, row, data<float>(result) + row * width);
+      }
+    });
+    hold(context, extra);
+    context->save_for_backward({ids});
+    context->saved_data["vocabulary"] = vocabulary;
+    context->saved_data["scale"] = scale;
+    return result;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list upstream) {
+    once();
+    TRANSFORMER_RECORDED("transformer::embedding_backward", upstream[0]);
+    const auto ids = context->get_saved_variables()[0];
+    const auto held = context->saved_data["extra"].toCapsule();
+    const auto& extra = static_cast<const Extra&>(*held);
+    const auto given = upstream[0].contiguous();
+    const int64_t width = given.size(2);
+    auto gradient = torch::zeros({context->saved_data["vocabulary"].toInt(), width}, torch::kFloat32);
+    const auto scale = static_cast<float>(context->saved_data["scale"].toDouble());
+    const auto* id = ids.data_ptr<int64_t>();
+    // On one thread: rows of the gradient are met again.
+    for (int64_t row = 0; row < ids.numel(); ++row) {
+      training_kernels()->embed_backward(data<const float>(given) + row * width, width, scale, extra.inner_dropout, row,
+                                         data<float>(gradient) + id[row] * width);
+    }
+    return {gradient, {}, {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+std::vector<const TrainingKernels*> runnable_training_kernels() {
+  std::vector<const TrainingKernels*> kernels = {&portable_training_kernels};
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    kernels.push_back(&avx2_training_kernels);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl")) {
+      kernels.push_back(&avx512_training_kernels);
+    }
+  }
+#endif
+  return kernels;
+}
+
+const TrainingKernels* training_kernels() {
+  return chosen_kernels().load(std::memory_order_relaxed);
+}
+
+void choose_training_kernels(const TrainingKernels* kernels) {
+  chosen_kernels() = kernels;
+}
+
+bool fusable(const Tensor& x) {
+  return training_kernels() && x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.dim() == 3 && x.numel() > 0 &&
+         (!at::autocast::is_autocast_enabled(at::kCPU) ||
+          at::autocast::get_autocast_dtype(at::kCPU) == torch::kBFloat16);
+}
+
+RowDropout draw_dropout(double rate) {
+  if (rate <= 0) return {0, 0, 1};
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  const uint64_t seed = generator.get<at::CPUGeneratorImpl>()->random64();
+  return {seed, static_cast<uint32_t>(std::llround(std::ldexp(rate, 31))), static_cast<float>(1 / (1 - rate))};
+}
+
+int64_t attention_scratch(int64_t queries, int64_t keys, int64_t d_k, int64_t d_v) {
+  const auto padded_to_vectors = [](int64_t count) { return (count + 15) / 16 * 16; };
+  const int64_t width = padded_to_vectors(keys), key_width = padded_to_vectors(d_k),
+                value_width = padded_to_vectors(d_v);
+  return queries * (key_width + 3 * width + value_width) + keys * (key_width + value_width) + (d_k + d_v + 1) * width +
+         std::max(queries, keys) * std::max(key_width, value_width);
+}
+
+bool fusable_attention(const Tensor& x, const Tensor& memory, const std::optional<Tensor>& mask) {
+  const auto& over = memory.defined() ? memory : x;
+  if (over.dim() != 3 || over.size(0) != x.size(0) || over.scalar_type() != x.scalar_type() || over.numel() == 0) {
+    return false;
+  }
+  if (x.size(1) * over.size(1) > 128 * 128) return false;
+  return !mask || (mask->dim() == 4 && mask->scalar_type() == torch::kBool && mask->size(0) == x.size(0) &&
+                   mask->size(1) == 1 && mask->size(2) == 1 && mask->size(3) == over.size(1));
+}
+
+Tensor fused_attention(const Tensor& x, const Tensor& memory, const std::optional<Tensor>& mask, bool causal,
+                       const FusedProjections& projections, const FusedNorm& norm) {
+  TRANSFORMER_RECORDED("transformer::attention", x);
+  auto extra = c10::make_intrusive<Extra>();
+  extra->inner_dropout = draw_dropout(projections.dropout);
+  extra->norm_dropout = draw_dropout(norm.dropout);
+  extra->projections = projections;
+  auto& kept = extra->projections;
+  kept.input_weight = kept.input_bias = kept.output_weight = kept.output_bias = Tensor();
+  extra->causal = causal;
+  const auto allowed = mask ? mask->reshape({x.size(0), -1}).contiguous() : Tensor();
+  // Autograd takes what may be undefined as an optional alone.
+  const auto some = [](const Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
+  return FusedAttention::apply(x, some(memory), some(allowed), projections.input_weight, some(projections.input_bias),
+                               projections.output_weight, some(projections.output_bias), norm.gain, norm.bias,
+                               norm.epsilon, extra);
+}
+
+Tensor fused_feed_forward(const Tensor& x, const FusedNetwork& network, const FusedNorm& norm) {
+  TRANSFORMER_RECORDED("transformer::feed_forward", x);
+  auto extra = c10::make_intrusive<Extra>();
+  extra->inner_dropout = draw_dropout(network.dropout);
+  extra->norm_dropout = draw_dropout(norm.dropout);
+  return FusedFeedForward::apply(x, network.inner_weight, network.inner_bias, network.outer_weight, network.outer_bias,
+                                 norm.gain, norm.bias, norm.epsilon, extra);
+}
+
+Tensor fused_embedding(const Tensor& weight, const Tensor& ids, const Tensor& positions, double scale, double dropout) {
+  TRANSFORMER_RECORDED("transformer::embedding", weight);
+  auto extra = c10::make_intrusive<Extra>();
+  extra->inner_dropout = draw_dropout(dropout);
+  return FusedEmbedding::apply(weight, ids.contiguous(), positions.contiguous(), scale, extra);
+}
+
+}  // namespace transformer
