@@ -21,7 +21,7 @@ import sys
 
 import sentencepiece
 
-from pairs import BINARIES, ROOT, WORK, Results, Side, alternate, busy, machine, revision, summary
+from pairs import BINARIES, ROOT, WORK, Side, alternate, begun, parsed, summary
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 25
@@ -138,17 +138,10 @@ def measure(work, precision, threads, cases, pairs, environment, results):
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench decode", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5, help="measurements of each side (default 5)")
     parser.add_argument("--full", action="store_true", help="with two threads, too")
     parser.add_argument("--only", type=re.compile, metavar="REGEX",
                         help="settings whose description matches, as 'base V 8000 int8 1 thread batch 32 beam 4'")
-    parser.add_argument("--output", type=pathlib.Path,
-                        help="results file (default benchmarks/results/decode-cpu.txt, unless with --only)")
-    parser.add_argument("--no-build", action="store_true", help="the programs are built already")
-    args = parser.parse_args()
-    if not args.no_build:
-        subprocess.run([ROOT / "scripts" / "build", "export", "decode_worker"], check=True)
-    output = args.output or (None if args.only else ROOT / "benchmarks" / "results" / "decode-cpu.txt")
+    args = parsed(parser, ["export", "decode_worker"], "benchmarks/results/decode-cpu.txt")
 
     # Only what is asked for is made.
     makers = {"base V 37000": lambda: base(37000), "base V 8000": lambda: base(8000), "trained": trained}
@@ -164,12 +157,8 @@ def main():
     if not chosen:
         sys.exit("scripts/bench decode: --only leaves no setting")
 
-    results = Results(output)
-    results.add("Decoding on a CPU, ours to CTranslate2: medians, the ratio last (of speeds: more is better for ours; of "
-                "memory: less).")
-    results.add(f"{machine()}; revision {revision()}; {args.pairs} pairs a setting")
-    if busy():
-        results.add(busy())
+    results = begun(args, "Decoding on a CPU, ours to CTranslate2: medians, the ratio last (of speeds: more is better for "
+                    "ours; of memory: less).")
     works, environments = {}, {}
     for (name, precision, threads), cases in chosen.items():
         if name not in works:

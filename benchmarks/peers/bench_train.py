@@ -25,7 +25,7 @@ import numpy
 import safetensors.numpy
 import sentencepiece
 
-from pairs import BINARIES, ROOT, WORK, Results, Side, alternate, busy, machine, revision, summary
+from pairs import BINARIES, ROOT, WORK, Side, alternate, begun, parsed, summary
 
 HERE = pathlib.Path(__file__).parent
 SECONDS = 1.0  # that a measurement takes at least
@@ -106,36 +106,36 @@ class Work:
 def measure(label, work, precision, threads, pairs, results):
     with work.side([BINARIES / "train_worker"], precision, threads) as ours, \
             work.side([sys.executable, HERE / "torch_train.py"], precision, threads) as theirs:
-        done = 0
+        def runner(side):
+            done = 0
 
-        def run(side, count):
-            seconds, tokens, loss = map(float, side.ask("run", done, count).split())
-            return seconds, tokens, loss
+            def run(count):
+                nonlocal done
+                seconds, tokens, loss = map(float, side.ask("run", done, count).split())
+                done += count
+                return seconds, tokens, loss
 
-        warm = [run(side, work.unit) for side in (ours, theirs)]
-        done += work.unit
-        count = work.unit * max(1, round(SECONDS / warm[0][0]))
-        timed, loss_pairs = [], []
-        for i in range(pairs):
-            pair = alternate(lambda: run(ours, count), lambda: run(theirs, count), 1) if i % 2 == 0 else \
-                [(lambda t, o: (o, t))(run(theirs, count), run(ours, count))]
-            done += count
-            timed += pair
+            return run
+
+        run_ours, run_theirs = runner(ours), runner(theirs)
+        seconds = run_ours(work.unit)[0]  # the first steps warm both up
+        run_theirs(work.unit)
+        count = work.unit * max(1, round(SECONDS / seconds))
+        timed = alternate(lambda: run_ours(count), lambda: run_theirs(count), pairs)
         rates = [tuple(tokens / seconds for seconds, tokens, _ in pair) for pair in timed]
         mine, their, ratio = summary(rates)
-        (loss, their_loss) = (side[2] for side in timed[-1])
+        loss, their_loss = (side[2] for side in timed[-1])
         memory = [list(map(int, side.ask("memory").split()))[0] / 1e6 for side in (ours, theirs)]
         empty = [int(side.ready[1]) / 1e6 for side in (ours, theirs)]
-    results.add(f"{label}: {mine:8.1f} to {their:8.1f} target tokens/s; after {done} steps a loss of {loss:.3f} to "
-                f"{their_loss:.3f}; peak memory {memory[0]:.0f} to {memory[1]:.0f} MB (before the model {empty[0]:.0f} to "
-                f"{empty[1]:.0f}), {memory[0] / memory[1]:.2f}x; speed {ratio:.2f}x")
+    results.add(f"{label}: {mine:8.1f} to {their:8.1f} target tokens/s; after {work.unit + pairs * count} steps a loss of "
+                f"{loss:.3f} to {their_loss:.3f}; peak memory {memory[0]:.0f} to {memory[1]:.0f} MB (before the model "
+                f"{empty[0]:.0f} to {empty[1]:.0f}), {memory[0] / memory[1]:.2f}x; speed {ratio:.2f}x")
     results.add(f"    pairs of {count} steps: " + ", ".join(f"{a:.1f} / {b:.1f}" for a, b in rates), print_it=False)
 
 
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench train", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=5, help="measurements of each side (default 5)")
     parser.add_argument("--full", action="store_true",
                         help="two threads, real batches of every model, and dropout everywhere, too")
     parser.add_argument("--only", type=re.compile, metavar="REGEX",
@@ -143,13 +143,7 @@ def main():
     parser.add_argument("--text", nargs=2, type=pathlib.Path, metavar=("SOURCE", "TARGET"),
                         default=[ROOT / "data" / "tatoeba-en-de" / f"train.{language}.gz" for language in ("en", "de")],
                         help="of the real batches (default: the corpus in data/)")
-    parser.add_argument("--output", type=pathlib.Path,
-                        help="results file (default benchmarks/results/train-cpu.txt, unless with --only)")
-    parser.add_argument("--no-build", action="store_true", help="the program is built already")
-    args = parser.parse_args()
-    if not args.no_build:
-        subprocess.run([ROOT / "scripts" / "build", "train_worker"], check=True)
-    output = args.output or (None if args.only else ROOT / "benchmarks" / "results" / "train-cpu.txt")
+    args = parsed(parser, ["train_worker"], "benchmarks/results/train-cpu.txt")
 
     chosen = []
     for name in MODELS:
@@ -163,12 +157,8 @@ def main():
     if not chosen:
         sys.exit("scripts/bench train: --only leaves no setting")
 
-    results = Results(output)
-    results.add("Training on a CPU, ours to PyTorch's nn.Transformer: medians, the ratio of speeds last (more is better for "
-                "ours; of memory: less).")
-    results.add(f"{machine()}; revision {revision()}; {args.pairs} pairs a setting")
-    if busy():
-        results.add(busy())
+    results = begun(args, "Training on a CPU, ours to PyTorch's nn.Transformer: medians, the ratio of speeds last (more is "
+                    "better for ours; of memory: less).")
     works = {}
     for label, name, kind, precision, threads in chosen:
         if len(os.sched_getaffinity(0)) < threads:

@@ -18,15 +18,13 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <exception>
 #include <fstream>
-#include <iostream>
 #include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "transformer/base/error.h"
+#include "peers/worker.h"
 #include "transformer/base/settings.h"
 #include "transformer/decoding/continuous_search.h"
 #include "transformer/decoding/inference_model.h"
@@ -46,15 +44,6 @@ std::vector<std::vector<int64_t>> read_sources(const std::string& file) {
     source.push_back(Vocabulary::end);
   }
   return sources;
-}
-
-/// A field of /proc/self/status that counts kB, in bytes.
-int64_t status(const std::string& field) {
-  std::ifstream in("/proc/self/status");
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
-  }
-  return 0;
 }
 
 struct Command {
@@ -113,22 +102,12 @@ void serve(int argc, char** argv) {
   const auto sources = read_sources(argv[4]);
   std::cout << "ready " << model->kernels().name << " " << before << std::endl;
 
-  for (std::string line; std::getline(std::cin, line);) {
-    std::istringstream words(line);
-    std::string verb;
+  obey([&](std::istringstream& arguments) -> std::string {
     Command command{};
-    words >> verb;
-    if (verb == "memory") {
-      std::cout << status("VmHWM") << " " << status("VmRSS") << std::endl;
-    } else if (verb == "run" &&
-               words >> command.batch >> command.beam >> command.first >> command.count >> command.steps >>
-                   command.file &&
-               command.first + command.count <= sources.size()) {
-      std::cout << run(*model, threads, sources, command) << std::endl;
-    } else {
-      throw Error("standard input", "unknown command '" + line + "'");
-    }
-  }
+    arguments >> command.batch >> command.beam >> command.first >> command.count >> command.steps >> command.file;
+    if (command.first + command.count > sources.size()) arguments.setstate(std::ios::failbit);
+    return arguments ? run(*model, threads, sources, command) : "";
+  });
 }
 
 }  // namespace
@@ -136,11 +115,5 @@ void serve(int argc, char** argv) {
 }  // namespace transformer
 
 int main(int argc, char** argv) {
-  try {
-    transformer::serve(argc, argv);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "decode_worker: " << error.what() << std::endl;
-    return 2;
-  }
+  return transformer::worker_main("decode_worker", argc, argv, transformer::serve);
 }

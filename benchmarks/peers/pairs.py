@@ -100,3 +100,26 @@ class Results:
             partial = self.file.with_name(f".{self.file.name}.{os.getpid()}")
             partial.write_text("\n".join(self.lines) + "\n")
             partial.replace(self.file)
+
+
+def parsed(parser, targets, default_output):
+    """The command line, with what every benchmark takes added; `targets` are built, unless they are already."""
+    parser.add_argument("--pairs", type=int, default=5, help="measurements of each side (default 5)")
+    parser.add_argument("--output", type=pathlib.Path,
+                        help=f"results file (default {default_output}, unless with --only)")
+    parser.add_argument("--no-build", action="store_true", help="the programs are built already")
+    args = parser.parse_args()
+    if not args.no_build:
+        subprocess.run([ROOT / "scripts" / "build", *targets], check=True)
+    args.output = args.output or (None if args.only else ROOT / default_output)
+    return args
+
+
+def begun(args, title):
+    """Results that begin with what is measured, where, and of which sources."""
+    results = Results(args.output)
+    results.add(title)
+    results.add(f"{machine()}; revision {revision()}; {args.pairs} pairs a setting")
+    if busy():
+        results.add(busy())
+    return results

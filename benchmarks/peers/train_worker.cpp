@@ -21,15 +21,11 @@
 #include <malloc.h>
 
 #include <chrono>
-#include <exception>
-#include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include "transformer/base/error.h"
+#include "peers/worker.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
@@ -41,15 +37,6 @@ namespace transformer {
 namespace {
 
 constexpr double rate = 1e-4, smoothing = 0.1;
-
-/// A field of /proc/self/status that counts kB, in bytes.
-int64_t status(const std::string& field) {
-  std::ifstream in("/proc/self/status");
-  for (std::string line; std::getline(in, line);) {
-    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
-  }
-  return 0;
-}
 
 ModelSettings settings_of(const std::string& text) {
   const auto json = nlohmann::json::parse(text);
@@ -144,29 +131,21 @@ void serve(int argc, char** argv) {
   const auto batches = read_batches(argv[5]);
   std::cout << "ready transformer " << before << std::endl;
 
-  for (std::string line; std::getline(std::cin, line);) {
-    std::istringstream words(line);
-    std::string verb;
+  obey([&](std::istringstream& arguments) -> std::string {
     size_t first = 0, count = 0;
-    words >> verb;
-    if (verb == "memory") {
-      std::cout << status("VmHWM") << " " << status("VmRSS") << std::endl;
-    } else if (verb == "run" && words >> first >> count && count > 0) {
-      const auto start = std::chrono::steady_clock::now();
-      std::vector<at::Tensor> losses;
-      int64_t tokens = 0;
-      for (size_t i = first; i < first + count; ++i) {
-        const auto& batch = batches[i % batches.size()];
-        losses.push_back(run.step(batch));
-        tokens += batch.tokens;
-      }
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      const double loss = at::stack(losses).sum().item<double>() / static_cast<double>(tokens);
-      std::cout << fmt::format("{:.6f} {} {:.6f}", seconds, tokens, loss) << std::endl;
-    } else {
-      throw Error("standard input", fmt::format("unknown command '{}'", line));
+    if (!(arguments >> first >> count) || count == 0) return "";
+    const auto start = std::chrono::steady_clock::now();
+    std::vector<at::Tensor> losses;
+    int64_t tokens = 0;
+    for (size_t i = first; i < first + count; ++i) {
+      const auto& batch = batches[i % batches.size()];
+      losses.push_back(run.step(batch));
+      tokens += batch.tokens;
     }
-  }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double loss = at::stack(losses).sum().item<double>() / static_cast<double>(tokens);
+    return fmt::format("{:.6f} {} {:.6f}", seconds, tokens, loss);
+  });
 }
 
 }  // namespace
@@ -174,11 +153,5 @@ void serve(int argc, char** argv) {
 }  // namespace transformer
 
 int main(int argc, char** argv) {
-  try {
-    transformer::serve(argc, argv);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << "train_worker: " << error.what() << std::endl;
-    return 2;
-  }
+  return transformer::worker_main("train_worker", argc, argv, transformer::serve);
 }

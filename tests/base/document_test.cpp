@@ -1,7 +1,6 @@
 #include "transformer/base/document.h"
 
-#include <functional>
-
+#include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/base/settings.h"
@@ -10,19 +9,11 @@ using namespace transformer;
 using Catch::Matchers::Contains;
 using Catch::Matchers::EndsWith;
 using Catch::Matchers::Equals;
+using transformer::test::error_of;
 using transformer::test::TemporaryDirectory;
 using transformer::test::write_file;
 
 namespace {
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no Error";
-}
 
 struct Sizes {
   int64_t width = 8, encoder_layers = 6, decoder_layers = 6;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "decoding/tiny_model.h"
+#include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/decoding/continuous_search.h"
@@ -24,13 +25,8 @@ using Shared = ModelSettings::SharedEmbeddings;
 constexpr int64_t pieces = 40;
 
 std::vector<Ids> random_sources(size_t count, unsigned seed, size_t longest = 9) {
-  std::mt19937 random(seed);
-  std::vector<Ids> sources(count);
-  for (auto& source : sources) {
-    source.resize(1 + random() % longest);
-    for (auto& id : source) id = 4 + static_cast<int64_t>(random() % (pieces - 4));
-    source.push_back(Vocabulary::end);
-  }
+  auto sources = random_sentences(count, seed, pieces, longest);
+  for (auto& source : sources) source.push_back(Vocabulary::end);
   return sources;
 }
 
@@ -99,15 +95,6 @@ void check_equal_bits(const std::vector<std::vector<Hypothesis>>& found,
       CHECK(found[i][k].finished == expected[i][k].finished);
     }
   }
-}
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 }  // namespace
@@ -302,9 +289,9 @@ TEST_CASE("weights of another model are refused by name") {
   const auto settings = tiny_settings(pieces);
   const auto weights = weights_of(*tiny_transformer(settings));
   const auto refusal = [&](const TensorMap& given) {
-    return message_of([&] { InferenceModel(settings, given, Precision::float32, "model.safetensors"); });
+    return error_of([&] { InferenceModel(settings, given, Precision::float32, "model.safetensors"); });
   };
-  CHECK(refusal(weights) == "no error");
+  CHECK(refusal(weights).empty());
   auto missing = weights;
   missing.erase("decoder.layers.1.feed_forward.outer.bias");
   CHECK_THAT(refusal(missing),
@@ -327,9 +314,9 @@ TEST_CASE("word pieces that do not exist and positions that were not learned are
   settings.max_positions = 3;
   const InferenceModel packed(settings, weights_of(*tiny_transformer(settings)), Precision::float32, "");
   const auto refusal = [&](const Ids& source) {
-    return message_of([&] { continuous_search(packed, std::vector<Ids>{source}, Ids{1}, {}); });
+    return error_of([&] { continuous_search(packed, std::vector<Ids>{source}, Ids{1}, {}); });
   };
-  CHECK(refusal({5, 6, 2}) == "no error");
+  CHECK(refusal({5, 6, 2}).empty());
   CHECK_THAT(refusal({5, 6, 7, 2}), StartsWith("model.max_positions: a sequence of 4 tokens"));
   CHECK_THAT(refusal({pieces, 2}), StartsWith("word piece 40: is not one of the vocabulary's 40"));
   CHECK_THAT(refusal({-1, 2}), StartsWith("word piece -1"));
@@ -368,7 +355,7 @@ TEST_CASE("a model that packed inference does not know is translated by its modu
     CHECK(found[i].at(0).score == Approx(expected[i].at(0).score));
   }
   for (const auto precision : {Precision::bf16, Precision::int8}) {
-    CHECK_THAT(message_of([&] { Translator(directory.path(), torch::kCPU, {.precision = precision}); }),
+    CHECK_THAT(error_of([&] { Translator(directory.path(), torch::kCPU, {.precision = precision}); }),
                Catch::Matchers::StartsWith("precision: this model's settings are decoded in float32 only"));
   }
 }

@@ -32,6 +32,18 @@ inline std::vector<std::string> made_up_sentences(size_t count, unsigned seed, s
   return sentences;
 }
 
+/// Sentences of random ids below `pieces`, without the reserved ones and without an end, the same for the same seed.
+inline std::vector<std::vector<int64_t>> random_sentences(size_t count, unsigned seed, int64_t pieces,
+                                                          size_t longest = 9) {
+  std::mt19937 random(seed);
+  std::vector<std::vector<int64_t>> sentences(count);
+  for (auto& sentence : sentences) {
+    sentence.resize(1 + random() % longest);
+    for (auto& id : sentence) id = 4 + static_cast<int64_t>(random() % static_cast<uint64_t>(pieces - 4));
+  }
+  return sentences;
+}
+
 /// Untrained weights, spread so that outputs differ from input to input, and with an end likely enough that they differ
 /// in length.
 inline Transformer tiny_transformer(const ModelSettings& settings, uint64_t seed = 1) {

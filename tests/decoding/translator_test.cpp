@@ -6,6 +6,7 @@
 #include <set>
 
 #include "decoding/tiny_model.h"
+#include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
 
@@ -16,17 +17,6 @@ namespace {
 using Ids = std::vector<int64_t>;
 
 constexpr int64_t pieces = 40;
-
-/// Sentences of random ids, without the reserved ones.
-std::vector<Ids> random_sources(size_t count, unsigned seed, size_t longest = 9) {
-  std::mt19937 random(seed);
-  std::vector<Ids> sources(count);
-  for (auto& source : sources) {
-    source.resize(1 + random() % longest);
-    for (auto& id : source) id = 4 + static_cast<int64_t>(random() % (pieces - 4));
-  }
-  return sources;
-}
 
 torch::Tensor with_end(Ids source) {
   source.push_back(Vocabulary::end);
@@ -75,15 +65,6 @@ StepFunction uncached_steps(Transformer model, const std::vector<Ids>& sources) 
   };
 }
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 const TemporaryDirectory& model_directory() {
   static const TemporaryDirectory directory;
   static const bool written = (write_tiny_model(directory.path(), {.max_extra_length = 6}), true);
@@ -98,7 +79,7 @@ TEST_CASE("cached decoding gives the log-probabilities of a full forward pass at
     auto model = tiny_transformer(tiny_settings(pieces));
     model->to(type);
     const double tolerance = type == torch::kFloat ? 1e-5 : 1e-10;
-    const auto sources = random_sources(3, 5);
+    const auto sources = random_sentences(3, 5, pieces);
     const int64_t longest =
         1 + static_cast<int64_t>(std::max({sources[0].size(), sources[1].size(), sources[2].size()}));
     auto source = torch::zeros({3, longest}, torch::kInt64);
@@ -140,7 +121,7 @@ TEST_CASE("cached decoding gives the log-probabilities of a full forward pass at
 TEST_CASE("the translator finds what beam search over full forward passes finds") {
   auto model = tiny_transformer(tiny_settings(pieces), 3);
   model->to(torch::kDouble);
-  const auto sources = random_sources(7, 11);
+  const auto sources = random_sentences(7, 11, pieces);
   Ids max_lengths;
   for (const auto& source : sources) max_lengths.push_back(static_cast<int64_t>(source.size()) + 4);
   for (const int64_t beam : {1, 3}) {
@@ -214,7 +195,7 @@ TEST_CASE("lengths are bounded by input plus max_extra_length, and few and many 
   Translator translator(model_directory().path());
   CHECK(translator.settings().max_extra_length == 6);  // as config.yaml says
   std::vector<Ids> sources;
-  for (auto& source : random_sources(12, 21, 5)) sources.push_back(source);
+  for (auto& source : random_sentences(12, 21, pieces, 5)) sources.push_back(source);
   sources.push_back({});
   const auto best = translator.translate_ids(sources);
   auto settings = translator.settings();
@@ -270,16 +251,16 @@ TEST_CASE("a model with two vocabularies reads with one and writes with the othe
 TEST_CASE("what does not make a model is named") {
   using Catch::Matchers::Contains;
   const TemporaryDirectory empty;
-  CHECK_THAT(message_of([&] { Translator(empty / "nowhere"); }), Contains("nowhere"));
-  CHECK_THAT(message_of([&] { Translator translator(empty.path()); }), Contains("config.yaml"));
+  CHECK_THAT(error_of([&] { Translator(empty / "nowhere"); }), Contains("nowhere"));
+  CHECK_THAT(error_of([&] { Translator translator(empty.path()); }), Contains("config.yaml"));
   write_tiny_model(empty.path());
   std::filesystem::rename(empty / "vocabulary.model", empty / "target.model");
-  CHECK_THAT(message_of([&] { Translator translator(empty.path()); }), Contains("source.model is missing"));
+  CHECK_THAT(error_of([&] { Translator translator(empty.path()); }), Contains("source.model is missing"));
   std::filesystem::remove(empty / "target.model");
   const TemporaryDirectory two;
   write_tiny_model(two.path(), {}, true);
   std::filesystem::copy_file(two / "target.model", empty / "vocabulary.model");
-  CHECK_THAT(message_of([&] { Translator translator(empty.path()); }),
+  CHECK_THAT(error_of([&] { Translator translator(empty.path()); }),
              Contains("vocabulary.model") && Contains("330 word pieces") && Contains("320"));
 }
 
@@ -288,7 +269,7 @@ TEST_CASE("a line too long for the model is named by its number") {
   const Translator translator(model_directory().path());
   std::string long_line;
   while (long_line.size() < 12000) long_line += "qx ";
-  CHECK_THAT(message_of([&] { translator.translate({"ba", long_line}, 41); }), StartsWith("line 42: has "));
+  CHECK_THAT(error_of([&] { translator.translate({"ba", long_line}, 41); }), StartsWith("line 42: has "));
 
   // Learned positions bound what goes in and what comes out.
   auto settings = tiny_settings(320);
@@ -297,7 +278,7 @@ TEST_CASE("a line too long for the model is named by its number") {
   const Translator learned(tiny_transformer(settings), Vocabularies::load(model_directory().path(), 320, 320),
                            {.beam = 2, .max_extra_length = 50});
   CHECK(learned.translate_ids({Ids(11, 300)}).at(0).at(0).tokens.size() <= 11);
-  CHECK_THAT(message_of([&] { learned.translate({std::string(100, 'q')}); }), StartsWith("line 1: has "));
+  CHECK_THAT(error_of([&] { learned.translate({std::string(100, 'q')}); }), StartsWith("line 1: has "));
 }
 
 }  // namespace transformer::test

@@ -1,24 +1,15 @@
 #include "transformer/training/launch.h"
 
+#include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
 
 using namespace transformer;
+using transformer::test::error_of;
 
 namespace {
 
 using Launcher = Launch::Launcher;
-
-// The text of the Error, or "" where there is none.
-template <class Function>
-std::string error_of(Function function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 Environment torchrun_environment() {
   return {{"RANK", "5"},

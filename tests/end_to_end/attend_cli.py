@@ -6,16 +6,15 @@ What SVG and HTML hold is checked in tests/report; here, that the programs write
 import gzip
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 
+from program_test import ENVIRONMENT, ProgramTest
+
 ATTEND, TRANSLATE, MAKE_MODEL = sys.argv[1:4]
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
 SENTENCE = "bado kilumé nora si."
 
 
@@ -38,17 +37,12 @@ def joined(weights, queries, keys):
     return rows
 
 
-class AttendTest(unittest.TestCase):
+class AttendTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.root = pathlib.Path(cls.folder.name)
+        super().setUpClass()
         cls.model = cls.root / "model"
         subprocess.run([MAKE_MODEL, cls.model], check=True, env=ENVIRONMENT)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
 
     def attend(self, *arguments, text="", model=None, status=0, program=ATTEND):
         data = text if isinstance(text, bytes) else text.encode()

@@ -11,40 +11,26 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
 from safetensors.numpy import load_file
 
-from toy import without_times, write_corpus
+from program_test import ENVIRONMENT, ProgramTest
+from toy import without_times, write_recipe
 
 TRAIN, TORCHRUN = sys.argv[1:3]
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
 
 
-class DistributedTest(unittest.TestCase):
+class DistributedTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.root = pathlib.Path(cls.folder.name)
-        write_corpus(cls.root, "train", 1500, 1)
-        write_corpus(cls.root, "valid", 20, 2)
+        super().setUpClass()
         # Four micro-batches a step: two ranks take two each, three ranks 2, 1 and 1.
-        (cls.root / "tiny.yaml").write_text(f"""
-data:
-  train_source: [{cls.root}/train.en]
-  train_target: [{cls.root}/train.de]
-  validation_source: [{cls.root}/valid.en]
-  validation_target: [{cls.root}/valid.de]
-model: {{layers: 1, d_model: 32, d_ff: 64, heads: 2, vocabulary_size: 320, dropout: 0.1}}
-training: {{steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 400, log_every: 4, validate_every: 6,
-           checkpoint_every: 4, average_checkpoints: 1, threads: 1, timeout_seconds: 20}}
-""")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+        write_recipe(cls.root, 1500, 20,
+                     "steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 400, log_every: 4, "
+                     "validate_every: 6, checkpoint_every: 4, average_checkpoints: 1, threads: 1, "
+                     "timeout_seconds: 20")
 
     def train(self, output, *arguments, launcher=(), status=0):
         done = subprocess.run([*launcher, TRAIN, self.root / "tiny.yaml", "--output", output, *arguments],

@@ -3,7 +3,6 @@ CTranslate2 gives the translations that `translate` gives."""
 
 import gzip
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -14,27 +13,23 @@ import unittest
 import ctranslate2
 import sentencepiece
 
+from program_test import ENVIRONMENT, ProgramTest
+
 EXPORT, TRANSLATE, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 MODEL = SOURCE / "data" / "model-en-de"
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
 LINES = 400
 ALPHA = 0.6
 
 
-class ExportTest(unittest.TestCase):
+class ExportTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.root = pathlib.Path(cls.folder.name)
+        super().setUpClass()
         cls.exported = cls.root / "exported"
         cls.run_export("--model", MODEL, "--output", cls.exported)
         cls.vocabulary = sentencepiece.SentencePieceProcessor(model_file=str(MODEL / "vocabulary.model"))
         with gzip.open(SOURCE / "data" / "tatoeba-en-de" / "valid.en.gz", "rt", encoding="utf-8") as lines:
             cls.lines = [line.rstrip("\n") for _, line in zip(range(LINES), lines)]
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
 
     @staticmethod
     def run_export(*arguments, status=0, to="ctranslate2"):

@@ -5,17 +5,16 @@ A tiny model learns a made-up grammar, and everything a user would type is typed
 
 import gzip
 import json
-import os
 import pathlib
 import random
 import subprocess
 import sys
-import tempfile
 import unittest
+
+from program_test import ENVIRONMENT, ProgramTest
 
 TREEBANK, TRAIN, PARSE, EVALUATE = sys.argv[1:5]
 CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
 
 CONFIG = """
 data: {train_source: [train.words], train_target: [train.copied], validation_source: [dev.words],
@@ -38,11 +37,10 @@ def sentence(rng):
     return f"(ROOT\n  (S {subject}\n     {phrase}\n     (. .)))\n\n"
 
 
-class ParseTest(unittest.TestCase):
+class ParseTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.root = pathlib.Path(cls.folder.name)
+        super().setUpClass()
         rng = random.Random(5)
         for name, count in [("one.mrg", 400), ("two.mrg", 400), ("dev.mrg", 60)]:
             (cls.root / name).write_text("".join(sentence(rng) for _ in range(count)))
@@ -54,10 +52,6 @@ class ParseTest(unittest.TestCase):
             cls.run_here(TREEBANK, "linearize", "--copy-words", "--output", f"{name}.copied", *files)
         (cls.root / "config.yaml").write_text(CONFIG)
         cls.run_here(TRAIN, "config.yaml", timeout=1200)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
 
     @classmethod
     def run_here(cls, *arguments, text="", status=0, timeout=300):

@@ -2,19 +2,16 @@
 
 import html.parser
 import json
-import os
-import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-from toy import without_times, write_corpus
+from program_test import ENVIRONMENT, ProgramTest
+from toy import without_times, write_recipe
 
 SWEEP, TRAIN, SOURCE = sys.argv[1:4]
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
 
 GRID = """
 title: A toy study
@@ -56,28 +53,15 @@ class Page(html.parser.HTMLParser):
         self.text += data
 
 
-class SweepTest(unittest.TestCase):
+class SweepTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.root = pathlib.Path(cls.folder.name).resolve()
-        write_corpus(cls.root, "train", 1000, 1)
-        write_corpus(cls.root, "valid", 20, 2)
-        (cls.root / "tiny.yaml").write_text(f"""
-data:
-  train_source: [{cls.root}/train.en]
-  train_target: [{cls.root}/train.de]
-  validation_source: [{cls.root}/valid.en]
-  validation_target: [{cls.root}/valid.de]
-model: {{layers: 1, d_model: 32, d_ff: 64, heads: 2, vocabulary_size: 320, dropout: 0.1}}
-training: {{steps: 40, batch_tokens: 300, warmup_steps: 50, log_every: 10, validate_every: 20, checkpoint_every: 10}}
-""")
+        super().setUpClass()
+        write_recipe(cls.root, 1000, 20,
+                     "steps: 40, batch_tokens: 300, warmup_steps: 50, log_every: 10, validate_every: 20, "
+                     "checkpoint_every: 10")
         (cls.root / "grid.yaml").write_text(GRID.format(more=""))
         (cls.root / "failing.yaml").write_text(GRID.format(more=BAD))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
 
     def command(self, *arguments, grid="grid.yaml"):
         return [SWEEP, str(self.root / grid), "--train", TRAIN, *map(str, arguments)]

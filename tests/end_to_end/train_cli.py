@@ -10,37 +10,22 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-from toy import without_times, write_corpus
+from program_test import ENVIRONMENT, ProgramTest
+from toy import without_times, write_corpus, write_recipe
 
 TRAIN, TRANSLATE, EVALUATE, AVERAGE, SOURCE = sys.argv[1:6]
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
 
 
-class TrainTest(unittest.TestCase):
+class TrainTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.root = pathlib.Path(cls.folder.name)
-        write_corpus(cls.root, "train", 2000, 1)
-        write_corpus(cls.root, "valid", 40, 2)
-        (cls.root / "tiny.yaml").write_text(f"""
-data:
-  train_source: [{cls.root}/train.en]
-  train_target: [{cls.root}/train.de]
-  validation_source: [{cls.root}/valid.en]
-  validation_target: [{cls.root}/valid.de]
-model: {{layers: 1, d_model: 32, d_ff: 64, heads: 2, vocabulary_size: 320, dropout: 0.1}}
-training: {{steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, validate_every: 30, checkpoint_every: 20,
-           threads: 1, average_checkpoints: 2}}
-""")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
+        super().setUpClass()
+        write_recipe(cls.root, 2000, 40,
+                     "steps: 60, batch_tokens: 300, warmup_steps: 50, log_every: 10, validate_every: 30, "
+                     "checkpoint_every: 20, threads: 1, average_checkpoints: 2")
 
     def run_train(self, *arguments, status=0, config="tiny.yaml", cwd=None, before=None, environment=ENVIRONMENT):
         done = subprocess.run([TRAIN, str(self.root / config), *map(str, arguments)], capture_output=True, text=True,

@@ -2,17 +2,16 @@
 
 import gzip
 import os
-import pathlib
 import random
 import re
 import select
 import subprocess
 import sys
-import tempfile
 import unittest
 
+from program_test import ENVIRONMENT, ProgramTest
+
 TRANSLATE, MAKE_MODEL = sys.argv[1], sys.argv[2]
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
 
 
 def sentences(count, seed=1):
@@ -24,17 +23,12 @@ def sentences(count, seed=1):
     ]
 
 
-class TranslateTest(unittest.TestCase):
+class TranslateTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
-        cls.root = pathlib.Path(cls.folder.name)
+        super().setUpClass()
         cls.model = cls.root / "model"
         subprocess.run([MAKE_MODEL, cls.model], check=True, env=ENVIRONMENT)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.folder.cleanup()
 
     def run_program(self, *arguments, text="", model=None, status=0):
         data = text if isinstance(text, bytes) else text.encode()

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "decoding/tiny_model.h"
+#include "error_of.h"
 #include "support.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
@@ -91,16 +92,6 @@ TensorMap expectations(Transformer model, const Vocabulary& vocabulary) {
   return tensors;
 }
 
-template <class Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("CTranslate2 computes an exported model's log-probabilities, in every variation that it knows") {
@@ -149,11 +140,11 @@ TEST_CASE("what CTranslate2 cannot compute is refused by name, and nothing is wr
       {"model.attention_window", [](auto& s) { s.attention_window = 8; }},
       {"model.feed_forward", [](auto& s) { s.feed_forward = FeedForwardKind::attention_over_parameters; }},
       {"model.d_v", [](auto& s) { s.d_k = 4, s.d_v = 8; }}};
-  CHECK(refusal([] { check_ctranslate2(tiny()); }).empty());
+  CHECK(error_of([] { check_ctranslate2(tiny()); }).empty());
   for (const auto& [name, change] : variations) {
     const TemporaryDirectory folder;
     write_model(folder / "ours", tiny(change));
-    const auto message = refusal([&] { export_ctranslate2(folder / "ours", folder / "theirs"); });
+    const auto message = error_of([&] { export_ctranslate2(folder / "ours", folder / "theirs"); });
     CHECK_THAT(message, Catch::StartsWith(name) && Contains("CTranslate2"));
     CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
   }
@@ -169,7 +160,7 @@ TEST_CASE("an export appears whole or not at all, and replaces nothing but an ex
   const auto exported = read_file(theirs / "model.bin");
 
   write_file(theirs / "mark", "");
-  CHECK_THAT(refusal([&] { export_ctranslate2(ours, theirs); }), Contains("exists already") && Contains("--force"));
+  CHECK_THAT(error_of([&] { export_ctranslate2(ours, theirs); }), Contains("exists already") && Contains("--force"));
   CHECK(fs::exists(theirs / "mark"));
   export_ctranslate2(ours, theirs.string() + "/", /*force=*/true);
   CHECK_FALSE(fs::exists(theirs / "mark"));
@@ -177,15 +168,15 @@ TEST_CASE("an export appears whole or not at all, and replaces nothing but an ex
   CHECK(entries() == 2);
 
   // A model directory or any other folder is worth more than the typing of its name.
-  CHECK_THAT(refusal([&] { export_ctranslate2(ours, ours, /*force=*/true); }), Contains("not replaced"));
+  CHECK_THAT(error_of([&] { export_ctranslate2(ours, ours, /*force=*/true); }), Contains("not replaced"));
   write_file(folder / "file", "text");
-  CHECK_THAT(refusal([&] { export_ctranslate2(ours, folder / "file", /*force=*/true); }), Contains("not replaced"));
+  CHECK_THAT(error_of([&] { export_ctranslate2(ours, folder / "file", /*force=*/true); }), Contains("not replaced"));
   CHECK(read_file(folder / "file") == "text");
 
   // A model that turns out damaged leaves the older export alone.
   write_file(ours / "model.safetensors", "damaged");
-  CHECK_FALSE(refusal([&] { export_ctranslate2(ours, theirs, /*force=*/true); }).empty());
+  CHECK_FALSE(error_of([&] { export_ctranslate2(ours, theirs, /*force=*/true); }).empty());
   CHECK(read_file(theirs / "model.bin") == exported);
-  CHECK_FALSE(refusal([&] { export_ctranslate2(folder / "missing", folder / "other"); }).empty());
+  CHECK_FALSE(error_of([&] { export_ctranslate2(folder / "missing", folder / "other"); }).empty());
   CHECK(entries() == 3);
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/text/vocabulary.h"
@@ -35,18 +36,6 @@ inline std::string gzip(const std::string& text) {
   result.resize(stream.total_out);
   deflateEnd(&stream);
   return result;
-}
-
-/// The message of the Error that `action` must throw.
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  FAIL("no Error was thrown");
-  return "";
 }
 
 }  // namespace transformer::test

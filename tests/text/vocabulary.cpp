@@ -169,15 +169,15 @@ TEST_CASE("a size that the text cannot give is refused with one that it can") {
   train(largest);
   CHECK(Vocabulary(folder / "m.model").size() == largest);
   const std::string before = read_file(folder / "m.model");
-  error_of([&] { train(largest + 1); });
+  CHECK_THROWS_AS(train(largest + 1), Error);
 
   const auto small = error_of([&] { train(100); });
   CHECK_THAT(small, Contains("a size of 100") && Contains("256 bytes"));
   const int64_t smallest = suggested(small, "at least ");
   CHECK(smallest > 256 + 4);
-  error_of([&] { train(smallest - 1); });
-  error_of([&] { train(0); });
-  error_of([&] { train(-5); });
+  CHECK_THROWS_AS(train(smallest - 1), Error);
+  CHECK_THROWS_AS(train(0), Error);
+  CHECK_THROWS_AS(train(-5), Error);
   CHECK(read_file(folder / "m.model") == before);
 }
 

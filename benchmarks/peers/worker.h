@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+/// A field of /proc/self/status that counts kB, in bytes.
+inline int64_t status(const std::string& field) {
+  std::ifstream in("/proc/self/status");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(field + ":")) return std::stoll(line.substr(field.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+/// Obeys a command a line from standard input, and answers each with a line: `memory` with "PEAK NOW", in bytes of
+/// resident memory, and `run` with what `run` makes of its arguments. Returns at the end of input. Throws Error at any
+/// other line, and where `run` leaves arguments that it could not read, marked by the stream's failbit.
+inline void obey(const std::function<std::string(std::istringstream& arguments)>& run) {
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string verb, answer;
+    words >> verb;
+    if (verb == "memory") {
+      answer = std::to_string(status("VmHWM")) + " " + std::to_string(status("VmRSS"));
+    } else if (verb == "run") {
+      answer = run(words);
+    } else {
+      words.setstate(std::ios::failbit);
+    }
+    if (words.fail()) throw Error("standard input", "cannot be obeyed: '" + line + "'");
+    std::cout << answer << std::endl;
+  }
+}
+
+/// The exit status of a worker whose main is `serve`.
+inline int worker_main(const char* name, int argc, char** argv, void (*serve)(int argc, char** argv)) {
+  try {
+    serve(argc, argv);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << name << ": " << error.what() << std::endl;
+    return 2;
+  }
+}
+
+}  // namespace transformer
