@@ -19,10 +19,12 @@ class DecodingOptions {
       : search_(app, "Search (what is not given is as in the model's config.yaml)") {
     app.add_option("--model", model_, "Model directory, as train writes it")->required();
     app.add_option("--device", device_, "cpu, cuda, cuda:1")->capture_default_str();
-    app.add_option("--precision", precision_,
-                   "What a CPU rounds weights and activations to: float32 (as trained), bf16 or int8")
+    app.add_option(
+           "--precision", precision_,
+           "What weights and activations are rounded to: float32 (as trained), bf16, int8 (on a CPU) or fp16 (on "
+           "a GPU)")
         ->check(CLI::IsMember(precisions()))
-        ->option_text("{float32,bf16,int8}")
+        ->option_text("{float32,bf16,int8,fp16}")
         ->capture_default_str();
     app.add_option("--threads", threads_,
                    "Processor threads, each with lines of its own; if not given, one for each core")
@@ -43,8 +45,10 @@ class DecodingOptions {
 
  private:
   static const std::map<std::string, Precision>& precisions() {
-    static const std::map<std::string, Precision> names = {
-        {"float32", Precision::float32}, {"bf16", Precision::bf16}, {"int8", Precision::int8}};
+    static const std::map<std::string, Precision> names = {{"float32", Precision::float32},
+                                                           {"bf16", Precision::bf16},
+                                                           {"int8", Precision::int8},
+                                                           {"fp16", Precision::fp16}};
     return names;
   }
 

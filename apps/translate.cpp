@@ -154,14 +154,17 @@ std::string aligned(const WordAligner& aligner, const std::vector<std::string>& 
   std::vector<std::vector<std::string>> texts(lines.size());
   for (size_t rank = 0;; ++rank) {
     std::vector<std::string> outputs;
+    std::vector<std::vector<int64_t>> tokens;
     bool any = false;
     for (const auto& alternatives : translations) {
       const bool exists = rank < alternatives.size() && (rank == 0 || format.n_best);
       any = any || exists;
-      outputs.push_back(exists ? alternatives[rank].text : "");
+      const auto& translation = exists ? alternatives[rank] : Translation{};
+      outputs.push_back(translation.text);
+      tokens.push_back(translation.tokens);
     }
     if (!any) break;
-    const auto links = aligner.align(lines, outputs, first_line);
+    const auto links = aligner.align(lines, outputs, first_line, tokens);
     for (size_t i = 0; i < lines.size(); ++i) {
       if (rank < translations[i].size()) texts[i].push_back(to_pharaoh(links[i]));
     }

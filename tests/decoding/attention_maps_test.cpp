@@ -278,6 +278,14 @@ TEST_CASE("alignments are the source words with most attention, by brute force")
     CHECK(to_pharaoh(alignments[i]) == to_pharaoh(expected));
     // Alone as in a batch.
     CHECK(to_pharaoh(aligner.align({sources[i]}, {targets[i]}).front()) == to_pharaoh(expected));
+    // The first two words' pieces, whatever the line's own are.
+    const auto words = alignment_words(targets[i]);
+    if (words.size() < 3) continue;
+    const auto given = vocabulary->encode(fmt::format("{} {}", words[0], words[1]));
+    const auto of_given = aligner.align({sources[i]}, {targets[i]}, 1, {given}).front();
+    CHECK(to_pharaoh(of_given) ==
+          to_pharaoh(aligner.align({sources[i]}, {fmt::format("{} {}", words[0], words[1])}).front()));
+    CHECK(std::all_of(of_given.begin(), of_given.end(), [](const auto& link) { return link.target < 2; }));
   }
   if (head == 0 && layer == 1) CHECK(any_without);
 }

@@ -6,6 +6,7 @@
 
 #include "decoding/tiny_model.h"
 #include "error_of.h"
+#include "model/variations.h"
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/decoding/continuous_search.h"
@@ -338,7 +339,7 @@ TEST_CASE("settings that packed inference does not know are refused, those of tr
   CHECK_FALSE(InferenceModel::supports(settings));
 }
 
-TEST_CASE("a model that packed inference does not know is translated by its modules, in float32 only") {
+TEST_CASE("a model that packed inference does not know is translated by its modules") {
   const TemporaryDirectory directory;
   write_tiny_model(directory.path(), {.max_extra_length = 4});
   auto config = read_file(directory / "config.yaml");
@@ -354,9 +355,60 @@ TEST_CASE("a model that packed inference does not know is translated by its modu
     CHECK(found[i].at(0).text == expected[i].at(0).text);
     CHECK(found[i].at(0).score == Approx(expected[i].at(0).score));
   }
-  for (const auto precision : {Precision::bf16, Precision::int8}) {
+  const auto in_bf16 = Translator(directory.path(), torch::kCPU, {.precision = Precision::bf16}).translate(lines);
+  auto rounded = load_transformer(directory.path());
+  rounded->to(torch::kBFloat16);
+  const auto by_hand = Translator(rounded, Vocabularies::load(directory.path(), 320, 320), translator.settings());
+  const auto expected_in_bf16 = by_hand.translate(lines);
+  bool differs = false;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    CHECK(in_bf16[i].at(0).text == expected_in_bf16[i].at(0).text);
+    CHECK(in_bf16[i].at(0).score == expected_in_bf16[i].at(0).score);
+    differs = differs || in_bf16[i].at(0).score != found[i].at(0).score;
+  }
+  CHECK(differs);
+  for (const auto precision : {Precision::fp16, Precision::int8}) {
     CHECK_THAT(error_of([&] { Translator(directory.path(), torch::kCPU, {.precision = precision}); }),
-               Catch::Matchers::StartsWith("precision: this model's settings are decoded in float32 only"));
+               Catch::Matchers::StartsWith("precision: this model's settings are decoded in float32 or bf16 only"));
+  }
+}
+
+TEST_CASE("fp16 is for GPUs") {
+  const TemporaryDirectory directory;
+  write_tiny_model(directory.path());
+  CHECK_THAT(error_of([&] { Translator(directory.path(), torch::kCPU, {.precision = Precision::fp16}); }),
+             Catch::Matchers::StartsWith("precision: fp16 is for decoding on a GPU"));
+}
+
+TEST_CASE("modules decode in bf16 and fp16 what they do in float32, in every variation") {
+  for (const auto& [name, settings] : variations()) {
+    auto model = tiny_transformer(settings, 3);
+    const auto source = torch::tensor(Ids{5, 9, 11, 4, 8, 17, Vocabulary::end}).unsqueeze(0);
+    const Ids output = {7, 12, 5, 18, 9};
+    // log p of each token of the output, from cached steps.
+    const auto log_probabilities = [&] {
+      std::vector<double> result;
+      const auto step = transformer_step(model, source);
+      int64_t previous = Vocabulary::begin;
+      for (const int64_t token : output) {
+        const auto best = step(Ids{previous}, Ids{0}, settings.vocabulary_size);
+        const auto place = std::find(best.tokens.begin(), best.tokens.end(), token) - best.tokens.begin();
+        result.push_back(best.log_probabilities.at(static_cast<size_t>(place)));
+        previous = token;
+      }
+      return result;
+    };
+    const auto expected = log_probabilities();
+    for (const auto type : {torch::kBFloat16, torch::kHalf}) {
+      model->to(type);
+      const auto found = log_probabilities();
+      CHECK(found != expected);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        INFO(name << " token " << i << " " << type);
+        CHECK(found[i] == Approx(expected[i]).margin(0.15));
+      }
+      model = tiny_transformer(settings, 3);
+    }
   }
 }
 

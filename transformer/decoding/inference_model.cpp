@@ -111,6 +111,7 @@ InferenceModel::InferenceModel(const ModelSettings& settings, TensorMap weights,
 
 InferenceModel::InferenceModel(const ModelSettings& given, Weights weights, Precision precision, const Kernels& kernels)
     : settings_(given.resolved()), precision_(precision), kernels_(kernels) {
+  if (precision == Precision::fp16) throw Error("precision", "fp16 is for decoding on a GPU", "use bf16");
   const auto& s = settings_;
   using Shared = ModelSettings::SharedEmbeddings;
   const auto memory = std::make_shared<WeightMemory>();

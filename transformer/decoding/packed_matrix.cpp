@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <stdexcept>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -205,6 +206,9 @@ void PackedMatrix::product(const Activations& a, int64_t first, int64_t rows, in
     case Precision::int8:
       kernels_->product_int8(data, a.stride_bytes_, rows, groups_, panel(index),
                              {a.scales_.data() + first, scales_ + column, sums_ + column}, output);
+      break;
+    case Precision::fp16:
+      throw std::logic_error("there are no packed matrices of fp16");
   }
 }
 

@@ -15,10 +15,12 @@ namespace transformer {
 /// The kernel sets that this processor runs, the best first, the portable one last.
 std::span<const Kernels* const> available_kernels();
 
-/// What weights and the activations that meet them are rounded to. Sums, normalisation and attention are float32.
+/// What weights and the activations that meet them are rounded to. In packed matrices sums, normalisation and attention
+/// are float32.
 enum class Precision {
   float32,
   bf16,
+  fp16,  // on GPUs; there are no packed matrices of it
   int8,  // weights scaled by output column, activations by row
 };
 

@@ -17,9 +17,10 @@ struct Translation {
   std::string text;
   double score = 0;  // log probability / length penalty
   double log_probability = 0;
+  std::vector<int64_t> tokens;  // pieces of the target vocabulary that the model wrote, without begin and end
 };
 
-/// How a CPU computes.
+/// How decoding computes.
 struct InferenceOptions {
   Precision precision = Precision::float32;
   int64_t threads = 1;  // workers, each with sentences of its own
@@ -36,15 +37,17 @@ class Translator {
   /// decoding settings are the defaults. Throws Error naming what is missing, damaged or does not fit together.
   ///
   /// On a CPU weights are packed and rounded as `inference` says, and the modules that training needs are not made. On
-  /// other devices, and for settings that packed inference does not know, it translates with those modules, in float32
-  /// and with LibTorch's threads; another precision throws Error there.
+  /// other devices, and for settings that packed inference does not know, it translates with those modules and
+  /// LibTorch's threads: in float32, bf16 or, on a GPU, fp16, everything but the log-probabilities. A precision that
+  /// cannot be had throws Error: int8 with modules, fp16 on a CPU.
   explicit Translator(const std::filesystem::path& directory, torch::Device device = torch::kCPU,
                       const InferenceOptions& inference = {});
-  /// Uses a model already in memory, through its modules. A model in training mode is put into evaluation mode while it
-  /// translates, which only one thread may do. The vocabularies must have the sizes that the model was made for.
+  /// Uses a model already in memory, through its modules, in the type of its weights. A model in training mode is put
+  /// into evaluation mode while it translates, which only one thread may do. The vocabularies must have the sizes that
+  /// the model was made for.
   Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings);
   /// The same, on packed copies of the weights as they are now where packed inference knows the model (the trainer's
-  /// validation, quickly), else through its modules. Throws Error for a precision that cannot be had, as above.
+  /// validation, quickly), else through its modules in the type of its weights: another precision throws Error there.
   Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings,
              const InferenceOptions& inference);
   ~Translator();

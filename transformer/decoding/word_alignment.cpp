@@ -104,10 +104,12 @@ Tensor WordAligner::chosen(const Tensor& maps) const {
   return settings_.alignment_at == AlignmentSettings::At::reading ? weights.roll(-1, 0) : weights;
 }
 
-std::vector<std::vector<AlignmentLink>> WordAligner::align(const std::vector<std::string>& sources,
-                                                           const std::vector<std::string>& targets,
-                                                           int64_t first_line) const {
+std::vector<std::vector<AlignmentLink>> WordAligner::align(
+    const std::vector<std::string>& sources, const std::vector<std::string>& targets, int64_t first_line,
+    const std::vector<std::vector<int64_t>>& target_tokens) const {
   TORCH_CHECK(sources.size() == targets.size(), sources.size(), " sources and ", targets.size(), " targets");
+  const bool split = !target_tokens.empty();
+  TORCH_CHECK(!split || target_tokens.size() == targets.size(), "tokens of ", target_tokens.size(), " targets");
   const auto& model = model_->settings();
   std::vector<std::vector<AlignmentLink>> links(sources.size());
   std::vector<Pair> pairs(sources.size());
@@ -115,7 +117,7 @@ std::vector<std::vector<AlignmentLink>> WordAligner::align(const std::vector<std
   for (size_t i = 0; i < sources.size(); ++i) {
     const auto source = trim(sources[i]), target = trim(targets[i]);
     if (source.empty() || target.empty()) continue;
-    pairs[i] = {vocabularies_.source->encode(source), vocabularies_.target->encode(target)};
+    pairs[i] = {vocabularies_.source->encode(source), split ? target_tokens[i] : vocabularies_.target->encode(target)};
     const auto longest = std::max(pairs[i].source.size(), pairs[i].target.size());
     const bool positions =
         model.positions == ModelSettings::Positions::sinusoidal || static_cast<int64_t>(longest) < model.max_positions;

@@ -43,9 +43,8 @@ std::vector<std::string_view> alignment_words(std::string_view text);
 /// modules that training uses.
 ///
 /// A word of the translation is linked to the word of the source that receives most attention of the positions that
-/// write it (or read it), pieces joined as `joined_weights` does; to none where the end token receives most. Lines are
-/// split into pieces anew: of the shipped model's translations one in two hundred was written in other pieces, of the
-/// same words.
+/// write it (or read it), pieces joined as `joined_weights` does; to none where the end token receives most.
+/// Lines whose pieces are not given are split anew; the shipped model writes one in two hundred in other pieces.
 class WordAligner {
  public:
   /// The model of a model directory. Throws Error for a layer or head that it has not, as load_transformer does, and
@@ -54,10 +53,12 @@ class WordAligner {
   /// A model in memory, in evaluation mode.
   WordAligner(Transformer model, Vocabularies vocabularies, const AlignmentSettings& settings);
 
-  /// The links of each pair of lines; none where one of them is blank. Throws Error naming the line, counted from
-  /// `first_line`, for a pair whose attention would not fit into memory or for which the model has no positions.
+  /// The links of each pair of lines; none where one of them is blank. `target_tokens`, where given, are the pieces
+  /// that each target was written in (Translation::tokens). Throws Error naming the line, counted from `first_line`,
+  /// for a pair whose attention would not fit into memory or for which the model has no positions.
   std::vector<std::vector<AlignmentLink>> align(const std::vector<std::string>& sources,
-                                                const std::vector<std::string>& targets, int64_t first_line = 1) const;
+                                                const std::vector<std::string>& targets, int64_t first_line = 1,
+                                                const std::vector<std::vector<int64_t>>& target_tokens = {}) const;
 
  private:
   torch::Tensor chosen(const torch::Tensor& maps) const;  // [L, H, T, S] -> [T, S]
