@@ -736,7 +736,7 @@ body { margin: 0 auto; padding: 24px clamp(12px, 3vw, 40px) 60px; max-width: 150
   color: var(--ink); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .4em; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2em 0 .6em; }
-p { max-width: 80ch; margin: .5em 0; overflow-wrap: anywhere; white-space: pre-line; }
+p { max-width: 80ch; margin: .5em 0; overflow-wrap: anywhere; }
 .small { font-size: .875rem; color: var(--soft); }
 .scroll { overflow-x: auto; border: 1px solid var(--grid); border-radius: 8px; margin: 1em 0; }
 table { border-collapse: collapse; width: 100%; font-size: .8125rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
