@@ -22,6 +22,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/decoding/attention_maps.h"
 #include "transformer/decoding/translator.h"
+#include "transformer/decoding/tree_constraint.h"
 #include "transformer/decoding/word_alignment.h"
 #include "transformer/report/attention_page.h"
 #include "transformer/report/attention_picture.h"
@@ -72,7 +73,7 @@ class Attention {
  public:
   /// `before_last`: where no layer is asked for, the one before the last alone, as in the paper's figures.
   Attention(const std::filesystem::path& directory, torch::Device device, Request request, bool before_last,
-            std::function<Translator()> open_translator)
+            std::function<Translator(bool modules)> open_translator)
       : directory_(directory),
         request_(std::move(request)),
         open_translator_(std::move(open_translator)),
@@ -114,8 +115,12 @@ class Attention {
       report.target = *sentence.target;
       target = vocabularies_.target->encode(report.target);
     } else {
-      if (!translator_) translator_ = std::make_unique<Translator>(open_translator_());
-      target = translator_->translate_ids({source}).front().front().tokens;
+      if (!translator_) translator_ = std::make_unique<Translator>(open_translator_(request_.tree));
+      Translator::ConstraintOf constraint_of;
+      if (const TreeConstraints trees(vocabularies_.target); request_.tree && trees.has_labels()) {
+        constraint_of = [trees, words = split(report.source)](size_t) { return trees.over(words); };
+      }
+      target = translator_->translate_ids({source}, constraint_of).front().front().tokens;
       report.target = vocabularies_.target->decode(target);
     }
     check_length(target, sentence.where, sentence.target ? "its output has" : "the model's output has");
@@ -185,14 +190,17 @@ class Attention {
     return view;
   }
 
+  static std::vector<std::string> split(const std::string& text) {
+    const auto words = alignment_words(text);
+    return {words.begin(), words.end()};
+  }
+
   void add_tree(AttentionReport& report, const std::vector<int64_t>& source) const {
     if (report.target.find('(') == std::string::npos) {
       throw Error("--tree", fmt::format("the output is no tree: '{}'", report.target),
                   "give the directory of a model that parses");
     }
-    std::vector<std::string> words;
-    for (const auto word : alignment_words(report.source)) words.emplace_back(word);
-    report.tree = delinearize(report.target, words).tree;
+    report.tree = delinearize(report.target, split(report.source)).tree;
     const auto joined = joined_tokens(*vocabularies_.source, written_tokens(source));
     const auto last = static_cast<int64_t>(joined.words.size()) - 1;  // the end token
     std::vector<int64_t> word_of = joined.word_of;
@@ -202,7 +210,7 @@ class Attention {
 
   std::filesystem::path directory_;
   Request request_;
-  std::function<Translator()> open_translator_;
+  std::function<Translator(bool modules)> open_translator_;
   Transformer model_;
   Vocabularies vocabularies_;
   std::vector<int64_t> heads_;
@@ -379,7 +387,8 @@ int main(int argc, char** argv) {
     Sentences sentences(source, target, source_file, target_file);
     Attention attention(app.get_option("--model")->as<std::string>(),
                         open_device(app.get_option("--device")->as<std::string>()), request,
-                        /*before_last=*/format == Format::svg && !heat_map, [&] { return decoding.open(); });
+                        /*before_last=*/format == Format::svg && !heat_map,
+                        [&](bool modules) { return decoding.open(modules); });
     std::unique_ptr<AtomicFile> output;
     if (!output_file.empty()) output = std::make_unique<AtomicFile>(output_file);
     const auto write = [&](std::string_view text) {

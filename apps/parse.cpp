@@ -18,6 +18,7 @@
 #include "apps/standard_lines.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/decoding/translator.h"
+#include "transformer/decoding/tree_constraint.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/treebank.h"
 
@@ -57,23 +58,32 @@ Delinearized best_tree(const std::vector<Translation>& translations, const std::
   return best ? std::move(*best) : delinearize("", words);
 }
 
-Counts parse_all(const Translator& translator, const NextLine& next_line, size_t window, bool pretty,
+/// What `parse` is asked for.
+struct Request {
+  bool pretty = false, free = false;
+  size_t window = window_lines;
+};
+
+Counts parse_all(const Translator& translator, const NextLine& next_line, const Request& request,
                  const std::function<void(std::string_view)>& write) {
   Counts counts;
+  const TreeConstraints trees(translator.vocabularies().target);
   for (bool more = true; more;) {
     std::vector<std::vector<std::string>> sentences;
     std::vector<std::string> lines;
-    for (std::string line; lines.size() < window && (more = next_line(line));) {
+    for (std::string line; lines.size() < request.window && (more = next_line(line));) {
       sentences.push_back(words_in(line));
       lines.push_back(fmt::format("{}", fmt::join(sentences.back(), " ")));
     }
-    const auto translations = translator.translate(lines, counts.sentences + 1);
+    Translator::ConstraintOf constraint_of;
+    if (!request.free) constraint_of = [&](size_t line) { return trees.over(sentences[line]); };
+    const auto translations = translator.translate(lines, counts.sentences + 1, constraint_of);
     std::string text;
     for (size_t i = 0; i < lines.size(); ++i) {
       if (!sentences[i].empty()) {
         const auto result = best_tree(translations[i], sentences[i]);
         if (!result.well_formed) ++counts.repaired;
-        text += pretty ? drawing(result.tree) : to_string(result.tree);
+        text += request.pretty ? drawing(result.tree) : to_string(result.tree);
       }
       text += '\n';
     }
@@ -89,35 +99,40 @@ int main(int argc, char** argv) {
   return run_program(argc, argv, [](CLI::App& app, auto parse) {
     app.description(
         "Parses sentences: a tree in brackets for every line in, in the same order. Input is words with spaces between "
-        "them, punctuation apart, as `treebank words` writes them. Whatever the model says, the output is a tree over "
-        "exactly these words. With --n-best more than 1, the best hypothesis that is well-formed by itself is taken.");
+        "them, punctuation apart, as `treebank words` writes them. The search considers trees over exactly these words "
+        "alone; output that grows too long is repaired into one. With --n-best more than 1, the best hypothesis that "
+        "is "
+        "well-formed by itself is taken.");
     std::string input_file, output_file;
-    bool pretty = false, verbose = false;
+    bool verbose = false;
+    Request request;
     DecodingOptions decoding(app);
     app.add_option("--input", input_file, "Sentences, plain or .gz; standard input if not given");
     app.add_option("--output", output_file, "Where trees go, once all are done; standard output if not given");
-    app.add_flag("--pretty", pretty, "Draw trees for people to read, an empty line behind each");
+    app.add_flag("--pretty", request.pretty, "Draw trees for people to read, an empty line behind each");
+    app.add_flag("--free", request.free,
+                 "Let the model write what it will and repair it into trees: less accurate, and on a CPU faster, as "
+                 "packed weights and --precision int8 can be used");
     app.add_flag("--verbose", verbose, "Say on standard error how many trees had to be repaired");
     parse();
 
     NextLine next_line = [lines = StandardLines()](std::string& line) mutable { return lines.next(line); };
-    size_t window = window_lines;
     if (!input_file.empty()) {
       next_line = [reader = std::make_shared<LineReader>(input_file)](std::string& line) { return reader->next(line); };
     } else if (isatty(STDIN_FILENO)) {
-      window = 1;
+      request.window = 1;
     }
-    const Translator translator = decoding.open();
+    const Translator translator = decoding.open(/*modules=*/!request.free);
 
     Counts counts;
     if (output_file.empty()) {
-      counts = parse_all(translator, next_line, window, pretty, [](std::string_view text) {
+      counts = parse_all(translator, next_line, request, [](std::string_view text) {
         std::cout << text << std::flush;
         if (!std::cout) throw Failure("standard output", "could not be written");
       });
     } else {
       AtomicFile output(output_file);
-      counts = parse_all(translator, next_line, window, pretty, [&](std::string_view text) { output.write(text); });
+      counts = parse_all(translator, next_line, request, [&](std::string_view text) { output.write(text); });
       output.commit();
     }
     if (verbose) std::cerr << fmt::format("{} of {} trees repaired\n", counts.repaired, counts.sentences);

@@ -369,7 +369,7 @@ TEST_CASE("a model that packed inference does not know is translated by its modu
   CHECK(differs);
   for (const auto precision : {Precision::fp16, Precision::int8}) {
     CHECK_THAT(error_of([&] { Translator(directory.path(), torch::kCPU, {.precision = precision}); }),
-               Catch::Matchers::StartsWith("precision: this model's settings are decoded in float32 or bf16 only"));
+               Catch::Matchers::StartsWith("precision: the modules decode in float32 or bf16"));
   }
 }
 

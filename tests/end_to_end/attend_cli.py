@@ -210,7 +210,10 @@ class AttendTest(ProgramTest):
                 if not source or not target.strip():
                     self.assertEqual(links, "")
                     continue
-                view = json.loads(self.attend("--kind", "cross", source, target))["attention"]["cross"]
+                # Without an output, so that both are of the pieces that the model wrote.
+                shown = json.loads(self.attend("--kind", "cross", source))
+                self.assertEqual(shown["target"], target)
+                view = shown["attention"]["cross"]
                 weights = view["weights"][(layer or 2) - 1]
                 weights = weights[head - 1] if head else [[sum(c) / 2 for c in zip(*rows)] for rows in zip(*weights)]
                 if at == "reading":

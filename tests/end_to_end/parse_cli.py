@@ -95,7 +95,13 @@ class ParseTest(ProgramTest):
 
     def test_parses_are_scored(self):
         parsed, errors = self.run_here(PARSE, "--model", "run", "--input", "dev.words", "--verbose")
+        self.assertEqual(errors, "0 of 60 trees repaired\n")  # the search knows what a tree is
+        free, errors = self.run_here(PARSE, "--model", "run", "--input", "dev.words", "--verbose", "--free",
+                                     "--precision", "int8")
         self.assertRegex(errors, r"^\d+ of 60 trees repaired\n$")
+        self.assertEqual(free.count("\n"), 60)
+        _, errors = self.run_here(PARSE, "--model", "run", "--precision", "int8", text="it sleeps .\n", status=2)
+        self.assertIn("precision", errors)
         words = (self.root / "dev.words").read_text().splitlines()
         lines = parsed.splitlines()
         self.assertEqual(len(lines), 60)

@@ -23,7 +23,9 @@ namespace {
 /// The decoder's state, whose rows follow the search's live hypotheses.
 class CachedDecoding {
  public:
-  CachedDecoding(Transformer model, const Tensor& source) : model_(std::move(model)), device_(source.device()) {
+  CachedDecoding(Transformer model, const Tensor& source,
+                 std::vector<std::shared_ptr<const OutputConstraint>> constraints)
+      : model_(std::move(model)), device_(source.device()), constraints_(std::move(constraints)) {
     c10::InferenceMode inference;
     cache_ = model_->start(model_->encode(source));
     sentences_.resize(source.size(0));
@@ -33,12 +35,14 @@ class CachedDecoding {
   Continuations step(std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width) {
     c10::InferenceMode inference;
     follow(parents);
+    constrain(tokens, parents);
     const auto logits = model_->step(tensor(tokens), cache_);  // [N, V]
     auto log_probabilities =
         logits.log_softmax(-1, logits.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat);
     static_assert(TransformerImpl::padding_id == Vocabulary::padding && Vocabulary::padding == 0);
     log_probabilities.narrow(1, 0, Vocabulary::begin + 1).fill_(-std::numeric_limits<double>::infinity());
     const int64_t returned = std::min(width, log_probabilities.size(1));
+    if (!constraints_.empty()) return best_allowed(log_probabilities.to(torch::kCPU, torch::kDouble), returned);
     const auto [values, indices] = log_probabilities.topk(returned, 1);  // [N, returned]
     // The only wait of a step for a device: both in one copy. Ids are whole numbers far below 2^53.
     const auto found = torch::stack({indices.to(torch::kDouble), values.to(torch::kDouble)}).to(torch::kCPU);
@@ -50,6 +54,38 @@ class CachedDecoding {
  private:
   Tensor tensor(std::span<const int64_t> numbers) const {
     return torch::tensor(at::ArrayRef<int64_t>(numbers.data(), numbers.size())).to(device_);
+  }
+
+  /// Takes every row's constraint on to its newest token.
+  void constrain(std::span<const int64_t> tokens, std::span<const int64_t> parents) {
+    if (constraints_.empty()) return;
+    std::vector<std::shared_ptr<const OutputConstraint>> next;
+    for (size_t row = 0; row < parents.size(); ++row) {
+      const auto& before = constraints_[parents[row]];
+      next.push_back(before && tokens[row] != Vocabulary::begin ? before->after(tokens[row]) : before);
+    }
+    constraints_ = std::move(next);
+  }
+
+  /// Each row's best `width` among what its constraint allows, or all tokens; where there are fewer, minus infinity.
+  Continuations best_allowed(const Tensor& log_probabilities, int64_t width) const {
+    Continuations best;
+    best.width = width;
+    std::vector<int64_t> all(log_probabilities.size(1));
+    std::iota(all.begin(), all.end(), 0);
+    for (int64_t row = 0; row < log_probabilities.size(0); ++row) {
+      const auto& constraint = constraints_[row];
+      auto tokens = constraint ? constraint->allowed() : all;
+      const auto* values = log_probabilities.const_data_ptr<double>() + row * log_probabilities.size(1);
+      const auto kept = std::min<int64_t>(width, static_cast<int64_t>(tokens.size()));
+      std::partial_sort(tokens.begin(), tokens.begin() + kept, tokens.end(),
+                        [&](int64_t a, int64_t b) { return values[a] != values[b] ? values[a] > values[b] : a < b; });
+      for (int64_t i = 0; i < width; ++i) {
+        best.tokens.push_back(i < kept ? tokens[i] : Vocabulary::end);
+        best.log_probabilities.push_back(i < kept ? values[tokens[i]] : -std::numeric_limits<double>::infinity());
+      }
+    }
+    return best;
   }
 
   /// Makes row i the continuation of row `parents[i]`.
@@ -81,7 +117,8 @@ class CachedDecoding {
   Transformer model_;
   torch::Device device_;
   DecoderCache cache_;
-  std::vector<int64_t> sentences_;  // of every row
+  std::vector<int64_t> sentences_;                                    // of every row
+  std::vector<std::shared_ptr<const OutputConstraint>> constraints_;  // of every row, in the beginning every sentence
 };
 
 /// Evaluation mode for as long as it lives, whatever mode the model was in.
@@ -106,15 +143,15 @@ torch::ScalarType module_type(Precision precision, const torch::Device& device) 
   if (precision == Precision::fp16 && !device.is_cpu()) return torch::kHalf;
   if (precision == Precision::bf16) return torch::kBFloat16;
   if (precision == Precision::float32) return torch::kFloat;
-  if (device.is_cpu())
-    throw Error("precision", "this model's settings are decoded in float32 or bf16 only", "use bf16");
+  if (device.is_cpu()) throw Error("precision", "the modules decode in float32 or bf16 on a CPU", "use bf16");
   throw Error("precision", "int8 is for decoding on a CPU", "use float32, bf16 or fp16");
 }
 
 }  // namespace
 
-StepFunction transformer_step(Transformer model, const Tensor& source) {
-  auto decoding = std::make_shared<CachedDecoding>(std::move(model), source);
+StepFunction transformer_step(Transformer model, const Tensor& source,
+                              std::vector<std::shared_ptr<const OutputConstraint>> constraints) {
+  auto decoding = std::make_shared<CachedDecoding>(std::move(model), source, std::move(constraints));
   return [decoding](std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width) {
     return decoding->step(tokens, parents, width);
   };
@@ -169,7 +206,7 @@ Translator::Translator(const std::filesystem::path& directory, torch::Device dev
   settings.load(directory / "config.yaml", UnknownSections::ignored);
   self.model_settings = self.model_settings.resolved();
   self.settings = self.settings.validated();
-  if (device.is_cpu() && InferenceModel::supports(self.model_settings)) {
+  if (device.is_cpu() && !inference.modules && InferenceModel::supports(self.model_settings)) {
     self.packed = InferenceModel::load(directory, self.model_settings, inference.precision);
   } else {
     const auto type = module_type(inference.precision, device);
@@ -195,7 +232,7 @@ Translator::Translator(Transformer model, Vocabularies vocabularies, const Decod
   auto& self = *implementation_;
   self.threads = inference.threads;
   const auto device = self.model->projection_weight().device();
-  if (device.is_cpu() && InferenceModel::supports(self.model_settings)) {
+  if (device.is_cpu() && !inference.modules && InferenceModel::supports(self.model_settings)) {
     self.packed = std::make_unique<InferenceModel>(self.model_settings, weights_of(*self.model), inference.precision,
                                                    "the model in memory");
     self.model = nullptr;
@@ -212,12 +249,16 @@ const DecodingSettings& Translator::settings() const {
   return implementation_->settings;
 }
 
+const Vocabularies& Translator::vocabularies() const {
+  return implementation_->vocabularies;
+}
+
 void Translator::set(const DecodingSettings& settings) {
   implementation_->settings = settings.validated();
 }
 
-std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines,
-                                                            int64_t first_line) const {
+std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines, int64_t first_line,
+                                                            const ConstraintOf& constraint_of) const {
   const auto& self = *implementation_;
   std::vector<std::vector<int64_t>> sources;
   for (const auto& line : lines) {
@@ -230,7 +271,7 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
     }
   }
   std::vector<std::vector<Translation>> translations;
-  for (const auto& hypotheses : translate_ids(sources)) {
+  for (const auto& hypotheses : translate_ids(sources, constraint_of)) {
     auto& alternatives = translations.emplace_back();
     for (const auto& hypothesis : hypotheses) {
       auto text = self.vocabularies.target->decode(hypothesis.tokens);
@@ -243,8 +284,10 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
   return translations;
 }
 
-std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector<std::vector<int64_t>>& sources) const {
+std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector<std::vector<int64_t>>& sources,
+                                                               const ConstraintOf& constraint_of) const {
   const auto& self = *implementation_;
+  TORCH_CHECK(!constraint_of || !self.packed, "constraints are for translators that use the modules");
   std::vector<std::vector<Hypothesis>> results(sources.size());
   std::vector<size_t> places;  // of sentences with text, in order of length: little padding is computed
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -278,14 +321,16 @@ std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector
     const auto longest = static_cast<int64_t>(sources[places[first + size - 1]].size()) + 1;
     auto source = torch::full({static_cast<int64_t>(size), longest}, Vocabulary::padding, torch::kInt64);  // [B, S]
     std::vector<int64_t> max_lengths;
+    std::vector<std::shared_ptr<const OutputConstraint>> constraints;
     for (size_t row = 0; row < size; ++row) {
+      if (constraint_of) constraints.push_back(constraint_of(places[first + row]));
       const auto& ids = sources[places[first + row]];
       auto* start = source.mutable_data_ptr<int64_t>() + static_cast<int64_t>(row) * longest;
       *std::copy(ids.begin(), ids.end(), start) = Vocabulary::end;
       max_lengths.push_back(self.max_length(ids.size()));
     }
-    auto found = beam_search(transformer_step(self.model, source.to(parameter.device())), max_lengths,
-                             Vocabulary::begin, Vocabulary::end, self.settings);
+    auto found = beam_search(transformer_step(self.model, source.to(parameter.device()), std::move(constraints)),
+                             max_lengths, Vocabulary::begin, Vocabulary::end, self.settings);
     for (size_t row = 0; row < size; ++row) results[places[first + row]] = std::move(found[row]);
   }
   return results;

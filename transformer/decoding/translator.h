@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "transformer/decoding/beam_search.h"
+#include "transformer/decoding/output_constraint.h"
 #include "transformer/decoding/packed_matrix.h"
 #include "transformer/model/transformer.h"
 #include "transformer/text/vocabulary.h"
@@ -24,6 +26,8 @@ struct Translation {
 struct InferenceOptions {
   Precision precision = Precision::float32;
   int64_t threads = 1;  // workers, each with sentences of its own
+  /// With the modules even where packed inference knows the model: they alone heed constraints.
+  bool modules = false;
 };
 
 /// Translates text with a model directory. Any number of threads may call `translate` of one translator at once, while
@@ -55,14 +59,22 @@ class Translator {
   Translator& operator=(Translator&&) noexcept;
 
   const DecodingSettings& settings() const;
+  const Vocabularies& vocabularies() const;
   /// Throws Error for settings out of range.
   void set(const DecodingSettings& settings);
 
   /// n-best translations of each line, best first; a line without text gives one empty translation of score 0.
   /// Throws Error naming the line, counted from `first_line`, that is too long for the model.
-  std::vector<std::vector<Translation>> translate(const std::vector<std::string>& lines, int64_t first_line = 1) const;
+  ///
+  /// With `constraint_of`, which is called with the index of each line that has text, outputs are what their
+  /// constraints allow (none where it returns null), as far as they are not cut at the maximum length; for translators
+  /// that use the modules.
+  using ConstraintOf = std::function<std::shared_ptr<const OutputConstraint>(size_t line)>;
+  std::vector<std::vector<Translation>> translate(const std::vector<std::string>& lines, int64_t first_line = 1,
+                                                  const ConstraintOf& constraint_of = {}) const;
   /// The same on piece ids (without begin and end), for tests and for text that is encoded already.
-  std::vector<std::vector<Hypothesis>> translate_ids(const std::vector<std::vector<int64_t>>& sources) const;
+  std::vector<std::vector<Hypothesis>> translate_ids(const std::vector<std::vector<int64_t>>& sources,
+                                                     const ConstraintOf& constraint_of = {}) const;
 
  private:
   struct Implementation;
@@ -70,7 +82,10 @@ class Translator {
 };
 
 /// A step function over a Transformer: encodes `source` [B, S] (pieces, end, padding; on the model's device) once, then
-/// decodes with cached keys and values. Padding and begin are never proposed. The model should be in evaluation mode.
-StepFunction transformer_step(Transformer model, const torch::Tensor& source);
+/// decodes with cached keys and values. Padding and begin are never proposed, nor is what a sentence's constraint,
+/// where there is one, does not allow; log-probabilities are the model's all the same. The model should be in
+/// evaluation mode.
+StepFunction transformer_step(Transformer model, const torch::Tensor& source,
+                              std::vector<std::shared_ptr<const OutputConstraint>> constraints = {});
 
 }  // namespace transformer
