@@ -21,23 +21,14 @@ import sys
 import tempfile
 import time
 
-from toy import without_times, write_corpus
+from toy import without_times, write_recipe
 
 
 def write_configuration(folder):
-    write_corpus(folder, "train", 3000, 1)
-    write_corpus(folder, "valid", 30, 2)
-    (folder / "soak.yaml").write_text(f"""
-data:
-  train_source: [{folder}/train.en]
-  train_target: [{folder}/train.de]
-  validation_source: [{folder}/valid.en]
-  validation_target: [{folder}/valid.de]
-model: {{layers: 1, d_model: 32, d_ff: 64, heads: 2, vocabulary_size: 320, dropout: 0.1}}
-training: {{steps: 150, batch_tokens: 300, micro_batch_tokens: 150, warmup_steps: 50, log_every: 5, validate_every: 15,
-           checkpoint_every: 10, keep_checkpoints: 3, keep_best: 2, average_checkpoints: 2, threads: 1,
-           moving_average: 0.9}}
-""")
+    write_recipe(folder, 3000, 30,
+                 "steps: 150, batch_tokens: 300, micro_batch_tokens: 150, warmup_steps: 50, log_every: 5, "
+                 "validate_every: 15, checkpoint_every: 10, keep_checkpoints: 3, keep_best: 2, average_checkpoints: 2, "
+                 "threads: 1, moving_average: 0.9")
 
 
 def result(output):
@@ -58,7 +49,7 @@ class Run:
 
     def __init__(self, train, folder, output):
         self.output = output
-        self.process = subprocess.Popen([train, folder / "soak.yaml", "--output", output], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([train, folder / "tiny.yaml", "--output", output], stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT, env=dict(os.environ, OMP_NUM_THREADS="1"))
         os.set_blocking(self.process.stdout.fileno(), False)
         self.log = ""
