@@ -117,8 +117,11 @@ class Attention {
     } else {
       if (!translator_) translator_ = std::make_unique<Translator>(open_translator_(request_.tree));
       Translator::ConstraintOf constraint_of;
-      if (const TreeConstraints trees(vocabularies_.target); request_.tree && trees.has_labels()) {
-        constraint_of = [trees, words = split(report.source)](size_t) { return trees.over(words); };
+      if (request_.tree) {
+        const TreeConstraints trees(vocabularies_.target);
+        if (trees.has_labels()) {
+          constraint_of = [trees, words = split(report.source)](size_t) { return trees.over(words); };
+        }
       }
       target = translator_->translate_ids({source}, constraint_of).front().front().tokens;
       report.target = vocabularies_.target->decode(target);

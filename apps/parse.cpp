@@ -100,9 +100,8 @@ int main(int argc, char** argv) {
     app.description(
         "Parses sentences: a tree in brackets for every line in, in the same order. Input is words with spaces between "
         "them, punctuation apart, as `treebank words` writes them. The search considers trees over exactly these words "
-        "alone; output that grows too long is repaired into one. With --n-best more than 1, the best hypothesis that "
-        "is "
-        "well-formed by itself is taken.");
+        "alone; output that grows too long is repaired into one. With --n-best more than 1, the best hypothesis "
+        "that is well-formed by itself is taken.");
     std::string input_file, output_file;
     bool verbose = false;
     Request request;

@@ -71,11 +71,14 @@ class CachedDecoding {
   Continuations best_allowed(const Tensor& log_probabilities, int64_t width) const {
     Continuations best;
     best.width = width;
-    std::vector<int64_t> all(log_probabilities.size(1));
-    std::iota(all.begin(), all.end(), 0);
+    const auto all = [&] {
+      std::vector<int64_t> tokens(log_probabilities.size(1));
+      std::iota(tokens.begin(), tokens.end(), 0);
+      return tokens;
+    };
     for (int64_t row = 0; row < log_probabilities.size(0); ++row) {
       const auto& constraint = constraints_[row];
-      auto tokens = constraint ? constraint->allowed() : all;
+      auto tokens = constraint ? constraint->allowed() : all();
       const auto* values = log_probabilities.const_data_ptr<double>() + row * log_probabilities.size(1);
       const auto kept = std::min<int64_t>(width, static_cast<int64_t>(tokens.size()));
       std::partial_sort(tokens.begin(), tokens.begin() + kept, tokens.end(),
@@ -137,6 +140,11 @@ class Evaluating {
   Transformer model_;
   bool training_;
 };
+
+/// Whether packed inference decodes, rather than the modules.
+bool packs(const ModelSettings& settings, const torch::Device& device, const InferenceOptions& inference) {
+  return device.is_cpu() && !inference.modules && InferenceModel::supports(settings);
+}
 
 /// What modules on `device` compute in.
 torch::ScalarType module_type(Precision precision, const torch::Device& device) {
@@ -206,7 +214,7 @@ Translator::Translator(const std::filesystem::path& directory, torch::Device dev
   settings.load(directory / "config.yaml", UnknownSections::ignored);
   self.model_settings = self.model_settings.resolved();
   self.settings = self.settings.validated();
-  if (device.is_cpu() && !inference.modules && InferenceModel::supports(self.model_settings)) {
+  if (packs(self.model_settings, device, inference)) {
     self.packed = InferenceModel::load(directory, self.model_settings, inference.precision);
   } else {
     const auto type = module_type(inference.precision, device);
@@ -232,7 +240,7 @@ Translator::Translator(Transformer model, Vocabularies vocabularies, const Decod
   auto& self = *implementation_;
   self.threads = inference.threads;
   const auto device = self.model->projection_weight().device();
-  if (device.is_cpu() && !inference.modules && InferenceModel::supports(self.model_settings)) {
+  if (packs(self.model_settings, device, inference)) {
     self.packed = std::make_unique<InferenceModel>(self.model_settings, weights_of(*self.model), inference.precision,
                                                    "the model in memory");
     self.model = nullptr;
