@@ -50,7 +50,9 @@ class Autocast {
   bool on_;
 };
 
-ModelSettings odd_sizes() {
+using Normalization = ModelSettings::Normalization;
+
+ModelSettings odd_sizes(Normalization normalization = Normalization::post) {
   ModelSettings settings;
   settings.d_model = 37;
   settings.d_ff = 51;
@@ -60,6 +62,7 @@ ModelSettings odd_sizes() {
   settings.encoder_layers = settings.decoder_layers = 2;
   settings.vocabulary_size = 23;
   settings.dropout = 0;
+  settings.normalization = normalization;
   return settings;
 }
 
@@ -135,13 +138,15 @@ TEST_CASE("products of every layout and kind equal those of float64") {
 
 TEST_CASE("fused sub-layers compute what the modules compute, with all gradients, on every instruction set") {
   torch::manual_seed(2);
-  auto plain = odd_sizes();
+  const auto plain = odd_sizes(), before = odd_sizes(Normalization::pre);
   auto biased = plain;
   biased.projection_bias = true;
   biased.layer_norm_epsilon = 1e-3;
   biased.compatibility = ModelSettings::Compatibility::dot_product;
+  auto biased_before = biased;
+  biased_before.normalization = Normalization::pre;
   const Ids ids;
-  for (const auto& settings : {plain, biased}) {
+  for (const auto& settings : {plain, biased, before, biased_before}) {
     Transformer model(settings);
     {
       torch::NoGradGuard no_grad;
@@ -153,7 +158,8 @@ TEST_CASE("fused sub-layers compute what the modules compute, with all gradients
     };
     const auto expected = run(nullptr);
     for (const auto* kernels : runnable_training_kernels()) {
-      INFO(kernels->name << ", bias " << settings.projection_bias);
+      INFO(kernels->name << ", bias " << settings.projection_bias << ", normalised before "
+                         << (settings.normalization == Normalization::pre));
       const auto fused = run(kernels);
       CHECK_FALSE(fused.hidden.equal(expected.hidden));  // else nothing was fused
       CHECK(difference(fused.hidden, expected.hidden) < 2e-5);
@@ -176,7 +182,7 @@ TEST_CASE("in bfloat16 fused sub-layers are as close to float32 as the modules a
   double hidden_errors = 0, module_hidden_errors = 0, errors = 0, module_errors = 0;
   for (int i = 0; i < models; ++i) {
     torch::manual_seed(20 + i);
-    Transformer model(odd_sizes());
+    Transformer model(odd_sizes(i % 2 == 0 ? Normalization::post : Normalization::pre));
     const Ids ids;
     const auto run = [&](const TrainingKernels* kernels, bool bf16) {
       const Chosen chosen(kernels);
@@ -216,14 +222,6 @@ TEST_CASE("what is not fused takes the modules' way, bit for bit") {
     torch::manual_seed(3);
     Transformer model(odd_sizes());
     model->to(torch::kFloat64);
-    CHECK(same(with(model, training_kernels()), with(model, nullptr)));
-  }
-  SECTION("normalisation before the sub-layers, and learned positions") {
-    torch::manual_seed(3);
-    auto settings = odd_sizes();
-    settings.normalization = ModelSettings::Normalization::pre;
-    settings.positions = ModelSettings::Positions::learned;
-    Transformer model(settings);
     CHECK(same(with(model, training_kernels()), with(model, nullptr)));
   }
   SECTION("other functions") {
@@ -303,7 +301,8 @@ TEST_CASE("the embedding's dropout has its rate, its scale and no pattern, and t
 }
 
 TEST_CASE("with dropout everywhere gradients are those of the function that was computed") {
-  auto settings = odd_sizes();
+  const auto normalization = GENERATE(Normalization::post, Normalization::pre);
+  auto settings = odd_sizes(normalization);
   settings.dropout = settings.attention_dropout = settings.relu_dropout = 0.3;
   torch::manual_seed(5);
   Transformer model(settings);
@@ -327,7 +326,7 @@ TEST_CASE("with dropout everywhere gradients are those of the function that was 
       weight.copy_(before).sub_(gradient, step / norm);
       const double below = value();
       weight.copy_(before);
-      CHECK((above - below) / (2 * step) == Approx(norm).epsilon(0.03));
+      CHECK((above - below) / (2 * step) == Approx(norm).epsilon(0.03).margin(0.005));
     }
   }
 }

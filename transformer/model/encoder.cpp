@@ -26,17 +26,23 @@ Tensor ResidualImpl::forward(const Tensor& x, const Tensor& sublayer_output) {
   return normalised_before_ ? sum : norm_->forward(sum);
 }
 
-std::optional<FusedNorm> ResidualImpl::fusable_norm(const Tensor& x) const {
-  if (normalised_before_ || !is_training() || !fusable(x)) return {};
-  return FusedNorm{.gain = norm_->weight, .bias = norm_->bias, .epsilon = epsilon_, .dropout = dropout_};
+std::optional<FusedResidual> ResidualImpl::fusable_residual(const Tensor& x) const {
+  if (!is_training() || !fusable(x)) return {};
+  return FusedResidual{.gain = norm_->weight,
+                       .bias = norm_->bias,
+                       .epsilon = epsilon_,
+                       .dropout = dropout_,
+                       .before = normalised_before_};
 }
 
 Attended ResidualImpl::around(MultiHeadAttention& attention, const Tensor& x, const Tensor& memory,
                               AttentionOptions call) {
   if (!call.weights && call.window == 0 && fusable_attention(x, memory, call.mask)) {
-    const auto norm = fusable_norm(x);
+    const auto residual = fusable_residual(x);
     const auto projections = attention->fusable_projections();
-    if (norm && projections) return {fused_attention(x, memory, call.mask, call.causal, *projections, *norm), {}};
+    if (residual && projections) {
+      return {fused_attention(x, memory, call.mask, call.causal, *projections, *residual), {}};
+    }
   }
   const auto query = input(x);
   const auto& keys = memory.defined() ? memory : query;
@@ -45,8 +51,8 @@ Attended ResidualImpl::around(MultiHeadAttention& attention, const Tensor& x, co
 }
 
 Tensor ResidualImpl::around(PositionWise& network, const Tensor& x) {
-  if (const auto norm = fusable_norm(x)) {
-    if (const auto fused = network.fusable_network()) return fused_feed_forward(x, *fused, *norm);
+  if (const auto residual = fusable_residual(x)) {
+    if (const auto fused = network.fusable_network()) return fused_feed_forward(x, *fused, *residual);
   }
   return forward(x, network.forward(input(x)));
 }

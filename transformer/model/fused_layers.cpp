@@ -130,10 +130,21 @@ void once() {
 
 // What a backward pass needs beside tensors.
 struct Extra : torch::CustomClassHolder {
-  RowDropout norm_dropout, inner_dropout;
+  RowDropout residual_dropout, inner_dropout;
+  double epsilon = 0;
+  bool normalised_before = false;
   FusedProjections projections;  // without its tensors
   bool causal = false;
 };
+
+c10::intrusive_ptr<Extra> extra_of(double inner_dropout, const FusedResidual& residual) {
+  auto extra = c10::make_intrusive<Extra>();
+  extra->inner_dropout = draw_dropout(inner_dropout);
+  extra->residual_dropout = draw_dropout(residual.dropout);
+  extra->epsilon = residual.epsilon;
+  extra->normalised_before = residual.before;
+  return extra;
+}
 
 void hold(AutogradContext* context, const c10::intrusive_ptr<Extra>& extra) {
   context->saved_data["extra"] = c10::IValue::make_capsule(extra);
@@ -141,56 +152,117 @@ void hold(AutogradContext* context, const c10::intrusive_ptr<Extra>& extra) {
 
 // --- Residual connection and normalisation ---------------------------------------------------------------------------
 
+// What the normalisation was given, [N, D] float32, and the moments of its rows, for the backward pass.
 struct Normalised {
-  Tensor values;        // [N, D] float32
-  Tensor sum, moments;  // for the backward pass
+  Tensor values, moments;
 };
 
-// y, [N, D], may be overwritten.
-Normalised add_and_normalise(const Tensor& x, const Tensor& y, const Tensor& gain, const Tensor& bias, double epsilon,
-                             const RowDropout& dropout) {
-  Normalised result;
-  result.sum = y.scalar_type() == torch::kFloat32 ? y : torch::empty(y.sizes(), torch::kFloat32);
-  result.values = torch::empty(y.sizes(), torch::kFloat32);
-  result.moments = torch::empty({y.size(0), 2}, torch::kFloat32);
+struct Norm {
+  Tensor gain, bias;  // [D]
+};
+
+Tensor moments_for(const Tensor& rows) {
+  return torch::empty({rows.size(0), 2}, torch::kFloat32);
+}
+
+// What the sub-layer is given of `stream`, [.., D]: [N, D] of the type of products.
+Tensor sublayer_input(const Tensor& stream, torch::ScalarType type, const Norm& norm, const Extra& extra,
+                      Normalised& normalised) {
+  if (!extra.normalised_before) return flattened(stream, type);
+  normalised.values = stream.view({-1, stream.size(-1)});
+  normalised.moments = moments_for(normalised.values);
+  auto input = torch::empty(normalised.values.sizes(), type);
+  by_type(type, [&](auto element) {
+    using T = decltype(element);
+    over_rows(input, [&](Rows rows) {
+      typed_kernels<T>().normalise(data<const float>(stream), rows, data<const float>(norm.gain),
+                                   data<const float>(norm.bias), static_cast<float>(extra.epsilon), data<T>(input),
+                                   data<float>(normalised.moments));
+    });
+  });
+  return input;
+}
+
+// What goes on from `stream` and the sub-layer's output y, [N, D], which may be overwritten.
+Tensor sublayer_output(const Tensor& stream, const Tensor& y, const Norm& norm, const Extra& extra,
+                       Normalised& normalised) {
+  const auto sum = y.scalar_type() == torch::kFloat32 ? y : torch::empty(y.sizes(), torch::kFloat32);
+  const auto result = extra.normalised_before ? sum : torch::empty(y.sizes(), torch::kFloat32);
+  if (!extra.normalised_before) normalised = {sum, moments_for(sum)};
   by_type(y.scalar_type(), [&](auto type) {
     using T = decltype(type);
     over_rows(y, [&](Rows rows) {
-      typed_kernels<T>().add_and_normalise(data<const float>(x), data<const T>(y), rows, dropout,
-                                           data<const float>(gain), data<const float>(bias),
-                                           static_cast<float>(epsilon), data<float>(result.sum),
-                                           data<float>(result.values), data<float>(result.moments));
+      if (extra.normalised_before) {
+        typed_kernels<T>().add(data<const float>(stream), data<const T>(y), rows, extra.residual_dropout,
+                               data<float>(sum));
+      } else {
+        typed_kernels<T>().add_and_normalise(data<const float>(stream), data<const T>(y), rows, extra.residual_dropout,
+                                             data<const float>(norm.gain), data<const float>(norm.bias),
+                                             static_cast<float>(extra.epsilon), data<float>(sum), data<float>(result),
+                                             data<float>(normalised.moments));
+      }
     });
   });
-  return result;
+  return result.view(stream.sizes());
 }
 
-struct NormalisedGradients {
-  Tensor x, y;              // [N, D]; y's of the type of products
+struct ResidualGradients {
+  Tensor stream, y;         // [N, D]; y's of the type of products
   Tensor gain, bias, rows;  // [D]; rows: y's gradient summed over them
 };
 
-NormalisedGradients add_and_normalise_backward(const Tensor& upstream, const Tensor& sum, const Tensor& moments,
-                                               const Tensor& gain, const RowDropout& dropout, torch::ScalarType type,
-                                               bool with_rows) {
-  NormalisedGradients result;
-  const auto given = upstream.contiguous();
-  result.x = torch::empty(sum.sizes(), torch::kFloat32);
-  result.y = torch::empty(sum.sizes(), type);
+// The way back through sublayer_output. With normalisation before the sub-layer, gain's and bias's are not known yet,
+// and the stream's is what came from above, not to be written to.
+ResidualGradients sublayer_output_backward(const Tensor& upstream, const Normalised& normalised, const Tensor& gain,
+                                           const Extra& extra, torch::ScalarType type) {
+  ResidualGradients result;
+  const auto& values = normalised.values;
+  const auto given = upstream.contiguous().view(values.sizes());
+  result.y = torch::empty(values.sizes(), type);
+  result.stream = extra.normalised_before ? given : torch::empty(values.sizes(), torch::kFloat32);
   const auto sums = by_type(type, [&](auto element) {
     using T = decltype(element);
-    return summing_rows(sum, with_rows ? 3 : 2, [&](Rows rows, float* into) {
-      typed_kernels<T>().add_and_normalise_backward(data<const float>(given), data<const float>(sum),
-                                                    data<const float>(moments), data<const float>(gain), rows, dropout,
-                                                    data<float>(result.x), data<T>(result.y), into, into + rows.width,
-                                                    with_rows ? into + 2 * rows.width : nullptr);
+    return summing_rows(values, extra.normalised_before ? 1 : 3, [&](Rows rows, float* into) {
+      if (extra.normalised_before) {
+        typed_kernels<T>().add_backward(data<const float>(given), rows, extra.residual_dropout, data<T>(result.y),
+                                        into);
+      } else {
+        typed_kernels<T>().add_and_normalise_backward(
+            data<const float>(given), data<const float>(values), data<const float>(normalised.moments),
+            data<const float>(gain), rows, extra.residual_dropout, data<float>(result.stream), data<T>(result.y),
+            into + rows.width, into + 2 * rows.width, into);
+      }
     });
   });
   // Apart, so that a gradient does not keep the others' memory, nor share it.
-  result.gain = sums[0].clone();
-  result.bias = sums[1].clone();
-  if (with_rows) result.rows = sums[2].clone();
+  result.rows = sums[0].clone();
+  if (!extra.normalised_before) {
+    result.gain = sums[1].clone();
+    result.bias = sums[2].clone();
+  }
   return result;
+}
+
+// The way back through sublayer_input, given the gradient of what it made: completes `gradients`.
+void sublayer_input_backward(const Tensor& input_gradient, const Normalised& normalised, const Tensor& gain,
+                             const Extra& extra, ResidualGradients& gradients) {
+  if (!extra.normalised_before) {
+    add_to(gradients.stream, input_gradient);
+    return;
+  }
+  const auto past = gradients.stream;
+  gradients.stream = torch::empty(past.sizes(), torch::kFloat32);
+  const auto sums = by_type(input_gradient.scalar_type(), [&](auto element) {
+    using T = decltype(element);
+    return summing_rows(past, 2, [&](Rows rows, float* into) {
+      typed_kernels<T>().normalise_backward(data<const T>(input_gradient), data<const float>(normalised.values),
+                                            data<const float>(normalised.moments), data<const float>(gain), rows,
+                                            data<const float>(past), data<float>(gradients.stream), into,
+                                            into + rows.width);
+    });
+  });
+  gradients.gain = sums[0].clone();
+  gradients.bias = sums[1].clone();
 }
 
 Tensor in_float(const Tensor& tensor) {
@@ -294,7 +366,7 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
                         const std::optional<Tensor>& allowed_or_none, const Tensor& input_weight,
                         const std::optional<Tensor>& input_bias_or_none, const Tensor& output_weight,
                         const std::optional<Tensor>& output_bias_or_none, const Tensor& gain, const Tensor& norm_bias,
-                        double epsilon, const c10::intrusive_ptr<Extra>& extra) {
+                        const c10::intrusive_ptr<Extra>& extra) {
     const auto memory = memory_or_none.value_or(Tensor()), allowed = allowed_or_none.value_or(Tensor());
     const auto input_bias = input_bias_or_none.value_or(Tensor()), output_bias = output_bias_or_none.value_or(Tensor());
     const auto type = product_type();
@@ -302,7 +374,9 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
     const auto& p = extra->projections;
     const int64_t batch = x.size(0), query_rows = p.heads * p.d_k, rows = input_weight.size(0);
     const auto stream = x.contiguous();
-    const auto input = flattened(stream, type);
+    const Norm norm{gain, norm_bias};
+    Normalised normalised;
+    const auto input = sublayer_input(stream, type, norm, *extra, normalised);
     const auto weight = input_weight.to(type), out_weight = output_weight.to(type);
     const auto bias_part = [&](int64_t first, int64_t count) {
       return input_bias.defined() ? input_bias.narrow(0, first, count) : Tensor();
@@ -319,13 +393,12 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
     auto heads = heads_of(first, second, batch, p);
     heads.allowed = allowed;
     const auto values = attended(heads, *extra);
-    const auto normalised = add_and_normalise(stream, projected(values, out_weight, output_bias), gain, norm_bias,
-                                              epsilon, extra->norm_dropout);
+    auto result = sublayer_output(stream, projected(values, out_weight, output_bias), norm, *extra, normalised);
     hold(context, extra);
     context->saved_data["biases"] = std::vector<int64_t>{input_bias.defined(), output_bias.defined()};
     context->save_for_backward(
-        {input, over, first, second, allowed, values, weight, out_weight, normalised.sum, normalised.moments, gain});
-    return normalised.values.view(x.sizes());
+        {input, over, first, second, allowed, values, weight, out_weight, normalised.values, normalised.moments, gain});
+    return result;
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
@@ -334,8 +407,8 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
     const Tensor &input = saved[0], &over = saved[1], &first = saved[2], &second = saved[3], &allowed = saved[4],
-                 &values = saved[5], &weight = saved[6], &out_weight = saved[7], &sum = saved[8], &moments = saved[9],
-                 &gain = saved[10];
+                 &values = saved[5], &weight = saved[6], &out_weight = saved[7], &gain = saved[10];
+    const Normalised normalised{saved[8], saved[9]};
     const auto biases = context->saved_data["biases"].toIntVector();
     const auto held = context->saved_data["extra"].toCapsule();
     const auto& extra = static_cast<const Extra&>(*held);
@@ -344,9 +417,9 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
     const int64_t batch = sizes[0], query_rows = p.heads * p.d_k, rows = weight.size(0);
     const auto type = input.scalar_type();
 
-    auto norm = add_and_normalise_backward(upstream[0], sum, moments, gain, extra.norm_dropout, type, biases[1] != 0);
-    const auto out_weight_gradient = in_float(product(norm.y.t(), values));
-    const auto values_gradient = product(norm.y, out_weight);
+    auto gradients = sublayer_output_backward(upstream[0], normalised, gain, extra, type);
+    const auto out_weight_gradient = in_float(product(gradients.y.t(), values));
+    const auto values_gradient = product(gradients.y, out_weight);
 
     const auto first_gradient = torch::empty_like(first);
     const auto second_gradient = second.defined() ? torch::empty_like(second) : Tensor();
@@ -354,7 +427,7 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
     heads.allowed = allowed;
     attended_backward(heads, values_gradient, extra, heads_of(first_gradient, second_gradient, batch, p));
 
-    Tensor weight_gradient, bias_gradient, memory_gradient;
+    Tensor weight_gradient, bias_gradient, memory_gradient, input_gradient;
     if (second.defined()) {
       weight_gradient = torch::empty({rows, input.size(1)}, torch::kFloat32);
       const auto query_part = weight_gradient.narrow(0, 0, query_rows);
@@ -368,23 +441,23 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
       }
       memory_gradient = in_float(product(second_gradient, weight.narrow(0, query_rows, rows - query_rows)))
                             .view({batch, -1, sizes[2]});
-      add_to(norm.x, product(first_gradient, weight.narrow(0, 0, query_rows)));
+      input_gradient = product(first_gradient, weight.narrow(0, 0, query_rows));
       if (biases[0]) bias_gradient = torch::cat({column_sums(first_gradient), column_sums(second_gradient)});
     } else {
       weight_gradient = in_float(product(first_gradient.t(), input));
-      add_to(norm.x, product(first_gradient, weight));
+      input_gradient = product(first_gradient, weight);
       if (biases[0]) bias_gradient = column_sums(first_gradient);
     }
-    return {norm.x.view(sizes),
+    sublayer_input_backward(input_gradient, normalised, gain, extra, gradients);
+    return {gradients.stream.view(sizes),
             memory_gradient,
             {},
             weight_gradient,
             bias_gradient,
             out_weight_gradient,
-            norm.rows,
-            norm.gain,
-            norm.bias,
-            {},
+            biases[1] ? gradients.rows : Tensor(),
+            gradients.gain,
+            gradients.bias,
             {}};
   }
 };
@@ -395,11 +468,13 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& inner_weight, const Tensor& inner_bias,
                         const Tensor& outer_weight, const Tensor& outer_bias, const Tensor& gain,
-                        const Tensor& norm_bias, double epsilon, const c10::intrusive_ptr<Extra>& extra) {
+                        const Tensor& norm_bias, const c10::intrusive_ptr<Extra>& extra) {
     const auto type = product_type();
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto stream = x.contiguous();
-    const auto input = flattened(stream, type);
+    const Norm norm{gain, norm_bias};
+    Normalised normalised;
+    const auto input = sublayer_input(stream, type, norm, *extra, normalised);
     const auto inner = inner_weight.to(type), outer = outer_weight.to(type);
     const bool bias_apart = type == torch::kFloat32;  // see projected
     const auto hidden = bias_apart ? product(input, inner.t()) : projected(input, inner, inner_bias);
@@ -410,11 +485,10 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
                                 extra->inner_dropout);
       });
     });
-    const auto normalised =
-        add_and_normalise(stream, projected(hidden, outer, outer_bias), gain, norm_bias, epsilon, extra->norm_dropout);
+    auto result = sublayer_output(stream, projected(hidden, outer, outer_bias), norm, *extra, normalised);
     hold(context, extra);
-    context->save_for_backward({input, hidden, inner, outer, normalised.sum, normalised.moments, gain});
-    return normalised.values.view(x.sizes());
+    context->save_for_backward({input, hidden, inner, outer, normalised.values, normalised.moments, gain});
+    return result;
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
@@ -422,15 +496,15 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
     TRANSFORMER_RECORDED("transformer::feed_forward_backward", upstream[0]);
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
-    const Tensor &input = saved[0], &hidden = saved[1], &inner = saved[2], &outer = saved[3], &sum = saved[4],
-                 &moments = saved[5], &gain = saved[6];
+    const Tensor &input = saved[0], &hidden = saved[1], &inner = saved[2], &outer = saved[3], &gain = saved[6];
+    const Normalised normalised{saved[4], saved[5]};
     const auto held = context->saved_data["extra"].toCapsule();
     const auto& extra = static_cast<const Extra&>(*held);
     const auto type = input.scalar_type();
 
-    auto norm = add_and_normalise_backward(upstream[0], sum, moments, gain, extra.norm_dropout, type, true);
-    const auto outer_gradient = in_float(product(norm.y.t(), hidden));
-    const auto hidden_gradient = product(norm.y, outer);
+    auto gradients = sublayer_output_backward(upstream[0], normalised, gain, extra, type);
+    const auto outer_gradient = in_float(product(gradients.y.t(), hidden));
+    const auto hidden_gradient = product(gradients.y, outer);
     const auto inner_bias_gradient = by_type(type, [&](auto element) {
       using T = decltype(element);
       return summing_rows(hidden_gradient, 1, [&](Rows rows, float* sums) {
@@ -439,15 +513,14 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
       });
     })[0];
     const auto inner_gradient = in_float(product(hidden_gradient.t(), input));
-    add_to(norm.x, product(hidden_gradient, inner));
-    return {norm.x.view(upstream[0].sizes()),
+    sublayer_input_backward(product(hidden_gradient, inner), normalised, gain, extra, gradients);
+    return {gradients.stream.view(upstream[0].sizes()),
             inner_gradient,
             inner_bias_gradient,
             outer_gradient,
-            norm.rows,
-            norm.gain,
-            norm.bias,
-            {},
+            gradients.rows,
+            gradients.gain,
+            gradients.bias,
             {}};
   }
 };
@@ -554,11 +627,9 @@ bool fusable_attention(const Tensor& x, const Tensor& memory, const std::optiona
 }
 
 Tensor fused_attention(const Tensor& x, const Tensor& memory, const std::optional<Tensor>& mask, bool causal,
-                       const FusedProjections& projections, const FusedNorm& norm) {
+                       const FusedProjections& projections, const FusedResidual& residual) {
   TRANSFORMER_RECORDED("transformer::attention", x);
-  auto extra = c10::make_intrusive<Extra>();
-  extra->inner_dropout = draw_dropout(projections.dropout);
-  extra->norm_dropout = draw_dropout(norm.dropout);
+  auto extra = extra_of(projections.dropout, residual);
   extra->projections = projections;
   auto& kept = extra->projections;
   kept.input_weight = kept.input_bias = kept.output_weight = kept.output_bias = Tensor();
@@ -567,17 +638,15 @@ Tensor fused_attention(const Tensor& x, const Tensor& memory, const std::optiona
   // Autograd takes what may be undefined as an optional alone.
   const auto some = [](const Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
   return FusedAttention::apply(x, some(memory), some(allowed), projections.input_weight, some(projections.input_bias),
-                               projections.output_weight, some(projections.output_bias), norm.gain, norm.bias,
-                               norm.epsilon, extra);
+                               projections.output_weight, some(projections.output_bias), residual.gain, residual.bias,
+                               extra);
 }
 
-Tensor fused_feed_forward(const Tensor& x, const FusedNetwork& network, const FusedNorm& norm) {
+Tensor fused_feed_forward(const Tensor& x, const FusedNetwork& network, const FusedResidual& residual) {
   TRANSFORMER_RECORDED("transformer::feed_forward", x);
-  auto extra = c10::make_intrusive<Extra>();
-  extra->inner_dropout = draw_dropout(network.dropout);
-  extra->norm_dropout = draw_dropout(norm.dropout);
+  const auto extra = extra_of(network.dropout, residual);
   return FusedFeedForward::apply(x, network.inner_weight, network.inner_bias, network.outer_weight, network.outer_bias,
-                                 norm.gain, norm.bias, norm.epsilon, extra);
+                                 residual.gain, residual.bias, extra);
 }
 
 Tensor fused_embedding(const Tensor& weight, const Tensor& ids, const Tensor& positions, double scale, double dropout) {

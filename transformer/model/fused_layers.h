@@ -28,10 +28,12 @@ bool fusable(const torch::Tensor& x);
 /// Dropout of `rate` with the next seed of the default generator. Draws nothing at rate 0.
 RowDropout draw_dropout(double rate);
 
-/// LayerNorm(x + Dropout(Sublayer(x))).
-struct FusedNorm {
+/// The residual connection: LayerNorm(x + Dropout(Sublayer(x))), or, with normalisation `before` the sub-layer,
+/// x + Dropout(Sublayer(LayerNorm(x))).
+struct FusedResidual {
   torch::Tensor gain, bias;  // [D]
   double epsilon, dropout;
+  bool before;
 };
 
 /// The projections of MultiHeadAttention; biases may be undefined.
@@ -42,11 +44,11 @@ struct FusedProjections {
   double dropout;  // on the weights
 };
 
-/// Attention by `projections` of x [B, T, D] over itself, or over `memory` [B, S, D] where that is defined, then
-/// `norm`. `mask` [B, 1, 1, S] or none, as in AttentionOptions.
+/// Attention by `projections` of x [B, T, D] over itself, or over `memory` [B, S, D] where that is defined, within
+/// `residual`. `mask` [B, 1, 1, S] or none, as in AttentionOptions.
 torch::Tensor fused_attention(const torch::Tensor& x, const torch::Tensor& memory,
                               const std::optional<torch::Tensor>& mask, bool causal,
-                              const FusedProjections& projections, const FusedNorm& norm);
+                              const FusedProjections& projections, const FusedResidual& residual);
 /// Whether `mask` is one that fused_attention takes for B sentences of S keys, and T·S few enough for a head's weights
 /// to stay near the processor.
 bool fusable_attention(const torch::Tensor& x, const torch::Tensor& memory, const std::optional<torch::Tensor>& mask);
@@ -56,8 +58,8 @@ struct FusedNetwork {
   double dropout;  // after the activation
 };
 
-/// max(0, x W_1 + b_1) W_2 + b_2, then `norm`.
-torch::Tensor fused_feed_forward(const torch::Tensor& x, const FusedNetwork& network, const FusedNorm& norm);
+/// max(0, x W_1 + b_1) W_2 + b_2, within `residual`.
+torch::Tensor fused_feed_forward(const torch::Tensor& x, const FusedNetwork& network, const FusedResidual& residual);
 
 /// Dropout(scale * weight[ids] + positions): ids [B, T], positions [T, D] without gradient -> [B, T, D].
 torch::Tensor fused_embedding(const torch::Tensor& weight, const torch::Tensor& ids, const torch::Tensor& positions,

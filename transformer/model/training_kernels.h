@@ -48,10 +48,21 @@ struct TypedTrainingKernels {
   /// 1 / deviation. `sum` may be y.
   void (*add_and_normalise)(const float* x, const T* y, Rows rows, const RowDropout& dropout, const float* gain,
                             const float* bias, float epsilon, float* sum, float* normalised, float* moments);
-  /// Its gradients from that of `normalised`: of x, and of y; `y_gradient_sum`: of y's rows, null: not wanted.
+  /// Its gradients from that of `normalised`: of x, and of y; `y_gradient_sum`: of y's rows.
   void (*add_and_normalise_backward)(const float* upstream, const float* sum, const float* moments, const float* gain,
                                      Rows rows, const RowDropout& dropout, float* x_gradient, T* y_gradient,
                                      float* gain_gradient, float* bias_gradient, float* y_gradient_sum);
+  /// normalised = (x - mean) / deviation * gain + bias; `moments` as above.
+  void (*normalise)(const float* x, Rows rows, const float* gain, const float* bias, float epsilon, T* normalised,
+                    float* moments);
+  /// x's gradient from that of `normalised`, added to `past`, what reaches x past the normalisation.
+  void (*normalise_backward)(const T* upstream, const float* x, const float* moments, const float* gain, Rows rows,
+                             const float* past, float* x_gradient, float* gain_gradient, float* bias_gradient);
+  /// sum = x + dropout(y).
+  void (*add)(const float* x, const T* y, Rows rows, const RowDropout& dropout, float* sum);
+  /// y's gradient from that of `sum`, which is x's; `y_gradient_sum`: of its rows.
+  void (*add_backward)(const float* upstream, Rows rows, const RowDropout& dropout, T* y_gradient,
+                       float* y_gradient_sum);
   /// x = dropout(max(0, x + bias)); bias may be null.
   void (*relu)(T* x, const float* bias, Rows rows, const RowDropout& dropout);
   /// gradient = gradient * scale where `activated` is not 0, else 0; `sum`: of the rows.
