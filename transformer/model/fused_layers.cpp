@@ -621,7 +621,7 @@ bool fusable_attention(const Tensor& x, const Tensor& memory, const std::optiona
   if (over.dim() != 3 || over.size(0) != x.size(0) || over.scalar_type() != x.scalar_type() || over.numel() == 0) {
     return false;
   }
-  if (x.size(1) * over.size(1) > 128 * 128) return false;
+  if (x.size(1) * over.size(1) > 256 * 256) return false;
   return !mask || (mask->dim() == 4 && mask->scalar_type() == torch::kBool && mask->size(0) == x.size(0) &&
                    mask->size(1) == 1 && mask->size(2) == 1 && mask->size(3) == over.size(1));
 }
