@@ -73,7 +73,7 @@ class Attention {
  public:
   /// `before_last`: where no layer is asked for, the one before the last alone, as in the paper's figures.
   Attention(const std::filesystem::path& directory, torch::Device device, Request request, bool before_last,
-            std::function<Translator(bool modules)> open_translator)
+            std::function<Translator()> open_translator)
       : directory_(directory),
         request_(std::move(request)),
         open_translator_(std::move(open_translator)),
@@ -115,7 +115,7 @@ class Attention {
       report.target = *sentence.target;
       target = vocabularies_.target->encode(report.target);
     } else {
-      if (!translator_) translator_ = std::make_unique<Translator>(open_translator_(request_.tree));
+      if (!translator_) translator_ = std::make_unique<Translator>(open_translator_());
       Translator::ConstraintOf constraint_of;
       if (request_.tree) {
         const TreeConstraints trees(vocabularies_.target);
@@ -213,7 +213,7 @@ class Attention {
 
   std::filesystem::path directory_;
   Request request_;
-  std::function<Translator(bool modules)> open_translator_;
+  std::function<Translator()> open_translator_;
   Transformer model_;
   Vocabularies vocabularies_;
   std::vector<int64_t> heads_;
@@ -390,8 +390,7 @@ int main(int argc, char** argv) {
     Sentences sentences(source, target, source_file, target_file);
     Attention attention(app.get_option("--model")->as<std::string>(),
                         open_device(app.get_option("--device")->as<std::string>()), request,
-                        /*before_last=*/format == Format::svg && !heat_map,
-                        [&](bool modules) { return decoding.open(modules); });
+                        /*before_last=*/format == Format::svg && !heat_map, [&] { return decoding.open(); });
     std::unique_ptr<AtomicFile> output;
     if (!output_file.empty()) output = std::make_unique<AtomicFile>(output_file);
     const auto write = [&](std::string_view text) {

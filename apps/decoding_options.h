@@ -31,14 +31,13 @@ class DecodingOptions {
         ->check(CLI::Range(1, 1024));
   }
 
-  /// After parsing: the model, as the command line asks for it; with `modules` one that heeds constraints.
-  Translator open(bool modules = false) const {
+  /// After parsing: the model, as the command line asks for it.
+  Translator open() const {
     if (threads_ > 0) at::set_num_threads(threads_);
     const auto device = open_device(device_);
     InferenceOptions inference;
     inference.precision = precisions().at(precision_);
     inference.threads = at::get_num_threads();
-    inference.modules = modules;
     Translator translator(model_, device, inference);
     translator.set(search_.over(translator.settings()));
     return translator;

@@ -109,9 +109,7 @@ int main(int argc, char** argv) {
     app.add_option("--input", input_file, "Sentences, plain or .gz; standard input if not given");
     app.add_option("--output", output_file, "Where trees go, once all are done; standard output if not given");
     app.add_flag("--pretty", request.pretty, "Draw trees for people to read, an empty line behind each");
-    app.add_flag("--free", request.free,
-                 "Let the model write what it will and repair it into trees: less accurate, and on a CPU faster, as "
-                 "packed weights and --precision int8 can be used");
+    app.add_flag("--free", request.free, "Let the model write what it will and repair it into trees: less accurate");
     app.add_flag("--verbose", verbose, "Say on standard error how many trees had to be repaired");
     parse();
 
@@ -121,7 +119,7 @@ int main(int argc, char** argv) {
     } else if (isatty(STDIN_FILENO)) {
       request.window = 1;
     }
-    const Translator translator = decoding.open(/*modules=*/!request.free);
+    const Translator translator = decoding.open();
 
     Counts counts;
     if (output_file.empty()) {

@@ -127,7 +127,8 @@ TEST_CASE("a search under constraints is the search over what they allow, by bru
   const TreeConstraints trees(vocabulary);
   auto model = tiny_transformer(tiny_settings(vocabulary->size()), 4);
   const DecodingSettings settings{.beam = 1, .max_extra_length = 250};
-  const Translator translator(model, {vocabulary, vocabulary}, settings);
+  const Translator modules(model, {vocabulary, vocabulary}, settings);
+  const Translator packed(model, {vocabulary, vocabulary}, settings, {.threads = 2});
   const auto lines = made_up_sentences(12, 8, 2);
   const auto words = [&](size_t line) {
     std::vector<std::string> result;
@@ -135,7 +136,9 @@ TEST_CASE("a search under constraints is the search over what they allow, by bru
     for (std::string word; stream >> word;) result.push_back(word);
     return result;
   };
-  const auto found = translator.translate(lines, 1, [&](size_t line) { return trees.over(words(line)); });
+  const auto constraint_of = [&](size_t line) { return trees.over(words(line)); };
+  const auto found = modules.translate(lines, 1, constraint_of),
+             found_packed = packed.translate(lines, 1, constraint_of);
   size_t finished = 0;
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto source = vocabulary->encode(lines[i]);
@@ -169,6 +172,8 @@ TEST_CASE("a search under constraints is the search over what they allow, by bru
     INFO(lines[i]);
     CHECK(found[i].front().tokens == expected);
     CHECK(found[i].front().log_probability == Approx(log_probability).epsilon(1e-4));
+    CHECK(found_packed[i].front().tokens == expected);
+    CHECK(found_packed[i].front().log_probability == Approx(log_probability).epsilon(1e-4));
   }
   CHECK(finished > 0);
 }
@@ -177,17 +182,31 @@ TEST_CASE("sentences without a constraint are translated as without any") {
   const TemporaryDirectory directory;
   const auto vocabulary = tree_vocabulary(directory, false);
   auto model = tiny_transformer(tiny_settings(vocabulary->size()), 4);
-  const Translator translator(model, {vocabulary, vocabulary}, {.beam = 3, .max_extra_length = 10, .n_best = 3});
+  const DecodingSettings settings{.beam = 3, .max_extra_length = 10, .n_best = 3};
   const auto lines = made_up_sentences(6, 9, 5);
-  const auto free = translator.translate(lines);
-  const auto same = translator.translate(lines, 1, [](size_t) { return nullptr; });
-  for (size_t i = 0; i < lines.size(); ++i) {
-    REQUIRE(same[i].size() == free[i].size());
-    for (size_t k = 0; k < free[i].size(); ++k) {
-      CHECK(same[i][k].tokens == free[i][k].tokens);
-      CHECK(same[i][k].log_probability == free[i][k].log_probability);
+  const TreeConstraints trees(vocabulary);
+  const auto check = [&](const Translator& translator) {
+    const auto free = translator.translate(lines);
+    // The third's constraint, in the same batch, is its own affair.
+    const auto same = translator.translate(lines, 1, [&](size_t line) -> std::shared_ptr<const OutputConstraint> {
+      if (line == 2) return trees.over({"ba"});
+      return nullptr;
+    });
+    for (size_t i = 0; i < lines.size(); ++i) {
+      INFO(i);
+      if (i == 2) {
+        CHECK(same[i].front().tokens != free[i].front().tokens);
+        continue;
+      }
+      REQUIRE(same[i].size() == free[i].size());
+      for (size_t k = 0; k < free[i].size(); ++k) {
+        CHECK(same[i][k].tokens == free[i][k].tokens);
+        CHECK(same[i][k].log_probability == free[i][k].log_probability);
+      }
     }
-  }
+  };
+  check(Translator(model, {vocabulary, vocabulary}, settings));
+  check(Translator(model, {vocabulary, vocabulary}, settings, InferenceOptions{}));
 }
 
 }  // namespace transformer::test

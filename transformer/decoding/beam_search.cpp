@@ -71,6 +71,18 @@ double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, doub
 SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end)
     : options_(options), end_(end), max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1)) {}
 
+void Continuations::add_row(std::vector<Candidate> candidates) {
+  const auto kept = std::min<int64_t>(width, static_cast<int64_t>(candidates.size()));
+  std::partial_sort(
+      candidates.begin(), candidates.begin() + kept, candidates.end(), [](const Candidate& a, const Candidate& b) {
+        return a.log_probability != b.log_probability ? a.log_probability > b.log_probability : a.token < b.token;
+      });
+  for (int64_t i = 0; i < width; ++i) {
+    tokens.push_back(i < kept ? candidates[i].token : 0);
+    log_probabilities.push_back(i < kept ? candidates[i].log_probability : -std::numeric_limits<double>::infinity());
+  }
+}
+
 bool SentenceSearch::advance(const Continuations& continuations, int64_t first_row) {
   rank_candidates(continuations, first_row);
   std::vector<Live> next;

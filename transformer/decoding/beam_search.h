@@ -35,6 +35,14 @@ struct Continuations {
   int64_t width = 0;
   std::vector<int64_t> tokens;
   std::vector<double> log_probabilities;  // log p(token | row's prefix)
+
+  struct Candidate {
+    double log_probability;
+    int64_t token;
+  };
+  /// Adds a row that can be continued by `candidates` alone, in any order: the best `width` of them, equal ones by
+  /// token; where there are fewer, the rest is impossible.
+  void add_row(std::vector<Candidate> candidates);
 };
 
 /// Advances the model by one token. `tokens[row]` is the newest token of live hypothesis `row`; `parents[row]` is the

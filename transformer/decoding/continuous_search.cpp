@@ -18,6 +18,7 @@ struct Work {
   const InferenceModel& model;
   std::span<const std::vector<int64_t>> sources;
   std::span<const int64_t> max_lengths;
+  std::span<const std::shared_ptr<const OutputConstraint>> constraints;
   const DecodingSettings& settings;
   int64_t end;
   size_t batch;        // sentences of a worker
@@ -70,8 +71,12 @@ class Worker {
     }
     if (taken.empty()) return;
     std::vector<std::vector<int64_t>> sources;
-    for (const size_t sentence : taken) sources.push_back(work_.sources[sentence]);
-    const auto places = batch_.add(sources);
+    std::vector<std::shared_ptr<const OutputConstraint>> constraints;
+    for (const size_t sentence : taken) {
+      sources.push_back(work_.sources[sentence]);
+      if (!work_.constraints.empty()) constraints.push_back(work_.constraints[sentence]);
+    }
+    const auto places = batch_.add(sources, constraints);
     for (size_t i = 0; i < taken.size(); ++i) {
       active_.push_back(
           {taken[i], places[i], bytes[i], SentenceSearch(work_.max_lengths[taken[i]], work_.settings, work_.end)});
@@ -135,6 +140,7 @@ std::vector<std::vector<Hypothesis>> continuous_search(const InferenceModel& mod
   Work work{.model = model,
             .sources = sources,
             .max_lengths = max_lengths,
+            .constraints = options.constraints,
             .settings = settings,
             .end = options.end,
             .batch = std::min(static_cast<size_t>(settings.batch_sentences), (sources.size() + workers - 1) / workers),

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "transformer/decoding/beam_search.h"
 #include "transformer/decoding/inference_model.h"
+#include "transformer/decoding/output_constraint.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -14,6 +16,8 @@ struct ContinuousSearchOptions {
   int64_t threads = 1;            // workers; they share the weights and nothing else
   int64_t end = Vocabulary::end;  // the token that ends a hypothesis, or SentenceSearch::no_end
   double cache_bytes = 1e9;       // for the keys and values of all workers' sentences
+  /// What outputs may be, one a source (null: anything), or none at all. Workers ask them at the same time.
+  std::span<const std::shared_ptr<const OutputConstraint>> constraints = {};
 };
 
 /// `beam_search` over an InferenceModel for any number of sources (pieces and the end; none is empty): each worker

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 
@@ -22,11 +23,13 @@ using Bytes = unsigned char;
 
 /// Keys and values, float32 or bf16.
 struct Sentence {
-  int64_t length = 0;                         // positions decoded
-  Buffer<Bytes> memory;                       // [layers, S, record]
-  std::vector<const void*> memory_records;    // of the first layer
-  std::vector<Buffer<Bytes>> pages;           // [layers, positions of a page, beam, record] each
-  std::vector<std::vector<void*>> histories;  // of every hypothesis: the first layer's records
+  int64_t length = 0;                                                // positions decoded
+  Buffer<Bytes> memory;                                              // [layers, S, record]
+  std::vector<const void*> memory_records;                           // of the first layer
+  std::vector<Buffer<Bytes>> pages;                                  // [layers, positions of a page, beam, record] each
+  std::vector<std::vector<void*>> histories;                         // of every hypothesis: the first layer's records
+  std::shared_ptr<const OutputConstraint> constraint;                // in the beginning; null: none
+  std::vector<std::shared_ptr<const OutputConstraint>> constraints;  // of every hypothesis, where there is one
 };
 
 }  // namespace
@@ -38,6 +41,7 @@ struct InferenceBatch::Implementation {
   int64_t beam;
   int64_t d_model, key_width, value_width, record;  // a record holds a position's keys, then its values, of a layer
   bool rounded;                                     // records are bf16
+  bool normalised_before;                           // the sub-layers
   int64_t record_bytes;
   int64_t page_positions, page_layer;  // elements of a page from layer to layer
   float scale;                         // 1 / sqrt(d_k)
@@ -46,8 +50,9 @@ struct InferenceBatch::Implementation {
   std::vector<int64_t> free_places;
   std::vector<Buffer<Bytes>> free_pages;
 
+  std::vector<float> nothing;  // zeros [d_model]
   Activations activations;
-  Buffer<float> x, y, wide, attended, scores, logits;
+  Buffer<float> x, y, normalised, wide, attended, scores, logits;
   std::vector<const void*> records;
   std::vector<Selection> selections;
   std::vector<float> best_logits;
@@ -63,10 +68,12 @@ struct InferenceBatch::Implementation {
         value_width(settings.heads * settings.d_v),
         record(key_width + value_width),
         rounded(given.precision() != Precision::float32),
+        normalised_before(settings.normalization == ModelSettings::Normalization::pre),
         record_bytes(record * element_bytes(given.precision())),
         page_positions(std::max<int64_t>(1, page_tokens / hypotheses)),
         page_layer(page_positions * hypotheses * record),
         scale(static_cast<float>(1 / std::sqrt(static_cast<double>(settings.d_k)))),
+        nothing(static_cast<size_t>(d_model)),
         activations(given.kernels(), given.precision()) {}
 
   // Rows a power of 2 apart would compete for the same places of the cache.
@@ -80,37 +87,67 @@ struct InferenceBatch::Implementation {
   void reserve(int64_t rows) {
     x.reserve(rows * model_stride());
     y.reserve(rows * model_stride());
+    if (normalised_before) normalised.reserve(rows * model_stride());
     wide.reserve(rows * wide_stride());
     attended.reserve(rows * attended_stride());
   }
 
-  /// x = LayerNorm(x + y)
-  void add_and_normalise(int64_t rows, const InferenceModel::Norm& norm) {
+  /// to = LayerNorm(x + added), a row; may be x.
+  void normalise_row(const float* from, const float* added, const InferenceModel::Norm& norm, float* to) const {
+    kernels.add_and_normalise(from, added, d_model, norm.gain.data(), norm.bias.data(),
+                              static_cast<float>(settings.layer_norm_epsilon), to);
+  }
+
+  /// The residual connection: x = LayerNorm(x + y), or x + y.
+  void add(int64_t rows, const InferenceModel::Norm& norm) {
     for (int64_t row = 0; row < rows; ++row) {
       float* to = x.data() + row * model_stride();
-      kernels.add_and_normalise(to, y.data() + row * model_stride(), d_model, norm.gain.data(), norm.bias.data(),
-                                static_cast<float>(settings.layer_norm_epsilon), to);
+      const float* added = y.data() + row * model_stride();
+      if (normalised_before) {
+        std::transform(to, to + d_model, added, to, std::plus<>());
+      } else {
+        normalise_row(to, added, norm, to);
+      }
     }
   }
 
-  /// wide = x W^T
-  void project(int64_t rows, const PackedMatrix& matrix, bool relu = false) {
-    activations.set(x.data(), rows, d_model, model_stride());
+  /// What a sub-layer is given, and lies as x does: x, or LayerNorm(x).
+  const float* sublayer_input(int64_t rows, const InferenceModel::Norm& norm) {
+    if (!normalised_before) return x.data();
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t first = row * model_stride();
+      normalise_row(x.data() + first, nothing.data(), norm, normalised.data() + first);
+    }
+    return normalised.data();
+  }
+
+  /// What a stack of layers puts out: x as it is, or normalised once more.
+  void finish_stack(int64_t rows, const InferenceModel::Norm& norm) {
+    if (!normalised_before) return;
+    for (int64_t row = 0; row < rows; ++row) {
+      float* to = x.data() + row * model_stride();
+      normalise_row(to, nothing.data(), norm, to);
+    }
+  }
+
+  /// wide = what the sub-layer is given, times W^T
+  void project(int64_t rows, const InferenceModel::Norm& norm, const PackedMatrix& matrix, bool relu = false) {
+    activations.set(sublayer_input(rows, norm), rows, d_model, model_stride());
     matrix.multiply(activations, wide.data(), wide_stride(), relu);
   }
 
-  /// x = LayerNorm(x + attended W^T)
+  /// Adds attended W^T to x.
   void finish_attention(int64_t rows, const PackedMatrix& output, const InferenceModel::Norm& norm) {
     activations.set(attended.data(), rows, value_width, attended_stride());
     output.multiply(activations, y.data(), model_stride());
-    add_and_normalise(rows, norm);
+    add(rows, norm);
   }
 
   void feed_forward(int64_t rows, const InferenceModel::FeedForward& layer, const InferenceModel::Norm& norm) {
-    project(rows, layer.inner, true);
+    project(rows, norm, layer.inner, true);
     activations.set(wide.data(), rows, settings.d_ff, wide_stride());
     layer.outer.multiply(activations, y.data(), model_stride());
-    add_and_normalise(rows, norm);
+    add(rows, norm);
   }
 
   /// attended = attention of the queries in `count` rows of wide, from `row` on, over the same records.
@@ -161,7 +198,7 @@ struct InferenceBatch::Implementation {
       for (const int64_t token : source) model.embed_source(token, position++, x.data() + row++ * model_stride());
     }
     for (const auto& layer : model.encoder()) {
-      project(rows, layer.query_key_value);
+      project(rows, layer.after_attention, layer.query_key_value);
       row = 0;
       for (const auto& source : sources) {
         const auto count = static_cast<int64_t>(source.size());
@@ -173,6 +210,7 @@ struct InferenceBatch::Implementation {
       finish_attention(rows, layer.attention_output, layer.after_attention);
       feed_forward(rows, layer.feed_forward, layer.after_feed_forward);
     }
+    finish_stack(rows, model.encoder_norm());
 
     for (size_t i = 0; i < sources.size(); ++i) {
       auto& sentence = sentences[places[i]];
@@ -209,9 +247,11 @@ struct InferenceBatch::Implementation {
   /// Gives every row its history, which ends with a record of its own.
   void follow(std::span<const Row> rows) {
     std::vector<std::vector<void*>> next;
+    std::vector<std::shared_ptr<const OutputConstraint>> constraints;
     for (size_t first = 0; first < rows.size();) {
       auto& sentence = sentences[rows[first].place];
       next.clear();
+      constraints.clear();
       size_t row = first;
       for (; row < rows.size() && rows[row].place == rows[first].place; ++row) {
         if (static_cast<int64_t>(next.size()) == beam) {
@@ -221,8 +261,13 @@ struct InferenceBatch::Implementation {
         history.reserve(static_cast<size_t>(sentence.length) + 1);
         if (sentence.length > 0) history = sentence.histories.at(rows[row].parent);
         history.push_back(new_record(sentence, static_cast<int64_t>(next.size()) - 1));
+        if (sentence.constraint) {
+          constraints.push_back(sentence.length > 0 ? sentence.constraints.at(rows[row].parent)->after(rows[row].token)
+                                                    : sentence.constraint);
+        }
       }
       std::swap(sentence.histories, next);
+      std::swap(sentence.constraints, constraints);
       first = row;
     }
   }
@@ -232,17 +277,19 @@ struct InferenceBatch::Implementation {
     reserve(rows);
     follow(given);
     std::vector<const std::vector<void*>*> histories(given.size());
+    std::vector<const OutputConstraint*> constraints(given.size());
     for (size_t row = 0, slot = 0; row < given.size(); ++row, ++slot) {
       if (row > 0 && given[row].place != given[row - 1].place) slot = 0;
       auto& sentence = sentences[given[row].place];
       histories[row] = &sentence.histories[slot];
+      if (sentence.constraint) constraints[row] = sentence.constraints[slot].get();
       model.embed_target(given[row].token, sentence.length, x.data() + static_cast<int64_t>(row) * model_stride());
     }
 
     for (size_t index = 0; index < model.decoder().size(); ++index) {
       const auto& layer = model.decoder()[index];
       const int64_t page_offset = static_cast<int64_t>(index) * page_layer;
-      project(rows, layer.query_key_value);
+      project(rows, layer.after_self_attention, layer.query_key_value);
       for (int64_t row = 0; row < rows; ++row) {
         const auto& history = *histories[row];
         store(wide.data() + row * wide_stride() + key_width,
@@ -251,7 +298,7 @@ struct InferenceBatch::Implementation {
       }
       finish_attention(rows, layer.self_output, layer.after_self_attention);
 
-      project(rows, layer.query);
+      project(rows, layer.after_memory_attention, layer.query);
       // Hypotheses of a sentence share its memory.
       for (int64_t row = 0, end = 0; row < rows; row = end) {
         const int64_t place = given[row].place;
@@ -263,14 +310,15 @@ struct InferenceBatch::Implementation {
       finish_attention(rows, layer.memory_output, layer.after_memory_attention);
       feed_forward(rows, layer.feed_forward, layer.after_feed_forward);
     }
+    finish_stack(rows, model.decoder_norm());
     for (size_t row = 0; row < given.size(); ++row) {
       if (row == 0 || given[row].place != given[row - 1].place) ++sentences[given[row].place].length;
     }
     activations.set(x.data(), rows, d_model, model_stride());
-    return best(rows, width);
+    return best(rows, width, constraints);
   }
 
-  Continuations best(int64_t rows, int64_t width) {
+  Continuations best(int64_t rows, int64_t width, std::span<const OutputConstraint* const> constraints) {
     static_assert(TransformerImpl::padding_id == Vocabulary::padding && Vocabulary::padding == 0);
     constexpr int64_t allowed = Vocabulary::begin + 1;  // the first
     const int64_t returned = std::clamp<int64_t>(model.projection().outputs() - allowed, 0, width);
@@ -283,13 +331,25 @@ struct InferenceBatch::Implementation {
       selections.push_back({lowest, 0, static_cast<int32_t>(returned), 0, lowest, best_logits.data() + row * returned,
                             best_tokens.data() + row * returned});
     }
-    model.projection().select(activations, allowed, selections, logits);
+    const bool constrained =
+        std::any_of(constraints.begin(), constraints.end(), [](const auto* constraint) { return constraint; });
+    model.projection().select(activations, allowed, selections, logits, /*kept=*/constrained);
 
     Continuations continuations{returned, {}, {}};
     continuations.tokens.reserve(size);
     continuations.log_probabilities.reserve(size);
-    for (const auto& selection : selections) {
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto& selection = selections[row];
       const double normaliser = static_cast<double>(selection.maximum) + std::log(selection.sum);
+      if (const auto* constraint = constraints[row]) {
+        const float* values = logits.data() + row * PackedMatrix::padded(model.projection().outputs());
+        std::vector<Continuations::Candidate> candidates;
+        for (const int64_t token : constraint->allowed()) {
+          candidates.push_back({static_cast<double>(values[token]) - normaliser, token});
+        }
+        continuations.add_row(std::move(candidates));
+        continue;
+      }
       for (int64_t i = 0; i < returned; ++i) {
         // Logits that are not numbers are never taken up; the sum shows them.
         const bool found = i < selection.count;
@@ -306,10 +366,14 @@ InferenceBatch::InferenceBatch(const InferenceModel& model, int64_t beam)
     : implementation_(std::make_unique<Implementation>(model, beam)) {}
 InferenceBatch::~InferenceBatch() = default;
 
-std::vector<int64_t> InferenceBatch::add(std::span<const std::vector<int64_t>> sources) {
+std::vector<int64_t> InferenceBatch::add(std::span<const std::vector<int64_t>> sources,
+                                         std::span<const std::shared_ptr<const OutputConstraint>> constraints) {
   auto& self = *implementation_;
   std::vector<int64_t> places;
-  for (size_t i = 0; i < sources.size(); ++i) places.push_back(self.take_place());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    places.push_back(self.take_place());
+    if (!constraints.empty()) self.sentences[places.back()].constraint = constraints[i];
+  }
   for (size_t first = 0; first < sources.size();) {
     size_t end = first;
     int64_t tokens = 0;
@@ -329,6 +393,8 @@ void InferenceBatch::remove(int64_t place) {
   sentence.pages.clear();
   sentence.histories.clear();
   sentence.memory_records.clear();
+  sentence.constraint = nullptr;
+  sentence.constraints.clear();
   sentence.length = 0;
   self.free_places.push_back(place);
 }

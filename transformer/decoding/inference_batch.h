@@ -7,6 +7,7 @@
 
 #include "transformer/decoding/beam_search.h"
 #include "transformer/decoding/inference_model.h"
+#include "transformer/decoding/output_constraint.h"
 
 namespace transformer {
 
@@ -23,7 +24,9 @@ class InferenceBatch {
   ~InferenceBatch();
 
   /// Encodes sources (pieces and the end) and projects their keys and values. Returns each one's place in the batch.
-  std::vector<int64_t> add(std::span<const std::vector<int64_t>> sources);
+  /// `constraints`: what outputs may be, one a source (null: anything), or none at all.
+  std::vector<int64_t> add(std::span<const std::vector<int64_t>> sources,
+                           std::span<const std::shared_ptr<const OutputConstraint>> constraints = {});
   /// The sentence is done; its place goes to another.
   void remove(int64_t place);
 
@@ -34,7 +37,7 @@ class InferenceBatch {
     int64_t token;   // the newest
   };
   /// Advances rows by one token and returns each one's best `width` continuations (fewer where the vocabulary is
-  /// smaller). A sentence's rows are neighbours. Padding and begin are never proposed.
+  /// smaller). A sentence's rows are neighbours. Padding and begin are never proposed, nor what a constraint rules out.
   Continuations step(std::span<const Row> rows, int64_t width);
 
   /// Bytes of keys and values that one token of one hypothesis takes.

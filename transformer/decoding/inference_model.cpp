@@ -89,6 +89,7 @@ bool InferenceModel::supports(const ModelSettings& given) {
                                                 "d_v",
                                                 "encoder_layers",
                                                 "decoder_layers",
+                                                "normalization",
                                                 "dropout",
                                                 "attention_dropout",
                                                 "relu_dropout",
@@ -209,6 +210,10 @@ InferenceModel::InferenceModel(const ModelSettings& given, Weights weights, Prec
     layer.after_memory_attention = norm(name + "after_memory_attention");
     layer.feed_forward = feed_forward(name + "feed_forward");
     layer.after_feed_forward = norm(name + "after_feed_forward");
+  }
+  if (s.normalization == ModelSettings::Normalization::pre) {
+    encoder_norm_ = norm("encoder");
+    decoder_norm_ = norm("decoder");
   }
   weights.check_all_taken();
 }

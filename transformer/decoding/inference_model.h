@@ -18,6 +18,7 @@ class InferenceModel {
   struct Norm {
     std::vector<float> gain, bias;  // [D]
   };
+  // A sub-layer's normalisation is called `after` it, as its parameters are, also where it comes before.
   struct FeedForward {
     PackedMatrix inner, outer;
   };
@@ -63,6 +64,9 @@ class InferenceModel {
 
   const std::vector<EncoderLayer>& encoder() const { return encoder_; }
   const std::vector<DecoderLayer>& decoder() const { return decoder_; }
+  /// Of a stack's output, with normalisation before the sub-layers; empty else.
+  const Norm& encoder_norm() const { return encoder_norm_; }
+  const Norm& decoder_norm() const { return decoder_norm_; }
 
  private:
   class Weights;
@@ -86,6 +90,7 @@ class InferenceModel {
   Positions source_positions_, target_positions_;
   std::vector<EncoderLayer> encoder_;
   std::vector<DecoderLayer> decoder_;
+  Norm encoder_norm_, decoder_norm_;
 };
 
 }  // namespace transformer

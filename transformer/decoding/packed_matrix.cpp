@@ -229,17 +229,18 @@ void PackedMatrix::multiply(const Activations& a, float* y, int64_t stride, bool
 }
 
 void PackedMatrix::select(const Activations& a, int64_t allowed, std::span<Selection> selections,
-                          Buffer<float>& scratch) const {
-  const int64_t columns = kernels_->columns, block = block_rows(a);
-  scratch.reserve(block * columns);
+                          Buffer<float>& scratch, bool kept) const {
+  const int64_t columns = kernels_->columns, block = block_rows(a), stride = kept ? padded(outputs_) : columns;
+  scratch.reserve(kept ? a.rows_ * stride : block * columns);
   for (int64_t first = 0; first < a.rows_; first += block) {
     const int64_t rows = std::min(block, a.rows_ - first);
     for (int64_t index = 0; index < panels(); ++index) {
       const int64_t column = index * columns;
-      product(a, first, rows, index, {nullptr, false, scratch.data(), columns});
+      float* logits = kept ? scratch.data() + first * stride + column : scratch.data();
+      product(a, first, rows, index, {nullptr, false, logits, stride});
       for (int64_t row = 0; row < rows; ++row) {
-        kernels_->select(scratch.data() + row * columns, std::min(columns, outputs_ - column),
-                         static_cast<int32_t>(column), static_cast<int32_t>(allowed), selections[first + row]);
+        kernels_->select(logits + row * stride, std::min(columns, outputs_ - column), static_cast<int32_t>(column),
+                         static_cast<int32_t>(allowed), selections[first + row]);
       }
     }
   }

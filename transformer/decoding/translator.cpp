@@ -69,24 +69,18 @@ class CachedDecoding {
 
   /// Each row's best `width` among what its constraint allows, or all tokens; where there are fewer, minus infinity.
   Continuations best_allowed(const Tensor& log_probabilities, int64_t width) const {
+    const int64_t vocabulary = log_probabilities.size(1);
     Continuations best;
     best.width = width;
-    const auto all = [&] {
-      std::vector<int64_t> tokens(log_probabilities.size(1));
-      std::iota(tokens.begin(), tokens.end(), 0);
-      return tokens;
-    };
     for (int64_t row = 0; row < log_probabilities.size(0); ++row) {
-      const auto& constraint = constraints_[row];
-      auto tokens = constraint ? constraint->allowed() : all();
-      const auto* values = log_probabilities.const_data_ptr<double>() + row * log_probabilities.size(1);
-      const auto kept = std::min<int64_t>(width, static_cast<int64_t>(tokens.size()));
-      std::partial_sort(tokens.begin(), tokens.begin() + kept, tokens.end(),
-                        [&](int64_t a, int64_t b) { return values[a] != values[b] ? values[a] > values[b] : a < b; });
-      for (int64_t i = 0; i < width; ++i) {
-        best.tokens.push_back(i < kept ? tokens[i] : Vocabulary::end);
-        best.log_probabilities.push_back(i < kept ? values[tokens[i]] : -std::numeric_limits<double>::infinity());
+      const auto* values = log_probabilities.const_data_ptr<double>() + row * vocabulary;
+      std::vector<Continuations::Candidate> candidates;
+      if (const auto& constraint = constraints_[row]) {
+        for (const int64_t token : constraint->allowed()) candidates.push_back({values[token], token});
+      } else {
+        for (int64_t token = 0; token < vocabulary; ++token) candidates.push_back({values[token], token});
       }
+      best.add_row(std::move(candidates));
     }
     return best;
   }
@@ -142,8 +136,8 @@ class Evaluating {
 };
 
 /// Whether packed inference decodes, rather than the modules.
-bool packs(const ModelSettings& settings, const torch::Device& device, const InferenceOptions& inference) {
-  return device.is_cpu() && !inference.modules && InferenceModel::supports(settings);
+bool packs(const ModelSettings& settings, const torch::Device& device) {
+  return device.is_cpu() && InferenceModel::supports(settings);
 }
 
 /// What modules on `device` compute in.
@@ -214,7 +208,7 @@ Translator::Translator(const std::filesystem::path& directory, torch::Device dev
   settings.load(directory / "config.yaml", UnknownSections::ignored);
   self.model_settings = self.model_settings.resolved();
   self.settings = self.settings.validated();
-  if (packs(self.model_settings, device, inference)) {
+  if (packs(self.model_settings, device)) {
     self.packed = InferenceModel::load(directory, self.model_settings, inference.precision);
   } else {
     const auto type = module_type(inference.precision, device);
@@ -240,7 +234,7 @@ Translator::Translator(Transformer model, Vocabularies vocabularies, const Decod
   auto& self = *implementation_;
   self.threads = inference.threads;
   const auto device = self.model->projection_weight().device();
-  if (packs(self.model_settings, device, inference)) {
+  if (packs(self.model_settings, device)) {
     self.packed = std::make_unique<InferenceModel>(self.model_settings, weights_of(*self.model), inference.precision,
                                                    "the model in memory");
     self.model = nullptr;
@@ -295,7 +289,6 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
 std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector<std::vector<int64_t>>& sources,
                                                                const ConstraintOf& constraint_of) const {
   const auto& self = *implementation_;
-  TORCH_CHECK(!constraint_of || !self.packed, "constraints are for translators that use the modules");
   std::vector<std::vector<Hypothesis>> results(sources.size());
   std::vector<size_t> places;  // of sentences with text, in order of length: little padding is computed
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -312,12 +305,15 @@ std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector
   if (self.packed) {
     std::vector<std::vector<int64_t>> with_end;
     std::vector<int64_t> max_lengths;
+    std::vector<std::shared_ptr<const OutputConstraint>> constraints;
     for (const size_t place : places) {
       with_end.push_back(sources[place]);
       with_end.back().push_back(Vocabulary::end);
       max_lengths.push_back(self.max_length(sources[place].size()));
+      if (constraint_of) constraints.push_back(constraint_of(place));
     }
-    auto found = continuous_search(*self.packed, with_end, max_lengths, self.settings, {.threads = self.threads});
+    auto found = continuous_search(*self.packed, with_end, max_lengths, self.settings,
+                                   {.threads = self.threads, .constraints = constraints});
     for (size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(found[i]);
     return results;
   }

@@ -26,8 +26,6 @@ struct Translation {
 struct InferenceOptions {
   Precision precision = Precision::float32;
   int64_t threads = 1;  // workers, each with sentences of its own
-  /// With the modules even where packed inference knows the model: they alone heed constraints.
-  bool modules = false;
 };
 
 /// Translates text with a model directory. Any number of threads may call `translate` of one translator at once, while
@@ -67,8 +65,7 @@ class Translator {
   /// Throws Error naming the line, counted from `first_line`, that is too long for the model.
   ///
   /// With `constraint_of`, which is called with the index of each line that has text, outputs are what their
-  /// constraints allow (none where it returns null), as far as they are not cut at the maximum length; for translators
-  /// that use the modules.
+  /// constraints allow (none where it returns null), as far as they are not cut at the maximum length.
   using ConstraintOf = std::function<std::shared_ptr<const OutputConstraint>(size_t line)>;
   std::vector<std::vector<Translation>> translate(const std::vector<std::string>& lines, int64_t first_line = 1,
                                                   const ConstraintOf& constraint_of = {}) const;
