@@ -80,6 +80,25 @@ class TranslateTest(ProgramTest):
         few = self.translate("\n".join(lines[2100:2200]) + "\n", "--beam", 1, "--max-extra-length", 0).split("\n")
         self.assertEqual(output[2100:2200], few[:100])
 
+    def test_memory_does_not_grow_with_the_input(self):
+        few = sentences(97)
+        source, output = self.root / "many", self.root / "many.out"
+        peaks, found = [], []
+        for count in (3000, 30000):
+            source.write_text("".join(few[i % 97] + "\n" for i in range(count)))
+            with source.open("rb") as lines, output.open("wb") as written:
+                process = subprocess.Popen([TRANSLATE, "--model", self.model, "--beam", "1", "--max-extra-length", "0"],
+                                           stdin=lines, stdout=written, env=ENVIRONMENT)
+                _, status, used = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+            self.assertEqual(process.returncode, 0)
+            peaks.append(used.ru_maxrss / 1024)  # MiB
+            found = output.read_text().splitlines()
+            self.assertEqual(len(found), count)
+            self.assertEqual(found, [found[i % 97] for i in range(count)])
+        self.assertGreater(len(set(found)), 50)
+        self.assertLess(peaks[1] - peaks[0], 1, peaks)  # the lines alone are 0.8 MiB, their translations as much
+
     def test_line_ends(self):
         one, two = sentences(2)
         plain = self.translate(f"{one}\n{two}\n")
