@@ -60,7 +60,7 @@ class Parsing:
     def score(self, model, beam, free):
         """Of all sentences, as `evaluate brackets` gives it, and how many trees had to be repaired."""
         parsed = self.folder / f"{model.name}.beam{beam}{'.free' if free else ''}"
-        options = ["--model", model, "--beam", beam, *(["--free"] if free else [])]
+        options = ["--model", model, "--beam", beam, "--threads", os.cpu_count(), *(["--free"] if free else [])]
         done = run(self.args.binaries, "parse", *options, "--verbose", "--input", self.folder / "dev.words", "--output",
                    parsed, stderr=subprocess.PIPE, text=True)
         with parsed.open() as trees:
