@@ -126,7 +126,8 @@ class ParseTest(ProgramTest):
         for name, count in [("tiny", 1), ("wsj", 1), ("semi-supervised", 3)]:
             output, _ = self.run_here(
                 TRAIN, CONFIGS / f"parsing-{name}.yaml", "--dry-run",
-                "--set", "training.keep_checkpoints=1",  # twenty of them want more disk than a test should
+                # Twenty checkpoints want more disk than a test should.
+                "--set", "training.keep_checkpoints=1", "--set", "training.average_checkpoints=1",
                 "--set", f"data.train_source=[{', '.join(['train.words'] * count)}]",
                 "--set", f"data.train_target=[{', '.join(['train.trees'] * count)}]",
                 "--set", "data.validation_source=[dev.words]", "--set", "data.validation_target=[dev.trees]")

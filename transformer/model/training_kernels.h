@@ -58,7 +58,7 @@ struct TypedTrainingKernels {
   /// x's gradient from that of `normalised`, added to `past`, what reaches x past the normalisation.
   void (*normalise_backward)(const T* upstream, const float* x, const float* moments, const float* gain, Rows rows,
                              const float* past, float* x_gradient, float* gain_gradient, float* bias_gradient);
-  /// sum = x + dropout(y).
+  /// sum = x + dropout(y); may be y.
   void (*add)(const float* x, const T* y, Rows rows, const RowDropout& dropout, float* sum);
   /// y's gradient from that of `sum`, which is x's; `y_gradient_sum`: of its rows.
   void (*add_backward)(const float* upstream, Rows rows, const RowDropout& dropout, T* y_gradient,
