@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "apps/program.h"
 #include "apps/standard_lines.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
 #include "transformer/decoding/translator.h"
 #include "transformer/decoding/tree_constraint.h"
 #include "transformer/text/lines.h"
@@ -71,9 +73,14 @@ Counts parse_all(const Translator& translator, const NextLine& next_line, const 
   for (bool more = true; more;) {
     std::vector<std::vector<std::string>> sentences;
     std::vector<std::string> lines;
-    for (std::string line; lines.size() < request.window && (more = next_line(line));) {
-      sentences.push_back(words_in(line));
-      lines.push_back(fmt::format("{}", fmt::join(sentences.back(), " ")));
+    std::exception_ptr broken;  // a line; those before it are parsed all the same
+    try {
+      for (std::string line; lines.size() < request.window && (more = next_line(line));) {
+        sentences.push_back(words_in(line));
+        lines.push_back(fmt::format("{}", fmt::join(sentences.back(), " ")));
+      }
+    } catch (const Error&) {
+      broken = std::current_exception();
     }
     Translator::ConstraintOf constraint_of;
     if (!request.free) constraint_of = [&](size_t line) { return trees.over(sentences[line]); };
@@ -89,6 +96,7 @@ Counts parse_all(const Translator& translator, const NextLine& next_line, const 
     }
     counts.sentences += static_cast<int64_t>(lines.size());
     write(text);
+    if (broken) std::rethrow_exception(broken);
   }
   return counts;
 }

@@ -144,6 +144,12 @@ class ParseTest(ProgramTest):
         pretty, _ = self.run_here(PARSE, "--model", "run", "--pretty", text="the dog sleeps .\n")
         self.assertIn("─ dog\n", pretty)
         self.assertTrue(pretty.endswith("\n\n"))
+        (self.root / "broken.words").write_bytes(b"the dog sleeps .\n\nb\xff\n")
+        output, errors = self.run_here(PARSE, "--model", "run", "--input", "broken.words", status=2)
+        self.assertEqual(output.count("\n"), 2)
+        self.assertIn("(XX dog)", output)
+        self.assertEqual(errors.count("\n"), 1)
+        self.assertIn("broken.words", errors)
         _, errors = self.run_here(PARSE, "--model", "none", status=2)
         self.assertIn("none", errors)
 
