@@ -68,9 +68,6 @@ double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, doub
   return std::pow(kind == DecodingSettings::LengthPenalty::gnmt ? (5 + tokens) / 6 : tokens, alpha);
 }
 
-SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end)
-    : options_(options), end_(end), max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1)) {}
-
 void Continuations::add_row(std::vector<Candidate> candidates) {
   const auto kept = std::min<int64_t>(width, static_cast<int64_t>(candidates.size()));
   std::partial_sort(
@@ -82,6 +79,9 @@ void Continuations::add_row(std::vector<Candidate> candidates) {
     log_probabilities.push_back(i < kept ? candidates[i].log_probability : -std::numeric_limits<double>::infinity());
   }
 }
+
+SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end)
+    : options_(options), end_(end), max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1)) {}
 
 bool SentenceSearch::advance(const Continuations& continuations, int64_t first_row) {
   rank_candidates(continuations, first_row);

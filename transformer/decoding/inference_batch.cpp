@@ -92,10 +92,18 @@ struct InferenceBatch::Implementation {
     attended.reserve(rows * attended_stride());
   }
 
-  /// to = LayerNorm(x + added), a row; may be x.
+  /// to = LayerNorm(from + added), a row; may be `from`.
   void normalise_row(const float* from, const float* added, const InferenceModel::Norm& norm, float* to) const {
     kernels.add_and_normalise(from, added, d_model, norm.gain.data(), norm.bias.data(),
                               static_cast<float>(settings.layer_norm_epsilon), to);
+  }
+
+  /// to = LayerNorm(x), rows as far apart as x's; may be x.
+  void normalise(int64_t rows, const InferenceModel::Norm& norm, float* to) const {
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t first = row * model_stride();
+      normalise_row(x.data() + first, nothing.data(), norm, to + first);
+    }
   }
 
   /// The residual connection: x = LayerNorm(x + y), or x + y.
@@ -114,20 +122,13 @@ struct InferenceBatch::Implementation {
   /// What a sub-layer is given, and lies as x does: x, or LayerNorm(x).
   const float* sublayer_input(int64_t rows, const InferenceModel::Norm& norm) {
     if (!normalised_before) return x.data();
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t first = row * model_stride();
-      normalise_row(x.data() + first, nothing.data(), norm, normalised.data() + first);
-    }
+    normalise(rows, norm, normalised.data());
     return normalised.data();
   }
 
   /// What a stack of layers puts out: x as it is, or normalised once more.
   void finish_stack(int64_t rows, const InferenceModel::Norm& norm) {
-    if (!normalised_before) return;
-    for (int64_t row = 0; row < rows; ++row) {
-      float* to = x.data() + row * model_stride();
-      normalise_row(to, nothing.data(), norm, to);
-    }
+    if (normalised_before) normalise(rows, norm, x.data());
   }
 
   /// wide = what the sub-layer is given, times W^T
