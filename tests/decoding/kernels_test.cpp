@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "emulated_amx_kernels.h"
 #include "support.h"
 #include "transformer/decoding/packed_matrix.h"
 
@@ -45,11 +46,24 @@ Quantised quantised(const float* x, int64_t count) {
   return result;
 }
 
+/// All that run here, and those for AMX.
+std::vector<const Kernels*> tested_kernels() {
+  std::vector<const Kernels*> kernels(available_kernels().begin(), available_kernels().end());
+#if defined(__x86_64__)
+  for (const auto* available : available_kernels()) {
+    if (available != &avx512_kernels) continue;
+    kernels.push_back(&emulated_amx_kernels);
+    break;
+  }
+#endif
+  return kernels;
+}
+
 struct Shape {
   int64_t rows, depth, outputs;
 };
-constexpr Shape shapes[] = {{1, 1, 1},   {1, 16, 64},   {3, 17, 5},    {4, 64, 130}, {6, 33, 64},
-                            {7, 50, 65}, {13, 128, 31}, {25, 512, 70}, {300, 30, 20}};
+constexpr Shape shapes[] = {{1, 1, 1},   {1, 16, 64},   {3, 17, 5},    {4, 64, 130},  {6, 33, 64},
+                            {7, 50, 65}, {13, 128, 31}, {25, 512, 70}, {300, 30, 20}, {35, 203, 64}};
 
 std::vector<float> product(const Kernels& kernels, Precision precision, const Shape& shape, const float* x,
                            const float* weight, const float* bias, bool relu) {
@@ -75,7 +89,7 @@ TEST_CASE("a portable set of kernels comes last, and names differ") {
 }
 
 TEST_CASE("packed products are the products by definition, for every instruction set and precision") {
-  for (const auto* kernels : available_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
       for (const auto& shape : shapes) {
         for (const bool with_bias : {false, true}) {
@@ -119,7 +133,7 @@ TEST_CASE("packed products are the products by definition, for every instruction
 TEST_CASE("a weight that comes some rows at a time is packed like one in memory") {
   const int64_t outputs = 300, depth = 3001;  // more than is asked for at once
   const auto weight = random_values(outputs * depth, 17), x = random_values(2 * depth, 18);
-  for (const auto* kernels : available_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
       int64_t calls = 0, next = 0;
       std::vector<float> lent;
@@ -177,7 +191,7 @@ TEST_CASE("int8 products are the same integers for every instruction set") {
   for (int64_t row = 0; row < shape.outputs; ++row) weight[row * shape.depth] = -127;
   std::fill(x.begin(), x.begin() + shape.depth, 127.0f);
   std::fill(weight.begin(), weight.begin() + shape.depth, -127.0f);
-  for (const auto* kernels : available_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     const auto found = product(*kernels, Precision::int8, shape, x.data(), weight.data(), nullptr, false);
     INFO(kernels->name);
     for (int64_t row = 0; row < shape.rows; ++row) {
@@ -193,7 +207,7 @@ TEST_CASE("int8 products are the same integers for every instruction set") {
 TEST_CASE("a row's product is the same bit for bit in every batch") {
   const Shape shape{41, 200, 150};
   const auto x = random_values(shape.rows * shape.depth, 5), weight = random_values(shape.outputs * shape.depth, 6);
-  for (const auto* kernels : available_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
       const auto all = product(*kernels, precision, shape, x.data(), weight.data(), nullptr, false);
       for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 11}) {
@@ -211,7 +225,7 @@ TEST_CASE("a row's product is the same bit for bit in every batch") {
 TEST_CASE("embeddings come back from packed matrices") {
   const int64_t outputs = 100, depth = 37;
   const auto weight = random_values(outputs * depth, 7);
-  for (const auto* kernels : available_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
       const PackedMatrix matrix(*kernels, precision, weight.data(), outputs, depth);
       std::vector<float> row(static_cast<size_t>(depth));
@@ -231,7 +245,7 @@ TEST_CASE("embeddings come back from packed matrices") {
 
 TEST_CASE("selection finds the best tokens and the softmax's normaliser") {
   std::mt19937 random(8);
-  for (const auto* kernels : available_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     for (const int64_t outputs : {3, 20, 64, 150, 1000}) {
       for (const int32_t width : {1, 5, 12}) {
         const int64_t rows = 1 + static_cast<int64_t>(random() % 9), depth = 24, allowed = 2;
@@ -280,7 +294,7 @@ TEST_CASE("selection finds the best tokens and the softmax's normaliser") {
 
 TEST_CASE("what is not a number is not lost on the way") {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
-  for (const auto* kernels : available_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     INFO(kernels->name);
     for (const float broken : {nan, infinity, -infinity}) {
       for (const int64_t place : {0, 5, 16, 36}) {
@@ -308,7 +322,7 @@ TEST_CASE("attention of some queries over scattered records, in float32 and in b
   struct Heads {
     int64_t heads, d_k, d_v;
   };
-  for (const auto* kernels : available_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     for (const auto& [heads, d_k, d_v] : {Heads{8, 64, 64}, Heads{1, 5, 3}, Heads{3, 16, 40}, Heads{2, 33, 70}}) {
       for (const int64_t count : {1, 2, 17, 50}) {
         for (const bool bf16 : {false, true}) {
@@ -387,7 +401,7 @@ TEST_CASE("attention of some queries over scattered records, in float32 and in b
 }
 
 TEST_CASE("normalisation of a residual sum") {
-  for (const auto* kernels : available_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     for (const int64_t count : {1, 7, 16, 100, 512}) {
       auto x = random_values(count, 13, 3);
       const auto y = random_values(count, 14), gain = random_values(count, 15), bias = random_values(count, 16);

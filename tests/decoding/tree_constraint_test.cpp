@@ -1,6 +1,7 @@
 #include "transformer/decoding/tree_constraint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <set>
 #include <sstream>
@@ -185,7 +186,7 @@ TEST_CASE("sentences without a constraint are translated as without any") {
   const DecodingSettings settings{.beam = 3, .max_extra_length = 10, .n_best = 3};
   const auto lines = made_up_sentences(6, 9, 5);
   const TreeConstraints trees(vocabulary);
-  const auto check = [&](const Translator& translator) {
+  const auto check = [&](const Translator& translator, double rounding) {
     const auto free = translator.translate(lines);
     // The third's constraint, in the same batch, is its own affair.
     const auto same = translator.translate(lines, 1, [&](size_t line) -> std::shared_ptr<const OutputConstraint> {
@@ -201,12 +202,12 @@ TEST_CASE("sentences without a constraint are translated as without any") {
       REQUIRE(same[i].size() == free[i].size());
       for (size_t k = 0; k < free[i].size(); ++k) {
         CHECK(same[i][k].tokens == free[i][k].tokens);
-        CHECK(same[i][k].log_probability == free[i][k].log_probability);
+        CHECK(std::abs(same[i][k].log_probability - free[i][k].log_probability) <= rounding);
       }
     }
   };
-  check(Translator(model, {vocabulary, vocabulary}, settings));
-  check(Translator(model, {vocabulary, vocabulary}, settings, InferenceOptions{}));
+  check(Translator(model, {vocabulary, vocabulary}, settings), 1e-4);  // LibTorch's products heed the batch's size
+  check(Translator(model, {vocabulary, vocabulary}, settings, InferenceOptions{}), 0);
 }
 
 }  // namespace transformer::test

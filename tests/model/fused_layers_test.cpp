@@ -9,7 +9,6 @@
 
 #include "model/reference.h"
 #include "model/variations.h"
-#include "transformer/model/products.h"
 #include "transformer/model/transformer.h"
 
 using namespace transformer;
@@ -113,28 +112,6 @@ double distance(const Tensor& a, const Tensor& b) {
 }
 
 }  // namespace
-
-TEST_CASE("products of every layout and kind equal those of float64") {
-  torch::manual_seed(1);
-  for (const auto& [m, k, n] :
-       {std::tuple<int64_t, int64_t, int64_t>{5, 7, 3}, {1, 64, 1}, {33, 1, 20}, {64, 48, 32}}) {
-    for (const bool a_turned : {false, true}) {
-      for (const bool b_turned : {false, true}) {
-        INFO(m << " x " << k << " x " << n << ", turned " << a_turned << b_turned);
-        const auto a = a_turned ? torch::randn({k, m}).t() : torch::randn({m, k});
-        const auto b = b_turned ? torch::randn({n, k}).t() : torch::randn({k, n});
-        const auto expected = a.to(torch::kFloat64).mm(b.to(torch::kFloat64));
-        CHECK(difference(product(a, b).to(torch::kFloat64), expected) < 1e-5);
-        const auto sum = torch::ones({m, n});
-        product_into(sum, a, b, /*accumulated=*/true);
-        CHECK(difference(sum.to(torch::kFloat64), expected + 1) < 1e-5);
-        CHECK(difference(product(a.to(torch::kBFloat16), b.to(torch::kBFloat16)).to(torch::kFloat64), expected) < 0.05);
-      }
-    }
-  }
-  CHECK(product(torch::ones({0, 3}), torch::ones({3, 2})).sizes() == at::IntArrayRef({0, 2}));
-  CHECK(product(torch::ones({2, 0}), torch::ones({0, 3})).eq(0).all().item<bool>());
-}
 
 TEST_CASE("fused sub-layers compute what the modules compute, with all gradients, on every instruction set") {
   torch::manual_seed(2);

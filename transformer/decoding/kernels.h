@@ -87,6 +87,7 @@ extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
 extern const Kernels avx512_vnni_kernels;
 extern const Kernels avx512_bf16_kernels;
+extern const Kernels avx512_amx_kernels;
 #endif
 
 }  // namespace transformer

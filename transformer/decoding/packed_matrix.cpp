@@ -10,6 +10,11 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#if defined(__x86_64__)
+#include <cpuid.h>
 #endif
 
 namespace transformer {
@@ -22,6 +27,23 @@ int64_t element_bytes(Precision precision) {
   return precision == Precision::float32 ? 4 : precision == Precision::bf16 ? 2 : 1;
 }
 
+#if defined(__x86_64__)
+// Whether AMX multiplies int8 and bf16, and the operating system lets this process keep its large registers.
+bool has_tiles() {
+#if defined(__linux__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx & bf16) == 0 || (edx & tile) == 0 || (edx & int8) == 0) {
+    return false;
+  }
+  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
 std::vector<const Kernels*> find_kernels() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
@@ -31,7 +53,9 @@ std::vector<const Kernels*> find_kernels() {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-  if (vnni && __builtin_cpu_supports("avx512bf16")) found.push_back(&avx512_bf16_kernels);
+  const bool bf16 = vnni && __builtin_cpu_supports("avx512bf16");
+  if (bf16 && has_tiles()) found.push_back(&avx512_amx_kernels);
+  if (bf16) found.push_back(&avx512_bf16_kernels);
   if (vnni) found.push_back(&avx512_vnni_kernels);
   if (avx512) found.push_back(&avx512_kernels);
   if (avx2) found.push_back(&avx2_kernels);

@@ -100,19 +100,6 @@ void add_to(const Tensor& sum, const Tensor& term) {
   });
 }
 
-// x W^T + b, in x's type.
-Tensor projected(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  // In bfloat16 the bias belongs into the product, so that their sum is rounded once.
-  if (bias.defined() && x.scalar_type() != torch::kFloat32) {
-    return torch::addmm(bias.to(x.scalar_type()), x, weight.t());
-  }
-  auto result = product(x, weight.t());
-  if (!bias.defined()) return result;
-  over_rows(result,
-            [&](Rows rows) { typed_kernels<float>().add_bias(data<float>(result), data<const float>(bias), rows); });
-  return result;
-}
-
 // [B, T, D] -> [B T, D], contiguous, of the type of products.
 Tensor flattened(const Tensor& x, torch::ScalarType type) {
   return x.reshape({-1, x.size(-1)}).to(type).contiguous();
@@ -265,10 +252,6 @@ void sublayer_input_backward(const Tensor& input_gradient, const Normalised& nor
   gradients.bias = sums[1].clone();
 }
 
-Tensor in_float(const Tensor& tensor) {
-  return tensor.to(torch::kFloat32);
-}
-
 // --- Attention -------------------------------------------------------------------------------------------------------
 
 // Query, key and value as they lie in the joint projection, or query in one and key and value in the other.
@@ -384,16 +367,16 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
     Tensor first, second, over;
     if (memory.defined()) {
       over = flattened(memory, type);
-      first = projected(input, weight.narrow(0, 0, query_rows), bias_part(0, query_rows));
+      first = product(input, weight.narrow(0, 0, query_rows).t(), bias_part(0, query_rows));
       second =
-          projected(over, weight.narrow(0, query_rows, rows - query_rows), bias_part(query_rows, rows - query_rows));
+          product(over, weight.narrow(0, query_rows, rows - query_rows).t(), bias_part(query_rows, rows - query_rows));
     } else {
-      first = projected(input, weight, input_bias);
+      first = product(input, weight.t(), input_bias);
     }
     auto heads = heads_of(first, second, batch, p);
     heads.allowed = allowed;
     const auto values = attended(heads, *extra);
-    auto result = sublayer_output(stream, projected(values, out_weight, output_bias), norm, *extra, normalised);
+    auto result = sublayer_output(stream, product(values, out_weight.t(), output_bias), norm, *extra, normalised);
     hold(context, extra);
     context->saved_data["biases"] = std::vector<int64_t>{input_bias.defined(), output_bias.defined()};
     context->save_for_backward(
@@ -418,7 +401,7 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
     const auto type = input.scalar_type();
 
     auto gradients = sublayer_output_backward(upstream[0], normalised, gain, extra, type);
-    const auto out_weight_gradient = in_float(product(gradients.y.t(), values));
+    const auto out_weight_gradient = product_in_float(gradients.y.t(), values);
     const auto values_gradient = product(gradients.y, out_weight);
 
     const auto first_gradient = torch::empty_like(first);
@@ -432,19 +415,14 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
       weight_gradient = torch::empty({rows, input.size(1)}, torch::kFloat32);
       const auto query_part = weight_gradient.narrow(0, 0, query_rows);
       const auto memory_part = weight_gradient.narrow(0, query_rows, rows - query_rows);
-      if (type == torch::kFloat32) {
-        product_into(query_part, first_gradient.t(), input);
-        product_into(memory_part, second_gradient.t(), over);
-      } else {
-        query_part.copy_(product(first_gradient.t(), input));
-        memory_part.copy_(product(second_gradient.t(), over));
-      }
-      memory_gradient = in_float(product(second_gradient, weight.narrow(0, query_rows, rows - query_rows)))
+      product_into(query_part, first_gradient.t(), input);
+      product_into(memory_part, second_gradient.t(), over);
+      memory_gradient = product_in_float(second_gradient, weight.narrow(0, query_rows, rows - query_rows))
                             .view({batch, -1, sizes[2]});
       input_gradient = product(first_gradient, weight.narrow(0, 0, query_rows));
       if (biases[0]) bias_gradient = torch::cat({column_sums(first_gradient), column_sums(second_gradient)});
     } else {
-      weight_gradient = in_float(product(first_gradient.t(), input));
+      weight_gradient = product_in_float(first_gradient.t(), input);
       input_gradient = product(first_gradient, weight);
       if (biases[0]) bias_gradient = column_sums(first_gradient);
     }
@@ -476,16 +454,12 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
     Normalised normalised;
     const auto input = sublayer_input(stream, type, norm, *extra, normalised);
     const auto inner = inner_weight.to(type), outer = outer_weight.to(type);
-    const bool bias_apart = type == torch::kFloat32;  // see projected
-    const auto hidden = bias_apart ? product(input, inner.t()) : projected(input, inner, inner_bias);
+    const auto hidden = product(input, inner.t(), inner_bias);
     by_type(type, [&](auto element) {
       using T = decltype(element);
-      over_rows(hidden, [&](Rows rows) {
-        typed_kernels<T>().relu(data<T>(hidden), bias_apart ? data<const float>(inner_bias) : nullptr, rows,
-                                extra->inner_dropout);
-      });
+      over_rows(hidden, [&](Rows rows) { typed_kernels<T>().relu(data<T>(hidden), rows, extra->inner_dropout); });
     });
-    auto result = sublayer_output(stream, projected(hidden, outer, outer_bias), norm, *extra, normalised);
+    auto result = sublayer_output(stream, product(hidden, outer.t(), outer_bias), norm, *extra, normalised);
     hold(context, extra);
     context->save_for_backward({input, hidden, inner, outer, normalised.values, normalised.moments, gain});
     return result;
@@ -503,7 +477,7 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
     const auto type = input.scalar_type();
 
     auto gradients = sublayer_output_backward(upstream[0], normalised, gain, extra, type);
-    const auto outer_gradient = in_float(product(gradients.y.t(), hidden));
+    const auto outer_gradient = product_in_float(gradients.y.t(), hidden);
     const auto hidden_gradient = product(gradients.y, outer);
     const auto inner_bias_gradient = by_type(type, [&](auto element) {
       using T = decltype(element);
@@ -512,7 +486,7 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
                                          extra.inner_dropout.scale, sums);
       });
     })[0];
-    const auto inner_gradient = in_float(product(hidden_gradient.t(), input));
+    const auto inner_gradient = product_in_float(hidden_gradient.t(), input);
     sublayer_input_backward(product(hidden_gradient, inner), normalised, gain, extra, gradients);
     return {gradients.stream.view(upstream[0].sizes()),
             inner_gradient,

@@ -2,16 +2,32 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
+#include "transformer/model/product_kernels.h"
+
+// Matrix products of training: of factors a [M, K] and b [K, N] of one type, either of them perhaps a transposed view,
+// without gradient. On a CPU, those of float32 and bfloat16 are made by product_kernels(); the others, and all where
+// there are none, by LibTorch.
+
 namespace transformer {
 
-/// result = a b, or result + a b where it is to be `accumulated`, for a [M, K], b [K, N] and result [M, N] of one type,
-/// without gradient. Either factor may be a transposed view.
-///
-/// By at::mm, although oneDNN's float32 product inside LibTorch 2.11 (at::native::mkldnn_matmul) is faster on
-/// processors that MKL uses narrower instructions on: it corrupted the heap in one run of training of a hundred.
+/// a b + bias, [M, N] of the factors' type; bias [N], float32, may be undefined. Rounded once.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
+
+/// a b in float32, whatever the factors' type.
+at::Tensor product_in_float(const at::Tensor& a, const at::Tensor& b);
+
+/// result = a b, or result + a b where it is to be `accumulated`, for a result [M, N] of the factors' type or float32,
+/// its rows contiguous. Not accumulated in bfloat16.
 void product_into(const at::Tensor& result, const at::Tensor& a, const at::Tensor& b, bool accumulated = false);
 
-/// a b, [M, N].
-at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+/// The kernels for this processor, or those that were chosen; null: LibTorch's products. They are null at the start on
+/// Intel's processors, whose instructions Intel's MKL and oneDNN inside LibTorch make the most of.
+const ProductKernels* product_kernels();
+/// Every set of kernels that this processor can run, the fastest last.
+std::vector<const ProductKernels*> runnable_product_kernels();
+/// Chooses the kernels of this process from now on.
+void choose_product_kernels(const ProductKernels* kernels);
 
 }  // namespace transformer

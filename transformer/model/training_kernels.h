@@ -63,16 +63,14 @@ struct TypedTrainingKernels {
   /// y's gradient from that of `sum`, which is x's; `y_gradient_sum`: of its rows.
   void (*add_backward)(const float* upstream, Rows rows, const RowDropout& dropout, T* y_gradient,
                        float* y_gradient_sum);
-  /// x = dropout(max(0, x + bias)); bias may be null.
-  void (*relu)(T* x, const float* bias, Rows rows, const RowDropout& dropout);
+  /// x = dropout(max(0, x)).
+  void (*relu)(T* x, Rows rows, const RowDropout& dropout);
   /// gradient = gradient * scale where `activated` is not 0, else 0; `sum`: of the rows.
   void (*relu_backward)(T* gradient, const T* activated, Rows rows, float scale, float* sum);
   /// sum += the rows.
   void (*add_rows)(const T* x, Rows rows, float* sum);
   /// x += y.
   void (*accumulate)(float* x, const T* y, int64_t count);
-  /// x = x + bias in every row.
-  void (*add_bias)(T* x, const float* bias, Rows rows);
 
   /// softmax(scale * query keys^T) values, zeros for a query that may attend to nothing. `scratch` holds
   /// attention_scratch floats.

@@ -119,19 +119,8 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
   // From the gradient of a chunk's logits: that of its rows from `first` on, and its part of the weight's.
   static void gather(const Tensor& gradient, const Tensor& chunk, const Tensor& matrix, int64_t first,
                      const Tensor& hidden_gradient, const Tensor& weight_gradient) {
-    const auto rows = hidden_gradient.narrow(0, first, chunk.size(0));
-    if (gradient.scalar_type() == weight_gradient.scalar_type() && gradient.scalar_type() == rows.scalar_type()) {
-      product_into(rows, gradient, matrix);
-      product_into(weight_gradient, gradient.t(), chunk, first > 0);
-    } else {
-      rows.copy_(product(gradient, matrix));
-      const auto part = product(gradient.t(), chunk);
-      if (first > 0) {
-        weight_gradient.add_(part);
-      } else {
-        weight_gradient.copy_(part);
-      }
-    }
+    product_into(hidden_gradient.narrow(0, first, chunk.size(0)), gradient, matrix);
+    product_into(weight_gradient, gradient.t(), chunk, first > 0);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "transformer/decoding/kernels.h"
+
+namespace transformer {
+
+#if defined(__x86_64__)
+/// The kernels for AMX with its instructions emulated, for processors with AVX-512.
+extern const Kernels emulated_amx_kernels;
+#endif
+
+}  // namespace transformer

@@ -1,0 +1,139 @@
+#include "transformer/model/products.h"
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <tuple>
+
+using namespace transformer;
+using torch::Tensor;
+
+namespace {
+
+/// These kernels while it lives.
+class Chosen {
+ public:
+  explicit Chosen(const ProductKernels* kernels) : before_(product_kernels()) { choose_product_kernels(kernels); }
+  ~Chosen() { choose_product_kernels(before_); }
+  Chosen(const Chosen&) = delete;
+  Chosen& operator=(const Chosen&) = delete;
+
+ private:
+  const ProductKernels* before_;
+};
+
+std::vector<const ProductKernels*> all_ways() {
+  auto kernels = runnable_product_kernels();
+  kernels.push_back(nullptr);
+  return kernels;
+}
+
+Tensor exact(const Tensor& x) {
+  return x.to(torch::kFloat64);
+}
+
+/// The largest error of an element, relative to what its sum's terms come to without their signs.
+double error(const Tensor& actual, const Tensor& expected, const Tensor& size) {
+  return ((exact(actual) - expected).abs() / size).max().item<double>();
+}
+
+struct Sizes {
+  int64_t rows, depth, columns;
+};
+
+// One, odd, whole tiles, and beyond every block of rows (120), depth (512 floats, 1,024 bf16) and columns (2,048).
+const Sizes all_sizes[] = {{1, 1, 1},       {5, 7, 3},       {1, 64, 1},    {33, 1, 20},
+                           {64, 48, 32},    {12, 512, 32},   {13, 513, 33}, {121, 1025, 70},
+                           {240, 2051, 96}, {7, 1030, 2081}, {17, 3, 4130}, {250, 130, 64}};
+
+constexpr double float_error = 1e-6;
+constexpr double bf16_error = 1.0 / 256;  // rounded once to eight bits
+
+}  // namespace
+
+TEST_CASE("products of every layout, size and type equal those of float64 on every instruction set") {
+  torch::manual_seed(1);
+  for (const auto* kernels : all_ways()) {
+    const Chosen chosen(kernels);
+    for (const auto& [m, k, n] : all_sizes) {
+      for (const bool a_turned : {false, true}) {
+        for (const bool b_turned : {false, true}) {
+          for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+            INFO((kernels ? kernels->name : "LibTorch")
+                 << ", " << m << " x " << k << " x " << n << ", turned " << a_turned << b_turned << ", " << type);
+            // Parts of larger matrices, so that what lies around them is not what is multiplied.
+            const auto factor = [&](int64_t rows, int64_t columns, bool turned) {
+              if (turned) std::swap(rows, columns);
+              const auto part = torch::randn({rows + 2, columns + 3}).to(type).narrow(0, 1, rows).narrow(1, 2, columns);
+              return turned ? part.t() : part;
+            };
+            const auto a = factor(m, k, a_turned), b = factor(k, n, b_turned);
+            const auto bias = torch::randn({n});
+            const auto expected = exact(a).mm(exact(b)), size = exact(a).abs().mm(exact(b).abs());
+            // LibTorch's bfloat16 is rounded on its way into float32, too.
+            const bool rounded = type == torch::kBFloat16 && !(kernels && kernels->bf16_into_float);
+            const double tolerance = type == torch::kBFloat16 ? bf16_error : float_error;
+            const double tolerance_in_float = rounded ? bf16_error : float_error;
+
+            const auto result = product(a, b);
+            CHECK(result.scalar_type() == type);
+            CHECK(error(result, expected, size) < tolerance);
+            // .. and its bias is rounded, too.
+            CHECK(error(product(a, b, bias), expected + exact(bias), size + 1 + exact(bias).abs()) <
+                  (rounded ? 2 : 1) * tolerance);
+            CHECK(product_in_float(a, b).scalar_type() == torch::kFloat32);
+            CHECK(error(product_in_float(a, b), expected, size) < tolerance_in_float);
+
+            const auto around = torch::ones({m + 2, n + 5});
+            const auto into = around.narrow(0, 1, m).narrow(1, 2, n);
+            product_into(into, a, b, /*accumulated=*/true);
+            CHECK(error(into, expected + 1, size + 1) < tolerance_in_float);
+            product_into(into, a, b);
+            CHECK(error(into, expected, size) < tolerance_in_float);
+            into.fill_(1);
+            CHECK(around.eq(1).all().item<bool>());  // nothing was written around it
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a product is the same on any number of threads") {
+  torch::manual_seed(2);
+  const int before = at::get_num_threads();
+  for (const auto* kernels : runnable_product_kernels()) {
+    const Chosen chosen(kernels);
+    for (const auto& [m, k, n] : {Sizes{301, 600, 130}, Sizes{130, 600, 301}, Sizes{2, 700, 4100}}) {
+      INFO(kernels->name << ", " << m << " x " << k << " x " << n);
+      const auto a = torch::randn({m, k}), b = torch::randn({n, k}).t(), bias = torch::randn({n});
+      at::set_num_threads(1);
+      const auto once = product(a, b, bias);
+      for (const int threads : {2, 3, 7}) {
+        at::set_num_threads(threads);
+        CHECK(product(a, b, bias).equal(once));
+      }
+    }
+  }
+  at::set_num_threads(before);
+}
+
+TEST_CASE("products of nothing, and of what is not a number") {
+  CHECK(product(torch::ones({0, 3}), torch::ones({3, 2})).sizes() == at::IntArrayRef({0, 2}));
+  CHECK(product(torch::ones({2, 0}), torch::ones({0, 3})).eq(0).all().item<bool>());
+  CHECK(product(torch::ones({2, 0}), torch::ones({0, 3}), torch::ones({3})).eq(1).all().item<bool>());
+  for (const auto* kernels : all_ways()) {
+    const Chosen chosen(kernels);
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      const auto a = torch::ones({30, 40}, type), b = torch::ones({40, 50}, type);
+      a[3][7] = NAN;
+      b[5][45] = INFINITY;
+      const auto result = product(a, b);
+      CHECK(result[3].isnan().all().item<bool>());
+      CHECK(result.isnan().sum().item<int64_t>() == 50);
+      CHECK(result.isinf().sum().item<int64_t>() == 29);
+    }
+  }
+}
