@@ -79,7 +79,7 @@ void verify_checksums(const fs::path& directory, const std::vector<std::string>&
     if (file_checksum(directory / name) != expected) {
       throw Error((directory / name).string(),
                   fmt::format("is damaged: its checksum is not the one in {}", list.string()),
-                  "copy it again; if it was changed on purpose, delete that list");
+                  "copy it again; if it was changed on purpose, list it anew, as xxhsum -H128 does");
     }
   };
   if (names.empty()) {
