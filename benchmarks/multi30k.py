@@ -52,7 +52,8 @@ class Model:
     def differences(self, part):
         """Of so many sentences, how many CTranslate2 translates otherwise by its rules."""
         exported, beam = self.args.output / "exported", self.config["decoding"]["beam"]
-        run(self.args.binaries, "export", "--to", "ctranslate2", "--model", self.folder, "--output", exported)
+        run(self.args.binaries, "export", "--to", "ctranslate2", "--model", self.folder, "--output", exported,
+            stdout=subprocess.DEVNULL)
         ours = self.translated(part, "float32", "--length-penalty", "power", "--stop", "beam_finished")
         vocabulary = sentencepiece.SentencePieceProcessor(model_file=str(self.folder / "vocabulary.model"))
         translator = ctranslate2.Translator(str(exported), compute_type="float32", inter_threads=1, intra_threads=1)
