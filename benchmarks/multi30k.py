@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 
 import ctranslate2
 import sentencepiece
@@ -79,7 +78,7 @@ def main():
     missing = [str(file) for part in ("train", *PARTS) for language in ("en", "de")
                if not (file := args.data / f"{part}.lc.norm.tok.{language}").exists()]
     if missing:
-        sys.exit(f"multi30k.py: missing: {', '.join(missing)}; data/README.md says where to get them")
+        parser.error(f"missing: {', '.join(missing)}; data/README.md says where to get them")
     args.output.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
