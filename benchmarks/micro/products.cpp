@@ -1,4 +1,5 @@
-// Matrix products of training on one thread, by every set of own kernels and by LibTorch, taking turns. Prints GFLOP/s of each and, last, the fastest kernels' ratio to LibTorch (above 1: ours are faster).
+// Matrix products of training on one thread, by every set of own kernels and by LibTorch, taking turns. Prints GFLOP/s
+// of each and, last, the fastest kernels' ratio to LibTorch (above 1: ours are faster).
 
 #include "transformer/model/products.h"
 
