@@ -45,6 +45,7 @@ macro(transformer_require_module name module debian_package)
 endmacro()
 
 transformer_require(Threads libc6-dev)
+transformer_require(OpenMP g++ COMPONENTS CXX)
 transformer_require(fmt libfmt-dev)
 # fmt keeps every major version in a namespace of its own, so that what was compiled with one does not link another.
 if(transformer_BUILT_WITH_FMT AND NOT "${fmt_VERSION}" MATCHES "^${transformer_BUILT_WITH_FMT}\\.")

@@ -1,5 +1,5 @@
-// Matrix products of training on one thread, by every set of own kernels and by LibTorch, taking turns. Prints GFLOP/s
-// of each and, last, the fastest kernels' ratio to LibTorch (above 1: ours are faster).
+// Matrix products of training, by every set of own kernels and by LibTorch, taking turns: products_benchmark [THREADS].
+// Prints GFLOP/s of each and, last, the fastest kernels' ratio to LibTorch (above 1: ours are faster).
 
 #include "transformer/model/products.h"
 
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 namespace {
@@ -43,8 +44,8 @@ constexpr Layer layers[] = {{"tiny, inner", 2048, 128, 512},     {"small, inner"
 
 }  // namespace
 
-int main() {
-  at::set_num_threads(1);
+int main(int argc, char** argv) {
+  at::set_num_threads(argc > 1 ? std::atoi(argv[1]) : 1);
   auto ways = runnable_product_kernels();
   ways.insert(ways.begin(), nullptr);
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {

@@ -17,6 +17,8 @@
 #include <cpuid.h>
 #endif
 
+#include "transformer/base/processor.h"
+
 namespace transformer {
 
 namespace {
@@ -47,18 +49,11 @@ bool has_tiles() {
 std::vector<const Kernels*> find_kernels() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
-  // The compiler's own test also asks whether the operating system keeps the wide registers.
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-  const bool bf16 = vnni && __builtin_cpu_supports("avx512bf16");
-  if (bf16 && has_tiles()) found.push_back(&avx512_amx_kernels);
-  if (bf16) found.push_back(&avx512_bf16_kernels);
-  if (vnni) found.push_back(&avx512_vnni_kernels);
-  if (avx512) found.push_back(&avx512_kernels);
-  if (avx2) found.push_back(&avx2_kernels);
+  if (processor().avx512_bf16 && has_tiles()) found.push_back(&avx512_amx_kernels);
+  if (processor().avx512_bf16) found.push_back(&avx512_bf16_kernels);
+  if (processor().avx512_vnni) found.push_back(&avx512_vnni_kernels);
+  if (processor().avx512) found.push_back(&avx512_kernels);
+  if (processor().avx2) found.push_back(&avx2_kernels);
 #endif
   found.push_back(&portable_kernels);
   return found;

@@ -1,7 +1,6 @@
 #include "transformer/model/fused_layers.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/autograd.h>
@@ -13,6 +12,8 @@
 #include <memory>
 #include <mutex>
 
+#include "transformer/base/parallel.h"
+#include "transformer/base/processor.h"
 #include "transformer/model/products.h"
 
 namespace transformer {
@@ -59,7 +60,7 @@ auto by_type(torch::ScalarType type, const Body& body) {
 template <class Body>
 void over_rows(const Tensor& matrix, const Body& body) {
   const int64_t width = matrix.size(-1), count = matrix.numel() / width;
-  at::parallel_for(0, count, std::max<int64_t>(1, 16384 / width), [&](int64_t begin, int64_t end) {
+  parallel_for(0, count, std::max<int64_t>(1, 16384 / width), [&](int64_t begin, int64_t end) {
     body(Rows{begin, end - begin, width});
   });
 }
@@ -72,7 +73,7 @@ Tensor summing_rows(const Tensor& matrix, int64_t outputs, const Body& body) {
   const int64_t width = matrix.size(-1), count = matrix.numel() / width, blocks = (count + block - 1) / block;
   auto partial = torch::zeros({std::max<int64_t>(blocks, 1), outputs, width}, torch::kFloat32);
   auto* sums = partial.template data_ptr<float>();
-  at::parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       body(Rows{i * block, std::min(block, count - i * block), width}, sums + i * outputs * width);
     }
@@ -94,7 +95,7 @@ Tensor column_sums(const Tensor& matrix) {
 void add_to(const Tensor& sum, const Tensor& term) {
   by_type(term.scalar_type(), [&](auto type) {
     using T = decltype(type);
-    at::parallel_for(0, term.numel(), 16384, [&](int64_t begin, int64_t end) {
+    parallel_for(0, term.numel(), 16384, [&](int64_t begin, int64_t end) {
       typed_kernels<T>().accumulate(data<float>(sum) + begin, data<const T>(term) + begin, end - begin);
     });
   });
@@ -266,7 +267,7 @@ void over_heads(const Heads& heads, int64_t result_stride, const Extra& extra, c
   const int64_t batch = heads.query.size(0), count = extra.projections.heads;
   const int64_t queries = heads.query.size(1), keys = heads.key.size(1);
   const auto& p = extra.projections;
-  at::parallel_for(0, batch * count, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, batch * count, 1, [&](int64_t begin, int64_t end) {
     const std::unique_ptr<float[]> scratch(new float[attention_scratch(queries, keys, p.d_k, p.d_v)]);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / count, h = i % count;
@@ -549,13 +550,8 @@ class FusedEmbedding : public torch::autograd::Function<FusedEmbedding> {
 std::vector<const TrainingKernels*> runnable_training_kernels() {
   std::vector<const TrainingKernels*> kernels = {&portable_training_kernels};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    kernels.push_back(&avx2_training_kernels);
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
-      kernels.push_back(&avx512_training_kernels);
-    }
-  }
+  if (processor().avx2) kernels.push_back(&avx2_training_kernels);
+  if (processor().avx512) kernels.push_back(&avx512_training_kernels);
 #endif
   return kernels;
 }

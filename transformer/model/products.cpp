@@ -5,8 +5,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
+
+#include "transformer/base/parallel.h"
+#include "transformer/base/processor.h"
 
 namespace transformer {
 
@@ -15,9 +19,7 @@ namespace {
 using at::Tensor;
 
 const ProductKernels* kernels_at_the_start() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_is("intel")) return nullptr;
-#endif
+  if (processor().intel) return nullptr;
   const auto runnable = runnable_product_kernels();
   return runnable.empty() ? nullptr : runnable.back();
 }
@@ -41,6 +43,7 @@ float* scratch_of(int64_t size) {
 template <class T, class R>
 using Multiply = void (*)(const Factor<T>&, const Factor<T>&, const ProductSize&, const ProductResult<R>&, float*);
 
+// Shares the result out among threads.
 template <class T, class R>
 void multiply(const ProductKernels& kernels, Multiply<T, R> multiply, const Tensor& a, const Tensor& b,
               const Tensor& bias, const Tensor& result, bool accumulated) {
@@ -49,7 +52,31 @@ void multiply(const ProductKernels& kernels, Multiply<T, R> multiply, const Tens
   const ProductSize size = {a.size(0), b.size(1), a.size(1)};
   const ProductResult<R> whole = {static_cast<R*>(result.mutable_data_ptr()), result.stride(0), accumulated,
                                   bias.defined() ? bias.const_data_ptr<float>() : nullptr};
-  multiply(left, right, size, whole, scratch_of(kernels.scratch(size)));
+  const bool by_rows = size.rows >= size.columns;
+  const int64_t count = by_rows ? size.rows : size.columns;
+  const int64_t tile = by_rows ? kernels.tile_rows : kernels.tile_columns;
+  constexpr double worth_a_thread = 1 << 20;  // multiplications
+  const double work =
+      static_cast<double>(size.columns) * static_cast<double>(size.depth) * static_cast<double>(size.rows);
+  const auto shares = std::clamp<int64_t>(static_cast<int64_t>(work / worth_a_thread), 1, at::get_num_threads());
+  const int64_t share = ((count + tile - 1) / tile + shares - 1) / shares * tile;
+  parallel_for(0, (count + share - 1) / share, 1, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * share, extent = std::min(count, end * share) - first;
+    auto part_left = left, part_right = right;
+    auto part = size;
+    auto into = whole;
+    if (by_rows) {
+      part.rows = extent;
+      part_left.data += first * left.row_stride;
+      into.data += first * whole.stride;
+    } else {
+      part.columns = extent;
+      part_right.data += first * right.column_stride;
+      into.data += first;
+      if (into.bias) into.bias += first;
+    }
+    multiply(part_left, part_right, part, into, scratch_of(kernels.scratch(part)));
+  });
 }
 
 bool is_factor(const Tensor& x) {
@@ -59,8 +86,7 @@ bool is_factor(const Tensor& x) {
 // Whether own kernels have made it.
 bool multiplied(const Tensor& result, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulated) {
   const auto* kernels = product_kernels();
-  if (!kernels || at::get_num_threads() > 1 || !is_factor(a) || !is_factor(b) || a.scalar_type() != b.scalar_type())
-    return false;
+  if (!kernels || !is_factor(a) || !is_factor(b) || a.scalar_type() != b.scalar_type()) return false;
   const bool into_float = result.scalar_type() == at::kFloat;
   if (a.scalar_type() == at::kFloat && into_float) {
     multiply(*kernels, kernels->in_float, a, b, bias, result, accumulated);
@@ -113,14 +139,9 @@ const ProductKernels* product_kernels() {
 std::vector<const ProductKernels*> runnable_product_kernels() {
   std::vector<const ProductKernels*> kernels;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-    kernels.push_back(&avx2_product_kernels);
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")) {
-      kernels.push_back(&avx512_product_kernels);
-      if (__builtin_cpu_supports("avx512bf16")) kernels.push_back(&avx512_bf16_product_kernels);
-    }
-  }
+  if (processor().avx2) kernels.push_back(&avx2_product_kernels);
+  if (processor().avx512) kernels.push_back(&avx512_product_kernels);
+  if (processor().avx512_bf16) kernels.push_back(&avx512_bf16_product_kernels);
 #endif
   return kernels;
 }

@@ -7,8 +7,8 @@
 #include "transformer/model/product_kernels.h"
 
 // Matrix products of training: of factors a [M, K] and b [K, N] of one type, either of them perhaps a transposed view,
-// without gradient. On one thread of a CPU, those of float32 and bfloat16 are made by product_kernels(); the others, and
-// all where there are none or several threads, by LibTorch, which shares a product out among threads.
+// without gradient. On a CPU, those of float32 and bfloat16 are made by product_kernels(); the others, and all where
+// there are none, by LibTorch.
 
 namespace transformer {
 

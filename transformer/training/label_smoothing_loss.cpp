@@ -1,6 +1,5 @@
 #include "transformer/training/label_smoothing_loss.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/autograd.h>
@@ -8,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "transformer/base/parallel.h"
 #include "transformer/model/fused_layers.h"
 #include "transformer/model/products.h"
 
@@ -43,7 +43,7 @@ std::pair<double, double> judge_rows(const TypedTrainingKernels<T>& kernels, con
   auto* data = static_cast<T*>(logits.data_ptr());
   const auto* target = targets.data_ptr<int64_t>();
   std::vector<RowLoss> losses(static_cast<size_t>(rows));
-  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       TORCH_CHECK_INDEX(target[row] >= 0 && target[row] < vocabulary, "target ", target[row],
                         " is not in a vocabulary of ", vocabulary);

@@ -13,6 +13,7 @@
 #include "transformer/base/device.h"
 #include "transformer/base/error.h"
 #include "transformer/base/memory.h"
+#include "transformer/base/processor.h"
 #include "transformer/text/random.h"
 #include "transformer/training/cost.h"
 #include "transformer/training/micro_batch.h"
@@ -33,11 +34,7 @@ std::string duration_text(double seconds) {
 }
 
 bool multiplies_bf16_natively(const torch::Device& device) {
-#if defined(__x86_64__)
-  return !device.is_cpu() || __builtin_cpu_supports("avx512bf16");
-#else
-  return !device.is_cpu();
-#endif
+  return !device.is_cpu() || processor().avx512_bf16;
 }
 
 bool uses_bf16(const TrainingSettings& settings, const torch::Device& device) {

@@ -1,0 +1,16 @@
+#pragma once
+
+namespace transformer {
+
+/// What this processor can do, and its operating system lets it: each set of instructions with those before it.
+struct Processor {
+  bool avx2;         // and FMA
+  bool avx512;       // F, BW, DQ and VL
+  bool avx512_vnni;  // products of int8
+  bool avx512_bf16;  // products of bf16
+  bool intel;
+};
+
+const Processor& processor();
+
+}  // namespace transformer
