@@ -1,7 +1,5 @@
 #include "transformer/base/parallel.h"
 
-#include <ATen/Parallel.h>
-
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <mutex>
@@ -10,18 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include "for_a_while.h"
+
 namespace {
 
 using transformer::parallel_for;
-
-class Threads {
- public:
-  explicit Threads(int count) : before_(at::get_num_threads()) { at::set_num_threads(count); }
-  ~Threads() { at::set_num_threads(before_); }
-
- private:
-  int before_;
-};
+using transformer::test::Threads;
 
 // The threads that made [0, count), each index of it once.
 std::set<std::thread::id> threads_of(int64_t count, int64_t grain) {

@@ -1,12 +1,12 @@
 #include "transformer/model/fused_layers.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <torch/autograd.h>
 #include <torch/types.h>
 
 #include <cmath>
 
+#include "for_a_while.h"
 #include "model/reference.h"
 #include "model/variations.h"
 #include "transformer/model/transformer.h"
@@ -18,17 +18,7 @@ using torch::Tensor;
 
 namespace {
 
-/// These kernels while it lives.
-class Chosen {
- public:
-  explicit Chosen(const TrainingKernels* kernels) : before_(training_kernels()) { choose_training_kernels(kernels); }
-  ~Chosen() { choose_training_kernels(before_); }
-  Chosen(const Chosen&) = delete;
-  Chosen& operator=(const Chosen&) = delete;
-
- private:
-  const TrainingKernels* before_;
-};
+using Chosen = ChosenKernels<training_kernels, choose_training_kernels>;
 
 class Autocast {
  public:
@@ -317,10 +307,8 @@ TEST_CASE("dropout follows from the seed, whatever the number of threads") {
   const auto once = pass(model, ids, false, 8);
   CHECK(same(pass(model, ids, false, 8), once));
   CHECK(difference(pass(model, ids, false, 9).hidden, once.hidden) > 0.1);
-  const int threads = at::get_num_threads();
-  at::set_num_threads(3);
+  const Threads three(3);
   const auto in_threads = pass(model, ids, false, 8);
-  at::set_num_threads(threads);
   CHECK(difference(in_threads.hidden, once.hidden) < 1e-5);  // products may be split otherwise
   for (size_t i = 0; i < once.gradients.size(); ++i) {
     INFO(once.gradients[i].first);

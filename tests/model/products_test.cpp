@@ -1,28 +1,19 @@
 #include "transformer/model/products.h"
 
-#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <tuple>
 
+#include "for_a_while.h"
+
 using namespace transformer;
 using torch::Tensor;
 
 namespace {
 
-/// These kernels while it lives.
-class Chosen {
- public:
-  explicit Chosen(const ProductKernels* kernels) : before_(product_kernels()) { choose_product_kernels(kernels); }
-  ~Chosen() { choose_product_kernels(before_); }
-  Chosen(const Chosen&) = delete;
-  Chosen& operator=(const Chosen&) = delete;
-
- private:
-  const ProductKernels* before_;
-};
+using Chosen = test::ChosenKernels<product_kernels, choose_product_kernels>;
 
 std::vector<const ProductKernels*> all_ways() {
   auto kernels = runnable_product_kernels();
@@ -103,21 +94,19 @@ TEST_CASE("products of every layout, size and type equal those of float64 on eve
 
 TEST_CASE("a product is the same on any number of threads") {
   torch::manual_seed(2);
-  const int before = at::get_num_threads();
   for (const auto* kernels : runnable_product_kernels()) {
     const Chosen chosen(kernels);
     for (const auto& [m, k, n] : {Sizes{301, 600, 130}, Sizes{130, 600, 301}, Sizes{2, 700, 4100}}) {
       INFO(kernels->name << ", " << m << " x " << k << " x " << n);
       const auto a = torch::randn({m, k}), b = torch::randn({n, k}).t(), bias = torch::randn({n});
-      at::set_num_threads(1);
-      const auto once = product(a, b, bias);
-      for (const int threads : {2, 3, 7}) {
-        at::set_num_threads(threads);
-        CHECK(product(a, b, bias).equal(once));
-      }
+      const auto product_by = [&](int count) {
+        const test::Threads threads(count);
+        return product(a, b, bias);
+      };
+      const auto once = product_by(1);
+      for (const int count : {2, 3, 7}) CHECK(product_by(count).equal(once));
     }
   }
-  at::set_num_threads(before);
 }
 
 TEST_CASE("products of nothing, and of what is not a number") {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <type_traits>
 
 #include "transformer/base/parallel.h"
 #include "transformer/base/processor.h"
@@ -75,7 +76,7 @@ void multiply(const ProductKernels& kernels, Multiply<T, R> multiply, const Tens
       into.data += first;
       if (into.bias) into.bias += first;
     }
-    multiply(part_left, part_right, part, into, scratch_of(kernels.scratch(part)));
+    multiply(part_left, part_right, part, into, scratch_of(kernels.scratch(part, std::is_same_v<R, Bf16>)));
   });
 }
 
