@@ -354,9 +354,9 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
   environment["TORCHELASTIC_USE_AGENT_STORE"] = "True";
   environment["TORCHELASTIC_RUN_ID"] = fmt::format("processes-{}", getpid());
   environment["TORCHELASTIC_RESTART_COUNT"] = "0";
-  // Each would take all cores otherwise.
   std::vector<std::string> command{program};
   if (!arguments.empty()) command.insert(command.end(), arguments.begin() + 1, arguments.end());
+  // Each would take all cores otherwise.
   environment.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, usable_cores() / count)));
   std::optional<StoreHost> store;
   try {
