@@ -419,8 +419,9 @@ TEST_CASE("the shipped model: float32 says what the modules say, bf16 and int8 l
     for (std::string line; lines.size() < count && reader.next(line);) lines.push_back(line);
     return lines;
   };
-  constexpr size_t count = 500;
-  const auto lines = read("valid.en.gz", count), references = read("valid.de.gz", count);
+  constexpr size_t all = 1500, some = 500;
+  const auto lines = read("valid.en.gz", all), references = read("valid.de.gz", all);
+  REQUIRE(lines.size() == all);
   const auto translate = [&](Precision precision) {
     return Translator(data / "model-en-de", torch::kCPU, {.precision = precision}).translate(lines);
   };
@@ -433,8 +434,8 @@ TEST_CASE("the shipped model: float32 says what the modules say, bf16 and int8 l
   auto model = load_transformer(data / "model-en-de");
   const auto vocabulary_size = model->settings().target_vocabulary_size;
   const Translator modules(model, Vocabularies::load(data / "model-en-de", vocabulary_size, vocabulary_size), {});
-  const auto expected = modules.translate(lines);
-  for (size_t i = 0; i < count; ++i) {
+  const auto expected = modules.translate({lines.begin(), lines.begin() + some});
+  for (size_t i = 0; i < some; ++i) {
     INFO(lines[i]);
     CHECK(found[i].at(0).text == expected[i].at(0).text);
     CHECK(std::abs(found[i].at(0).score - expected[i].at(0).score) < 1e-4);

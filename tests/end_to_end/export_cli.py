@@ -4,6 +4,7 @@ CTranslate2 gives the translations that `translate` gives."""
 import gzip
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -115,7 +116,10 @@ class ExportTest(ProgramTest):
                 varied = pathlib.Path(folder) / "model"
                 shutil.copytree(MODEL, varied)
                 config = (varied / "config.yaml").read_text()
-                (varied / "config.yaml").write_text(config.replace("\nmodel:\n", f"\nmodel:\n  {setting}\n"))
+                name = setting.split(":")[0]
+                changed, count = re.subn(f"(?m)^  {name}: .*$", f"  {setting}", config)
+                self.assertEqual(count, 1)
+                (varied / "config.yaml").write_text(changed)
                 self.assert_refused(part, "CTranslate2", arguments=["--model", varied, "--output", output])
 
     def test_folder_that_cannot_be_made(self):
