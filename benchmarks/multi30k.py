@@ -1,5 +1,5 @@
-"""A tiny model on Multi30k, English to German: trains configs/multi30k.yaml, translates its validation part and a test part
-in every precision, scores them (tokenised, lower-cased BLEU), and compares with what CTranslate2 makes of the same model.
+"""A small model on Multi30k, English to German: trains configs/multi30k.yaml, translates its validation part and a test
+part in every precision, scores them (tokenised, lower-cased BLEU), and compares with what CTranslate2 makes of the same model.
 
     .venv/bin/python benchmarks/multi30k.py --output benchmarks/results/multi30k
 
