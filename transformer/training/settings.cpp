@@ -58,9 +58,8 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("label_smoothing", &S::label_smoothing, "ε_ls (§5.4)", fraction());
   field("subword_sampling", &S::subword_sampling,
         "spell training text in other word pieces every time: the share of a BPE vocabulary's merges that are left out "
-        "(0.03 makes a tenth more pieces, 0.1 a third), or the smoothing of a unigram vocabulary's choices (0.2); 0: "
-        "always "
-        "the same pieces",
+        "(0.03 makes a tenth more pieces, 0.1 a third), or the smoothing of a unigram vocabulary's choices (0.2); "
+        "0: always the same pieces",
         fraction());
   field("moving_average", &S::moving_average,
         "decay of an exponential moving average of the weights, which is then what is validated, averaged and kept; "
