@@ -20,6 +20,7 @@
 #include "apps/program.h"
 #include "apps/standard_lines.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/unicode.h"
 #include "transformer/decoding/attention_maps.h"
 #include "transformer/decoding/translator.h"
 #include "transformer/decoding/tree_constraint.h"

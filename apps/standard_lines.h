@@ -7,6 +7,7 @@
 #include <string>
 
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {

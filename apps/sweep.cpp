@@ -15,6 +15,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
 #include "transformer/base/process.h"
+#include "transformer/base/unicode.h"
 #include "transformer/sweep/runner.h"
 #include "transformer/sweep/slurm.h"
 #include "transformer/training/cost.h"
@@ -97,11 +98,6 @@ std::string device_setting(const std::vector<std::string>& devices) {
   return kinds.empty() ? "" : *kinds.begin();
 }
 
-std::string shell_word(const std::string& text) {
-  const auto plain = [](unsigned char c) { return std::isalnum(c) || std::strchr("_./=:,+-", c); };
-  return std::all_of(text.begin(), text.end(), plain) ? text : "'" + text + "'";
-}
-
 void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::string& train) {
   std::map<size_t, int64_t> parameters;  // of each row
   for (const size_t index : chosen) {
@@ -114,7 +110,7 @@ void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::s
     }
     std::cout << run.name << ": " << parameters[run.row] << " parameters, " << run.steps() << " steps"
               << (row.changes.empty() ? "" : "; " + row.changes) << "\n ";
-    for (const auto& word : train_command(plan, run, train)) std::cout << " " << shell_word(word);
+    for (const auto& word : train_command(plan, run, train)) std::cout << " " << shell_quoted(word);
     std::cout << "\n";
   }
 }

@@ -15,6 +15,7 @@
 #include "apps/decoding_options.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/unicode.h"
 #include "transformer/decoding/translator.h"
 #include "transformer/decoding/word_alignment.h"
 #include "transformer/text/lines.h"

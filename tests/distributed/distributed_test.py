@@ -1,4 +1,4 @@
-"""Several processes on this machine: distributed.py WORKER. Standard library only."""
+"""Several processes on this machine: distributed_test.py WORKER. Standard library only."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What people who run `attend` rely on: attend_cli.py ATTEND TRANSLATE MAKE_MODEL. Standard library only.
+"""What people who run `attend` rely on: attend_test.py ATTEND TRANSLATE MAKE_MODEL. Standard library only.
 
 What SVG and HTML hold is checked in tests/report; here, that the programs write them, from what, and what they refuse.
 """
@@ -12,7 +12,7 @@ import sys
 import unittest
 import xml.etree.ElementTree as xml
 
-from program_test import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest
 
 ATTEND, TRANSLATE, MAKE_MODEL = sys.argv[1:4]
 SENTENCE = "bado kilumé nora si."

@@ -1,4 +1,4 @@
-"""Training in several processes as people start it: distributed_cli.py TRAIN TORCHRUN.
+"""Training in several processes as people start it: distributed_test.py TRAIN TORCHRUN.
 
 Standard library, and safetensors to compare weights.
 """
@@ -16,7 +16,7 @@ import unittest
 
 from safetensors.numpy import load_file
 
-from program_test import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest
 from toy import without_times, write_recipe
 
 TRAIN, TORCHRUN = sys.argv[1:3]

@@ -1,4 +1,4 @@
-"""What people who run `export` rely on: export_cli.py EXPORT TRANSLATE SOURCE_DIR. The shipped model is exported, and
+"""What people who run `export` rely on: export_test.py EXPORT TRANSLATE SOURCE_DIR. The shipped model is exported, and
 CTranslate2 gives the translations that `translate` gives."""
 
 import gzip
@@ -14,7 +14,7 @@ import unittest
 import ctranslate2
 import sentencepiece
 
-from program_test import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest
 
 EXPORT, TRANSLATE, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 MODEL = SOURCE / "data" / "model-en-de"

@@ -1,4 +1,4 @@
-"""From a treebank to a score: parse_cli.py TREEBANK TRAIN PARSE EVALUATE. Standard library only.
+"""From a treebank to a score: parse_test.py TREEBANK TRAIN PARSE EVALUATE. Standard library only.
 
 A tiny model learns a made-up grammar, and everything a user would type is typed.
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import unittest
 
-from program_test import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest
 
 TREEBANK, TRAIN, PARSE, EVALUATE = sys.argv[1:5]
 CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"

@@ -1,4 +1,4 @@
-"""What people who run `sweep` rely on: sweep_cli.py SWEEP TRAIN SOURCE_DIR. Standard library only."""
+"""What people who run `sweep` rely on: sweep_test.py SWEEP TRAIN SOURCE_DIR. Standard library only."""
 
 import html.parser
 import json
@@ -8,7 +8,7 @@ import sys
 import time
 import unittest
 
-from program_test import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest
 from toy import without_times, write_recipe
 
 SWEEP, TRAIN, SOURCE = sys.argv[1:4]

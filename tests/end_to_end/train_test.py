@@ -1,4 +1,4 @@
-"""What people who run `train` rely on: train_cli.py TRAIN TRANSLATE EVALUATE AVERAGE SOURCE_DIR. Standard library only."""
+"""What people who run `train` rely on: train_test.py TRAIN TRANSLATE EVALUATE AVERAGE SOURCE_DIR. Standard library only."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from program_test import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest
 from toy import without_times, write_corpus, write_recipe
 
 TRAIN, TRANSLATE, EVALUATE, AVERAGE, SOURCE = sys.argv[1:6]

@@ -1,4 +1,4 @@
-"""What people who run `translate` rely on: translate_cli.py TRANSLATE MAKE_MODEL. Standard library only."""
+"""What people who run `translate` rely on: translate_test.py TRANSLATE MAKE_MODEL. Standard library only."""
 
 import gzip
 import os
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-from program_test import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest
 
 TRANSLATE, MAKE_MODEL = sys.argv[1], sys.argv[2]
 

@@ -6,7 +6,8 @@
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/bootstrap.h"
 #include "transformer/evaluation/chrf.h"
-#include "transformer/evaluation/unicode.h"
+#include "transformer/base/unicode.h"
+#include "transformer/evaluation/lowercase.h"
 
 using namespace transformer;
 using nlohmann::json;

@@ -1,4 +1,4 @@
-"""What people who link the library rely on: install.py CMAKE BUILD_TYPE COMPILER FLAGS SOURCE_DIR BUILD_DIR
+"""What people who link the library rely on: install_test.py CMAKE BUILD_TYPE COMPILER FLAGS SOURCE_DIR BUILD_DIR
 TORCH TRANSLATE. Standard library only.
 
 The built tree is installed and moved; an outside project finds it, is built and run. Then one takes the sources in.

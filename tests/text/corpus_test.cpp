@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "text_support.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/parallel_lines.h"
 
 namespace transformer::test {

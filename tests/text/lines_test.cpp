@@ -50,10 +50,6 @@ TEST_CASE("bytes that are no UTF-8 are named by file and line") {
     write_file(file, "fine\n\u00FC\u20AC\U0001F600\n" + broken + "\nfine\n");
     CHECK_THAT(error_of([&] { read_lines(file); }), Contains(file.string() + ":3:") && Contains("UTF-8"));
   }
-  for (const std::string whole :
-       {"\u007F", "\u0080", "\u07FF", "\u0800", "\uD7FF", "\uE000", "\uFFFF", "\U00010000", "\U0010FFFF"}) {
-    CHECK(find_broken_utf8(whole) == std::string_view::npos);
-  }
 }
 
 TEST_CASE("files that cannot be read are named") {
@@ -69,13 +65,6 @@ TEST_CASE("files that cannot be read are named") {
   damaged[damaged.size() - 6] ^= 1;  // in the checksum
   write_file(folder / "damaged.gz", damaged);
   CHECK_THAT(error_of([&] { read_lines(folder / "damaged.gz"); }), Contains("damaged.gz:") && Contains("damaged ("));
-}
-
-TEST_CASE("trim takes spaces off the ends only") {
-  CHECK(trim(" \t a  b \r\t") == "a  b");
-  CHECK(trim(" \t ").empty());
-  CHECK(trim("").empty());
-  CHECK(trim("\u00A0x\u00A0") == "\u00A0x\u00A0");
 }
 
 }  // namespace transformer::test

@@ -17,6 +17,7 @@
 
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 
 namespace transformer {
 
@@ -47,39 +48,11 @@ std::string bound_text(double number) {
   return fmt::format("{}", number);
 }
 
-/// Foreign text for a one-line message: no control characters, not too long.
-std::string printable(const std::string& text) {
-  constexpr size_t longest = 80;
-  std::string result;
-  for (char character : text.substr(0, longest)) {
-    const auto byte = static_cast<unsigned char>(character);
-    result += byte < 0x20 || byte == 0x7f ? fmt::format("\\x{:02x}", byte) : std::string(1, character);
-  }
-  return result + (text.size() > longest ? "..." : "");
-}
-
-std::string in_quotes(const std::string& text) {
-  return "'" + printable(text) + "'";
-}
-
 /// Code points of UTF-8 text, or nothing where it is not well-formed.
 std::optional<std::vector<char32_t>> code_points(std::string_view text) {
+  if (find_broken_utf8(text) != std::string_view::npos) return std::nullopt;
   std::vector<char32_t> points;
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
-    if (length == 0 || i + length > text.size()) return std::nullopt;
-    char32_t point = length == 1 ? lead : lead & (0x7fu >> length);
-    for (size_t k = 1; k < length; ++k) {
-      const auto byte = static_cast<unsigned char>(text[i + k]);
-      if ((byte & 0xc0) != 0x80) return std::nullopt;
-      point = point << 6 | (byte & 0x3f);
-    }
-    const bool overlong = (length == 3 && point < 0x800) || (length == 4 && point < 0x10000);
-    if (overlong || (point >= 0xd800 && point < 0xe000) || point > 0x10ffff) return std::nullopt;
-    points.push_back(point);
-    i += length;
-  }
+  for (size_t position = 0; position < text.size();) points.push_back(next_code_point(text, position));
   return points;
 }
 

@@ -17,6 +17,7 @@
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 
 namespace transformer {
 
@@ -50,13 +51,6 @@ const char* type_name(const std::string& tensor, at::ScalarType type) {
   }
   throw std::invalid_argument(
       fmt::format("tensor '{}' has element type {}, which is not written", tensor, c10::toString(type)));
-}
-
-/// A file's own text in a one-line message: no control characters, not too long.
-std::string in_quotes(const std::string& text) {
-  constexpr size_t longest = 120;
-  const std::string safe = nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  return safe.size() <= longest ? safe : safe.substr(0, longest) + "...\"";
 }
 
 class File {

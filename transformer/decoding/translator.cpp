@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 #include "transformer/decoding/continuous_search.h"
 #include "transformer/decoding/inference_model.h"
-#include "transformer/text/lines.h"
 
 namespace transformer {
 

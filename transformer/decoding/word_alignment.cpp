@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {

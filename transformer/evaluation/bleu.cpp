@@ -8,7 +8,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "transformer/evaluation/unicode.h"
+#include "transformer/base/unicode.h"
+#include "transformer/evaluation/lowercase.h"
 
 namespace transformer {
 namespace {
@@ -130,9 +131,9 @@ std::string split_compounds(std::string_view text) {
   std::string result;
   for (size_t position = 0; position < text.size();) {
     const size_t first = position;
-    if (!is_space(next_code_point(text, position)) && position < text.size() && text[position] == '-') {
+    if (!is_blank(next_code_point(text, position)) && position < text.size() && text[position] == '-') {
       size_t end = position + 1;
-      if (end < text.size() && !is_space(next_code_point(text, end))) {
+      if (end < text.size() && !is_blank(next_code_point(text, end))) {
         result.append(text.substr(first, position - first)).append(" ##AT##-##AT## ");
         result.append(text.substr(position + 1, end - position - 1));
         position = end;

@@ -6,7 +6,8 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "transformer/evaluation/unicode.h"
+#include "transformer/base/unicode.h"
+#include "transformer/evaluation/lowercase.h"
 
 namespace transformer {
 namespace {

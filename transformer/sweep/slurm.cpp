@@ -7,27 +7,11 @@
 #include "transformer/base/error.h"
 #include "transformer/base/process.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
 
 namespace transformer {
 
 namespace fs = std::filesystem;
-
-namespace {
-
-// A word that a shell takes as it is.
-std::string quoted(const std::string& text) {
-  std::string escaped;
-  for (const char character : text) {
-    if (character == '\'') {
-      escaped += "'\\''";
-    } else {
-      escaped += character;
-    }
-  }
-  return fmt::format("'{}'", escaped);
-}
-
-}  // namespace
 
 std::string slurm_script(const Plan& plan, const std::vector<size_t>& runs, const SlurmOptions& options) {
   const auto output = fs::absolute(plan.grid.output).lexically_normal();
@@ -42,8 +26,8 @@ std::string slurm_script(const Plan& plan, const std::vector<size_t>& runs, cons
   for (const auto& option : options.options) script += fmt::format("#SBATCH {}\n", option);
   script += "\nruns=(\n";
   for (const size_t run : runs) script += fmt::format("  {}\n", plan.runs[run].name);
-  script += fmt::format(")\ncd {} || exit 1\nexec", quoted(options.folder.string()));
-  for (const auto& word : options.command) script += fmt::format(" {}", quoted(word));
+  script += fmt::format(")\ncd {} || exit 1\nexec", shell_quoted(options.folder.string()));
+  for (const auto& word : options.command) script += fmt::format(" {}", shell_quoted(word));
   script += " --run \"${runs[SLURM_ARRAY_TASK_ID]}\"\n";
   return script;
 }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/corpus_cache.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"

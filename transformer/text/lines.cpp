@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 
 namespace transformer {
 
@@ -102,35 +103,6 @@ std::vector<std::string> read_lines(const std::filesystem::path& file) {
   std::vector<std::string> lines;
   for (std::string line; reader.next(line);) lines.push_back(std::move(line));
   return lines;
-}
-
-size_t find_broken_utf8(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (size_t i = 0; i < text.size();) {
-    const unsigned char lead = byte(i);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4 || i + length > text.size()) return i;
-    // The second byte's range is what rules out overlong forms, surrogates and values above U+10FFFF.
-    const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (byte(i + 1) < low || byte(i + 1) > high) return i;
-    for (size_t k = 2; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) return i;
-    }
-    i += length;
-  }
-  return std::string_view::npos;
-}
-
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view blank = " \t\r";
-  const size_t first = text.find_first_not_of(blank);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(blank) - first + 1);
 }
 
 }  // namespace transformer

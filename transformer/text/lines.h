@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace transformer {
@@ -33,12 +32,5 @@ class LineReader {
 
 /// All lines of a text file (plain or gzip), read as by LineReader.
 std::vector<std::string> read_lines(const std::filesystem::path& file);
-
-/// Where `text` stops being UTF-8 (overlong forms, surrogates and values above U+10FFFF are none): the offset of the
-/// first byte of the broken character, or npos.
-size_t find_broken_utf8(std::string_view text);
-
-/// `text` without spaces, tabs and carriage returns at its ends.
-std::string_view trim(std::string_view text);
 
 }  // namespace transformer

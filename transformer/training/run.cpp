@@ -14,7 +14,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
 #include "transformer/base/read_file.h"
-#include "transformer/text/lines.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"
 #include "transformer/training/average.h"
