@@ -52,7 +52,7 @@ struct RunSettings {
     field("epsilon", &RunSettings::epsilon, "epsilon", more_than(0));
     field("any", &RunSettings::any, "any number");
     field("offset", &RunSettings::offset, "any integer");
-    field("name", &RunSettings::name, "name of the run");
+    field("name", &RunSettings::name, "name of the run").free();
     field("train_source", &RunSettings::train_source, "files");
     field("weights", &RunSettings::weights, "shares", at_least(0));
   }
@@ -536,22 +536,26 @@ TEST_CASE("the reference and the help list every setting with the defaults from 
   Bound bound;
   bound.settings.load(directory / "a.yaml");
   const std::string reference = bound.settings.reference();
-  CHECK_THAT(reference, Contains("## `net`: The net (§3)\n\n| Setting | Type | Default | Allowed | Meaning |\n"));
+  CHECK_THAT(reference,
+             Contains("## `net`: The net (§3)\n\n| Setting | Type | Default | Allowed | In a run | Meaning |\n"));
   for (const std::string row :
-       {"| `width` | integer | `512` | at least 1 | width of every layer (§3.1) |\n",
-        "| `layers` | integer |  | at least 1 | sets both |\n",
-        "| `dropout` | number | `0.1` | from 0 to less than 1 | P_drop |\n",
-        "| `kind` | choice | `sinusoidal` | `sinusoidal`, `learned` | positions \\| §3.5 |\n",
-        "| `bias` | true or false | `false` |  | biases |\n", "| `seed` | integer | `1` | at least 0 | random seed |\n",
-        "| `name` | text | `run` |  | name of the run |\n", "| `train_source` | list of texts | `[]` |  | files |\n"}) {
+       {"| `width` | integer | `512` | at least 1 | fixed | width of every layer (§3.1) |\n",
+        "| `layers` | integer |  | at least 1 | fixed | sets both |\n",
+        "| `dropout` | number | `0.1` | from 0 to less than 1 | fixed | P_drop |\n",
+        "| `kind` | choice | `sinusoidal` | `sinusoidal`, `learned` | fixed | positions \\| §3.5 |\n",
+        "| `bias` | true or false | `false` |  | fixed | biases |\n",
+        "| `seed` | integer | `1` | at least 0 | fixed | random seed |\n",
+        "| `name` | text | `run` |  | free | name of the run |\n",
+        "| `train_source` | list of texts | `[]` |  | fixed | files |\n"}) {
     CHECK_THAT(reference, Contains(row));
   }
   const std::string help = bound.settings.help();
   CHECK_THAT(
       help,
-      Contains("net: The net (§3)\n  net.width=512\n      width of every layer (§3.1) (an integer, at least 1)\n"));
-  CHECK_THAT(help, Contains("  net.layers\n      sets both (an integer, at least 1)\n"));
-  CHECK_THAT(help, Contains("(one of: sinusoidal, learned)"));
+      Contains(
+          "net: The net (§3)\n  net.width=512\n      width of every layer (§3.1) (an integer, at least 1; fixed)\n"));
+  CHECK_THAT(help, Contains("  net.layers\n      sets both (an integer, at least 1; fixed)\n"));
+  CHECK_THAT(help, Contains("(one of: sinusoidal, learned; fixed)"));
 }
 
 namespace {

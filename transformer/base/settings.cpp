@@ -139,6 +139,18 @@ std::string range_text(const SettingField& field) {
   return !range.empty() && std::holds_alternative<std::vector<double>*>(field.target) ? "each " + range : range;
 }
 
+const char* name_of(SettingKind kind) {
+  switch (kind) {
+    case SettingKind::fixed:
+      return "fixed";
+    case SettingKind::changeable:
+      return "changeable";
+    case SettingKind::free:
+      break;
+  }
+  return "free";
+}
+
 /// What a setting takes with its range: "an integer, at least 1".
 std::string expectation(const SettingField& field) {
   const std::string range = range_text(field);
@@ -681,6 +693,16 @@ std::map<std::string, std::string> Settings::values() const {
   return values;
 }
 
+std::map<std::string, SettingRule> Settings::rules() const {
+  std::map<std::string, SettingRule> rules;
+  for (const auto& section : sections_) {
+    for (const auto& field : section.fields) {
+      if (field.stands_for.empty()) rules[section.name + "." + field.name] = {field.kind, field.default_text};
+    }
+  }
+  return rules;
+}
+
 std::string Settings::yaml() const {
   std::string text = fmt::format("format: {}\n", format_version);
   for (const auto& section : sections_) {
@@ -707,7 +729,7 @@ std::string Settings::reference() const {
   for (const auto& section : sections_) {
     text += (text.empty() ? "" : "\n") + fmt::format("## `{}`", section.name) +
             (section.title.empty() ? "" : ": " + section.title) +
-            "\n\n| Setting | Type | Default | Allowed | Meaning |\n|---|---|---|---|---|\n";
+            "\n\n| Setting | Type | Default | Allowed | In a run | Meaning |\n|---|---|---|---|---|---|\n";
     for (const auto& field : section.fields) {
       // A name for several settings takes what the first of them takes.
       const SettingField& typed = field.stands_for.empty() ? field : *section.find(field.stands_for[0]);
@@ -724,8 +746,8 @@ std::string Settings::reference() const {
         kind = "integer";
         if (allowed.empty()) allowed = "at least 0";
       }
-      text += fmt::format("| {} | {} | {} | {} | {} |\n", code(field.name), kind, code(field.default_text), allowed,
-                          cell(field.meaning));
+      text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", code(field.name), kind, code(field.default_text),
+                          allowed, name_of(typed.kind), cell(field.meaning));
     }
   }
   return text;
@@ -737,8 +759,9 @@ std::string Settings::help() const {
     text += (text.empty() ? "" : "\n") + section.name + (section.title.empty() ? "" : ": " + section.title) + "\n";
     for (const auto& field : section.fields) {
       const SettingField& typed = field.stands_for.empty() ? field : *section.find(field.stands_for[0]);
-      text += fmt::format("  {}.{}{}\n      {} ({})\n", section.name, field.name,
-                          field.stands_for.empty() ? "=" + field.default_text : "", field.meaning, expectation(typed));
+      text += fmt::format("  {}.{}{}\n      {} ({}; {})\n", section.name, field.name,
+                          field.stands_for.empty() ? "=" + field.default_text : "", field.meaning, expectation(typed),
+                          name_of(typed.kind));
     }
   }
   return text;

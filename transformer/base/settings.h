@@ -34,6 +34,13 @@ Range between(double lowest, double highest);    // both included
 Range half_open(double lowest, double highest);  // the highest excluded
 Range fraction();                                // [0, 1): a probability of dropping that leaves something
 
+/// What another value means for a training run that has begun.
+enum class SettingKind {
+  fixed,       // another run: architecture, vocabulary, text, seed
+  changeable,  // may change at a step, if the user says so; the run's history records it
+  free         // nothing that training computes depends on it (but for rounding)
+};
+
 /// One setting of a section: what the declaration said, and the member it is bound to.
 struct SettingField {
   struct Choice {  // an enumeration
@@ -50,6 +57,16 @@ struct SettingField {
   Target target;
   std::string default_text;             // as in YAML
   std::vector<std::string> stands_for;  // not empty: another name that sets these settings and is never saved
+  SettingKind kind = SettingKind::fixed;
+
+  void changeable() { kind = SettingKind::changeable; }
+  void free() { kind = SettingKind::free; }
+};
+
+/// What a run that has begun must know of a setting.
+struct SettingRule {
+  SettingKind kind = SettingKind::fixed;
+  std::string default_text;  // as in YAML: its value in settings saved before it existed
 };
 
 template <class T>
@@ -66,7 +83,10 @@ concept SettingPlain =
 ///       field("positions", &ModelSettings::positions, "positional encoding (§3.5)",
 ///             {{"sinusoidal", Positions::sinusoidal}, {"learned", Positions::learned}});
 ///       field.pair("layers", {"encoder_layers", "decoder_layers"}, "sets both");
+///       field("dropout", &ModelSettings::dropout, "P_drop (§5.4)", fraction()).changeable();
 ///     }
+///
+/// A setting is fixed for a run that has begun unless its declaration says `.changeable()` or `.free()` (SettingKind).
 ///
 /// Members are int64_t, uint64_t, double, bool, std::string, std::vector of std::string or double, or an enumeration.
 template <class S>
@@ -75,19 +95,19 @@ class Fields {
   Fields(S& settings, std::vector<SettingField>& fields) : settings_(settings), fields_(fields) {}
 
   template <SettingNumber T>
-  void operator()(const std::string& name, T S::*member, const std::string& meaning, const Range& range = {}) {
-    fields_.push_back({name, meaning, range, &(settings_.*member), {}, {}});
+  SettingField& operator()(const std::string& name, T S::*member, const std::string& meaning, const Range& range = {}) {
+    return fields_.emplace_back(SettingField{name, meaning, range, &(settings_.*member), {}, {}});
   }
 
   template <SettingPlain T>
-  void operator()(const std::string& name, T S::*member, const std::string& meaning) {
-    fields_.push_back({name, meaning, {}, &(settings_.*member), {}, {}});
+  SettingField& operator()(const std::string& name, T S::*member, const std::string& meaning) {
+    return fields_.emplace_back(SettingField{name, meaning, {}, &(settings_.*member), {}, {}});
   }
 
   template <class E>
-  requires std::is_enum_v<E>
-  void operator()(const std::string& name, E S::*member, const std::string& meaning,
-                  std::initializer_list<std::pair<const char*, std::type_identity_t<E>>> choices) {
+  requires std::is_enum_v<E> SettingField& operator()(
+      const std::string& name, E S::*member, const std::string& meaning,
+      std::initializer_list<std::pair<const char*, std::type_identity_t<E>>> choices) {
     SettingField::Choice choice;
     std::vector<E> values;
     for (const auto& [value_name, value] : choices) {
@@ -101,7 +121,7 @@ class Fields {
       return index;
     };
     choice.set = [=](size_t index) { *target = values.at(index); };
-    fields_.push_back({name, meaning, {}, std::move(choice), {}, {}});
+    return fields_.emplace_back(SettingField{name, meaning, {}, std::move(choice), {}, {}});
   }
 
   /// `name` sets every one of `names` in this section (declared before or after). Within one file, or among all --set
@@ -167,6 +187,9 @@ class Settings {
   /// Every setting by its full name, "section.setting", with its value as set() takes it: set() with all of them gives
   /// these settings again.
   std::map<std::string, std::string> values() const;
+
+  /// Every setting's kind and default, by its full name.
+  std::map<std::string, SettingRule> rules() const;
 
   /// The complete settings, to be saved: load() reads them back exactly.
   std::string yaml() const;

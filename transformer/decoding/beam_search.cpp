@@ -21,21 +21,27 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 void DecodingSettings::describe(Fields<DecodingSettings>& field) {
   field("beam", &DecodingSettings::beam, "hypotheses kept for each sentence; 1: greedy search (§6.1)",
-        between(1, 10000));
+        between(1, 10000))
+      .free();
   field("alpha", &DecodingSettings::alpha,
         "exponent of the length penalty; more than 0 favours longer output, 0 compares log-probabilities alone (§6.1)",
-        between(-10, 10));
+        between(-10, 10))
+      .free();
   field("length_penalty", &DecodingSettings::length_penalty,
         "what a log-probability is divided by: gnmt: ((5 + length) / 6)^alpha; power: length^alpha",
-        {{"gnmt", LengthPenalty::gnmt}, {"power", LengthPenalty::power}});
+        {{"gnmt", LengthPenalty::gnmt}, {"power", LengthPenalty::power}})
+      .free();
   field("stop", &DecodingSettings::stop,
         "when a sentence is done: exact: when nothing better can follow; beam_finished: when as many hypotheses have "
         "finished as the beam is wide",
-        {{"exact", Stop::exact}, {"beam_finished", Stop::beam_finished}});
+        {{"exact", Stop::exact}, {"beam_finished", Stop::beam_finished}})
+      .free();
   field("max_extra_length", &DecodingSettings::max_extra_length,
-        "word pieces by which output may be longer than its input (§6.1)", between(0, 1000000));
-  field("n_best", &DecodingSettings::n_best, "translations given for each line, at most the beam", between(1, 10000));
-  field("batch_sentences", &DecodingSettings::batch_sentences, "lines decoded at once", between(1, 100000));
+        "word pieces by which output may be longer than its input (§6.1)", between(0, 1000000))
+      .free();
+  field("n_best", &DecodingSettings::n_best, "translations given for each line, at most the beam", between(1, 10000))
+      .free();
+  field("batch_sentences", &DecodingSettings::batch_sentences, "lines decoded at once", between(1, 100000)).free();
 }
 
 DecodingSettings DecodingSettings::validated() const {

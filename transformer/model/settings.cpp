@@ -19,13 +19,17 @@ void ModelSettings::describe(Fields<ModelSettings>& field) {
   field("encoder_layers", &ModelSettings::encoder_layers, "layers of the encoder, N (§3.1)", at_least(1));
   field("decoder_layers", &ModelSettings::decoder_layers, "layers of the decoder, N (§3.1)", at_least(1));
   field("dropout", &ModelSettings::dropout,
-        "P_drop on every sub-layer's output and on the sums of embeddings and positions (§5.4)", fraction());
-  field("attention_dropout", &ModelSettings::attention_dropout, "dropout on the attention weights", fraction());
+        "P_drop on every sub-layer's output and on the sums of embeddings and positions (§5.4)", fraction())
+      .changeable();
+  field("attention_dropout", &ModelSettings::attention_dropout, "dropout on the attention weights", fraction())
+      .changeable();
   field("relu_dropout", &ModelSettings::relu_dropout,
-        "dropout after the activation of the feed-forward networks, whichever activation it is", fraction());
+        "dropout after the activation of the feed-forward networks, whichever activation it is", fraction())
+      .changeable();
   field("symbol_dropout", &ModelSettings::symbol_dropout,
         "share of input ids, source and target, that training replaces by the unknown id; never padding or begin",
-        fraction());
+        fraction())
+      .changeable();
   field("compatibility", &ModelSettings::compatibility,
         "how attention compares a query with a key (§3.2.1): scaled_dot_product, q·k / sqrt(d_k); dot_product, q·k; "
         "additive, v·tanh(W_q q + W_k k), one hidden layer of width d_k a head",

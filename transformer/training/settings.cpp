@@ -10,35 +10,44 @@ namespace transformer {
 
 void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   using S = TrainingSettings;
-  field("output", &S::output, "the run's folder: checkpoints, metrics, in the end the model");
+  field("output", &S::output, "the run's folder: checkpoints, metrics, in the end the model").free();
   field("init_from", &S::init_from,
         "model directory whose weights and vocabulary training starts from (fine-tuning); empty: random weights");
-  field("device", &S::device, "cpu, cuda or cuda:N");
-  field("threads", &S::threads, "threads for computing on a CPU; 0: one for each core", at_least(0));
+  field("device", &S::device, "cpu, cuda or cuda:N").free();
+  field("threads", &S::threads, "threads for computing on a CPU; 0: one for each core", at_least(0)).free();
   field("seed", &S::seed, "of initial weights, dropout and the order of the data");
-  field("steps", &S::steps, "optimizer steps", at_least(1));
+  field("steps", &S::steps,
+        "optimizer steps; free unless the schedule is linear, whose rate depends on it from the first step on",
+        at_least(1))
+      .changeable();
   field("max_minutes", &S::max_minutes, "training ends after this time if it comes before `steps`; 0: no limit",
-        at_least(0.0));
+        at_least(0.0))
+      .free();
   field("batch_tokens", &S::batch_tokens, "source and target tokens of a step, each at most, padding counted (§5.1)",
-        at_least(1));
+        at_least(1))
+      .changeable();
   field("micro_batch_tokens", &S::micro_batch_tokens,
         "tokens computed at once; several make a step by accumulating gradients, in one process or shared out over "
         "several; 0: batch_tokens divided by the number of processes",
-        at_least(0));
+        at_least(0))
+      .changeable();
   field("micro_batch", &S::micro_batch,
         "fixed: of micro_batch_tokens; auto: as many tokens as memory allows, tried out with the longest pairs before "
         "training begins, on all processes alike, and kept for the whole run",
-        {{"fixed", MicroBatch::fixed}, {"auto", MicroBatch::automatic}});
+        {{"fixed", MicroBatch::fixed}, {"auto", MicroBatch::automatic}})
+      .changeable();
   field("recompute", &S::recompute,
         "compute every layer a second time in the backward pass instead of keeping what the first left: less memory, "
-        "about a third more time, the same gradients");
+        "about a third more time, the same gradients")
+      .free();
   field("precision", &S::precision,
         "type of matrix products; weights and optimizer stay float32; tf32: float32 with products in TensorFloat-32, "
         "of GPUs; auto: bf16 where the processor multiplies it natively",
         {{"float32", Precision::float32},
          {"tf32", Precision::tf32},
          {"bf16", Precision::bf16},
-         {"auto", Precision::automatic}});
+         {"auto", Precision::automatic}})
+      .changeable();
   field(
       "schedule", &S::schedule,
       "learning rate after a linear rise over warmup_steps: noam falls with step^-0.5 from a peak that follows from "
@@ -47,54 +56,68 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
       {{"noam", Schedule::noam},
        {"inverse_sqrt", Schedule::inverse_square_root},
        {"constant", Schedule::constant},
-       {"linear", Schedule::linear}});
-  field("rate", &S::rate, "highest learning rate of the schedules other than noam", at_least(0.0));
-  field("warmup_steps", &S::warmup_steps, "steps of rising learning rate (§5.3); at least 1 for noam", at_least(0));
-  field("rate_factor", &S::rate_factor, "multiplies the learning rate, whatever its schedule", more_than(0.0));
-  field("adam_beta1", &S::adam_beta1, "Adam's β1 (§5.3)", fraction());
-  field("adam_beta2", &S::adam_beta2, "Adam's β2 (§5.3)", fraction());
-  field("adam_epsilon", &S::adam_epsilon, "Adam's ε (§5.3)", more_than(0.0));
-  field("clip_norm", &S::clip_norm, "largest joint norm of the gradients; 0: not clipped", at_least(0.0));
-  field("label_smoothing", &S::label_smoothing, "ε_ls (§5.4)", fraction());
+       {"linear", Schedule::linear}})
+      .changeable();
+  field("rate", &S::rate, "highest learning rate of the schedules other than noam", at_least(0.0)).changeable();
+  field("warmup_steps", &S::warmup_steps, "steps of rising learning rate (§5.3); at least 1 for noam", at_least(0))
+      .changeable();
+  field("rate_factor", &S::rate_factor, "multiplies the learning rate, whatever its schedule", more_than(0.0))
+      .changeable();
+  field("adam_beta1", &S::adam_beta1, "Adam's β1 (§5.3)", fraction()).changeable();
+  field("adam_beta2", &S::adam_beta2, "Adam's β2 (§5.3)", fraction()).changeable();
+  field("adam_epsilon", &S::adam_epsilon, "Adam's ε (§5.3)", more_than(0.0)).changeable();
+  field("clip_norm", &S::clip_norm, "largest joint norm of the gradients; 0: not clipped", at_least(0.0)).changeable();
+  field("label_smoothing", &S::label_smoothing, "ε_ls (§5.4)", fraction()).changeable();
   field("subword_sampling", &S::subword_sampling,
         "spell training text in other word pieces every time: the share of a BPE vocabulary's merges that are left out "
         "(0.03 makes a tenth more pieces, 0.1 a third), or the smoothing of a unigram vocabulary's choices (0.2); "
         "0: always the same pieces",
-        fraction());
+        fraction())
+      .changeable();
   field("moving_average", &S::moving_average,
         "decay of an exponential moving average of the weights, which is then what is validated, averaged and kept; "
         "0: none",
         fraction());
-  field("log_every", &S::log_every, "steps between lines of progress", at_least(1));
-  field("validate_every", &S::validate_every, "steps between validations; 0: only at the end", at_least(0));
-  field("validate_bleu", &S::validate_bleu, "translate the validation set and report BLEU, besides perplexity");
+  field("log_every", &S::log_every, "steps between lines of progress", at_least(1)).free();
+  field("validate_every", &S::validate_every, "steps between validations; 0: only at the end", at_least(0))
+      .changeable();
+  field("validate_bleu", &S::validate_bleu, "translate the validation set and report BLEU, besides perplexity").free();
   field("best_by", &S::best_by, "what makes a validation the best: lowest perplexity or highest BLEU",
         {{"perplexity", Criterion::perplexity}, {"bleu", Criterion::bleu}});
   field("patience", &S::patience, "training ends after so many validations in a row without a new best; 0: never",
-        at_least(0));
-  field("checkpoint_every", &S::checkpoint_every, "steps between checkpoints; 0: by time alone", at_least(0));
+        at_least(0))
+      .free();
+  field("checkpoint_every", &S::checkpoint_every, "steps between checkpoints; 0: by time alone", at_least(0))
+      .changeable();
   field("checkpoint_minutes", &S::checkpoint_minutes,
         "minutes between checkpoints; 0: by steps alone. Checkpoints by time make the averaged model depend on the "
         "clock",
-        at_least(0.0));
-  field("keep_checkpoints", &S::keep_checkpoints, "newest checkpoints that are kept", at_least(1));
+        at_least(0.0))
+      .changeable();
+  field("keep_checkpoints", &S::keep_checkpoints, "newest checkpoints that are kept", at_least(1)).free();
   field("keep_best", &S::keep_best,
         "best checkpoints that are kept besides; one is written when a validation is among "
         "the best",
-        at_least(0));
+        at_least(0))
+      .free();
   field("average_checkpoints", &S::average_checkpoints,
-        "checkpoints averaged into the final model (§6.1); 1: one alone", at_least(1));
+        "checkpoints averaged into the final model (§6.1); 1: one alone", at_least(1))
+      .free();
   field("average_of", &S::average_of, "average the last checkpoints, or the best",
-        {{"last", Averaged::last}, {"best", Averaged::best}});
+        {{"last", Averaged::last}, {"best", Averaged::best}})
+      .free();
   field("weights", &S::weights, "type of the final model's weights; bf16 halves the file",
-        {{"float32", Weights::float32}, {"bf16", Weights::bf16}});
+        {{"float32", Weights::float32}, {"bf16", Weights::bf16}})
+      .free();
   field("device_flops", &S::device_flops,
         "floating-point operations a second that the device sustains, for the paper's estimate of the training cost "
         "(§6.1: 9.5e12 for a P100); 0: no estimate",
-        at_least(0.0));
+        at_least(0.0))
+      .free();
   field("timeout_seconds", &S::timeout_seconds,
-        "how long one of several processes waits for another before it gives the run up", more_than(0.0));
-  field("bucket_mb", &S::bucket_mb, "gradients that several processes sum at a time, in MiB", more_than(0.0));
+        "how long one of several processes waits for another before it gives the run up", more_than(0.0))
+      .free();
+  field("bucket_mb", &S::bucket_mb, "gradients that several processes sum at a time, in MiB", more_than(0.0)).free();
 }
 
 std::function<double(int64_t)> TrainingSettings::learning_rate(int64_t d_model) const {
