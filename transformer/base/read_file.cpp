@@ -3,17 +3,30 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <string>
 
 #include "transformer/base/error.h"
 
 namespace transformer {
 
-std::string read_file(const std::filesystem::path& file) {
+std::string read_file(const std::filesystem::path& file, size_t most_bytes) {
   if (std::filesystem::is_directory(file)) throw Error(file.string(), "is a folder, not a file");
   std::ifstream in(file, std::ios::binary);
   if (!in) throw Error(file.string(), std::string("cannot be read: ") + std::strerror(errno));
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string bytes;
+  for (size_t size = 0; size <= most_bytes;) {
+    constexpr size_t chunk = size_t{1} << 16;
+    bytes.resize(size + chunk);
+    in.read(bytes.data() + size, chunk);
+    size += static_cast<size_t>(in.gcount());
+    if (in.bad()) throw Error(file.string(), std::string("cannot be read: ") + std::strerror(errno));
+    if (in.gcount() == 0 || in.eof()) {
+      bytes.resize(size);
+      if (size > most_bytes) break;
+      return bytes;
+    }
+  }
+  throw Error(file.string(), "is larger than the " + std::to_string(most_bytes) + " bytes that such a file may have");
 }
 
 }  // namespace transformer

@@ -68,7 +68,7 @@ void Profile::stop() {
   result->save(written.file.string());
   std::error_code error;
   if (!fs::exists(written.file, error)) throw Failure("cannot write " + file_.string(), "the profiler wrote nothing");
-  const auto trace = read_file(written.file);
+  const auto trace = read_file(written.file, size_t{4} << 30);
   const auto last = trace.find_last_not_of(" \n");
   if (last == std::string::npos || trace[last] != '}') {
     throw Failure("cannot write " + file_.string(), "the profiler wrote only a part of it", "is the disk full?");
