@@ -40,6 +40,24 @@ TEST_CASE("lines longer than any buffer, and lines that cross buffers, come whol
   CHECK(read_lines(folder / "text") == expected);
 }
 
+TEST_CASE("a line longer than 1 MiB is refused, however it is stored") {
+  const TemporaryDirectory folder;
+  const std::string mark = "\xEF\xBB\xBF", longest(most_line_bytes, 'x');
+  for (const char* end : {"", "\n", "\r\n"}) {
+    write_file(folder / "longest", mark + longest + end);
+    CHECK(read_lines(folder / "longest") == Lines{longest});
+    write_file(folder / "longer", fmt::format("\n{}x{}", longest, end));
+    CHECK_THAT(error_of([&] { read_lines(folder / "longer"); }), Contains("longer:2: the line is longer than 1 MiB"));
+  }
+  // 256 MiB in a quarter of one.
+  write_file(folder / "bomb.gz", gzip(std::string(size_t{1} << 28, 'a')));
+  REQUIRE(std::filesystem::file_size(folder / "bomb.gz") < size_t{1} << 19);
+  LineReader reader(folder / "bomb.gz");
+  std::string line;
+  CHECK_THAT(error_of([&] { reader.next(line); }), Contains("bomb.gz:1: the line is longer than 1 MiB"));
+  CHECK(line.capacity() <= 2 * most_line_bytes + (size_t{1} << 18));
+}
+
 TEST_CASE("bytes that are no UTF-8 are named by file and line") {
   const TemporaryDirectory folder;
   for (const std::string broken :

@@ -30,6 +30,11 @@ struct LineReader::Implementation {
     if (handle) gzclose(handle);
   }
 
+  [[noreturn]] void fail_for_length() const {
+    throw Error(fmt::format("{}:{}", file.string(), count), "the line is longer than 1 MiB",
+                "a line is one sentence: split it, or give the file line ends");
+  }
+
   bool fill() {
     if (at_end) return false;
     buffer.resize(buffer_size);
@@ -40,7 +45,7 @@ struct LineReader::Implementation {
     const std::string message = gzerror(handle, &status);
     if (read < 0 || status == Z_BUF_ERROR) {
       if (status == Z_ERRNO) throw Error(file.string(), "cannot be read: " + std::string(std::strerror(errno)));
-      throw Error(fmt::format("{}:{}", file.string(), count + 1),
+      throw Error(fmt::format("{}:{}", file.string(), count),
                   status == Z_BUF_ERROR ? "the gzip data end too early" : "the gzip data are damaged (" + message + ")",
                   "check the file with gzip -t and fetch it again");
     }
@@ -74,17 +79,23 @@ bool LineReader::next(std::string& line) {
   auto& self = *implementation_;
   line.clear();
   bool found = false;
+  ++self.count;
   while (self.position < self.buffer.size() || self.fill()) {
     found = true;
     const size_t end = self.buffer.find('\n', self.position);
     line.append(self.buffer, self.position, end == std::string::npos ? end : end - self.position);
+    // A carriage return or the byte order mark may still go.
+    if (line.size() > most_line_bytes + 1 + byte_order_mark.size()) self.fail_for_length();
     self.position = end == std::string::npos ? self.buffer.size() : end + 1;
     if (end != std::string::npos) break;
   }
-  if (!found) return false;
-  ++self.count;
+  if (!found) {
+    --self.count;
+    return false;
+  }
   if (line.ends_with('\r')) line.pop_back();
   if (self.count == 1 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
+  if (line.size() > most_line_bytes) self.fail_for_length();
   if (const size_t broken = find_broken_utf8(line); broken != std::string_view::npos) {
     throw Error(fmt::format("{}:{}", self.file.string(), self.count),
                 fmt::format("not UTF-8 (byte {} of the line is 0x{:02X})", broken + 1,

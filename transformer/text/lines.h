@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -7,6 +8,10 @@
 #include <vector>
 
 namespace transformer {
+
+/// Bytes of the longest line, its end left out, that any reader of lines takes: a hundred times the longest sentence,
+/// and little memory for a file of one line, which may be far smaller on the disk than it is here.
+inline constexpr size_t most_line_bytes = size_t{1} << 20;
 
 /// Reads a text file (plain or gzip, told apart by content) line by line, so that a corpus need not fit in memory.
 ///
@@ -20,7 +25,7 @@ class LineReader {
   LineReader& operator=(LineReader&&) noexcept;
 
   /// The next line without its end; false at the end of the file. Throws Error naming file and line for bytes that are
-  /// no UTF-8 and for damaged gzip data.
+  /// no UTF-8, for lines longer than `most_line_bytes`, of which no more than that is held, and for damaged gzip data.
   bool next(std::string& line);
   /// How many lines were read.
   int64_t count() const;
