@@ -7,15 +7,15 @@
 
 #include <charconv>
 #include <exception>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <unordered_map>
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/read_file.h"
 #include "transformer/text/lines.h"
+#include "transformer/text/sentencepiece_model.h"
 
 // libc10 and libsentencepiece each export a variable of this name: an int of 4 bytes there, an object of 32 here. The
 // dynamic linker makes one of the two, LibTorch's as a rule, and SentencePiece's constructor then writes over what lies
@@ -50,7 +50,10 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 // into the model.
 class Sentences : public sentencepiece::SentenceIterator {
  public:
-  explicit Sentences(const std::vector<std::filesystem::path>& files) : files_(files) { Next(); }
+  Sentences(const std::vector<std::filesystem::path>& files, Normalization normalization)
+      : files_(files), normalization_(normalization) {
+    Next();
+  }
 
   bool done() const override { return done_; }
   const std::string& value() const override { return line_; }
@@ -69,7 +72,10 @@ class Sentences : public sentencepiece::SentenceIterator {
         }
         if (!reader_->next(line_)) {
           reader_.reset();
-        } else if (!line_.empty()) {
+          continue;
+        }
+        if (normalization_ == Normalization::nfc && !is_plainly_normal(line_)) line_ = normalized(line_);
+        if (!line_.empty()) {
           any_ = true;
           return;
         }
@@ -87,6 +93,7 @@ class Sentences : public sentencepiece::SentenceIterator {
 
  private:
   const std::vector<std::filesystem::path>& files_;
+  Normalization normalization_;
   size_t file_ = 0;
   std::optional<LineReader> reader_;
   std::string line_;
@@ -124,6 +131,10 @@ void VocabularySettings::describe(Fields<VocabularySettings>& field) {
         between(0.5, 1.0));
   field("sample_sentences", &S::sample_sentences, "sentences to learn from, drawn at random from all", at_least(1));
   field("byte_fallback", &S::byte_fallback, "spell characters without a symbol in bytes, so that no text is unknown");
+  field("normalization", &S::normalization,
+        "of all text, before it becomes pieces: nfc: composed accents, one space for every kind and run of blanks, no "
+        "control characters; none: the text as it is",
+        {{"nfc", Normalization::nfc}, {"none", Normalization::none}});
   field(
       "split_scripts", &S::split_scripts,
       "no piece mixes letters with punctuation, or two scripts; false: brackets and labels of trees become one piece");
@@ -136,7 +147,7 @@ void Vocabulary::train(const std::vector<std::filesystem::path>& files, int64_t 
   if (!std::filesystem::is_directory(folder)) {
     throw Error(model.string(), "cannot be written: there is no such folder", "create " + folder.string());
   }
-  Sentences sentences(files);
+  Sentences sentences(files, settings.normalization);
   const std::unordered_map<std::string, std::string> options = {
       {"model_type", settings.algorithm == VocabularySettings::Algorithm::bpe ? "bpe" : "unigram"},
       {"vocab_size", std::to_string(size)},
@@ -179,6 +190,8 @@ void Vocabulary::train(const std::vector<std::filesystem::path>& files, int64_t 
     }
     throw Error(where, "SentencePiece could not learn from it (" + message + ")");
   }
+  serialized += SentencePieceModel::normalization_field(settings.normalization);
+  SentencePieceModel::read(serialized, model.string());  // what is written can be read
   write_atomically(model, serialized);
 }
 
@@ -186,6 +199,7 @@ struct Vocabulary::Implementation {
   sentencepiece::SentencePieceProcessor processor;
   std::vector<std::string> pieces;
   std::string checksum;
+  Normalization normalization = Normalization::none;
   // How the space symbol's stand-in is spelled in bytes, and how the symbol itself is; empty without byte fallback.
   std::vector<int> stand_in_bytes, space_symbol_bytes;
 
@@ -202,6 +216,8 @@ struct Vocabulary::Implementation {
   // Of the pieces that `split` (text, ids -> status) finds.
   template <class Split>
   std::vector<int64_t> ids(std::string_view text, const Split& split) const {
+    std::string normal;
+    if (normalization == Normalization::nfc && !is_plainly_normal(text)) text = normal = normalized(text);
     std::vector<int> ids;
     const auto run = [&](std::string_view input) {
       const auto status = split(input, &ids);
@@ -228,16 +244,14 @@ struct Vocabulary::Implementation {
 
 Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std::make_unique<Implementation>()) {
   auto& processor = implementation_->processor;
-  const std::string remedy = "expected a SentencePiece model as train_vocabulary writes it";
+  const std::string remedy = "expected a SentencePiece model as train writes it";
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(model, ignored)) {
     throw Error(model.string(), std::filesystem::exists(model, ignored) ? "is not a file" : "no such file", remedy);
   }
-  std::ifstream in(model, std::ios::binary);
-  std::stringstream content;
-  content << in.rdbuf();
-  const std::string serialized = content.str();
-  if (!in || serialized.empty()) throw Error(model.string(), "is empty or cannot be read", remedy);
+  const std::string serialized = read_file(model, SentencePieceModel::most_bytes);
+  if (serialized.empty()) throw Error(model.string(), "is empty", remedy);
+  implementation_->normalization = SentencePieceModel::read(serialized, model.string()).normalization;
   const auto status = processor.LoadFromSerializedProto(serialized);
   if (!status.ok()) {
     throw Error(model.string(), fmt::format("is no SentencePiece model or is damaged ({})", status.error_message()),
@@ -247,12 +261,13 @@ Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std
     if (found == expected) return;
     throw Error(model.string(),
                 fmt::format("reserves id {} for {}; expected padding 0, begin 1, end 2, unknown 3", found, name),
-                "train the vocabulary anew with train_vocabulary");
+                "learn the vocabulary anew with train");
   };
   reserved("padding", processor.pad_id(), padding);
   reserved("the beginning", processor.bos_id(), begin);
   reserved("the end", processor.eos_id(), end);
   reserved("unknown pieces", processor.unk_id(), unknown);
+  implementation_->pieces.reserve(static_cast<size_t>(processor.GetPieceSize()));
   for (int id = 0; id < processor.GetPieceSize(); ++id) implementation_->pieces.push_back(processor.IdToPiece(id));
   Checksum checksum;
   checksum.add(serialized);
@@ -271,6 +286,10 @@ int64_t Vocabulary::size() const {
 
 const std::string& Vocabulary::checksum() const {
   return implementation_->checksum;
+}
+
+Normalization Vocabulary::normalization() const {
+  return implementation_->normalization;
 }
 
 std::vector<int64_t> Vocabulary::encode(std::string_view text) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transformer/base/settings.h"
+#include "transformer/text/normalization.h"
 
 namespace transformer {
 
@@ -19,11 +20,15 @@ struct VocabularySettings {
   double character_coverage = 1.0;     // share of characters that become symbols; the rest is spelled in bytes
   int64_t sample_sentences = 2000000;  // sentences that SentencePiece learns from, drawn from all
   bool byte_fallback = true;
+  Normalization normalization = Normalization::nfc;  // of all text before it becomes pieces, now and ever after
   bool split_scripts = true;  // no piece holds characters of two scripts, punctuation and digits counting as one each
   static void describe(Fields<VocabularySettings>& field);
 };
 
 /// Word pieces and their ids (§5.1), learned and applied by SentencePiece. Safe to share between threads.
+///
+/// A vocabulary that was learned from normalised text (VocabularySettings::normalization) says so in its file, and
+/// splits the normal form of whatever it is given.
 class Vocabulary {
  public:
   /// Ids reserved in every vocabulary, the same for all.
@@ -34,7 +39,8 @@ class Vocabulary {
   static void train(const std::vector<std::filesystem::path>& files, int64_t size, const VocabularySettings& settings,
                     const std::filesystem::path& model);
 
-  /// Reads a SentencePiece model. Throws Error if the file is missing, damaged, or reserves other ids than ours.
+  /// Reads a SentencePiece model, of which nothing is believed (SentencePieceModel::read). Throws Error if the file is
+  /// missing, damaged, or reserves other ids than ours.
   explicit Vocabulary(const std::filesystem::path& model);
   ~Vocabulary();
   Vocabulary(Vocabulary&&) noexcept;
@@ -43,6 +49,8 @@ class Vocabulary {
   int64_t size() const;
   /// Of the model file's bytes (XXH3): the same for vocabularies that encode alike.
   const std::string& checksum() const;
+
+  Normalization normalization() const;
 
   /// Ids of a sentence's pieces, without begin and end.
   std::vector<int64_t> encode(std::string_view text) const;

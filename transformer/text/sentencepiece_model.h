@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transformer/text/normalization.h"
+
+namespace transformer {
+
+/// What a SentencePiece model's file says, so far as it is needed here (sentencepiece_model.proto).
+struct SentencePieceModel {
+  enum class Type { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+  struct Piece {
+    std::string_view text;
+    float score = 0;
+    Type type = Type::normal;
+  };
+
+  /// Of a file; far above any vocabulary's.
+  static constexpr size_t most_bytes = size_t{64} << 20;
+  static constexpr size_t most_pieces = 4'000'000;
+  static constexpr size_t longest_piece = 512;  // bytes
+
+  std::vector<Piece> pieces;                          // texts point into the bytes that were read
+  Normalization normalization = Normalization::none;  // of texts before SentencePiece sees them
+
+  /// Reads `bytes`, of which nothing is believed: SentencePiece itself reads and writes beyond its arrays, or ends the
+  /// process, for files that nobody has learned. What comes out of here it loads and applies without that.
+  ///
+  /// Pieces are distinct, UTF-8, not empty and not overlong; their scores are finite, exactly one is unknown, and there
+  /// are all 256 bytes or none. Tables of SentencePiece's own normalisation (precompiled_charsmap) are followed through
+  /// every text that they can be applied to: nothing in them may lead out of the table. Fields that are not known are
+  /// skipped. Throws Error naming `file`, what is wrong, and the byte where it stands.
+  static SentencePieceModel read(std::string_view bytes, const std::string& file);
+
+  /// The field of the file that makes readers apply `normalization` first; SentencePiece passes over it.
+  static std::string normalization_field(Normalization normalization);
+};
+
+}  // namespace transformer
