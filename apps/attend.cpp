@@ -388,6 +388,7 @@ int main(int argc, char** argv) {
     if (format == Format::json && !words.empty()) throw Error("--pick", "is for SVG and HTML", "leave it out");
     if (heat_map && !words.empty()) throw Error("--pick", "is for lines", "leave out --heat-map or --pick");
 
+    check_output_file("--output", output_file, {source_file, target_file});
     Sentences sentences(source, target, source_file, target_file);
     Attention attention(app.get_option("--model")->as<std::string>(),
                         open_device(app.get_option("--device")->as<std::string>()), request,

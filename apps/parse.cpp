@@ -127,6 +127,7 @@ int main(int argc, char** argv) {
     } else if (isatty(STDIN_FILENO)) {
       request.window = 1;
     }
+    check_output_file("--output", output_file, {input_file});
     const Translator translator = decoding.open();
 
     Counts counts;

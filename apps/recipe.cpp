@@ -28,6 +28,8 @@ void Recipe::settle() {
   // A saved configuration says what was trained, with nothing left to derive.
   run.model = run.model.resolved();
   run.config = settings.yaml();
+  run.rules = settings.rules();
+  decoding.validated();  // else a model is trained that nothing can translate with
 }
 
 RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {

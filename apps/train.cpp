@@ -5,11 +5,14 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
+#include <string>
 
 #include "program.h"
 #include "recipe.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/device.h"
+#include "transformer/base/unicode.h"
 #include "transformer/training/distributed.h"
 #include "transformer/training/launch.h"
 
@@ -34,7 +37,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> overrides;
     RunOptions options;
     int processes = 0;
-    bool dry_run = false, list_settings = false;
+    bool dry_run = false, list_settings = false, undo = false;
     app.description("Trains a Transformer as a YAML configuration says, and leaves a model directory.");
     auto* config_option = app.add_option("config", config, "Configuration (YAML); see configs/");
     app.add_option("--set", overrides, "Override a setting: --set section.key=value (repeatable)")
@@ -53,7 +56,13 @@ int main(int argc, char** argv) {
         ->type_name("STEPS")
         ->check(CLI::Range(int64_t{1}, int64_t{10000}));
     app.add_flag("--dry-run", dry_run, "Print the model's summary, check files, vocabulary and space, and end");
-    app.add_flag("--restart", options.restart, "Delete a run that the output folder holds, and begin anew");
+    app.add_flag("--restart", options.folder.restart,
+                 "Begin anew; the run that the output folder holds is kept aside until the first checkpoint");
+    app.add_option("--from", options.folder.from,
+                   "Go on from the checkpoint of this step, or the last, with other settings perhaps; what came after "
+                   "it is kept aside until the next checkpoint")
+        ->type_name("STEP|last");
+    app.add_flag("--undo", undo, "Bring back what the last --restart or --from has set aside, and end");
     app.add_flag("--settings", list_settings, "Print every setting, its default and meaning, and end");
     app.add_option("--settings-reference", reference, "Write the reference of all settings as Markdown to a file")
         ->group("");
@@ -72,9 +81,20 @@ int main(int argc, char** argv) {
     if (!output.empty()) overrides.push_back("training.output=" + output);
     if (!init_from.empty()) overrides.push_back("training.init_from=" + init_from);
     recipe.load(config, overrides);
+    if (undo) {
+      RunFolder::undo(recipe.run.training.output);
+      std::cout << recipe.run.training.output << " is as it was before the last --restart or --from\n";
+      return 0;
+    }
+    for (int i = 0; i < argc; ++i) options.folder.command += (i > 0 ? " " : "") + shell_quoted(argv[i]);
+    // Started again by torchrun, the processes go on with what the first of them have begun.
+    if (const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT"); restarts && std::string(restarts) != "0") {
+      options.folder.restart = false;
+      options.folder.from.clear();
+    }
     if (dry_run) {
       std::cout << model_summary(recipe.run.model) << std::flush;
-      std::cout << check_run(recipe.run);
+      std::cout << check_run(recipe.run, options.folder);
       return 0;
     }
     check_settings(recipe.run);

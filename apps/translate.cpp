@@ -246,6 +246,8 @@ int main(int argc, char** argv) {
     if (!alignments_file.empty() && alignments_file == output_file) {
       throw Error("--alignments", "is the file that --output names", "name another");
     }
+    check_output_file("--output", output_file, {input_file});
+    check_output_file("--alignments", alignments_file, {input_file});
 
     std::unique_ptr<Input> input;
     if (input_file.empty()) {

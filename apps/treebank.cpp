@@ -44,6 +44,7 @@ void write_lines(const Flags& flags, const std::function<std::string(const Tree&
     each([](std::string_view line) { std::cout << line; });
     return;
   }
+  check_output_file("--output", flags.output, {flags.files.begin(), flags.files.end()});
   AtomicFile output(flags.output);
   each([&](std::string_view line) { output.write(line); });
   output.commit();

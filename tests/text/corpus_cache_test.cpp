@@ -258,16 +258,16 @@ TEST_CASE("what a killed process left is no entry and goes") {
   test.read();
   const auto entry = *test.entries().begin();
   fs::rename(entry, entry.string() + ".partial");
-  fs::create_directory(test.cache() / "0123.partial");
-  write_file(test.cache() / "0123.partial" / "source.ids", "half");
+  fs::create_directory(test.cache() / "01230123012301230123012301230123.partial");
+  write_file(test.cache() / "01230123012301230123012301230123.partial" / "source.ids", "half");
   CHECK(test.read().report().from_cache == 0);
   CHECK(test.items(".partial").empty());
   CHECK(test.entries().size() == 1);
 
   // What another process is making stays.
-  const auto busy = test.cache() / "4567.partial";
+  const auto busy = test.cache() / "45674567456745674567456745674567.partial";
   fs::create_directory(busy);
-  const int lock = open((test.cache() / "4567.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+  const int lock = open((test.cache() / "45674567456745674567456745674567.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
   REQUIRE(flock(lock, LOCK_EX) == 0);
   test.read();
   CHECK(fs::exists(busy));

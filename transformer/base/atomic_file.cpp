@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -24,10 +25,23 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
   return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
 }
 
-/// The file that a chain of symbolic links ends at, whether it exists or not.
+/// The descriptor that `file` names, as /proc/self/fd/1 does; -1: none.
+int open_file_of(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto folder = std::filesystem::canonical(folder_of(file), error);
+  if (error || folder != std::filesystem::canonical("/proc/self/fd", error) || error) return -1;
+  int descriptor = -1;
+  const auto name = file.filename().string();
+  const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), descriptor);
+  return problem == std::errc() && end == name.data() + name.size() ? descriptor : -1;
+}
+
+/// The file that a chain of symbolic links ends at, whether it exists or not. Stops at a name of an open file of this
+/// process (/dev/stdout leads to /proc/self/fd/1): what that leads to is open elsewhere, too, under whatever name.
 std::filesystem::path follow_links(std::filesystem::path file) {
   std::error_code ignored;
   for (int links = 0; links < 40 && std::filesystem::is_symlink(file, ignored); ++links) {
+    if (open_file_of(file) >= 0) break;
     file = folder_of(file) / std::filesystem::read_symlink(file, ignored);
   }
   return file;
@@ -36,6 +50,12 @@ std::filesystem::path follow_links(std::filesystem::path file) {
 }  // namespace
 
 AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_(follow_links(file)) {
+  if (const int open_file = open_file_of(target_); open_file >= 0) {
+    // Whoever opened it decided where its bytes go: behind the others of a log, say. Replacing it would lose those.
+    descriptor_ = ::fcntl(open_file, F_DUPFD_CLOEXEC, 0);
+    if (descriptor_ < 0) fail(errno);
+    return;
+  }
   struct stat existing = {};
   const bool exists = ::stat(target_.c_str(), &existing) == 0;
   if (exists && S_ISDIR(existing.st_mode)) fail(EISDIR);
@@ -113,6 +133,17 @@ void AtomicFile::commit() {
   const int error_number = errno;
   ::close(folder);
   if (status != 0 && error_number != EINVAL && error_number != ENOTSUP) fail(error_number);
+}
+
+void check_output_file(const std::string& flag, const std::filesystem::path& output,
+                       const std::vector<std::filesystem::path>& inputs) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(output, none)) return;
+  for (const auto& input : inputs) {
+    if (std::filesystem::equivalent(output, input, none)) {
+      throw Error(flag, output.string() + " is what is read as well", "name another file");
+    }
+  }
 }
 
 void write_atomically(const std::filesystem::path& file, std::string_view text) {

@@ -16,6 +16,7 @@
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/settings.h"
 #include "transformer/model/positional_encoding.h"
 #include "transformer/model/transformer.h"
@@ -291,7 +292,9 @@ class PartialDirectory {
       : final_(path), partial_(beside("partial")), replaced_(beside("replaced")) {
     std::error_code error;
     if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-    if (!error) fs::create_directory(partial_, error);
+    // What a process of the same number left is not this one's to write into.
+    if (!error && !fs::create_directory(partial_, error) && !error)
+      error = std::make_error_code(std::errc::file_exists);
     if (error) throw Failure(path.string(), "cannot create the folder: " + error.message());
   }
   ~PartialDirectory() {
@@ -306,7 +309,7 @@ class PartialDirectory {
   /// Gives the folder its name; one that has it goes.
   void commit() {
     std::error_code error, ignored;
-    const bool replaces = fs::exists(fs::symlink_status(final_));
+    const bool replaces = something_at(final_);
     if (replaces) fs::rename(final_, replaced_, error);
     if (!error) {
       fs::rename(partial_, final_, error);
@@ -324,14 +327,23 @@ class PartialDirectory {
   fs::path final_, partial_, replaced_;
 };
 
+/// Whatever is in a folder that is replaced goes: there must be nothing but what this exporter writes.
 void check_output(const fs::path& output, bool force) {
   std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(output))) return;
+  if (!something_at(output)) return;
   if (!force) throw Error(output.string(), "exists already", "name another folder, or replace it with --force");
   if (!fs::is_directory(output, ignored) || !fs::is_regular_file(output / weights_file, ignored)) {
     throw Error(output.string(),
                 fmt::format("is no exported model ({} is missing), so it is not replaced", weights_file),
                 "name another folder");
+  }
+  for (const auto& entry : entries_of(output)) {
+    static const std::set<std::string> written = {weights_file, "config.json", "shared_vocabulary.json",
+                                                  "source_vocabulary.json", "target_vocabulary.json"};
+    if (!written.contains(entry.filename().string()) || !fs::is_regular_file(entry, ignored)) {
+      throw Error(entry.string(), "is no part of an exported model, so the folder is not replaced",
+                  "move it away, or name another folder");
+    }
   }
 }
 
@@ -398,7 +410,7 @@ void export_ctranslate2(const fs::path& model_directory, const fs::path& given_o
   check_output(output, force);
   // Settings are read first, since loading a large model only to refuse it would take a while.
   ModelSettings model_settings;
-  if (fs::exists(model_directory / "config.yaml")) {
+  if (something_at(model_directory / "config.yaml")) {
     Settings settings;
     settings.section("model", model_settings, "");
     settings.load(model_directory / "config.yaml", UnknownSections::ignored);

@@ -127,7 +127,10 @@ void sweep(const fs::path& folder) {
   std::error_code ignored;
   std::vector<fs::path> left;
   for (const auto& item : fs::directory_iterator(folder, ignored)) {
-    if (item.path().extension() == partial_suffix) left.push_back(item.path());
+    // The folder may be one of the user's, with names of theirs: an entry's is a checksum.
+    const auto key = item.path().stem().string();
+    const bool is_entry = key.size() == 32 && key.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (is_entry && item.path().extension() == partial_suffix) left.push_back(item.path());
   }
   for (const auto& partial : left) {
     const FileLock lock(lock_file(folder / partial.stem()), FileLock::Wait::no);

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/run_folder.h"
 
 namespace transformer {
 
@@ -56,15 +59,24 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     }
     directories.erase(directories.begin(), directories.end() - options.last);
   }
-  if (fs::exists(options.output / "model.safetensors")) {
+  if (something_at(options.output / "model.safetensors")) {
     throw Error(options.output.string(), "holds a model already", "choose another folder for the average");
+  }
+  entries_of(options.output);  // throws where it is no folder
+  // A run's vocabularies and the name of its record, too: a folder of another model or run is no place for a second.
+  for (const char* name : {"config.yaml", "vocabulary.model", "source.model", "target.model", checksums_name,
+                           RunFolder::record_name, "checkpoints"}) {
+    if (something_at(options.output / name)) {
+      throw Error((options.output / name).string(), "is in the way of the averaged model",
+                  "choose another folder for the average");
+    }
   }
   ModelFiles files;
   for (const auto& name : model_file_names(directories.front())) {
     files.emplace_back(name, read_file(directories.front() / name));
     if (name == "config.yaml") continue;
     for (const auto& other : directories) {
-      if (!fs::exists(other / name) || read_file(other / name) != files.back().second) {
+      if (!something_at(other / name) || read_file(other / name) != files.back().second) {
         throw Error(other.string(),
                     fmt::format("its vocabulary ({}) is not that of {}", name, directories.front().string()),
                     "only models of one run, or started from one model, have a mean that makes sense");

@@ -12,6 +12,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
 
 namespace transformer {
@@ -60,15 +61,20 @@ void sync_directory(const fs::path& directory) {
   close(descriptor);
 }
 
-// Checkpoints whose names begin with one of `prefixes`, oldest first.
+// Whether `name` is one of `prefixes` and then digits alone, as checkpoints are named and people's own copies are not.
+bool is_checkpoint_name(std::string_view name, std::initializer_list<std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view prefix) {
+    constexpr size_t digits = 8;
+    return name.starts_with(prefix) && name.size() >= prefix.size() + digits &&
+           name.find_first_not_of("0123456789", prefix.size()) == std::string_view::npos;
+  });
+}
+
+// Checkpoints whose names begin with one of `prefixes`, oldest first. A folder that cannot be read is no empty one.
 std::vector<fs::path> list(const fs::path& run, std::initializer_list<std::string_view> prefixes) {
   std::vector<fs::path> checkpoints;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(checkpoint_directory(run), error)) {
-    const auto name = entry.path().filename().string();
-    const bool wanted = std::any_of(prefixes.begin(), prefixes.end(),
-                                    [&](std::string_view prefix) { return name.starts_with(prefix); });
-    if (wanted) checkpoints.push_back(entry.path());
+  for (const auto& entry : entries_of(checkpoint_directory(run))) {
+    if (is_checkpoint_name(entry.filename().string(), prefixes)) checkpoints.push_back(entry);
   }
   std::sort(checkpoints.begin(), checkpoints.end(), [](const fs::path& a, const fs::path& b) {
     return std::pair(checkpoint_step(a), a) < std::pair(checkpoint_step(b), b);
@@ -82,6 +88,18 @@ void discard(const fs::path& checkpoint) {
   const auto partial = checkpoint.parent_path() / (partial_prefix + checkpoint.filename().string());
   fs::rename(checkpoint, partial, error);
   fs::remove_all(error ? checkpoint : partial, error);
+}
+
+// Gives a checkpoint that cannot be used a name of its own; one that was set aside before keeps its.
+void set_aside_damaged(const fs::path& checkpoint) {
+  const auto name = damaged_prefix + checkpoint.filename().string();
+  auto aside = checkpoint.parent_path() / name;
+  for (int number = 2; something_at(aside); ++number) {
+    aside = checkpoint.parent_path() / fmt::format("{}-{}", name, number);
+  }
+  std::error_code error;
+  fs::rename(checkpoint, aside, error);
+  if (error) throw Failure(checkpoint.string(), "is damaged and cannot be renamed: " + error.message());
 }
 
 Progress read_progress(const fs::path& file) {
@@ -116,7 +134,7 @@ static void from_json(const nlohmann::json& json, BestValidation& best) {
 std::vector<std::string> model_file_names(const fs::path& directory) {
   std::vector<std::string> names;
   for (const char* name : {"config.yaml", "vocabulary.model", "source.model", "target.model"}) {
-    if (fs::exists(directory / name)) names.emplace_back(name);
+    if (something_at(directory / name)) names.emplace_back(name);
   }
   if (names.size() < 2 || names.front() != "config.yaml") {
     throw Error(directory.string(),
@@ -172,7 +190,7 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
       names.push_back(file);
     }
     write_checksums(partial, names);
-    fs::remove_all(final_name, error);
+    if (something_at(final_name)) set_aside_damaged(final_name);  // whole ones were gone on from
     fs::rename(partial, final_name);
   } catch (const fs::filesystem_error& failure) {
     fs::remove_all(partial, error);
@@ -236,16 +254,11 @@ fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state)
       damaged.push_back(checkpoint);
       continue;
     }
-    for (const auto& directory : damaged) {
-      std::error_code ignored;
-      const auto aside = directory.parent_path() / (damaged_prefix + directory.filename().string());
-      fs::remove_all(aside, ignored);
-      fs::rename(directory, aside, ignored);
-    }
+    for (const auto& directory : damaged) set_aside_damaged(directory);
     return checkpoint;
   }
   throw Error(checkpoint_directory(run).string(), "none of its checkpoints is whole",
-              "--restart deletes the run and begins anew");
+              "--restart replaces the run and begins anew");
 }
 
 void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t>& best) {
@@ -259,7 +272,9 @@ void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t
     }
   }
   std::error_code error;
-  for (const auto& partial : list(run, {partial_prefix})) fs::remove_all(partial, error);
+  for (const auto& partial : list(run, {".partial-step-", ".partial-interrupted-step-"})) {
+    fs::remove_all(partial, error);
+  }
 }
 
 }  // namespace transformer

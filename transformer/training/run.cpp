@@ -4,17 +4,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <sstream>
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
-#include "transformer/base/file_lock.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
-#include "transformer/base/unicode.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"
 #include "transformer/training/average.h"
@@ -29,72 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Held while a run works on its folder; the system frees it when the process ends, however it ends.
-class DirectoryLock {
- public:
-  explicit DirectoryLock(const fs::path& directory) : lock_(directory / ".lock", FileLock::Wait::no) {
-    const int error = lock_.error_number();
-    if (!lock_.is_open()) throw Failure(directory.string(), std::string("cannot be written to: ") + strerror(error));
-    if (error != 0) {
-      throw Error(directory.string(), "another run is working in this folder",
-                  "wait for it, stop it, or choose another training.output");
-    }
-  }
-
- private:
-  FileLock lock_;
-};
-
-// Settings that say how long or where a run goes, not what it computes: it may go on with others.
-const std::set<std::string> changeable = {"training.output",          "training.steps",
-                                          "training.max_minutes",     "training.log_every",
-                                          "training.patience",        "training.keep_checkpoints",
-                                          "training.average_of",      "training.average_checkpoints",
-                                          "training.device_flops",    "training.weights",
-                                          "training.timeout_seconds", "data.cache"};
-
-constexpr const char* summary_name = "summary.json";
 constexpr int summary_format = 1;
-
-// "section.key" -> value of a saved config: one setting a line, as Settings::yaml writes it.
-std::map<std::string, std::string> flat_settings(const std::string& yaml) {
-  std::map<std::string, std::string> flat;
-  std::istringstream lines(yaml);
-  std::string line, section;
-  while (std::getline(lines, line)) {
-    const auto colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    if (line[0] != ' ') {
-      section = line.substr(0, colon);
-    } else {
-      flat[fmt::format("{}.{}", section, trim(line.substr(0, colon)))] = trim(line.substr(colon + 1));
-    }
-  }
-  return flat;
-}
-
-// What the settings of the run in `output` and these differ in, for people; empty where they are the same run's.
-std::string differences(const fs::path& config_file, const std::string& config) {
-  const auto saved = flat_settings(read_file(config_file)), given = flat_settings(config);
-  std::string text;
-  for (const auto& [name, value] : given) {
-    const auto found = saved.find(name);
-    const std::string before = found == saved.end() ? "(none)" : found->second;
-    if (before != value && !changeable.contains(name) && !name.starts_with("decoding.")) {
-      text += fmt::format("{}{}: {} there, {} now", text.empty() ? "" : ", ", name, before, value);
-    }
-  }
-  return text;
-}
-
-// Removes what runs write, and nothing else: the folder may hold files of the user's.
-void remove_run(const fs::path& output) {
-  for (const char* name :
-       {"checkpoints", "validation", "corpus", metrics_name, EventFile::name, trace_name, summary_name, checksums_name,
-        "config.yaml", "model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
-    fs::remove_all(output / name);
-  }
-}
 
 std::vector<std::string> vocabulary_names(const VocabularySettings& settings) {
   return settings.joint ? std::vector<std::string>{"vocabulary.model"}
@@ -120,12 +51,12 @@ void check_init_from(const RunSettings& settings) {
   reader.section("model", theirs, "");
   reader.load(directory / "config.yaml", UnknownSections::ignored);
   theirs = theirs.resolved();
-  const auto text = [](ModelSettings model) {
+  const auto values = [](ModelSettings model) {
     Settings writer;
     writer.section("model", model, "");
-    return flat_settings(writer.yaml());
+    return writer.values();
   };
-  const auto there = text(theirs), here = text(settings.model.resolved());
+  const auto there = values(theirs), here = values(settings.model.resolved());
   std::string different;
   for (const auto& [name, value] : here) {
     if (name.find("dropout") != std::string::npos || there.at(name) == value) continue;
@@ -143,12 +74,12 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
   const auto& data = settings.data;
   if (!settings.training.init_from.empty()) {
     for (const auto& name : vocabulary_names(settings.vocabulary)) {
-      if (fs::exists(output / name)) continue;
+      if (something_at(output / name)) continue;
       write_atomically(output / name, read_file(fs::path(settings.training.init_from) / name));
     }
   }
   auto learn = [&](const std::string& name, const std::vector<std::string>& files, int64_t size) {
-    if (fs::exists(output / name)) return;
+    if (something_at(output / name)) return;
     spdlog::info("learning a vocabulary of {} word pieces from {}", size, fmt::join(files, ", "));
     Vocabulary::train({files.begin(), files.end()}, size, settings.vocabulary, output / name);
   };
@@ -196,36 +127,17 @@ const char* name_of(TrainingSummary::End end) {
   return "interruption";
 }
 
-// What the output folder holds.
-enum class Found : int64_t { nothing, run, finished_run };
-
-// Makes the output folder ready for this run: keeps what it can go on from, refuses what is another's.
-Found prepare_output(const RunSettings& settings) {
-  const fs::path output = settings.training.output;
-  const auto config_file = output / "config.yaml";
-  const bool begun = !resumable_checkpoints(output).empty();
-  if (fs::exists(output / "model.safetensors") && !begun) {
-    throw Error(output.string(), "holds a model without the checkpoints to go on from",
-                "choose another training.output, or --restart to delete it and begin anew");
-  }
-  if (fs::exists(config_file)) {
-    const auto different = differences(config_file, settings.config);
-    if (!different.empty() && begun) {
-      throw Error(output.string(), "holds a run with other settings (" + different + ")",
-                  "give the settings it had to go on with it, --restart to delete it and begin anew, or another "
-                  "training.output");
-    }
-    // It came no further than its vocabulary, which was learned for other settings.
-    if (!different.empty()) remove_run(output);
-    if (fs::exists(output / summary_name) && read_file(config_file) == settings.config) {
-      spdlog::info("this run is finished; raise training.steps to go on with it");
-      return Found::finished_run;
+// Of the training text as it is tokenised: every pair, in order.
+std::string checksum_of(const Corpus& corpus) {
+  Checksum checksum;
+  for (int64_t pair = 0; pair < corpus.size(); ++pair) {
+    for (const auto ids : {corpus.source_ids(pair), corpus.target_ids(pair)}) {
+      const auto length = static_cast<int64_t>(ids.size());
+      checksum.add(&length, sizeof length);
+      checksum.add(ids.data(), ids.size_bytes());
     }
   }
-  if (!begun) check_init_from(settings);
-  fs::remove(output / summary_name);
-  write_atomically(config_file, settings.config);
-  return begun ? Found::run : Found::nothing;
+  return checksum.text();
 }
 
 // Makes the run's checkpoints into its model.
@@ -282,6 +194,55 @@ void summarize(const TrainingSummary& summary, const TrainingSettings& training,
   spdlog::info("{:.3g} FLOPs in matrix products, {:.3g} FLOP/s{}", summary.flops, summary.flops / seconds, estimate);
 }
 
+// What a run needs that begins in `folder`. Returns a description of what it found.
+std::string check_new_run(const RunSettings& settings, const RunFolder& folder) {
+  const auto& training = settings.training;
+  if (folder.found() == RunFolder::Found::nothing) {
+    if (!training.init_from.empty()) folder.check_input("training.init_from", training.init_from);
+    check_init_from(settings);
+  }
+  const auto model = settings.model.resolved();
+  std::string text;
+  const auto check_files = [&](const std::string& what, const std::vector<std::string>& sources,
+                               const std::vector<std::string>& targets) {
+    for (size_t i = 0; i < sources.size(); ++i) {
+      folder.check_input(fmt::format("data.{}_source", what), sources[i]);
+      folder.check_input(fmt::format("data.{}_target", what), targets[i]);
+      text +=
+          fmt::format("{}: {} pairs in {} and {}\n", what, count_pairs(sources[i], targets[i]), sources[i], targets[i]);
+    }
+  };
+  check_files("train", settings.data.train_source, settings.data.train_target);
+  check_files("validation", settings.data.validation_source, settings.data.validation_target);
+
+  const fs::path output = training.output;
+  const auto names = vocabulary_names(settings.vocabulary);
+  const bool learned = std::all_of(names.begin(), names.end(), [&](const auto& name) { return folder.keeps(name); });
+  if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
+  text += fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "),
+                      learned                      ? "found"
+                      : training.init_from.empty() ? "will be learned"
+                                                   : fmt::format("of {}", training.init_from));
+
+  const int64_t needed = checkpoint_bytes(training, Transformer(model)->parameter_count()) *
+                         (training.keep_checkpoints + training.keep_best + 1);
+  fs::path existing = fs::absolute(output);
+  while (!something_at(existing)) existing = existing.parent_path();
+  std::error_code error;
+  const auto space = fs::space(existing, error);
+  if (error) throw Failure(existing.string(), "its free space cannot be found out: " + error.message());
+  const auto available = static_cast<int64_t>(space.available);
+  constexpr int64_t megabyte = 1 << 20;
+  if (available < needed) {
+    throw Error(
+        output.string(),
+        fmt::format("checkpoints need about {} MB, but {} MB are free", needed / megabyte, available / megabyte),
+        "free some, choose another training.output, or keep fewer (training.keep_checkpoints)");
+  }
+  text += fmt::format("space: checkpoints need about {} MB, {} MB are free\n", needed / megabyte, available / megabyte);
+  return text;
+}
+
 }  // namespace
 
 void check_settings(const RunSettings& settings) {
@@ -301,7 +262,20 @@ void check_settings(const RunSettings& settings) {
     throw Error("data.train_source", "no training text is named",
                 "name parallel files in data.train_source and data.train_target");
   }
+  const auto check_pairs = [](const char* what, const std::vector<std::string>& sources,
+                              const std::vector<std::string>& targets) {
+    if (sources.size() == targets.size()) return;
+    throw Error(fmt::format("data.{}_source", what),
+                fmt::format("{} source files, but {} target files", sources.size(), targets.size()),
+                "name them in pairs");
+  };
+  check_pairs("train", settings.data.train_source, settings.data.train_target);
+  check_pairs("validation", settings.data.validation_source, settings.data.validation_target);
   check_weights(settings.data.train_weights, settings.data.train_source.size());
+  if (settings.data.max_length_ratio != 0 && settings.data.max_length_ratio < 1) {
+    throw Error("data.max_length_ratio", fmt::format("{} leaves no pair", settings.data.max_length_ratio),
+                "give 1 or more, or 0 for no limit");
+  }
 }
 
 std::string model_summary(const ModelSettings& settings) {
@@ -322,50 +296,13 @@ std::string model_summary(const ModelSettings& settings) {
   return text;
 }
 
-std::string check_run(const RunSettings& settings) {
+std::string check_run(const RunSettings& settings, const RunFolderOptions& options) {
   check_settings(settings);
-  check_init_from(settings);
-  const auto model = settings.model.resolved();
-  std::string text;
-  auto check_files = [&](const char* what, const std::vector<std::string>& sources,
-                         const std::vector<std::string>& targets) {
-    if (sources.size() != targets.size()) {
-      throw Error(fmt::format("data.{}_source", what),
-                  fmt::format("{} source files, but {} target files", sources.size(), targets.size()),
-                  "name them in pairs");
-    }
-    for (size_t i = 0; i < sources.size(); ++i) {
-      text +=
-          fmt::format("{}: {} pairs in {} and {}\n", what, count_pairs(sources[i], targets[i]), sources[i], targets[i]);
-    }
-  };
-  check_files("train", settings.data.train_source, settings.data.train_target);
-  check_files("validation", settings.data.validation_source, settings.data.validation_target);
-
+  auto look_only = options;
+  look_only.look_only = true;
   const fs::path output = settings.training.output;
-  const auto names = vocabulary_names(settings.vocabulary);
-  const bool learned =
-      std::all_of(names.begin(), names.end(), [&](const auto& name) { return fs::exists(output / name); });
-  if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
-  text += fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "),
-                      settings.training.init_from.empty() ? (learned ? "found" : "will be learned")
-                                                          : fmt::format("of {}", settings.training.init_from));
-
-  const auto& training = settings.training;
-  const int64_t needed = checkpoint_bytes(training, Transformer(model)->parameter_count()) *
-                         (training.keep_checkpoints + training.keep_best + 1);
-  fs::path existing = fs::absolute(output);
-  while (!fs::exists(existing)) existing = existing.parent_path();
-  const auto available = static_cast<int64_t>(fs::space(existing).available);
-  constexpr int64_t megabyte = 1 << 20;
-  if (available < needed) {
-    throw Error(
-        output.string(),
-        fmt::format("checkpoints need about {} MB, but {} MB are free", needed / megabyte, available / megabyte),
-        "free some, choose another training.output, or keep fewer (training.keep_checkpoints)");
-  }
-  text += fmt::format("space: checkpoints need about {} MB, {} MB are free\n", needed / megabyte, available / megabyte);
-  return text;
+  const RunFolder folder(output, settings.config, settings.rules, look_only);
+  return check_new_run(settings, folder);
 }
 
 RunEnd run_training(Communicator& communicator, const std::string& device, const RunSettings& settings,
@@ -373,21 +310,23 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   check_settings(settings);
   communicator.check_same("settings", settings.config);
   const fs::path output = settings.training.output;
-  std::optional<DirectoryLock> lock;
-  auto found = Found::nothing;
+  std::optional<RunFolder> folder;  // of rank 0
+  auto found = RunFolder::Found::nothing;
   communicator.on_rank_0([&] {
-    std::error_code error;
-    fs::create_directories(output, error);
-    if (error) throw Error("training.output", fmt::format("cannot create {}: {}", output.string(), error.message()));
-    lock.emplace(output);
-    if (options.restart) remove_run(output);
-    found = prepare_output(settings);
+    folder.emplace(output, settings.config, settings.rules, options.folder);
+    found = folder->found();
+    if (found == RunFolder::Found::finished_run) {
+      spdlog::info("this run is finished; raise training.steps to go on with it");
+    }
+    if (found == RunFolder::Found::nothing) check_new_run(settings, *folder);
+    folder->claim();
+    if (const auto text = folder->set_aside_text(); !text.empty()) spdlog::info("{}", text);
   });
   const auto told = at::full({}, static_cast<int64_t>(found), at::kLong);
   communicator.broadcast({told});
-  found = static_cast<Found>(told.item<int64_t>());
-  if (found == Found::finished_run) return RunEnd::finished;
-  const bool begun = found == Found::run;
+  found = static_cast<RunFolder::Found>(told.item<int64_t>());
+  if (found == RunFolder::Found::finished_run) return RunEnd::finished;
+  const bool begun = found == RunFolder::Found::run;
 
   const auto model_settings = settings.model.resolved();
   std::optional<Vocabularies> vocabularies;
@@ -404,9 +343,11 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                                   {.max_length = data.max_length,
                                    .max_length_ratio = data.max_length_ratio,
                                    .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache)});
-  communicator.check_same("training text",
-                          fmt::format("{} pairs\n{} source tokens\n{} target tokens", corpus.report().pairs,
-                                      corpus.report().source_tokens, corpus.report().target_tokens));
+  const auto checksum = checksum_of(corpus);
+  communicator.check_same(
+      "training text", fmt::format("{} pairs\n{} source tokens\n{} target tokens\nchecksum {}", corpus.report().pairs,
+                                   corpus.report().source_tokens, corpus.report().target_tokens, checksum));
+  communicator.on_rank_0([&] { folder->check_corpus(checksum); });
   const bool validates = !data.validation_source.empty() && hooks.validate;
   std::optional<Corpus> validation;
   if (validates && communicator.rank() == 0) {
@@ -414,6 +355,10 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                              {.max_length = data.max_length, .keep_all = true});
   }
   if (hooks.stop && communicator.any(*hooks.stop)) return RunEnd::interrupted;
+  communicator.on_rank_0([&] {
+    folder->begin(checksum);
+    if (const auto text = folder->set_aside_text(); begun && !text.empty()) spdlog::info("{}", text);
+  });
 
   torch::manual_seed(settings.training.seed);
   Transformer model(model_settings);
@@ -423,7 +368,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     spdlog::info("starting from the weights in {}", settings.training.init_from);
   }
 
-  TrainerHooks trainer_hooks{.validate = {}, .stop = hooks.stop};
+  TrainerHooks trainer_hooks{.validate = {}, .stop = hooks.stop, .checkpointed = [&] { folder->checkpoint_written(); }};
   auto judge = [&](Transformer& judged, const std::string& name) {
     fs::create_directories(output / "validation");
     return hooks.validate(judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));

@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "transformer/model/settings.h"
 #include "transformer/text/corpus.h"
 #include "transformer/text/vocabulary.h"
+#include "transformer/training/run_folder.h"
 #include "transformer/training/settings.h"
 #include "transformer/training/trainer.h"
 
@@ -18,7 +20,8 @@ struct RunSettings {
   VocabularySettings vocabulary;
   ModelSettings model;
   TrainingSettings training;
-  std::string config;  // the complete settings as they are saved: every section as YAML
+  std::string config;                        // the complete settings as they are saved: every section as YAML
+  std::map<std::string, SettingRule> rules;  // of all of them: what a run that has begun may change
 };
 
 /// What a run needs from outside, built once vocabularies and validation data are known.
@@ -34,7 +37,7 @@ struct RunHooks {
 void check_settings(const RunSettings& settings);
 
 struct RunOptions {
-  bool restart = false;       // delete a run that the output folder holds
+  RunFolderOptions folder;    // what may become of a run that the output folder holds
   int64_t profile_steps = 0;  // write a Chrome trace of so many steps
 };
 
@@ -42,9 +45,9 @@ enum class RunEnd { finished, interrupted };
 
 /// From text to a model directory: learns vocabularies or takes those of `training.init_from`, reads the corpus,
 /// trains, averages checkpoints and leaves `training.output` as a model directory with summary.json beside it. An
-/// output directory that holds a run of the same settings is gone on with, a finished one left as it is; one of other
-/// settings is refused with the differences. Two runs on one directory exclude each other. Throws Error, or Failure as
-/// Trainer::run does.
+/// output directory that holds a run of the same settings is gone on with, a finished one left as it is; RunFolder says
+/// what happens to others. All that can be checked is checked before anything in the directory changes. Throws Error,
+/// or Failure as Trainer::run does.
 ///
 /// All ranks of `communicator` call it, with the same settings and a directory that all of them can read; rank 0 alone
 /// writes. `device` is this rank's own.
@@ -54,8 +57,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
 /// The model's summary, as `train --dry-run` prints it: `parameters: N` first.
 std::string model_summary(const ModelSettings& settings);
 
-/// Checks all that a run would need before it computes anything: files, vocabulary, space on the disk. Returns a
-/// description of what it found.
-std::string check_run(const RunSettings& settings);
+/// Checks all that a run would need before it computes anything: settings, what its folder holds, files, vocabulary,
+/// space on the disk. Changes nothing. Returns a description of what it found.
+std::string check_run(const RunSettings& settings, const RunFolderOptions& options = {});
 
 }  // namespace transformer

@@ -395,6 +395,7 @@ void Trainer::checkpoint(CheckpointKind kind) {
     progress_.seconds = elapsed();
     progress_.metrics_bytes = metrics().bytes();
     const auto written = write_checkpoint(run_, state(), files_, kind);
+    if (hooks_.checkpointed) hooks_.checkpointed();
     std::set<int64_t> best;
     if (settings_.keep_best > 0) {
       for (const auto& validation : progress_.best) best.insert(validation.step);

@@ -27,6 +27,7 @@ struct Validation {
 };
 
 inline constexpr const char* trace_name = "trace.json";  // in a run's folder
+inline constexpr const char* summary_name = "summary.json";
 
 /// What training needs from outside: it knows neither decoding nor evaluation.
 struct TrainerHooks {
@@ -34,6 +35,8 @@ struct TrainerHooks {
   std::function<Validation(Transformer& model, int64_t step)> validate;
   /// Set by a signal handler: finish the step, write a checkpoint and return.
   const std::atomic<bool>* stop = nullptr;
+  /// A checkpoint is written. Rank 0 alone.
+  std::function<void()> checkpointed = {};
 };
 
 struct TrainingSummary {

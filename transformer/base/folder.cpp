@@ -1,0 +1,50 @@
+#include "transformer/base/folder.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace fs = std::filesystem;
+
+bool something_at(const fs::path& path) {
+  struct stat status = {};
+  if (::lstat(path.c_str(), &status) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  throw Failure(path.string(), std::string("cannot be looked at: ") + std::strerror(errno));
+}
+
+std::vector<fs::path> entries_of(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  if (!something_at(folder)) return entries;
+  std::error_code error;
+  const auto status = fs::status(folder, error);
+  if (status.type() == fs::file_type::not_found) {
+    throw Error(folder.string(), "is a link that leads nowhere", "mount the disk that it leads to, or remove it");
+  }
+  if (error) throw Failure(folder.string(), "cannot be looked at: " + error.message());
+  if (!fs::is_directory(status)) throw Error(folder.string(), "is not a folder", "move it away");
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  if (error) throw Failure(folder.string(), "cannot be read: " + error.message());
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+bool is_within(const fs::path& path, const fs::path& folder) {
+  std::error_code error;
+  const auto inner = fs::weakly_canonical(fs::absolute(path), error);
+  if (error) throw Failure(path.string(), "cannot be looked at: " + error.message());
+  const auto outer = fs::weakly_canonical(fs::absolute(folder), error);
+  if (error) throw Failure(folder.string(), "cannot be looked at: " + error.message());
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+}  // namespace transformer

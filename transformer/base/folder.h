@@ -1,0 +1,22 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+namespace transformer {
+
+// Looking at a folder whose owner is somebody else. std::filesystem's own functions call a file that cannot be looked
+// at "not there", and what is not there may be made: over somebody's files, or beside a disk that is not mounted.
+
+/// Whether there is anything at `path`: a link that leads nowhere is something. Throws Failure where that cannot be
+/// found out.
+bool something_at(const std::filesystem::path& path);
+
+/// What the folder holds, in the order of names; nothing where nothing is at its path. Throws Error where something
+/// else than a folder is there (a link that leads nowhere, a file), Failure where the folder cannot be read.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
+
+/// Whether `path` is `folder` or lies in it, links followed as far as they lead.
+bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder);
+
+}  // namespace transformer

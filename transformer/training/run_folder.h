@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transformer/base/file_lock.h"
+#include "transformer/base/settings.h"
+
+namespace transformer {
+
+/// What a run is told about its folder.
+struct RunFolderOptions {
+  bool restart = false;      // replace the run that is there
+  std::string from;          // go on from the checkpoint of this step, or "last"; empty: no other settings are meant
+  bool look_only = false;    // --dry-run: change nothing, take no lock
+  std::string command = {};  // what the user typed, for messages; empty: not known
+};
+
+/// A run's folder, which may be a user's folder as well: which files in it are the run's own, and what happens to them.
+///
+/// run.json records the run's names before anything is made under them; they must have been free then. What is not
+/// recorded is the user's and is never written to, moved or deleted. In the folders checkpoints/, validation/ and
+/// corpus/ only what is named as runs name it is the run's. A vocabulary that the user put there is used, and stays the
+/// user's.
+///
+/// Runs from before there was a record are recognised by a whole checkpoint whose settings are the run's; the record is
+/// written when they go on.
+///
+/// What is replaced (by `restart`), or lies behind the step that a run goes back to (`from`), is set aside by renaming,
+/// in `.replaced` beside where it was, and deleted when the run has a checkpoint again (`checkpoint_written`); until
+/// then `undo` brings it back. Killed anywhere in between, the next start finishes or reverts what was begun.
+///
+/// Only one process may use a folder at a time, and of several that train together only rank 0.
+class RunFolder {
+ public:
+  enum class Found { nothing, run, finished_run };
+
+  /// Looks at `folder` and decides what a run with the settings `config` (Settings::yaml(), kinds in `rules`) may do
+  /// there; changes nothing, except that what a killed process left half done is finished or reverted. Throws Error
+  /// where a file of the user's is in the way, where there is a run with other settings, or a run is being worked on;
+  /// Failure where something cannot be looked at.
+  RunFolder(std::filesystem::path folder, const std::string& config, const std::map<std::string, SettingRule>& rules,
+            const RunFolderOptions& options);
+
+  /// What there is to go on with: nothing too where a run came no further than before its first checkpoint.
+  Found found() const { return found_; }
+  /// Whether the vocabulary `name` that is there will be the run's: the user's, or learned for these settings.
+  bool keeps(const std::string& name) const;
+  /// Throws Error where `path`, which `what` names, is one of the files that `claim` will set aside.
+  void check_input(const std::string& what, const std::filesystem::path& path) const;
+
+  /// Makes the folder the run's: locks it, and for a new run sets aside what is replaced, records its names and writes
+  /// config.yaml. To be called when all that can be checked has been.
+  void claim();
+  /// Throws Error where the run was trained on another text; `checksum` is its tokenised content's.
+  void check_corpus(const std::string& checksum) const;
+  /// The run begins or goes on: what lies behind `from` is set aside, changed settings are recorded.
+  void begin(const std::string& checksum);
+  /// There is a checkpoint: what was set aside goes.
+  void checkpoint_written();
+
+  /// Whether something is set aside that the next checkpoint deletes, and how to get it back.
+  std::string set_aside_text() const;
+  /// Brings back what the last restart or `from` set aside. Throws Error where nothing is.
+  static void undo(const std::filesystem::path& folder);
+
+  static constexpr const char* record_name = "run.json";
+
+ private:
+  struct Change {
+    int64_t step = 0;
+    std::string setting, before, after;
+  };
+  struct Facts {  // what there is to know about a run
+    std::vector<std::string> files;
+    std::string corpus;
+    std::vector<Change> changes;
+  };
+  enum class Stage { none, moving, kept, returning, purging };
+  struct SetAside {
+    Stage stage = Stage::none;
+    int64_t from = -1;                // -1: by restart
+    std::vector<std::string> items;   // relative to the folder
+    std::vector<std::string> moving;  // to be among them
+    Facts before;
+  };
+  struct Json;
+  struct Difference {
+    std::string name, before, after;
+    SettingKind kind;
+  };
+
+  explicit RunFolder(std::filesystem::path folder);  // to undo
+  bool read_record();
+  void write_record() const;
+  void lock();
+  void look();
+  void recognise();
+  void decide();
+  /// Names that a run writes to, but for vocabularies.
+  std::vector<std::string> wanted() const;
+  std::vector<std::string> own_entries() const;
+  std::vector<std::string> entries_behind(int64_t step) const;
+  bool has_new_checkpoint() const;
+  std::filesystem::path choose_checkpoint();
+  std::vector<Difference> differences(const std::string& saved_config) const;
+
+  std::filesystem::path aside(const std::string& item) const;
+  void remove_empty_folders(const std::vector<std::string>& items) const;
+  void set_aside(const std::vector<std::string>& items, int64_t from, const Facts& after);
+  void give_back(const std::vector<std::string>& items);
+  void finish_undo();
+  void purge();
+  void recover();
+
+  std::filesystem::path folder_;
+  std::string config_;
+  std::map<std::string, SettingRule> rules_;
+  RunFolderOptions options_;
+  std::optional<FileLock> lock_;
+  bool recorded_ = false;    // run.json is there
+  bool recognised_ = false;  // a run from before there was one
+  Facts facts_;
+  SetAside set_aside_;
+  Found found_ = Found::nothing;
+  bool starts_anew_ = false;  // what is there of a run came to nothing, and was of other settings
+  int64_t from_ = -1;
+  std::vector<Change> changes_;  // that `from` brings
+};
+
+}  // namespace transformer
