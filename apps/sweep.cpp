@@ -197,6 +197,7 @@ int main(int argc, char** argv) {
     fs::create_directories(output, error);
     if (error) throw Error("--output", "cannot make " + output.string() + ": " + error.message());
     if (report_only) {
+      claim_files(plan);
       renew_report(plan, read);
       std::cout << "the report is " << (output / "report.html").string() << "\n";
       return 0;
@@ -213,6 +214,7 @@ int main(int argc, char** argv) {
     spdlog::flush_on(spdlog::level::info);
     std::optional<FileLock> lock;
     if (run_name.empty()) take_lock(lock, output);
+    claim_files(plan);
     std::vector<SweepRun> results;
     for (const auto& run : plan.runs) results.push_back(read_result(run, read));
 

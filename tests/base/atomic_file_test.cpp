@@ -1,5 +1,6 @@
 #include "transformer/base/atomic_file.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -158,4 +159,38 @@ TEST_CASE("a device is written to and stays a device") {
   CHECK_THROWS_WITH(write_atomically("/dev/full", "text"), Equals("cannot write /dev/full: No space left on device"));
   write_atomically("/dev/null", "text");
   CHECK(std::filesystem::is_character_file("/dev/null"));
+}
+
+TEST_CASE("an open file is written to under its own name, and keeps what it held") {
+  TemporaryDirectory directory;
+  const std::string log = (directory / "log").string();
+  write_file(log, "before\n");
+  const int descriptor = open(log.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  REQUIRE(descriptor >= 0);
+  struct stat before = {}, after = {};
+  REQUIRE(fstat(descriptor, &before) == 0);
+  std::filesystem::create_symlink("/dev/fd/" + std::to_string(descriptor), directory / "link");
+  for (const std::string name : {"/proc/self/fd/" + std::to_string(descriptor), "/dev/fd/" + std::to_string(descriptor),
+                                 (directory / "link").string()}) {
+    write_atomically(name, "text\n");
+  }
+  REQUIRE(stat(log.c_str(), &after) == 0);
+  CHECK(before.st_ino == after.st_ino);
+  CHECK(read_file(log) == "before\ntext\ntext\ntext\n");
+  CHECK(files_in(directory.path()) == 2);
+  close(descriptor);
+}
+
+TEST_CASE("output that would replace its input is refused") {
+  TemporaryDirectory directory;
+  write_file(directory / "in", "text");
+  std::filesystem::create_symlink("in", directory / "link");
+  std::filesystem::create_hard_link(directory / "in", directory / "same");
+  for (const char* name : {"in", "link", "same"}) {
+    CHECK_THROWS_WITH(check_output_file("--output", directory / name, {"", directory / "none", directory / "in"}),
+                      Catch::Contains("--output") && Catch::Contains(name));
+  }
+  CHECK_NOTHROW(check_output_file("--output", "/dev/null", {"/dev/null"}));
+  CHECK_NOTHROW(check_output_file("--output", directory / "new", {directory / "in"}));
+  CHECK_NOTHROW(check_output_file("--output", "", {""}));
 }

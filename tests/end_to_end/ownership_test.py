@@ -4,7 +4,6 @@ writes to nor deletes, and what it replaces can be had back. Standard library on
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -67,7 +66,7 @@ class OwnershipTest(ProgramTest):
                             **keywords)
 
     def steps(self, output):
-        return sorted(int(path.name[-8:]) for path in (output / "checkpoints").glob("step-*"))
+        return sorted(int(path.name[-8:]) for path in (output / "checkpoints").glob("step-????????"))
 
     def record(self, output):
         return json.loads((output / "run.json").read_text())
@@ -143,7 +142,7 @@ class OwnershipTest(ProgramTest):
                 ((f"training.init_from={output}/checkpoints/step-00000008",), ["training.init_from", "replaced"]),
                 ((f"training.init_from={self.root}/none",), ["none"]),
                 (("training.keep_checkpoints=100000000000",), ["MB are free"]),
-                ((f"data.validation_source={output}/validation/final.txt",), ["replaced"])):
+                ((f"data.validation_source={output}/metrics.jsonl",), ["data.validation_source", "replaced"])):
             with self.subTest(arguments=arguments):
                 overrides = [part for setting in arguments for part in ("--set", setting)]
                 self.train_refused(output, "--restart", *overrides, parts=parts)
@@ -282,7 +281,9 @@ class OwnershipTest(ProgramTest):
         self.assertTrue((output / "checkpoints" / ".replaced" / "step-00000008").is_dir())
         self.run_train("--output", output, "--undo")
         event = "events.out.tfevents.0.transformer"  # which is only ever appended to
-        self.assertEqual({**contents(output), "run.json": None, event: None}, {**whole, "run.json": None, event: None})
+        after = contents(output)
+        different = {name for name in {**after, **whole} if after.get(name) != whole.get(name)}
+        self.assertEqual(different - {"run.json", event}, set())
         text, _ = self.run_train("--output", output, *clip, "--from", "4")
         self.assertIn("step-00000004", text.split("going on from")[1].split("\n")[0])
         self.assertEqual(self.steps(output), [2, 4, 6, 8])
@@ -340,6 +341,69 @@ class OwnershipTest(ProgramTest):
                     self.refused(TRAIN, self.root / "tiny.yaml", "--output", output, "--set", setting, *arguments,
                                  parts=[part])
                     self.assertFalse(output.exists())
+
+    # --- the other programs ---
+
+    def test_an_average_replaces_nothing(self):
+        checkpoints = sorted(self.finished.glob("checkpoints/step-*"))
+        for name in ("config.yaml", "vocabulary.model", "model.safetensors", "checksums.xxh128", "run.json"):
+            output = self.root / "averages" / name
+            output.mkdir(parents=True)
+            (output / name).write_text("mine")
+            self.refused(AVERAGE, "--output", output, *checkpoints, parts=[output], folder=output)
+        for output in (checkpoints[0], self.finished):
+            self.refused(AVERAGE, "--output", output, *checkpoints, parts=[output], folder=self.finished)
+        begun = self.copy("begun")
+        for name in ("model.safetensors", "checksums.xxh128", "summary.json"):
+            (begun / name).unlink()
+        self.refused(AVERAGE, "--output", begun, *checkpoints, parts=[begun], folder=begun)
+        (self.root / "a-file").write_text("mine")
+        self.refused(AVERAGE, "--output", self.root / "a-file", *checkpoints, parts=["a-file"])
+
+    def test_an_export_replaces_exported_models_alone(self):
+        output = self.root / "exported"
+        command = (EXPORT, "--to", "ctranslate2", "--model", self.finished, "--output")
+        self.run_program(*command, output)
+        (output / "notes.txt").write_text("mine")
+        self.refused(*command, output, "--force", parts=["notes.txt"], folder=output)
+        (output / "notes.txt").unlink()
+        (output / "config.json").unlink()
+        (output / "config.json").mkdir()
+        self.refused(*command, output, "--force", parts=["config.json"], folder=output)
+        (output / "config.json").rmdir()
+        self.run_program(*command, output, "--force")
+        for folder in (self.finished, self.root):
+            self.refused(*command, folder, "--force", parts=["not replaced"], folder=self.finished)
+
+    def test_a_sweep_writes_over_nothing(self):
+        (self.root / "grid.yaml").write_text("title: T\nbase: tiny.yaml\nseeds: [1]\nbase_row: base\n"
+                                             "rows:\n  - {name: base}\n")
+        for name in ("report.md", "report.html", "results.json", "sweep.json", "base/seed-1.log"):
+            output = self.root / "sweeps" / name.replace("/", "-")
+            (output / name).parent.mkdir(parents=True)
+            (output / name).write_text("mine")
+            self.refused(SWEEP, self.root / "grid.yaml", "--output", output, "--train", TRAIN, parts=[name],
+                         folder=output)
+        output = self.root / "sweeps" / "run"
+        (output / "base" / "seed-1").mkdir(parents=True)
+        (output / "base" / "seed-1" / "config.yaml").write_text("mine: 1\n")
+        text, _ = self.run_program(SWEEP, self.root / "grid.yaml", "--output", output, "--train", TRAIN, status=1)
+        self.assertIn("config.yaml: is in the way", text)
+        self.assertEqual((output / "base" / "seed-1" / "config.yaml").read_text(), "mine: 1\n")
+
+    def test_output_that_is_no_new_file(self):
+        tree = self.root / "trees.mrg"
+        tree.write_text("( (S (NP (NN dog)) (VP (VBZ barks))) )\n")
+        self.refused(TREEBANK, "words", "--output", tree, tree, parts=["--output", "trees.mrg"])
+        _, errors = self.run_program(TREEBANK, "words", "--output", self.root, tree, status=1)
+        self.assertIn("Is a directory", errors)
+        log = self.root / "appended.log"
+        log.write_text("before\n")
+        with open(log, "a") as opened:
+            subprocess.run([TREEBANK, "words", "--output", "/dev/stdout", tree], stdout=opened, check=True)
+            subprocess.run([TREEBANK, "words", "--output", "/dev/null", tree], stdout=opened, check=True)
+        self.assertEqual(log.read_text(), "before\ndog barks\n")
+        self.assertTrue(tree.exists())
 
 
 if __name__ == "__main__":

@@ -208,9 +208,37 @@ TEST_CASE("a vocabulary that one run learned serves those that would learn the s
   // Nobody knows what a vocabulary without settings beside it was learned from.
   const auto& two = sweep.plan.runs[sweep.plan.find("two/seed-1")];
   std::filesystem::remove(two.folder / "config.yaml");
-  write_file(two.folder / "vocabulary.model", "stray");
+  write_file(two.folder / "vocabulary.model", "stale");
   share_vocabulary(sweep.plan, two, toy_reader());
   CHECK(vocabulary("two") == "learned by one\n");
+  // What the sweep did not put there is the user's.
+  const auto& one = sweep.plan.runs[sweep.plan.find("one/seed-1")];
+  std::filesystem::remove(one.folder / "config.yaml");
+  write_file(one.folder / "vocabulary.model", "mine");
+  share_vocabulary(sweep.plan, one, toy_reader());
+  CHECK(vocabulary("one") == "mine");
+}
+
+TEST_CASE("a sweep writes over nothing that is not its own") {
+  Sweep sweep("  - {name: base}\n");
+  const auto& output = sweep.plan.grid.output;
+  for (const std::string name :
+       {"report.md", "results.json", "report.html", "sweep.sbatch", "base/seed-1.log", "sweep.json"}) {
+    std::filesystem::create_directories(output / "base");
+    write_file(output / name, "mine");
+    CHECK_THROWS_WITH(claim_files(sweep.plan), Contains(name));
+    CHECK(read_file(output / name) == "mine");
+    std::filesystem::remove(output / name);
+  }
+  CHECK_FALSE(std::filesystem::exists(output / "sweep.json"));
+  claim_files(sweep.plan);
+  sweep.run();
+  write_report(sweep.plan, sweep.results);
+  claim_files(sweep.plan);
+  // A sweep from before there was a record.
+  std::filesystem::remove(output / "sweep.json");
+  claim_files(sweep.plan);
+  CHECK(std::filesystem::exists(output / "sweep.json"));
 }
 
 TEST_CASE("what cannot be started is a failure with its reason") {

@@ -6,6 +6,7 @@
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/model/fused_layers.h"
 
@@ -153,10 +154,10 @@ void load_weights(torch::nn::Module& module, const std::filesystem::path& file) 
 }
 
 void verify_model_directory(const std::filesystem::path& directory) {
-  if (!std::filesystem::exists(directory / checksums_name)) return;
+  if (!something_at(directory / checksums_name)) return;
   std::vector<std::string> names;
   for (const char* name : {"model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
-    if (std::filesystem::exists(directory / name)) names.emplace_back(name);
+    if (something_at(directory / name)) names.emplace_back(name);
   }
   verify_checksums(directory, names);
 }
@@ -167,7 +168,7 @@ void check_model_directory(const std::filesystem::path& directory) {
                 "name a folder that holds config.yaml, model.safetensors and a vocabulary, as train writes it");
   }
   for (const char* name : {"config.yaml", "model.safetensors"}) {
-    if (!std::filesystem::exists(directory / name)) {
+    if (!something_at(directory / name)) {
       throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
                   "name a folder that train has written");
     }

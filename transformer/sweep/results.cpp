@@ -12,6 +12,8 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
+#include "transformer/base/folder.h"
+#include "transformer/base/read_file.h"
 
 namespace transformer {
 
@@ -21,6 +23,8 @@ using nlohmann::json;
 namespace {
 
 constexpr int results_format = 1;
+constexpr const char* record_name = "sweep.json";
+constexpr const char* record_kind = "transformer sweep";
 constexpr const char* note_mark = "sweep: ";
 constexpr const char* failure_mark = "failed: ";
 
@@ -127,7 +131,7 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
   result.curve = read_curve(run.folder);
   std::ifstream in(run.folder / "summary.json");
   const auto summary = json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (summary.is_object() && fs::exists(run.folder / "config.yaml")) {
+  if (summary.is_object() && something_at(run.folder / "config.yaml")) {
     try {
       if (same_computation(read.checked(run.folder / "config.yaml", {}).values, run.configuration.values)) {
         result.state = SweepRun::State::finished;
@@ -249,6 +253,56 @@ std::string results_json(const Plan& plan, const std::vector<SweepRun>& results)
                     {"rows", std::move(rows)}};
   // A log may hold anything, and a reason comes from one.
   return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+SweepFiles::SweepFiles(fs::path folder) : folder_(std::move(folder)) {
+  const auto file = folder_ / record_name;
+  if (something_at(file)) {
+    const auto record = parsed(read_file(file));
+    const bool known = record.is_object() && member<std::string>(record, "kind", "") == record_kind &&
+                       record.contains("files") && record["files"].is_array();
+    if (!known) {
+      throw Error(file.string(), "is not a sweep's record, or is damaged", "move it away, or choose another --output");
+    }
+    for (const auto& name : record["files"]) {
+      if (name.is_string()) files_.insert(name.get<std::string>());
+    }
+  } else if (something_at(folder_ / "results.json")) {
+    const auto results = parsed(read_file(folder_ / "results.json"));
+    all_ = results.is_object() && member<int64_t>(results, "format", 0) == results_format &&
+           results.contains("base_row") && results.contains("rows") && results["rows"].is_array();
+  }
+}
+
+bool SweepFiles::owns(const std::string& name) const {
+  return all_ || files_.contains(name);
+}
+
+void SweepFiles::claim(const std::vector<std::string>& names) {
+  const auto before = files_.size();
+  for (const auto& name : names) {
+    if (!owns(name) && something_at(folder_ / name)) {
+      throw Error((folder_ / name).string(), "is in the way: the sweep writes there, and it is not the sweep's",
+                  "move it away, or choose another --output");
+    }
+  }
+  files_.insert(names.begin(), names.end());
+  if (files_.size() == before) return;
+  const nlohmann::ordered_json record{{"kind", record_kind}, {"files", files_}};
+  write_atomically(folder_ / record_name, record.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+void claim_files(const Plan& plan) {
+  std::vector<std::string> names = {"results.json", "report.md", "report.html", "sweep.sbatch", "sweep.sbatch.answer"};
+  for (const auto& run : plan.runs) names.push_back(run.log.lexically_relative(plan.grid.output).string());
+  // Vocabularies are handed on from run to run; those that are there already are the user's, or recorded.
+  for (const auto& run : plan.runs) {
+    for (const char* name : {"vocabulary.model", "source.model", "target.model"}) {
+      if (something_at(run.folder / name)) continue;
+      names.push_back((run.folder / name).lexically_relative(plan.grid.output).string());
+    }
+  }
+  SweepFiles(plan.grid.output).claim(names);
 }
 
 void write_report(const Plan& plan, const std::vector<SweepRun>& results) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,27 @@ std::string note_failure(const std::filesystem::path& log, const std::string& en
 
 /// What the report shows. `results` are the plan's runs in order.
 SweepReport make_report(const Plan& plan, const std::vector<SweepRun>& results);
+
+/// The sweep's own files, recorded in sweep.json in its folder before they are made; what has such a name and is not
+/// recorded is the user's. Names are relative to `folder`.
+class SweepFiles {
+ public:
+  /// Throws Error where sweep.json is not a sweep's record. A folder whose results.json is a sweep's, from before there
+  /// was a record, counts as one in which all names are the sweep's.
+  explicit SweepFiles(std::filesystem::path folder);
+
+  bool owns(const std::string& name) const;
+  /// Throws Error where a file of the user's has one of the names; records them otherwise.
+  void claim(const std::vector<std::string>& names);
+
+ private:
+  std::filesystem::path folder_;
+  std::set<std::string> files_;
+  bool all_ = false;
+};
+
+/// Claims what a sweep of `plan` writes besides its runs' folders: the report, the job array and the runs' logs.
+void claim_files(const Plan& plan);
 
 /// Writes report.md, report.html and results.json into the sweep's folder, each whole or not at all. Throws Failure.
 void write_report(const Plan& plan, const std::vector<SweepRun>& results);

@@ -13,6 +13,7 @@
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
 
 namespace transformer {
@@ -296,19 +297,25 @@ void share_vocabulary(const Plan& plan, const PlannedRun& run, const ReadConfigu
   const auto names = vocabulary_names(run.configuration.values);
   const auto key = vocabulary_key(run.configuration.values);
   if (key.empty()) return;
-  // Without settings beside it, nobody knows what a vocabulary was learned from.
-  if (!fs::exists(run.folder / "config.yaml")) {
-    for (const auto& name : names) fs::remove(run.folder / name);
+  SweepFiles files(plan.grid.output);
+  std::vector<std::string> own;  // what the sweep gives the run, by the record's names
+  for (const auto& name : names) {
+    own.push_back((run.folder / name).lexically_relative(plan.grid.output).string());
+    // Without settings beside it, nobody knows what a vocabulary that was given was learned from; one that somebody
+    // else put there is theirs, and used.
+    if (files.owns(own.back()) && !something_at(run.folder / "config.yaml")) fs::remove(run.folder / name);
   }
   const auto has_all = [&](const fs::path& folder) {
-    return std::all_of(names.begin(), names.end(), [&](const auto& name) { return fs::exists(folder / name); });
+    return std::all_of(names.begin(), names.end(), [&](const auto& name) { return something_at(folder / name); });
   };
-  if (has_all(run.folder)) return;
+  if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return something_at(run.folder / name); }))
+    return;
   for (const auto& other : plan.runs) {
-    if (!has_all(other.folder) || !fs::exists(other.folder / "config.yaml")) continue;
+    if (!has_all(other.folder) || !something_at(other.folder / "config.yaml")) continue;
     try {
       // What it was learned with, which need not be what the grid says by now.
       if (vocabulary_key(read.checked(other.folder / "config.yaml", {}).values) != key) continue;
+      files.claim(own);
       for (const auto& name : names) write_atomically(run.folder / name, read_file(other.folder / name));
       return;
     } catch (const Error&) {

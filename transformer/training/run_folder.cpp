@@ -378,8 +378,13 @@ void RunFolder::decide() {
                             "give the settings it had, or another training.output",
                             options_.command.empty() ? "the same command with" : options_.command));
   }
-  const bool finished =
-      something_at(folder_ / summary_name) && options_.from.empty() && read_file(folder_ / config_name) == config_;
+  // Where a run computes and writes is no part of its result.
+  auto there = flat_settings(read_file(saved / config_name)), here = flat_settings(config_);
+  for (const char* name : {"training.output", "training.device", "training.threads", "data.cache"}) {
+    there.erase(name);
+    here.erase(name);
+  }
+  const bool finished = something_at(folder_ / summary_name) && options_.from.empty() && there == here;
   found_ = finished ? Found::finished_run : Found::run;
 }
 

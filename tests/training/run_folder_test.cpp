@@ -1,0 +1,343 @@
+#include "transformer/training/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "error_of.h"
+#include "support.h"
+#include "transformer/base/checksum.h"
+#include "transformer/base/error.h"
+#include "transformer/training/checkpoint.h"
+
+using namespace transformer;
+using Catch::Contains;
+using transformer::test::error_of;
+using transformer::test::read_file;
+using transformer::test::TemporaryDirectory;
+using transformer::test::write_file;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::map<std::string, SettingRule> rules = {{"data.text", {SettingKind::fixed, "a"}},
+                                                  {"training.clip_norm", {SettingKind::changeable, "0.0"}},
+                                                  {"training.schedule", {SettingKind::changeable, "noam"}},
+                                                  {"training.steps", {SettingKind::changeable, "10"}},
+                                                  {"training.threads", {SettingKind::free, "0"}},
+                                                  {"training.log_every", {SettingKind::free, "100"}},
+                                                  {"training.newer", {SettingKind::fixed, "none"}}};
+
+struct Given {
+  std::string text = "a", clip = "0.0", schedule = "noam", steps = "10", threads = "0", log_every = "100";
+  std::string yaml() const {
+    return fmt::format(
+        "format: 1\n\ndata:\n  text: {}\n\ntraining:\n  clip_norm: {}\n  schedule: {}\n  steps: {}\n  threads: {}\n  "
+        "log_every: {}\n  newer: none\n",
+        text, clip, schedule, steps, threads, log_every);
+  }
+};
+
+struct Run {
+  TemporaryDirectory directory;
+  fs::path folder = directory / "run";
+
+  RunFolder open(const Given& given = {}, const RunFolderOptions& options = {}) const {
+    return {folder, given.yaml(), rules, options};
+  }
+  void checkpoint(int64_t step, const Given& given = {}) const {
+    const auto checkpoint = folder / "checkpoints" / fmt::format("step-{:08}", step);
+    fs::create_directories(checkpoint);
+    const std::vector<std::string> names = {"model.safetensors", "optimizer.safetensors", "progress.json",
+                                            "config.yaml", "vocabulary.model"};
+    for (const auto& name : names) {
+      write_file(checkpoint / name, name == "config.yaml" ? given.yaml() : fmt::format("{} {}", name, step));
+    }
+    write_checksums(checkpoint, names);
+  }
+  // A run that has trained 10 steps.
+  void train(const Given& given = {}) const {
+    auto run = open(given);
+    run.claim();
+    run.begin("checksum");
+    write_file(folder / "vocabulary.model", "pieces");
+    for (int64_t step : {2, 6, 10}) checkpoint(step, given);
+    write_file(folder / "metrics.jsonl", "ten steps\n");
+    fs::create_directory(folder / "validation");
+    write_file(folder / "validation/step-00000006.txt", "six");
+    for (const char* name : {"model.safetensors", "checksums.xxh128", "summary.json"}) write_file(folder / name, name);
+    fs::create_directory(folder / "corpus");
+    write_file(folder / "corpus/texts.json", "{}");
+  }
+  std::map<std::string, std::string> contents() const {
+    std::map<std::string, std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      const auto name = entry.path().lexically_relative(folder).string();
+      if (name == ".lock" || name == RunFolder::record_name) continue;
+      found[name] = entry.is_regular_file() ? read_file(entry.path()) : "";
+    }
+    return found;
+  }
+  nlohmann::json record() const { return nlohmann::json::parse(read_file(folder / RunFolder::record_name)); }
+  void set_stage(const std::string& stage) const {
+    auto json = record();
+    json["set_aside"]["stage"] = stage;
+    write_file(folder / RunFolder::record_name, json.dump());
+  }
+};
+
+using Found = RunFolder::Found;
+
+}  // namespace
+
+TEST_CASE("a new run records its names before it makes anything") {
+  Run run;
+  fs::create_directories(run.folder / "checkpoints");  // an empty one may be used
+  write_file(run.folder / "vocabulary.model", "the user's");
+  write_file(run.folder / "notes.txt", "mine");
+  auto folder = run.open();
+  CHECK(folder.found() == Found::nothing);
+  CHECK(folder.keeps("vocabulary.model"));
+  CHECK_FALSE(fs::exists(run.folder / ".lock"));
+  folder.claim();
+  const auto files = run.record()["files"].get<std::set<std::string>>();
+  CHECK(files.contains("config.yaml"));
+  CHECK(files.contains("model.safetensors"));
+  CHECK(files.contains("checkpoints"));
+  CHECK_FALSE(files.contains("vocabulary.model"));
+  CHECK_FALSE(files.contains("notes.txt"));
+  CHECK_THAT(error_of([&] { run.open(); }), Contains("another run is working"));
+}
+
+TEST_CASE("a file of the user's where a run writes is refused and named") {
+  for (const std::string name : {"config.yaml", "model.safetensors", "metrics.jsonl", "checksums.xxh128", "trace.json",
+                                 "summary.json", "corpus/a", "validation/a", "checkpoints/a", "run.json"}) {
+    for (const bool restart : {false, true}) {
+      Run run;
+      fs::create_directories((run.folder / name).parent_path());
+      write_file(run.folder / name, "mine");
+      CHECK_THAT(error_of([&] { run.open({}, {.restart = restart}); }),
+                 Contains(run.folder.string()) && Contains("training.output"));
+      CHECK(read_file(run.folder / name) == "mine");
+      CHECK_FALSE(fs::exists(run.folder / ".lock"));
+    }
+  }
+}
+
+TEST_CASE("settings of three kinds") {
+  Run run;
+  run.train();
+  CHECK(run.open().found() == Found::finished_run);
+  CHECK(run.open({.threads = "4"}).found() == Found::finished_run);
+  CHECK(run.open({.log_every = "1"}).found() == Found::run);
+  CHECK(run.open({.steps = "20"}).found() == Found::run);
+  const auto refused = [&](const Given& given, const RunFolderOptions& options = {}) {
+    return error_of([&] { run.open(given, options); });
+  };
+  CHECK_THAT(refused({.text = "b"}), Contains("data.text: a there, b now") && Contains("--restart"));
+  CHECK_THAT(refused({.text = "b"}, {.from = "last"}), Contains("data.text: a there, b now"));
+  CHECK_THAT(refused({.clip = "1.0"}, {.command = "train my.yaml"}),
+             Contains("training.clip_norm: 0.0 there, 1.0 now") && Contains("train my.yaml --from last"));
+  CHECK_THAT(refused({.schedule = "linear", .steps = "20"}),
+             Contains("training.schedule") && Contains("training.steps: 10 there, 20 now"));
+  for (const char* from : {"x", "-1", "7", "10x", "", "99999999999999999999"}) {
+    if (*from) CHECK_THAT(refused({}, {.from = from}), Contains("--from"));
+  }
+  CHECK_THAT(refused({}, {.restart = true, .from = "last"}), Contains("--restart"));
+  Run empty;
+  CHECK_THAT(error_of([&] { empty.open({}, {.from = "last"}); }), Contains("--from: there is no run"));
+}
+
+TEST_CASE("a run goes on from an earlier checkpoint with other settings") {
+  Run run;
+  run.train();
+  const auto before = run.contents();
+  const Given clipped{.clip = "1.0"};
+  {
+    auto folder = run.open(clipped, {.from = "6"});
+    CHECK(run.contents() == before);
+    folder.claim();
+    folder.begin("checksum");
+    CHECK(list_checkpoints(run.folder).size() == 2);
+    CHECK(read_file(run.folder / "config.yaml") == clipped.yaml());
+    CHECK_FALSE(fs::exists(run.folder / "model.safetensors"));
+    CHECK(run.record()["changes"] ==
+          nlohmann::json::parse(R"([{"step": 6, "setting": "training.clip_norm", "before": "0.0", "after": "1.0"}])"));
+    write_file(run.folder / "metrics.jsonl", "six steps\n");
+    folder.checkpoint_written();  // there is none
+  }
+  SECTION("undone") {
+    RunFolder::undo(run.folder);
+    CHECK(run.contents() == before);
+    CHECK(run.record()["changes"].empty());
+    CHECK_THAT(error_of([&] { RunFolder::undo(run.folder); }), Contains("nothing is set aside"));
+  }
+  SECTION("further back, then undone") {
+    auto again = std::make_unique<RunFolder>(run.open(clipped, {.from = "2"}));
+    again->claim();
+    again->begin("checksum");
+    CHECK(run.record()["changes"][0]["step"] == 2);
+    CHECK(run.record()["changes"].size() == 1);
+    again.reset();
+    CHECK_THAT(error_of([&] { run.open(clipped, {.from = "10"}); }), Contains("there are: 2") && Contains("--undo"));
+    RunFolder::undo(run.folder);
+    CHECK(run.contents() == before);
+  }
+  SECTION("a checkpoint later") {
+    auto folder = run.open(clipped);
+    folder.claim();
+    folder.begin("checksum");
+    CHECK(fs::exists(run.folder / "checkpoints/.replaced/step-00000010"));
+    run.checkpoint(8, clipped);
+    folder.checkpoint_written();
+    CHECK_FALSE(fs::exists(run.folder / ".replaced"));
+    CHECK_FALSE(fs::exists(run.folder / "checkpoints/.replaced"));
+    CHECK_FALSE(run.record().contains("set_aside"));
+    CHECK(run.record()["changes"].size() == 1);
+  }
+}
+
+TEST_CASE("another text is another run") {
+  Run run;
+  run.train();
+  auto folder = run.open({.steps = "20"});
+  folder.check_corpus("checksum");
+  CHECK_THAT(error_of([&] { folder.check_corpus("other"); }), Contains("data.train_source"));
+}
+
+TEST_CASE("what a restart replaces is kept until there is a checkpoint, whenever it is killed") {
+  Run run;
+  run.train();
+  write_file(run.folder / "checkpoints/mine", "mine");
+  const auto before = run.contents();
+  const Given other{.text = "b"};
+  {
+    auto folder = run.open(other, {.restart = true});
+    CHECK_FALSE(folder.keeps("vocabulary.model"));
+    CHECK_THAT(error_of([&] { folder.check_input("init", run.folder); }), Contains("replaced"));
+    CHECK_THAT(error_of([&] { folder.check_input("init", run.folder / "checkpoints/step-00000002"); }),
+               Contains("init"));
+    CHECK_NOTHROW(folder.check_input("init", run.directory / "elsewhere"));
+    CHECK(run.contents() == before);
+    folder.claim();
+    CHECK(read_file(run.folder / "checkpoints/mine") == "mine");
+    CHECK(resumable_checkpoints(run.folder).empty());
+    CHECK_FALSE(folder.set_aside_text().empty());
+    write_file(run.folder / "vocabulary.model", "new pieces");
+    write_file(run.folder / "trace.json", "new");
+  }
+  const auto moved = [&](const std::string& item) {
+    return run.folder / fs::path(item).parent_path() / ".replaced" / fs::path(item).filename();
+  };
+  SECTION("undone") {
+    RunFolder::undo(run.folder);
+    CHECK(run.contents() == before);
+  }
+  SECTION("undone, killed on the way") {
+    fs::remove(run.folder / "vocabulary.model");
+    fs::rename(moved("vocabulary.model"), run.folder / "vocabulary.model");
+    fs::rename(moved("checkpoints/step-00000006"), run.folder / "checkpoints/step-00000006");
+    run.set_stage("returning");
+    CHECK(run.open().found() == Found::finished_run);
+    CHECK(run.contents() == before);
+  }
+  SECTION("killed while it was set aside") {
+    fs::remove(run.folder / "trace.json");
+    fs::remove(run.folder / "vocabulary.model");
+    fs::remove(run.folder / "config.yaml");
+    auto json = run.record();
+    auto& aside = json["set_aside"];
+    aside["moving"] = aside["items"];
+    aside["items"] = nlohmann::json::array();
+    aside["stage"] = "moving";
+    write_file(run.folder / RunFolder::record_name, json.dump());
+    fs::rename(moved("vocabulary.model"), run.folder / "vocabulary.model");  // not yet moved
+    CHECK(run.open().found() == Found::finished_run);
+    CHECK(run.contents() == before);
+  }
+  SECTION("restarted once more, then undone") {
+    run.open({.text = "c"}, {.restart = true}).claim();
+    CHECK_THAT(error_of([&] { run.open(); }), Contains("--undo"));
+    RunFolder::undo(run.folder);
+    CHECK(run.contents() == before);
+  }
+  SECTION("a checkpoint later") {
+    run.checkpoint(2, other);
+    CHECK(run.open(other).found() == Found::run);
+    CHECK_FALSE(fs::exists(run.folder / ".replaced"));
+    CHECK_FALSE(fs::exists(run.folder / "checkpoints/.replaced"));
+    CHECK(read_file(run.folder / "checkpoints/mine") == "mine");
+    CHECK_THAT(error_of([&] { RunFolder::undo(run.folder); }), Contains("nothing is set aside"));
+  }
+}
+
+TEST_CASE("a run from before there was a record is recognised by a checkpoint of its settings") {
+  Run run;
+  run.train();
+  fs::remove(run.folder / RunFolder::record_name);
+  CHECK(run.open().found() == Found::finished_run);
+  CHECK_FALSE(fs::exists(run.folder / RunFolder::record_name));
+  CHECK(run.open({.steps = "20"}).found() == Found::run);
+  for (int64_t step : {2, 6, 10}) run.checkpoint(step, {.text = "b"});
+  CHECK_THAT(error_of([&] { run.open(); }), Contains("training.output"));
+  CHECK_THAT(error_of([&] { run.open({}, {.restart = true}); }), Contains("training.output"));
+}
+
+TEST_CASE("what cannot be read is no new run") {
+  for (const bool recorded : {true, false}) {
+    for (const std::string target : {"/nowhere/at/all", "checkpoints", ""}) {
+      Run run;
+      run.train();
+      fs::remove_all(run.folder / "checkpoints");
+      if (target.empty()) {
+        write_file(run.folder / "checkpoints", "");
+      } else {
+        fs::create_symlink(target, run.folder / "checkpoints");
+      }
+      if (!recorded) fs::remove(run.folder / RunFolder::record_name);
+      for (const bool restart : {false, true}) {
+        CHECK_THROWS_WITH(run.open({}, {.restart = restart}), Contains("checkpoints"));
+      }
+      CHECK(read_file(run.folder / "metrics.jsonl") == "ten steps\n");
+    }
+  }
+}
+
+TEST_CASE("only what is named like a checkpoint is one") {
+  Run run;
+  run.train();
+  const std::vector<std::string> mine = {"step-backup", "step-1", "step-00000002.old", ".partial-mine", "damaged-mine"};
+  for (const auto& name : mine) fs::create_directories(run.folder / "checkpoints" / name);
+  CHECK(list_checkpoints(run.folder).size() == 3);
+  prune_checkpoints(run.folder, 1);
+  CHECK(list_checkpoints(run.folder).size() == 1);
+  for (const auto& name : mine) CHECK(fs::exists(run.folder / "checkpoints" / name));
+}
+
+TEST_CASE("a record moves and deletes nothing that is no run's") {
+  Run run;
+  run.train();
+  write_file(run.directory / "precious", "mine");
+  const auto record = run.record();
+  const auto refused = [&](const nlohmann::json& changed) {
+    auto json = record;
+    json.update(changed);
+    write_file(run.folder / RunFolder::record_name, json.dump());
+    CHECK_THAT(error_of([&] { run.open({}, {.restart = true}); }), Contains(RunFolder::record_name));
+  };
+  refused({{"kind", "another"}});
+  refused({{"format", 2}});
+  refused({{"files", {"../precious"}}});
+  refused({{"files", {"notes.txt"}}});
+  for (const char* item :
+       {"../precious", "checkpoints", "checkpoints/../../precious", "checkpoints/mine", "/precious"}) {
+    refused({{"set_aside",
+              {{"stage", "purging"},
+               {"from", -1},
+               {"items", {item}},
+               {"moving", nlohmann::json::array()},
+               {"before", {{"files", {"config.yaml"}}, {"corpus", ""}, {"changes", nlohmann::json::array()}}}}}});
+  }
+  CHECK(read_file(run.directory / "precious") == "mine");
+}
