@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <set>
 #include <sstream>
@@ -177,6 +178,47 @@ TEST_CASE("a search under constraints is the search over what they allow, by bru
     CHECK(found_packed[i].front().log_probability == Approx(log_probability).epsilon(1e-4));
   }
   CHECK(finished > 0);
+}
+
+TEST_CASE("whatever a constraint returns, no search reads beyond its scores") {
+  struct Hostile : OutputConstraint {
+    Ids tokens;
+    bool lost = false;  // no state after the first token
+    std::vector<int64_t> allowed() const override { return tokens; }
+    std::shared_ptr<const OutputConstraint> after(int64_t) const override {
+      return lost ? nullptr : std::make_shared<Hostile>(*this);
+    }
+  };
+  const TemporaryDirectory directory;
+  const auto vocabulary = tree_vocabulary(directory, false);
+  auto model = tiny_transformer(tiny_settings(vocabulary->size()), 4);
+  const DecodingSettings settings{.beam = 2, .max_extra_length = 3};
+  const Translator modules(model, {vocabulary, vocabulary}, settings);
+  const Translator packed(model, {vocabulary, vocabulary}, settings, {.threads = 2});
+  const auto lines = made_up_sentences(3, 8, 2);
+  for (const auto* translator : {&modules, &packed}) {
+    const auto message = [&](const Ids& tokens, bool lost = false) -> std::string {
+      auto constraint = std::make_shared<Hostile>();
+      constraint->tokens = tokens;
+      constraint->lost = lost;
+      try {
+        translator->translate(lines, 1, [&](size_t line) { return line == 1 ? constraint : nullptr; });
+      } catch (const std::out_of_range& error) {
+        return error.what();
+      }
+      return "";
+    };
+    const auto size = vocabulary->size();
+    CHECK(message({5, size - 1, Vocabulary::end}).empty());
+    CHECK(message({Vocabulary::unknown}).empty());
+    for (const int64_t token : {size, size + 1000000, int64_t{-1}, std::numeric_limits<int64_t>::min(),
+                                std::numeric_limits<int64_t>::max(), Vocabulary::padding, Vocabulary::begin}) {
+      CHECK_THAT(message({5, token, 6}), Catch::Contains(std::to_string(token)));
+    }
+    CHECK_THAT(message({}), Catch::Contains("no token"));
+    CHECK_THAT(message({7, 5, 7}), Catch::Contains("token 7 twice"));
+    CHECK_THAT(message({7, 5}, true), Catch::Contains("no state after token"));
+  }
 }
 
 TEST_CASE("sentences without a constraint are translated as without any") {

@@ -263,8 +263,9 @@ struct InferenceBatch::Implementation {
         if (sentence.length > 0) history = sentence.histories.at(rows[row].parent);
         history.push_back(new_record(sentence, static_cast<int64_t>(next.size()) - 1));
         if (sentence.constraint) {
-          constraints.push_back(sentence.length > 0 ? sentence.constraints.at(rows[row].parent)->after(rows[row].token)
-                                                    : sentence.constraint);
+          constraints.push_back(sentence.length > 0
+                                    ? state_after(*sentence.constraints.at(rows[row].parent), rows[row].token)
+                                    : sentence.constraint);
         }
       }
       std::swap(sentence.histories, next);
@@ -345,7 +346,7 @@ struct InferenceBatch::Implementation {
       if (const auto* constraint = constraints[row]) {
         const float* values = logits.data() + row * PackedMatrix::padded(model.projection().outputs());
         std::vector<Continuations::Candidate> candidates;
-        for (const int64_t token : constraint->allowed()) {
+        for (const int64_t token : allowed_tokens(*constraint, model.projection().outputs())) {
           candidates.push_back({static_cast<double>(values[token]) - normaliser, token});
         }
         continuations.add_row(std::move(candidates));

@@ -12,11 +12,18 @@ class OutputConstraint {
  public:
   virtual ~OutputConstraint() = default;
 
-  /// The tokens that may come next, each once, the end token where the output may end here. Never none, but after the
-  /// end.
+  /// The tokens that may come next, each once, the end token where the output may end here; padding and begin never
+  /// may. Never none, but after the end.
   virtual std::vector<int64_t> allowed() const = 0;
-  /// The state after one of them.
+  /// The state after one of them; never null.
   virtual std::shared_ptr<const OutputConstraint> after(int64_t token) const = 0;
 };
+
+/// What every search asks a constraint by, which may be anybody's: `constraint.allowed()`, checked. Throws
+/// std::out_of_range for a token that is not one of a vocabulary's `size` or that no output holds, for one given twice,
+/// and for none at all.
+std::vector<int64_t> allowed_tokens(const OutputConstraint& constraint, int64_t size);
+/// `constraint.after(token)`; throws std::out_of_range where it is null.
+std::shared_ptr<const OutputConstraint> state_after(const OutputConstraint& constraint, int64_t token);
 
 }  // namespace transformer

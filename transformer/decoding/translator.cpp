@@ -62,7 +62,7 @@ class CachedDecoding {
     std::vector<std::shared_ptr<const OutputConstraint>> next;
     for (size_t row = 0; row < parents.size(); ++row) {
       const auto& before = constraints_[parents[row]];
-      next.push_back(before && tokens[row] != Vocabulary::begin ? before->after(tokens[row]) : before);
+      next.push_back(before && tokens[row] != Vocabulary::begin ? state_after(*before, tokens[row]) : before);
     }
     constraints_ = std::move(next);
   }
@@ -76,7 +76,9 @@ class CachedDecoding {
       const auto* values = log_probabilities.const_data_ptr<double>() + row * vocabulary;
       std::vector<Continuations::Candidate> candidates;
       if (const auto& constraint = constraints_[row]) {
-        for (const int64_t token : constraint->allowed()) candidates.push_back({values[token], token});
+        for (const int64_t token : allowed_tokens(*constraint, vocabulary)) {
+          candidates.push_back({values[token], token});
+        }
       } else {
         for (int64_t token = 0; token < vocabulary; ++token) candidates.push_back({values[token], token});
       }
