@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "text_support.h"
+#include "transformer/base/unicode.h"
 
 using namespace transformer;
 
@@ -250,6 +251,44 @@ TEST_CASE("trees are drawn") {
         "│     └─ now\n"
         "└─ .\n");
   CHECK(drawing(read_tree("(TOP (NP (NN a)) (. .))", "test")) == "TOP\n├─ NP\n│  └─ a\n└─ .\n");
+}
+
+TEST_CASE("whatever words are made of, the tree over them is read as it was written") {
+  CHECK(escaped_word("a(b)c") == "a-LRB-b-RRB-c");
+  CHECK(escaped_word("foo\vbar\u00A0\u3000") == "foo_bar__");
+  std::mt19937 random(3);
+  const std::vector<std::string> parts = {
+      "a", "\u00E9", "e\u0301", "(",    ")",      "\v",     "\t",   "\r",
+      " ", "\u00A0", "\u2028",  "\x1C", "\u3000", "\u0085", "\x01", std::string(1, '\0'),
+      "_", "-LRB-",  "\uFEFF",  "\"",   "\\",     "\xFF",   "XX",   "\U0001F600"};
+  for (int trial = 0; trial < 3000; ++trial) {
+    Tree inner{"NP"};
+    std::string line;
+    for (size_t count = 1 + random() % 4; count > 0; --count) {
+      std::string word = "x";
+      for (size_t i = random() % 6; i > 0; --i) word += parts[random() % parts.size()];
+      // Half of them as `parse` has them from a line, half as a library's user may give them.
+      if (!line.empty()) line.push_back(' ');
+      line.append(escaped_word(word));
+      inner.children.push_back({"XX", random() % 2 ? word : escaped_word(word)});
+    }
+    const Tree tree{"TOP", "", {inner}};
+    const auto read = read_tree(to_string(tree), "a tree");
+    std::vector<std::string> words;
+    for (const auto& word : words_of(tree)) words.push_back(escaped_word(word));
+    REQUIRE(words_of(read) == words);
+    REQUIRE(to_string(read) == to_string(tree));
+    const auto split = split_words(line);
+    REQUIRE(std::vector<std::string>(split.begin(), split.end()) == words);
+    const auto rebuilt = delinearize(linearize(read, {.copy_words = true}), words);
+    REQUIRE(words_of(rebuilt.tree) == words);
+  }
+}
+
+TEST_CASE("blanks inside the words of a treebank stay inside") {
+  const auto tree = read_tree("(TOP (NP (CD 10\u00A0000) (NN\u2009X men\u0085)))", "a tree");
+  CHECK(words_of(tree) == std::vector<std::string>{"10_000", "men_"});
+  CHECK(to_string(tree) == "(TOP (NP (CD 10_000) (NN_X men_)))");
 }
 
 TEST_CASE("tokens survive a vocabulary") {

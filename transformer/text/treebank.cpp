@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {
@@ -20,8 +21,9 @@ constexpr std::string_view any_word = "XX";
 // Deeper nesting than in any sentence; bounds the recursion over a tree.
 constexpr size_t deepest = 1000;
 
-constexpr bool is_blank(char character) {
-  return character == ' ' || (character >= '\t' && character <= '\r');
+/// Of the format: blanks of one byte. Others stand inside words of many treebanks, as in 10 000.
+bool separates(char character) {
+  return static_cast<unsigned char>(character) < 0x80 && is_blank(static_cast<unsigned char>(character));
 }
 
 constexpr bool is_bracket(char character) {
@@ -35,12 +37,12 @@ class Tokens {
 
   /// Empty at the end.
   std::string_view next() {
-    while (!rest_.empty() && is_blank(rest_.front())) rest_.remove_prefix(1);
+    while (!rest_.empty() && separates(rest_.front())) rest_.remove_prefix(1);
     size_t length = 0;
     if (!rest_.empty() && is_bracket(rest_.front())) {
       length = 1;
     } else {
-      while (length < rest_.size() && !is_blank(rest_[length]) && !is_bracket(rest_[length])) ++length;
+      while (length < rest_.size() && !separates(rest_[length]) && !is_bracket(rest_[length])) ++length;
     }
     const auto token = rest_.substr(0, length);
     rest_.remove_prefix(length);
@@ -109,11 +111,11 @@ class TreeBuilder {
           fail(fmt::format("expected {} more ')' before the next tree, which begins here with '({}'", open_.size() - 1,
                            token));
         }
-        node.tree.label = token;
+        node.tree.label = escaped_word(token);
         node.state = State::labelled;
         break;
       case State::labelled:
-        node.tree.word = token;
+        node.tree.word = escaped_word(token);
         node.state = State::word;
         break;
       case State::word:
@@ -164,11 +166,12 @@ void collect_words(const Tree& tree, std::vector<std::string>& words) {
 }
 
 void print(const Tree& tree, std::string& text) {
+  // Trees that were read are escaped; those of others come back as well.
   text += '(';
-  text += tree.label;
+  text += escaped_word(tree.label);
   if (tree.is_word()) {
     text += ' ';
-    text += tree.word;
+    text += escaped_word(tree.word);
   }
   for (const auto& child : tree.children) {
     text += ' ';
@@ -361,13 +364,17 @@ Tree read_tree(std::string_view line, const std::string& where) {
 
 std::string escaped_word(std::string_view word) {
   std::string result;
-  for (const char character : word) {
+  for (size_t position = 0; position < word.size();) {
+    const size_t here = position;
+    const char32_t character = next_code_point(word, position);
     if (character == '(') {
       result += "-LRB-";
     } else if (character == ')') {
       result += "-RRB-";
+    } else if (is_blank(character)) {
+      result += '_';
     } else {
-      result += character;
+      result += word.substr(here, position - here);
     }
   }
   return result;
@@ -388,16 +395,15 @@ Delinearized delinearize(std::string_view tokens, const std::vector<std::string>
   std::vector<Token> sequence;
   std::vector<std::string_view> slots;
   bool well_formed = true;
-  while (!tokens.empty()) {
-    if (is_blank(tokens.front())) {
-      tokens.remove_prefix(1);
-      continue;
-    }
+  std::vector<std::string_view> texts;
+  for (const auto word : split_words(tokens)) {
     // A bracket begins a token even where the space before it is missing.
-    size_t length = 1;
-    while (length < tokens.size() && !is_blank(tokens[length]) && !is_bracket(tokens[length])) ++length;
-    const auto text = tokens.substr(0, length);
-    tokens.remove_prefix(length);
+    for (size_t begin = 0, end; begin < word.size(); begin = end) {
+      end = std::min(word.find_first_of("()", begin + 1), word.size());
+      texts.push_back(word.substr(begin, end - begin));
+    }
+  }
+  for (const auto text : texts) {
     if (is_bracket(text.front())) {
       auto label = basic_label(text.substr(1));
       if (label.size() + 1 != text.size()) well_formed = false;

@@ -22,7 +22,8 @@ struct Tree {
 
 /// The words from left to right.
 std::vector<std::string> words_of(const Tree& tree);
-/// Penn Treebank brackets on one line: `(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks))))`.
+/// Penn Treebank brackets on one line: `(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks))))`. Words and labels are
+/// escaped (`escaped_word`), so that TreebankReader reads whatever is written.
 std::string to_string(const Tree& tree);
 /// For people to read, a node a line, the topmost node left out where it has one child:
 ///
@@ -47,7 +48,8 @@ bool is_top(std::string_view label);
 Tree cleaned(const Tree& tree);
 
 /// Reads trees in Penn Treebank brackets as treebanks have them: over any number of lines, with or without a topmost
-/// label, `()` or `(TOP)` for a sentence without a tree (a node without children). Nodes may be nested 1,000 deep.
+/// label, `()` or `(TOP)` for a sentence without a tree (a node without children). Blanks of ASCII separate; others are
+/// part of a word, which comes out escaped (`escaped_word`). Nodes may be nested 1,000 deep.
 class TreebankReader {
  public:
   /// Of a file, plain or .gz. Throws Error as LineReader does.
@@ -72,7 +74,8 @@ std::vector<Tree> read_treebank(const std::filesystem::path& file);
 /// `where` when it is malformed or holds several.
 Tree read_tree(std::string_view line, const std::string& where);
 
-/// A word as trees hold it: ( and ) become -LRB- and -RRB-.
+/// A word as trees hold it, and a label: ( and ) become -LRB- and -RRB-, a blank (base/unicode.h) becomes _. What
+/// `split_words` makes of a line of such words is these words. Escaped again, they stay as they are.
 std::string escaped_word(std::string_view word);
 
 struct LinearizeOptions {
