@@ -71,6 +71,7 @@ class CacheTest {
     REQUIRE(std::tie(a.pairs, a.empty, a.too_long, a.ratio, a.source_tokens, a.target_tokens) ==
             std::tie(b.pairs, b.empty, b.too_long, b.ratio, b.source_tokens, b.target_tokens));
     REQUIRE(cached.longest() == in_memory.longest());
+    REQUIRE(cached.checksum() == in_memory.checksum());
     REQUIRE(in_memory.report().from_cache == 0);
   }
 
@@ -157,34 +158,75 @@ TEST_CASE("whatever changes the ids needs another entry") {
 
 TEST_CASE("a text's bytes are read again only when the file was written to") {
   const CacheTest test;
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));  // what was written to a moment ago is not listed
   test.read();
-  CHECK(fs::exists(test.cache() / "texts.json"));
-  const auto read_cached = [&] {
-    return Corpus::read({(test.folder() / "a.en").string()}, {(test.folder() / "a.de").string()}, test.vocabulary(),
-                        test.vocabulary(), {.cache = test.cache()});
-  };
-  // Other bytes in the same file with the same size and time, which nobody makes but to see whether they are read.
-  const auto time = fs::last_write_time(test.folder() / "a.en");
-  write_file(test.folder() / "a.en", "Uno.\nTwo cats.\n\nThree dogs ran home.\n");
-  fs::last_write_time(test.folder() / "a.en", time);
-  CHECK(read_cached().report().from_cache == 1);
-  // Another time, size or file, or a list that was lost, and they are read.
-  const auto damaged =
-      GENERATE(as<std::string>{}, "time", "file", "list", "list's bytes", "list's format", "list's type");
-  CAPTURE(damaged);
   const auto list = test.cache() / "texts.json";
-  if (damaged == "time") test.set_age("a.en", std::chrono::hours(2));
-  if (damaged == "file") {
+  REQUIRE(fs::exists(list));
+  // A forged checksum is of no entry: where the list is believed, one is made.
+  auto forged = nlohmann::ordered_json::parse(read_file(list));
+  forged["texts"][fs::canonical(test.folder() / "a.en").string()]["checksum"] = "forged";
+  write_file(list, forged.dump());
+  // Another time, content or file, or a list that was lost, and they are read.
+  const auto change = GENERATE(as<std::string>{}, "nothing", "time", "content", "file", "list");
+  CAPTURE(change);
+  const auto time = fs::last_write_time(test.folder() / "a.en");
+  if (change == "time") test.set_age("a.en", std::chrono::hours(2));
+  if (change == "content") {
+    // Written anew in place, with the size and the time that it had.
+    write_file(test.folder() / "a.en", "Uno.\nTwo cats.\n\nThree dogs ran home.\n");
+    fs::last_write_time(test.folder() / "a.en", time);
+  }
+  if (change == "file") {
     fs::copy_file(test.folder() / "a.en", test.folder() / "new");
     fs::last_write_time(test.folder() / "new", time);
     fs::rename(test.folder() / "new", test.folder() / "a.en");
   }
-  if (damaged == "list") fs::remove(list);
-  if (damaged == "list's bytes") write_file(list, read_file(list).substr(0, 50));
-  if (damaged == "list's format") write_file(list, "{\"format\": 2, \"texts\": {}}");
-  if (damaged == "list's type") write_file(list, "[1, 2]");
-  CHECK(read_cached().report().from_cache == 0);
-  CHECK(read_cached().report().from_cache == 1);
+  if (change == "list") {
+    const auto damage = GENERATE(as<std::string>{}, "gone", "cut", "older", "other type");
+    if (damage == "gone") fs::remove(list);
+    if (damage == "cut") write_file(list, forged.dump().substr(0, 50));
+    if (damage == "other type") write_file(list, "[1, 2]");
+    forged["format"] = 1;
+    if (damage == "older") write_file(list, forged.dump());
+  }
+  const auto corpus = test.read();
+  CHECK(corpus.report().from_cache == (change == "nothing" || change == "content" ? 0 : 1));
+  CHECK(test.read().report().from_cache == 1);
+}
+
+TEST_CASE("a corpus's checksum is of its text alone") {
+  const CacheTest test;
+  const auto checksum = test.read({"a", "b"}).checksum();
+  CHECK(checksum.size() == 32);
+  const auto cached = test.read({"a", "b"});
+  CHECK(cached.report().from_cache == 2);
+  CHECK(cached.checksum() == checksum);
+  // However it is stored and whatever is made of it.
+  const auto other = small_vocabulary(TemporaryDirectory(), {}, 900);
+  CHECK(test.read({"a", "b"}, other, {.max_length = 3}).checksum() == checksum);
+  for (const char* name : {"a.en", "a.de"}) {
+    const auto text = read_file(test.folder() / name);
+    test.write(fmt::format("packed{}", name + 1), gzip(text));
+    std::string ends;
+    for (const char c : text) ends += c == '\n' ? "\r\n" : std::string(1, c);
+    test.write(fmt::format("ends{}", name + 1), ends);
+  }
+  CHECK(test.read({"packed", "b"}).checksum() == checksum);
+  CHECK(test.read({"ends", "b"}).checksum() == checksum);
+  // Another order, another line, a border elsewhere.
+  std::set<std::string> others = {checksum, test.read({"b", "a"}).checksum(), test.read({"a"}).checksum(),
+                                  test.read({"a", "b", "b"}).checksum()};
+  const auto also = [&](const std::string& source, const std::string& target) {
+    test.write("c.en", source);
+    test.write("c.de", target);
+    others.insert(test.read({"c"}).checksum());
+  };
+  also("ab\nc\n", "d\ne\n");
+  also("a\nbc\n", "d\ne\n");
+  also("ab\nd\n", "c\ne\n");
+  also("ab\nc\n", "de\n\n");
+  also("ab\nc\n\n", "d\ne\n\n");
+  CHECK(others.size() == 9);
 }
 
 TEST_CASE("a text written to a moment ago is not trusted to stay as it is") {
@@ -245,7 +287,7 @@ TEST_CASE("no number in an entry leads out of an array or out of the vocabulary,
   if (damage == "pairs") manifest["pairs"] = pairs + 1;
   if (damage == "negative pairs") manifest["pairs"] = -1;
   if (damage == "pairs no number") manifest["pairs"] = "three";
-  if (damage == "format") manifest["format"] = 2;
+  if (damage == "format") manifest["format"] = 1;
   forge(entry, manifest);
   const auto mended = test.read();
   CHECK(mended.report().from_cache == 0);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/corpus_cache.h"
@@ -18,6 +19,8 @@ namespace {
 
 // Pairs read before they are encoded: enough to keep every thread busy, little memory whatever the corpus's size.
 constexpr size_t chunk = 1 << 16;
+constexpr size_t chunk_bytes = size_t{64} << 20;
+constexpr size_t usual_line = 1 << 12;
 
 struct EncodedPair {
   std::vector<int32_t> source, target;
@@ -66,6 +69,12 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
                       const Corpus::Options& options, const TakePair& take) {
   CorpusReport report;
   const auto limit = static_cast<size_t>(options.max_length);
+  Checksum checksum;
+  const auto add_line = [&](std::string_view line) {
+    const uint64_t bytes = line.size();  // or "a" and "b c" would be "a b" and "c"
+    checksum.add(&bytes, sizeof(bytes));
+    checksum.add(line);
+  };
   ParallelLines lines(source_file, target_file);
   std::vector<std::string> sources(chunk), targets(chunk);
   std::vector<EncodedPair> encoded(chunk);
@@ -75,11 +84,20 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
   };
   for (bool more = true; more;) {
     size_t count = 0;
-    while (count < chunk && (more = lines.next(sources[count], targets[count]))) ++count;
+    size_t bytes = 0;
+    while (count < chunk && bytes < chunk_bytes && (more = lines.next(sources[count], targets[count]))) {
+      add_line(sources[count]);
+      add_line(targets[count]);
+      bytes += sources[count].size() + targets[count].size();
+      ++count;
+    }
     in_parallel(count, [&](size_t i) {
       encoded[i] = {encode(source_vocabulary, sources[i]), encode(target_vocabulary, targets[i])};
     });
     for (size_t i = 0; i < count; ++i) {
+      for (auto* line : {&sources[i], &targets[i]}) {
+        if (line->capacity() > usual_line) std::string().swap(*line);  // or each of them grew in the end
+      }
       auto& pair = encoded[i];
       const Verdict verdict = judge(pair, options);
       report.empty += verdict == Verdict::empty;
@@ -94,6 +112,7 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
       report.target_tokens += static_cast<int64_t>(pair.target.size());
     }
   }
+  report.checksum = checksum.text();
   return report;
 }
 
@@ -194,6 +213,12 @@ std::vector<int64_t> Corpus::sizes() const {
   std::vector<int64_t> sizes;
   for (const auto& part : parts_) sizes.push_back(part.pairs());
   return sizes;
+}
+
+std::string Corpus::checksum() const {
+  Checksum checksum;
+  for (const auto& part : parts_) checksum.add(part.report.checksum);
+  return checksum.text();
 }
 
 int64_t Corpus::longest() const {

@@ -30,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t format_version = 1;
+constexpr int64_t format_version = 2;  // of entries and of the list; what has another is made anew
+constexpr size_t most_list_bytes = size_t{64} << 20, most_manifest_bytes = size_t{1} << 20;
 constexpr const char* manifest_name = "corpus.json";
 constexpr const char* texts_name = "texts.json";
 constexpr const char* partial_suffix = ".partial";
@@ -48,6 +49,7 @@ fs::path with_suffix(const fs::path& path, const char* suffix) {
 // What changes when a file is written to.
 struct Stamp {
   int64_t bytes = 0, modified_ns = 0;
+  int64_t changed_ns = 0;  // of size, content or time of writing, which may be set to what it was before
   uint64_t inode = 0;
   bool operator==(const Stamp&) const = default;
 
@@ -56,7 +58,8 @@ struct Stamp {
     if (::stat(file.c_str(), &status) != 0) {
       throw Error(file.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
     }
-    return {status.st_size, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec, status.st_ino};
+    const auto nanoseconds = [](const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; };
+    return {status.st_size, nanoseconds(status.st_mtim), nanoseconds(status.st_ctim), status.st_ino};
   }
 
   // A file written to a moment ago may be written to again within the same tick of its file system's clock.
@@ -64,7 +67,7 @@ struct Stamp {
     constexpr int64_t coarsest_tick_ns = 2'000'000'000;
     timespec now = {};
     ::clock_gettime(CLOCK_REALTIME, &now);
-    return modified_ns + coarsest_tick_ns < now.tv_sec * 1'000'000'000 + now.tv_nsec;
+    return std::max(modified_ns, changed_ns) + coarsest_tick_ns < now.tv_sec * 1'000'000'000 + now.tv_nsec;
   }
 };
 
@@ -77,10 +80,11 @@ struct KnownText {
 std::map<std::string, KnownText> read_texts(const fs::path& file) {
   std::map<std::string, KnownText> texts;
   try {
-    const auto json = Json::parse(read_file(file));
+    const auto json = Json::parse(read_file(file, most_list_bytes));
     if (json.at("format") != format_version) return {};
     for (const auto& [name, text] : json.at("texts").items()) {
-      texts[name] = {{text.at("bytes"), text.at("modified_ns"), text.at("inode")}, text.at("checksum")};
+      texts[name] = {{text.at("bytes"), text.at("modified_ns"), text.at("changed_ns"), text.at("inode")},
+                     text.at("checksum")};
     }
   } catch (const std::exception&) {
     return {};
@@ -105,6 +109,7 @@ std::string text_checksum(const fs::path& folder, const fs::path& file, const St
   for (const auto& [key, text] : known) {
     json["texts"][key] = {{"bytes", text.stamp.bytes},
                           {"modified_ns", text.stamp.modified_ns},
+                          {"changed_ns", text.stamp.changed_ns},
                           {"inode", text.stamp.inode},
                           {"checksum", text.checksum}};
   }
@@ -187,7 +192,7 @@ int64_t check_side(const char* name, std::span<const int32_t> ids, std::span<con
 
 // Throws something when the entry is not as it was written.
 CorpusPart open_entry(const fs::path& entry, const CorpusCache::Recipe& recipe) {
-  const auto manifest = Json::parse(read_file(entry / manifest_name));
+  const auto manifest = Json::parse(read_file(entry / manifest_name, most_manifest_bytes));
   require(manifest.at("format") == format_version, fmt::format("{} has another format", manifest_name));
   struct Mapped {
     MappedFile source_ids, source_offsets, target_ids, target_offsets;
@@ -203,6 +208,7 @@ CorpusPart open_entry(const fs::path& entry, const CorpusCache::Recipe& recipe) 
                   .report = {},
                   .storage = files};
   auto& report = part.report;
+  report.checksum = manifest.at("text");
   report.pairs = manifest.at("pairs");
   report.empty = manifest.at("empty");
   report.too_long = manifest.at("too_long");
@@ -373,8 +379,9 @@ CorpusPart CorpusCache::make(const fs::path& entry, const Recipe& recipe, const 
     source.add(source_ids);
     target.add(target_ids);
   });
-  Json manifest{{"format", format_version},    {"pairs", report.pairs}, {"empty", report.empty},
-                {"too_long", report.too_long}, {"ratio", report.ratio}, {"files", Json::object()}};
+  Json manifest{{"format", format_version}, {"text", report.checksum},     {"pairs", report.pairs},
+                {"empty", report.empty},    {"too_long", report.too_long}, {"ratio", report.ratio},
+                {"files", Json::object()}};
   source.commit(manifest);
   target.commit(manifest);
   write_atomically(folder.path() / manifest_name, manifest.dump(2) + "\n");

@@ -14,15 +14,18 @@ namespace transformer {
 ///
 ///     KEY/source.ids, KEY/target.ids          int32, the ids of all sentences in a row
 ///     KEY/source.offsets, KEY/target.offsets  int64, where each sentence begins, and where the last ends
-///     KEY/corpus.json                         format, counts, sizes and checksums of the four
+///     KEY/corpus.json                         format, counts, the text's checksum, sizes and checksums of the four
 ///     KEY.lock                                held while KEY is made
 ///     KEY.partial/                            being made, or left by a process that was killed
-///     texts.json                              checksums of text files with size, time and inode
+///     texts.json                              checksums of text files with size, times and inode
 ///
 /// One entry a pair of text files; its KEY is a checksum of both files' bytes and of all that the ids depend on
-/// besides. An entry appears whole or not at all. Several processes may use one folder at once: of those that need the
-/// same entry one makes it and the others wait. Nothing is ever deleted but damaged entries and what killed processes
-/// left; the folder, or any entry, may be removed while nobody starts to read it.
+/// besides. The checksum of a file that has the size, inode, time of writing and time of change (which nobody can set)
+/// that it had when it was last read is not taken again: only a file system that keeps no time of change, or a clock
+/// that was set back to the very nanosecond, can hide a rewrite from that. An entry appears whole or not at all.
+/// Several processes may use one folder at once: of those that need the same entry one makes it and the others wait.
+/// Nothing is ever deleted but damaged entries and what killed processes left; the folder, or any entry, may be removed
+/// while nobody starts to read it.
 class CorpusCache {
  public:
   /// What the ids depend on besides the text.

@@ -17,6 +17,7 @@ struct CorpusReport {
   int64_t ratio = 0;          // dropped (kept with keep_all): one side max_length_ratio times as long as the other
   int64_t source_tokens = 0;  // of kept pairs, without begin and end
   int64_t target_tokens = 0;
+  std::string checksum;               // of the text as it was read, lines of both sides in order, whatever was kept
   int64_t from_cache = 0;             // pairs of files that needed no tokenising
   std::vector<std::string> warnings;  // what was wrong with the cache and has been put right
 };
