@@ -45,7 +45,11 @@ macro(transformer_require_module name module debian_package)
 endmacro()
 
 transformer_require(Threads libc6-dev)
-transformer_require(OpenMP g++ COMPONENTS CXX)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  transformer_require(OpenMP libomp-dev COMPONENTS CXX)
+else()
+  transformer_require(OpenMP g++ COMPONENTS CXX)
+endif()
 transformer_require(fmt libfmt-dev)
 # fmt keeps every major version in a namespace of its own, so that what was compiled with one does not link another.
 if(transformer_BUILT_WITH_FMT AND NOT "${fmt_VERSION}" MATCHES "^${transformer_BUILT_WITH_FMT}\\.")

@@ -23,6 +23,8 @@ endif()
 # One precompiled header for every target that sees LibTorch: without it each translation unit parses
 # LibTorch's headers anew, up to 20 s each. GCC accepts it only where the compile flags agree, so the targets
 # that reuse it go through this function.
+# What ccache asks for beside a precompiled header (its manual) differs between compilers.
+set(transformer_pch_flags $<IF:$<CXX_COMPILER_ID:GNU>,-fpch-preprocess,SHELL:-Xclang -fno-pch-timestamp>)
 # Sources that never see LibTorch (PLAIN, names without .cpp) do without: loading it costs them more than it saves.
 function(transformer_precompile target)
   cmake_parse_arguments(PARSE_ARGV 1 argument "" "" PLAIN)
@@ -40,8 +42,8 @@ function(transformer_precompile target)
     target_link_libraries(transformer_pch PRIVATE transformer_torch)
     target_precompile_headers(transformer_pch PRIVATE <torch/types.h> <torch/autograd.h> <torch/nn/module.h> <torch/nn/pimpl.h>
                               <torch/nn/modules/linear.h> <torch/nn/modules/normalization.h>)
-    target_compile_options(transformer_pch PRIVATE -fpch-preprocess)
+    target_compile_options(transformer_pch PRIVATE ${transformer_pch_flags})
   endif()
   target_precompile_headers(${target} REUSE_FROM transformer_pch)
-  target_compile_options(${target} PRIVATE -fpch-preprocess)
+  target_compile_options(${target} PRIVATE ${transformer_pch_flags})
 endfunction()
