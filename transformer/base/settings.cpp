@@ -31,6 +31,8 @@ template <class... Cases>
 struct Overloaded : Cases... {
   using Cases::operator()...;
 };
+template <class... Cases>
+Overloaded(Cases...) -> Overloaded<Cases...>;  // C++20 implies it, and clang 14 wants it said
 
 /// Shortest text that reads back as the same number. The point and the exponent's sign are there for readers of
 /// YAML 1.1 too, which take `1e-09` for a text.
