@@ -1,0 +1,336 @@
+"""Makes the files that fuzzing starts from, valid ones and ones with a mistake each, into tests/fuzz/corpus/NAME. Inputs that
+fuzzing found lie beside them under other names and are left alone.
+
+usage: make_corpus.py       with .venv's Python: it writes vocabularies and weights by SentencePiece and safetensors
+"""
+
+import gzip
+import io
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy
+import safetensors.numpy
+import sentencepiece
+
+ROOT = Path(__file__).resolve().parent
+FP32 = numpy.float32
+
+
+def put(target, name, data):
+    folder = ROOT / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+def files(**parts):
+    """What fuzz.h's files_of takes apart; two underscores in a name stand for a point."""
+    texts = {name.replace("__", "."): part for name, part in parts.items()}
+    return b"\n".join(
+        b"=== " + name.encode() + b"\n" + (part if isinstance(part, bytes) else part.encode())
+        for name, part in texts.items()
+    )
+
+
+def vocabulary(size, model="bpe", bytes_=False, text="ba do ki lu mé no ra si tu vo x ba do ba do ki lu"):
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text, "do ba", "lu ki ra", "tu vo si no"]), model_writer=out, vocab_size=size,
+        model_type=model, pad_id=0, bos_id=1, eos_id=2, unk_id=3, byte_fallback=bytes_, hard_vocab_limit=False,
+        normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2, num_threads=1,
+        character_coverage=1.0,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=out.getvalue())
+    return out.getvalue(), processor.get_piece_size()
+
+
+def shapes_of_model(pieces):
+    """A model of d_model 4, d_ff 4, 2 heads and a layer on each side, by the names in data/model-en-de."""
+    sizes = {192: 4, 384: 8, 576: 12, 768: 4, 4000: pieces}
+    with open(ROOT.parents[1] / "data" / "model-en-de" / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    return {
+        name: [sizes[size] for size in entry["shape"]]
+        for name, entry in header.items()
+        if name != "__metadata__" and not any(f".{layer}." in name for layer in (1, 2))
+    }
+
+
+def tensors(shapes, prefix="", seed=1):
+    random = numpy.random.default_rng(seed)
+    return {prefix + name: random.normal(0, 0.5, shape).astype(FP32) for name, shape in shapes.items()}
+
+
+def save(arrays, metadata=None):
+    return safetensors.numpy.save(arrays, metadata)
+
+
+def raw_safetensors(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def settings():
+    put("settings", "plain", "model:\n  width: 64\n  layers: 3\n  dropout: 0.2\n")
+    put("settings", "every",
+        'format: 1\nmodel:\n  width: 1\n  encoder_layers: 2\n  decoder_layers: 100\n  seed: 18446744073709551615\n'
+        '  dropout: 0.0\n  any: -1.0e-300\n  bias: true\n  kind: learned\n  name: "a\\tb\\x07\\u2028é"\n'
+        "  files: [a, \"b, c\", '']\n  weights: [1, 0.5]\n")
+    put("settings", "extends", files(main="extends: one\nmodel: {width: 3}\n", one="extends: two\nmodel: {bias: yes}\n",
+                                     two="model: {any: .inf, name: two}\n", set="model.layers=4"))
+    put("settings", "circle", files(main="extends: one\n", one="extends: main\n"))
+    put("settings", "set_list", files(main="model: {}\n", set='model.files=[a, "b"]'))
+    put("settings", "unknown", "model:\n  widht: 3\nother: {a: [1, {b: c}]}\n")
+    put("settings", "anchors", "a: &a [1, 2]\nb: &b [*a, *a]\nmodel: {weights: *a, name: !!str 3}\n")
+    put("settings", "blocks", "model:\n  name: |\n    two\n    lines\n  files:\n  - >-\n    folded\n  - plain\n")
+    put("settings", "merge", "one: &one {width: 3}\nmodel:\n  <<: *one\n")
+    put("settings", "documents", "%YAML 1.2\n---\nmodel: {}\n...\n---\nmodel: {}\n")
+    put("settings", "deep", "model: " + "[" * 60 + "]" * 60 + "\n")
+    put("settings", "mark", b"\xef\xbb\xbfmodel: {width: 0x10, any: 1_000, name: ~}\n")
+    put("settings", "utf16", "model: {width: 3}\n".encode("utf-16"))
+
+
+def tensors_corpus():
+    arrays = {"a": numpy.arange(6, dtype=FP32).reshape(2, 3), "b": numpy.array([True, False]),
+              "c": numpy.zeros((0, 4), numpy.int64), "d": numpy.array(3.5, numpy.float64)}
+    put("tensors", "several", save(arrays, {"format": "x", "é": "ü"}))
+    put("tensors", "empty", save({}))
+    put("tensors", "half", save({"h": numpy.ones((3, 2), numpy.float16), "i": numpy.ones(4, numpy.int8)}))
+    put("tensors", "bf16", raw_safetensors({"w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}, b"\0\0\x80?"))
+    one = lambda shape, offsets, kind="F32": {"w": {"dtype": kind, "shape": shape, "data_offsets": offsets}}
+    put("tensors", "cut", save(arrays)[:-3])
+    put("tensors", "overflow", raw_safetensors(one([2**32, 2**32], [0, 0])))
+    put("tensors", "negative", raw_safetensors(one([-1], [0, 4]), b"1234"))
+    put("tensors", "offsets", raw_safetensors(one([1], [2**63, 2**63 + 4]), b"1234"))
+    put("tensors", "no_rows", raw_safetensors(one([0, 2**40], [0, 0])))
+    put("tensors", "boolean", raw_safetensors(one([2], [0, 2], "BOOL"), b"\1\2"))
+    put("tensors", "repeated", raw_safetensors(
+        b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', b"12"))
+    put("tensors", "overlap", raw_safetensors(
+        {n: {"dtype": "U8", "shape": [2], "data_offsets": [i, i + 2]} for i, n in enumerate("ab")}, b"123"))
+    put("tensors", "huge_header", struct.pack("<Q", 2**62) + b"{}")
+    put("tensors", "deep", raw_safetensors(b"[" * 500))
+
+
+def checksums():
+    a, b = "a" * 32, "0123456789abcdef" * 2
+    empty = "99aa06d3014798d86001c324468d497f"  # of no bytes
+    put("checksums", "empty_files", f"{empty}  a\n{empty}  b\n".encode() + files(a="", b=""))
+    put("checksums", "other", f"{a}  a\n{b}  b\n=== a\nhello\n=== b\nworld\n")
+    put("checksums", "missing", f"{empty}  a\n")
+    put("checksums", "binary_mode", f"{empty} *a\n=== a\n")
+    put("checksums", "path", f"{empty}  ../a\n{empty}  /etc/passwd\n{empty}  .\n")
+    put("checksums", "short", "abc  a\n\n  \n=== a\n")
+    put("checksums", "twice", f"{empty}  a\n{a}  a\r\n=== a\n")
+    put("checksums", "nothing", "")
+
+
+def vocabulary_corpus():
+    for name, arguments in {"bpe": (28, "bpe"), "unigram": (30, "unigram"), "char": (30, "char"), "word": (16, "word"),
+                            "bytes": (300, "bpe", True)}.items():
+        model, _ = vocabulary(*arguments)
+        put("vocabulary", name, model)
+    model, _ = vocabulary(28)
+    put("vocabulary", "cut", model[:-20])
+    put("vocabulary", "half", model[: len(model) // 2])
+    put("vocabulary", "no_model", "hello\n")
+    put("vocabulary", "repeated_piece", model + b"\x0a\x09\x0a\x02ba\x15\0\0\0\0")
+    put("vocabulary", "empty_piece", model + b"\x0a\x07\x0a\x00\x15\0\0\0\0")
+    put("vocabulary", "nan_score", model + b"\x0a\x09\x0a\x02qq\x15\0\0\xc0\x7f")
+
+
+def lines():
+    put("lines", "plain", "one\ntwo\nthree\n")
+    put("lines", "no_end", "one\r\ntwo\r\nthree")
+    put("lines", "mark", b"\xef\xbb\xbfone\n\n\xef\xbb\xbf\n")
+    put("lines", "broken", b"one\n\xc0\x80\n")
+    put("lines", "surrogate", b"\xed\xa0\x80\n")
+    put("lines", "zeros", b"\0\0\n\0")
+    put("lines", "empty", "")
+    zipped = gzip.compress(b"one\ntwo\nthree\n", mtime=0)
+    put("lines", "gzip", zipped)
+    put("lines", "gzip_twice", zipped + zipped)
+    put("lines", "gzip_cut", zipped[:-5])
+    put("lines", "gzip_tail", zipped + b"tail")
+    put("lines", "gzip_empty", gzip.compress(b"", mtime=0))
+
+
+TREES = {
+    "plain": "(TOP (S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .)))\n",
+    "no_label": "( (S (NP-SBJ-1 (-NONE- *)) (VP (VB go) (PRT (RP on)))) )\n( (S (ADVP|PRT (RB up))))\n",
+    "lines": "(S\n  (NP (PRP It))\n\n  (VP (VBZ is) (NP=2 (CD 3))))\n\n()\n(TOP)\n",
+    "brackets": "(TOP (PRN (-LRB- -LRB-) (NN x) (-RRB- -RRB-)))\n",
+    "unary": "(ROOT (S (VP (VP (VB Go)))))\n",
+    "words": "(S (XX XX) (NN (S) (NN S))\n",
+    "many": "(S (A a)) (S (B b)) (S1 (C c))",
+    "deep": "(A " * 1100 + "(B b)" + ")" * 1100,
+    "open": "(S (NP (DT The)",
+    "closed": "(S (A a))) (S",
+    "odd": "(S (: --) (`` ``) ('' '') (, ,) ($ $) (é ß))\n",
+    "tags": "(S (TOP a) (NP (TOP (A a))))\n",
+}
+
+
+def trees():
+    for name, text in TREES.items():
+        put("treebank", name, text)
+    plain = TREES["plain"]
+    put("brackets", "same", files(gold=plain, parsed=plain))
+    put("brackets", "crossing", files(gold=plain, parsed="(S (A (DT The)) (B (C (NN dog) (VP (VBZ barks))) (. .)))\n"))
+    put("brackets", "other_words", files(gold=plain, parsed="(S (NN dog))\n"))
+    put("brackets", "punctuation", files(gold="(S (. .) (, ,))\n" + plain, parsed="(S (X .) (Y ,))\n()\n"))
+    put("brackets", "unary", files(gold=TREES["unary"], parsed="(ROOT (S (S (VP (VB Go)))))\n"))
+    put("brackets", "no_label", TREES["no_label"])
+    put("brackets", "prt", files(gold="(S (PRT (RP up)) (VB go))", parsed="(S (ADVP (RP up)) (VB go))"))
+    for name, text in {"plain": "(S (NP XX XX )NP (VP XX )VP )S\nThe dog barks", "copied": "(S The (NP dgo ))S\nThe dog",
+                       "closing": ")S )NP (S\nGo", "labels": "(S-1 (NP|X (TOP ( XX ) )\na b c", "words": "a b c d\nb d",
+                       "nothing": "\na b", "nested": "(A " * 1200 + "\na", "brackets": "( ) (( ))\n( )"}.items():
+        put("tree_tokens", name, text)
+
+
+def corpus_cache():
+    ids = lambda *numbers: struct.pack(f"<{len(numbers)}i", *numbers)
+    offsets = lambda *numbers: struct.pack(f"<{len(numbers)}q", *numbers)
+    entry = lambda pairs, a, b, c, d: files(pairs=pairs, source__ids=a, source__offsets=b, target__ids=c, target__offsets=d)
+    put("corpus_cache", "whole", entry("2", ids(4, 5, 6, 7), offsets(0, 3, 4), ids(8, 99), offsets(0, 0, 2)))
+    put("corpus_cache", "no_pairs", entry("0", b"", offsets(0), b"", offsets(0)))
+    put("corpus_cache", "empty", entry("0", b"", b"", b"", b""))
+    put("corpus_cache", "high_id", entry("1", ids(100), offsets(0, 1), ids(4), offsets(0, 1)))
+    put("corpus_cache", "low_id", entry("1", ids(2), offsets(0, 1), ids(-4), offsets(0, 1)))
+    put("corpus_cache", "disorder", entry("2", ids(4, 5), offsets(0, 5, 2), ids(4), offsets(0, -1, 1)))
+    put("corpus_cache", "far", entry("2", ids(4, 5), offsets(0, 2**62, 2), ids(4), offsets(0, -(2**62), 1)))
+    put("corpus_cache", "wrap", entry("2", ids(4), offsets(0, 2**63 - 1, 1), ids(4), offsets(0, -(2**63), 1)))
+    put("corpus_cache", "pairs", entry("9223372036854775807", ids(4), offsets(0, 1), ids(4), offsets(0, 1)))
+    put("corpus_cache", "odd", entry("1", ids(4) + b"x", offsets(0, 1) + b"x", ids(4), offsets(0, 1)))
+    put("corpus_cache", "manifest", files(corpus__json='{"format": 1, "pairs": [], "files": 3}'))
+    put("corpus_cache", "manifest_deep", files(corpus__json="[" * 1000))
+
+
+def hypotheses():
+    put("hypotheses", "plain", files(hypotheses="The dog barks.\nIt rains, 3.5 %!\n", reference="A dog barks.\nIt rained.\n"))
+    put("hypotheses", "same", "ein gut-er Hund &quot;bellt&quot; <skipped> 1,000\n")
+    put("hypotheses", "blank", files(hypotheses="\n\n\n", reference="a\n\n \n"))
+    put("hypotheses", "scripts", files(hypotheses="Привет ΑΣ İıſß 日本 語\n", reference="привет ας i̇ 日本語\n"))
+    put("hypotheses", "long", "a b " * 200 + "\n")
+    put("hypotheses", "hyphens", "a-b-c--d - -e f-\n")
+    put("hypotheses", "nothing", "")
+
+
+GRID = """title: Grid
+base: base.yaml
+output: runs/x
+seeds: [1, 2]
+base_row: base
+set: {training: {steps: 10}}
+rows:
+  - name: base
+  - {name: A, group: A, model: {heads: 1}, seeds: [3], paper: {perplexity: 5.29, bleu: 24.9, parameters: 65}}
+"""
+
+
+def sweep():
+    put("grid", "rows", GRID)
+    put("grid", "products", "base: b\nproducts:\n  - name: h{model.heads}-{model.width}\n    model: {heads: [1, 2], width: [3, 4]}\n")
+    put("grid", "many", "base: b\nproducts:\n  - name: '{model.a}{model.b}{model.c}'\n    model: {a: &l [1, 2, 3, 4, 5, 6, 7, 8], b: *l, c: *l}\n")
+    put("grid", "names", "base: b\nrows: [{name: ..}, {name: a/b}, {name: ''}]\n")
+    put("grid", "same", "base: b\nrows: [{name: a}, {name: a}]\n")
+    put("grid", "seeds", "base: b\nseeds: [-1, 1.5, x, 99999999999999999999]\nrows: [{name: a}]\n")
+    put("grid", "reserved", "base: b\nrows: [{name: a, training: {seed: 3, output: x}}]\n")
+    put("grid", "paper", "base: b\nrows: [{name: a, paper: {perplexity: .nan, bleu: 1e999, parameters: -1}}]\n")
+    put("grid", "lists", "base: []\nrows: {}\nproducts: 3\nset: [1]\n")
+    metrics = '{"kind":"header","format":1}\n{"kind":"train","step":5,"target_tokens":100,"tokens_per_second":2.5}\n' \
+              '{"kind":"validation","step":5,"perplexity":3.5,"bleu":20}\n{"kind":"final","step":5,"perplexity":3.4}\n'
+    summary = '{"perplexity":3.4,"bleu":20.5,"bleu_signature":"x","parameters":1000,"seconds":2.5,"flops":1e12}'
+    put("results", "finished", files(metrics__jsonl=metrics, summary__json=summary, log="done\n"))
+    put("results", "failed", files(metrics__jsonl=metrics, log="x: error: y\nsweep: 2017-06-12 17:57:34: failed: y\n"))
+    put("results", "half", files(metrics__jsonl=metrics[:-20], summary__json=summary[:20]))
+    put("results", "numbers", files(metrics__jsonl='{"kind":"train","step":1e300,"target_tokens":-1e300}\n{"kind":"validation",'
+                                    '"step":18446744073709551615,"perplexity":1e400}\n{"kind":"final","step":-5,"perplexity":-1}\n',
+                                    summary__json='{"parameters":1e300,"seconds":-1,"perplexity":0,"flops":1e308}'))
+    put("results", "types", files(metrics__jsonl='[]\n3\n{"kind":3,"step":"x"}\n{"kind":"validation","perplexity":[]}\n',
+                                  summary__json='{"parameters":"x","bleu_signature":3}'))
+    put("results", "many", files(metrics__jsonl="".join(
+        '{"kind":"validation","step":%d,"perplexity":%d}\n' % (i, 10**i) for i in range(12)), summary__json=summary))
+    put("results", "deep", files(summary__json="[" * 2000, metrics__jsonl='{"a":' * 500))
+    put("results", "bytes", files(log=b"\xff\xfe: error: \xff\nsweep: failed: \xff\0"))
+
+
+CONFIG = """model:
+  d_model: 4
+  d_ff: 4
+  heads: 2
+  layers: 1
+  vocabulary_size: {pieces}
+{more}decoding:
+  beam: 2
+  max_extra_length: 2
+"""
+
+
+def models():
+    for name, model in {"bpe": "bpe", "unigram": "unigram"}.items():
+        vocabulary_, pieces = vocabulary(28 if model == "bpe" else 30, model)
+        arrays = tensors(shapes_of_model(pieces))
+        put("model_directory", name, files(config__yaml=CONFIG.format(pieces=pieces, more=""),
+                                           vocabulary__model=vocabulary_, model__safetensors=save(arrays)))
+    vocabulary_, pieces = vocabulary(28)
+    arrays = tensors(shapes_of_model(pieces))
+    half = {name: array.astype(numpy.float16) for name, array in arrays.items()}
+    directory = lambda more="", arrays=arrays, **others: files(
+        **({"config__yaml": CONFIG.format(pieces=pieces, more=more), "vocabulary__model": vocabulary_,
+            "model__safetensors": save(arrays)} | others))
+    put("model_directory", "half", directory(arrays=half))
+    put("model_directory", "modules", directory("  attention_window: 2\n  compatibility: dot_product\n"))
+    put("model_directory", "no_number", directory(arrays=arrays | {"embedding.weight": arrays["embedding.weight"] * numpy.nan}))
+    put("model_directory", "missing", directory(arrays=dict(list(arrays.items())[1:])))
+    put("model_directory", "huge", directory("  d_k: 4611686018427387904\n"))
+    put("model_directory", "layers", directory("  encoder_layers: 1000000000\n"))
+    put("model_directory", "other_size", directory("  source_vocabulary_size: 4000000000\n"))
+    put("model_directory", "two", files(config__yaml=CONFIG.format(pieces=pieces, more="  shared_embeddings: none\n"),
+                                        source__model=vocabulary_, target__model=vocabulary_,
+                                        model__safetensors=save(arrays)))
+    put("model_directory", "checksums", directory(checksums__xxh128="a" * 32 + "  model.safetensors\n"))
+    put("model_directory", "window", directory("  attention_window: 9223372036854775807\n"))
+
+    small = shapes_of_model(8)
+    put("weights", "whole", save(tensors(small)))
+    put("weights", "double", save({name: array.astype(numpy.float64) for name, array in tensors(small).items()}))
+    put("weights", "other", save(tensors(shapes_of_model(9))))
+    put("weights", "more", save(tensors(small) | {"x": numpy.ones(1, FP32)}))
+    put("weights", "integers", save({name: array.astype(numpy.int32) for name, array in tensors(small).items()}))
+    put("weights", "none", save({}))
+
+    progress = {"format": 1, "step": 7, "epoch": 0, "batch": 3, "micro_batch_tokens": 0, "source_tokens": 5, "target_tokens": 5,
+                "flops": 1.5, "seconds": 2.5, "metrics_bytes": 20, "best": [{"step": 5, "value": 3.5}],
+                "validations_since_best": 0, "window_loss": 0.5, "window_nll": 0.5, "window_tokens": 3}
+    optimizer = tensors(small, "first_moment.") | tensors(small, "second_moment.", 2)
+    optimizer |= {"step." + name: numpy.array(7, FP32) for name in small}
+    vocabulary_, _ = vocabulary(28)
+    checkpoint = lambda progress: files(config__yaml="model: {}\n", vocabulary__model="x",
+                                        model__safetensors=save(tensors(small)),
+                                        optimizer__safetensors=save(optimizer),
+                                        progress__json=progress if isinstance(progress, str) else json.dumps(progress))
+    put("checkpoint", "whole", checkpoint(progress))
+    put("checkpoint", "types", checkpoint(progress | {"step": "x"}))
+    put("checkpoint", "numbers", checkpoint(progress | {"step": 1e300, "epoch": -1, "metrics_bytes": -(2**63)}))
+    put("checkpoint", "format", checkpoint(progress | {"format": 2}))
+    put("checkpoint", "best", checkpoint(progress | {"best": {"step": 1}}))
+    put("checkpoint", "missing", checkpoint({"format": 1}))
+    put("checkpoint", "cut", checkpoint(json.dumps(progress)[:-9]))
+    put("checkpoint", "no_files", files(progress__json="{}"))
+
+    lines_ = '{"kind":"header","format":1}\n{"kind":"train","step":1}\n'
+    put("metrics", "whole", str(len(lines_)) + "\n" + files(metrics__jsonl=lines_).decode())
+    put("metrics", "cut", "29\n" + files(metrics__jsonl=lines_).decode())
+    put("metrics", "negative", "-9\n" + files(metrics__jsonl=lines_).decode())
+    put("metrics", "long", "9223372036854775807\n" + files(metrics__jsonl=lines_).decode())
+    put("metrics", "none", "5\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(__doc__)
+    for make in (settings, tensors_corpus, checksums, vocabulary_corpus, lines, trees, corpus_cache, hypotheses, sweep, models):
+        make()

@@ -1,0 +1,37 @@
+// A safetensors file.
+
+#include <ATen/ATen.h>
+
+#include "fuzz/fuzz.h"
+#include "transformer/base/error.h"
+#include "transformer/base/tensor_file.h"
+
+using namespace transformer;
+
+namespace {
+
+const fuzz::Target target("tensors", [](std::string_view input) {
+  const auto file = fuzz::write_scratch("given.safetensors", input);
+  TensorReader reader(file);
+  for (const auto& [name, entry] : reader.entries()) {
+    if (entry.shape.empty() || entry.shape[0] == 0) continue;
+    const auto last = reader.read_rows(name, entry.shape[0] - 1, 1);
+    fuzz::require(last.is_contiguous() && last.size(0) == 1, "a row is one row");
+  }
+  const auto given = read_tensors(file);
+  const auto again = fuzz::scratch() / "again.safetensors";
+  write_tensors(again, given.tensors, given.metadata);
+  const auto read = read_tensors(again);
+  fuzz::require(read.metadata == given.metadata, "metadata are written as they were read");
+  fuzz::require(read.tensors.size() == given.tensors.size(), "all tensors are written");
+  for (const auto& [name, tensor] : given.tensors) {
+    const auto& other = read.tensors.at(name);
+    const auto bytes = static_cast<size_t>(tensor.nbytes());
+    fuzz::require(other.sizes() == tensor.sizes() && other.scalar_type() == tensor.scalar_type() &&
+                      std::string_view(static_cast<const char*>(other.const_data_ptr()), bytes) ==
+                          std::string_view(static_cast<const char*>(tensor.const_data_ptr()), bytes),
+                  "tensors are written as they were read");
+  }
+});
+
+}  // namespace
