@@ -1,5 +1,7 @@
 #include "transformer/base/checksum.h"
 
+#include <sys/stat.h>
+
 #include "support.h"
 #include "transformer/base/error.h"
 
@@ -47,4 +49,34 @@ TEST_CASE("any bit flipped or byte cut in a file or in the list of checksums is 
   }
   std::filesystem::remove(directory / "b");
   CHECK_THROWS_WITH(verify_checksums(directory.path()), Catch::Contains("b: cannot be read"));
+}
+
+TEST_CASE("a list of checksums speaks of the files beside it alone, once each") {
+  TemporaryDirectory directory;
+  write_file(directory / "a", "some weights");
+  const std::string sum = file_checksum(directory / "a");
+  const auto refused = [&](const std::string& list, const std::string& why) {
+    write_file(directory / checksums_name, list);
+    INFO(why);
+    for (const std::vector<std::string>& names : {std::vector<std::string>{}, {"a"}}) {
+      CHECK_THROWS_WITH(verify_checksums(directory.path(), names),
+                        Catch::Contains("is damaged: ") && Catch::Contains(why) && !Catch::Contains("\033"));
+    }
+  };
+  const std::string good = sum + "  a\n";
+  for (const std::string name : {"../../etc/passwd", "/etc/passwd", "..", ".", "b/../a", "\033[2J/a"}) {
+    refused(good + sum + "  " + name + "\n", "is no file beside it");
+  }
+  refused(good + sum + "  a\n", "lists 'a' twice");
+  refused(sum + "  a\r\n", "carriage returns");
+  refused(good + std::string(2 << 20, 'x') + "\n", "a list of a few files' checksums");
+  write_file(directory / checksums_name, good);
+  REQUIRE_NOTHROW(verify_checksums(directory.path()));
+  // Neither waits for a writer.
+  std::filesystem::remove(directory / "a");
+  REQUIRE(mkfifo((directory / "a").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(verify_checksums(directory.path()), Catch::Contains("a: is not a regular file"));
+  std::filesystem::remove(directory / checksums_name);
+  REQUIRE(mkfifo((directory / checksums_name).c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(verify_checksums(directory.path()), Catch::Contains("is damaged: "));
 }

@@ -13,6 +13,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
 
 namespace transformer {
 
@@ -44,7 +45,11 @@ std::string Checksum::text() const {
 }
 
 std::string file_checksum(const fs::path& file) {
-  if (fs::is_directory(file)) throw Error(file.string(), "is a folder, not a file");
+  std::error_code ignored;
+  const auto status = fs::status(file, ignored);
+  if (fs::is_directory(status)) throw Error(file.string(), "is a folder, not a file");
+  // A pipe may have nobody who writes to it, and a device no end.
+  if (fs::exists(status) && !fs::is_regular_file(status)) throw Error(file.string(), "is not a regular file");
   std::FILE* in = std::fopen(file.c_str(), "rb");
   if (!in) throw Error(file.string(), std::string("cannot be read: ") + std::strerror(errno));
   Checksum checksum;
@@ -66,15 +71,28 @@ void write_checksums(const fs::path& directory, const std::vector<std::string>& 
 void verify_checksums(const fs::path& directory, const std::vector<std::string>& names) {
   const fs::path list = directory / checksums_name;
   std::map<std::string, std::string> listed;
+  const auto damaged = [&](const std::string& what) { throw Error(list.string(), "is damaged: " + what); };
+  std::error_code ignored;
+  constexpr uintmax_t largest_list = 1 << 20;  // of dozens of files
+  if (fs::exists(list) && (!fs::is_regular_file(list) || fs::file_size(list, ignored) > largest_list)) {
+    damaged("a list of a few files' checksums was expected");
+  }
   std::istringstream lines(read_file(list));
   for (std::string line; std::getline(lines, line);) {
     constexpr size_t digits = 32;
     if (line.size() < digits + 3 || line.compare(digits, 2, "  ") != 0 || lines.eof()) {
-      throw Error(list.string(), "is damaged: expected lines of a checksum, two spaces and a file's name");
+      damaged("expected lines of a checksum, two spaces and a file's name");
     }
-    listed[line.substr(digits + 2)] = line.substr(0, digits);
+    const auto name = line.substr(digits + 2);
+    if (name.back() == '\r') damaged("its lines end with carriage returns, which xxh128sum does not write");
+    // The list speaks of what lies beside it, and of nothing elsewhere on the machine.
+    if (name == "." || name == ".." || name.find('/') != std::string::npos || name.find('\0') != std::string::npos) {
+      damaged(fmt::format("{} is no file beside it", in_quotes(name)));
+    }
+    if (!listed.emplace(name, line.substr(0, digits)).second)
+      damaged(fmt::format("it lists {} twice", in_quotes(name)));
   }
-  if (listed.empty()) throw Error(list.string(), "is damaged: it is empty");
+  if (listed.empty()) damaged("it is empty");
   const auto verify = [&](const std::string& name, const std::string& expected) {
     if (file_checksum(directory / name) != expected) {
       throw Error((directory / name).string(),
