@@ -286,7 +286,7 @@ TEST_CASE("files that are no settings fail in one line with the file and, where 
   CHECK_THAT(load_error("net:\n  width: 3\n  bias: [true\nrun: {}\n"),
              Contains("a.yaml:") && Contains("this is not valid YAML"));
   CHECK_THAT(load_error("net:\n  width: 3\n bias: true\n"), Contains("a.yaml:3: this is not valid YAML"));
-  CHECK_THAT(load_error("net:\n\twidth: 3\n"), Contains("this is not valid YAML"));
+  CHECK_THAT(load_error("net:\n\twidth: 3\n"), Contains("a.yaml:2:1: YAML does not allow tabs for indentation"));
   CHECK_THAT(load_error("net: *nowhere\n"), Contains("a.yaml:1: this is not valid YAML"));
   CHECK_THAT(load_error("net: {[a]: 3}\n"), Contains("a name was expected before the colon, found a list"));
   CHECK_THAT(load_error(std::string("net:\0", 5)), Contains("a.yaml: this is no settings file: it is binary"));
@@ -580,4 +580,25 @@ TEST_CASE("contradictory declarations are caught when they are made") {
   CHECK_THROWS_AS(bound.settings.section("extends", other, ""), std::logic_error);
   CHECK_THROWS_AS(bound.settings.section("twice", twice, ""), std::logic_error);
   CHECK_THROWS_AS(bound.settings.section("dangling", dangling, ""), std::logic_error);
+}
+
+TEST_CASE("files that are made to cost memory or the stack are refused in one line") {
+  const auto nested = [](const std::string& part) {
+    std::string text;
+    for (int i = 0; i < 100000; ++i) text += part;
+    return text;
+  };
+  for (const std::string part : {"[", "- ", "{a: ", "? ", "{? "}) {
+    INFO(part);
+    CHECK_THAT(load_error(nested(part)), Contains("nested hundreds deep") && !Contains("\n"));
+  }
+  // A million times a text of megabytes.
+  const std::string text(2 << 20, 'x');
+  CHECK_THAT(load_error("run:\n  train_source: [&a " + text + "," + nested("*a,") + "x]\n"),
+             Contains("run.train_source") && Contains("aliases") && !Contains("xxxxx"));
+  CHECK_THAT(load_error("run: &a [*a, *a]\n"), Contains("a.yaml:1") && !Contains("\n"));
+  CHECK_THAT(load_error("run: {train_source: [a, b]\n"), Contains("a '{' without its '}'"));
+  CHECK_THAT(load_error("run:\n  name: a: b\n"), Contains("a.yaml:2") && Contains("colon"));
+  CHECK_THAT(load_error("net:\n  # fine\n  width: 3\n \t bias: true\n"),
+             Contains("a.yaml:4:2: YAML does not allow tabs"));
 }

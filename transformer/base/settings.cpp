@@ -1,6 +1,7 @@
 #include "transformer/base/settings.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -124,15 +125,18 @@ std::string joined(const std::vector<std::string>& texts, const std::string& sep
 
 /// What a setting takes: "an integer", "one of: bpe, unigram".
 std::string kind_text(const SettingField& field) {
-  return std::visit(Overloaded{[](const int64_t*) { return std::string("an integer"); },
-                               [](const uint64_t*) { return std::string("an integer of at least 0"); },
-                               [](const double*) { return std::string("a number"); },
-                               [](const bool*) { return std::string("true or false"); },
-                               [](const std::string*) { return std::string("a text"); },
-                               [](const std::vector<std::string>*) { return std::string("a list of texts"); },
-                               [](const std::vector<double>*) { return std::string("a list of numbers"); },
-                               [](const SettingField::Choice& choice) { return "one of: " + joined(choice.names); }},
-                    field.target);
+  return std::visit(
+      Overloaded{[](const int64_t*) { return std::string("an integer"); },
+                 [&](const uint64_t*) {
+                   return std::string(std::isinf(field.range.lowest) ? "an integer of at least 0" : "an integer");
+                 },
+                 [](const double*) { return std::string("a number"); },
+                 [](const bool*) { return std::string("true or false"); },
+                 [](const std::string*) { return std::string("a text"); },
+                 [](const std::vector<std::string>*) { return std::string("a list of texts"); },
+                 [](const std::vector<double>*) { return std::string("a list of numbers"); },
+                 [](const SettingField::Choice& choice) { return "one of: " + joined(choice.names); }},
+      field.target);
 }
 
 /// "at least 1"; of a list "each at least 1".
@@ -203,7 +207,7 @@ std::string did_you_mean(const std::string& name) {
 
 /// A setting's value as a source spells it, before its type is known.
 struct Value {
-  enum class Kind { nothing, scalar, list, mapping } kind = Kind::nothing;
+  enum class Kind { nothing, scalar, list, mapping, too_long } kind = Kind::nothing;
   std::vector<std::string> texts;
 
   std::string found() const {
@@ -216,6 +220,8 @@ struct Value {
         return "a list";
       case Kind::mapping:
         return "a mapping";
+      case Kind::too_long:
+        return "a list that aliases make longer than a file may be";
     }
     return "";
   }
@@ -226,9 +232,12 @@ Value value_of(const YAML::Node& node) {
   if (node.IsMap()) return {Value::Kind::mapping, {}};
   if (!node.IsSequence()) return {Value::Kind::nothing, {}};
   Value value{Value::Kind::list, {}};
+  size_t bytes = 0;
   for (const auto& element : node) {
     // No setting is a list of anything but texts.
     if (!element.IsScalar()) return {Value::Kind::mapping, {}};
+    // A file of megabytes can name one of its texts a million times.
+    if ((bytes += element.Scalar().size()) > largest_file) return {Value::Kind::too_long, {}};
     value.texts.push_back(element.Scalar());
   }
   return value;
@@ -266,7 +275,7 @@ void assign(const SettingField& field, const std::string& name, const Value& val
     throw Error(where, fmt::format("{} takes {}, found {}", name, expectation(field), value.found()), remedy);
   };
   const auto out_of_range = [&](const std::string& text) {
-    throw Error(where, fmt::format("{} is out of range: {}", name, text), "it takes " + expectation(field));
+    throw Error(where, fmt::format("{} is out of range: {}", name, printable(text)), "it takes " + expectation(field));
   };
   const bool scalar = value.kind == Value::Kind::scalar;
   std::visit(Overloaded{[&](auto* number) {  // int64_t, uint64_t
@@ -277,7 +286,9 @@ void assign(const SettingField& field, const std::string& name, const Value& val
                           if (outcome == Parsed::too_large) {
                             using Limits = std::numeric_limits<decltype(parsed)>;
                             throw Error(where, fmt::format("{} is out of range: {}", name, in_quotes(value.texts[0])),
-                                        fmt::format("it takes {}, at most {}", expectation(field), Limits::max()));
+                                        std::isinf(field.range.highest)
+                                            ? fmt::format("it takes {}, at most {}", expectation(field), Limits::max())
+                                            : "it takes " + expectation(field));
                           }
                           if (!field.range.contains(static_cast<double>(parsed))) out_of_range(value.texts[0]);
                           *number = parsed;
@@ -361,15 +372,49 @@ std::string at_line(const std::filesystem::path& file, const YAML::Mark& mark) {
   return mark.is_null() ? file.string() : fmt::format("{}:{}", file.string(), mark.line + 1);
 }
 
-/// Runs a YAML parser and turns what it throws into one line.
+/// The YAML library's words in ours; what it says of rarer mistakes stays as it is.
+std::string yaml_mistake(const std::string& message) {
+  static const std::map<std::string, std::string> known = {
+      {"illegal map value", "a colon where no name can stand before it (put a text that has colons in quotes)"},
+      {"end of map flow not found", "a '{' without its '}'"},
+      {"end of sequence flow not found", "a '[' without its ']'"},
+      {"illegal flow end", "a ']' or '}' that nothing opened"},
+      {"end of map not found", "this line's indentation is not that of the lines before it"},
+      {"end of sequence not found", "this line's indentation is not that of the lines before it"},
+      {"illegal EOF in scalar", "a quoted text without its closing quote"},
+      {"illegal document indicator in scalar", "a quoted text without its closing quote"}};
+  const auto found = known.find(message);
+  return found == known.end() ? message : found->second;
+}
+
+/// Where the first line up to `last`, counted from 0, is indented with a tab: line and column, from 1.
+std::optional<std::pair<size_t, size_t>> find_tab(std::string_view text, int last) {
+  for (size_t line = 1, begin = 0; begin < text.size() && line <= static_cast<size_t>(last) + 1; ++line) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const size_t word = text.find_first_not_of(" \t\r", begin), tab = text.find('\t', begin);
+    if (tab < word && word < end && text[word] != '#') return std::pair(line, tab - begin + 1);
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+/// Runs a YAML parser over `text` and turns what it throws into one line.
 template <class Parse>
-auto parsed_yaml(const std::string& file, Parse parse) {
+auto parsed_yaml(const std::string& file, const std::string& text, Parse parse) {
   try {
     return parse();
   } catch (const YAML::Exception& error) {
-    const std::string where = error.mark.is_null() ? file : fmt::format("{}:{}", file, error.mark.line + 1);
-    throw Error(where, "this is not valid YAML: " + error.msg,
-                error.mark.is_null() ? "" : fmt::format("look at column {}", error.mark.column + 1));
+    if (error.mark.is_null()) throw Error(file, "this is not valid YAML: " + yaml_mistake(error.msg));
+    if (const auto tab = find_tab(text, error.mark.line)) {
+      throw Error(fmt::format("{}:{}:{}", file, tab->first, tab->second), "YAML does not allow tabs for indentation",
+                  "indent with spaces");
+    }
+    const std::string where = fmt::format("{}:{}", file, error.mark.line + 1);
+    if (dynamic_cast<const YAML::DeepRecursion*>(&error)) {
+      throw Error(where, "lists and mappings are nested hundreds deep", "name a settings file (YAML)");
+    }
+    throw Error(where, "this is not valid YAML: " + yaml_mistake(error.msg),
+                fmt::format("look at column {}", error.mark.column + 1));
   }
 }
 
@@ -400,7 +445,7 @@ std::vector<Entry> entries_of(const YAML::Node& mapping, const std::filesystem::
 YAML::Node read_yaml(const std::filesystem::path& file, const std::string& where, const std::string& subject,
                      const std::string& content) {
   const std::string text = read_text(file, where, subject);
-  const auto documents = parsed_yaml(file.string(), [&] { return YAML::LoadAll(text); });
+  const auto documents = parsed_yaml(file.string(), text, [&] { return YAML::LoadAll(text); });
   if (documents.empty() || documents[0].IsNull()) {
     throw Error(file.string(), "the file is empty", "it must hold " + content);
   }
@@ -664,7 +709,7 @@ void Settings::override_with(const std::vector<SettingOverride>& overrides) {
     const bool is_text = std::holds_alternative<std::string*>(field->target);
     Value parsed{Value::Kind::scalar, {value}};
     if (is_list && value.starts_with('[')) {
-      parsed = parsed_yaml(where, [&text = value] { return value_of(YAML::Load(text)); });
+      parsed = parsed_yaml(where, value, [&text = value] { return value_of(YAML::Load(text)); });
     } else if (is_list) {
       parsed = {Value::Kind::list, {}};
       for (size_t begin = 0; !value.empty() && begin <= value.size();) {
