@@ -360,8 +360,9 @@ int main(int argc, char** argv) {
                            "decoder over the source: encoder, decoder, cross; all, in an SVG cross"))
         ->check(CLI::IsMember({"encoder", "decoder", "cross"}))
         ->option_text("{encoder,decoder,cross},...");
-    several(app.add_option("--layer", request.layers, "From 1; all, in an SVG of lines the one before the last"));
-    several(app.add_option("--head", request.heads, "From 1; all"));
+    several(app.add_option("--layer", request.layers, "From 1; all, in an SVG of lines the one before the last"))
+        ->check(CLI::Range(int64_t{1}, int64_t{1000}));
+    several(app.add_option("--head", request.heads, "From 1; all"))->check(CLI::Range(int64_t{1}, int64_t{4096}));
     app.add_option("--pick", words, "Show the attention of this word alone; may be given several times, in a page once")
         ->allow_extra_args(false);
     app.add_flag("--words", request.words,

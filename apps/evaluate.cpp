@@ -92,7 +92,7 @@ struct BleuFlags {
         ->check(CLI::IsMember({"exp", "floor", "add-k", "none"}))
         ->type_name("KIND");
     command.add_option("--smooth-value", smoothing_value, "What floor or add-k adds [0.1 or 1]")
-        ->check(CLI::NonNegativeNumber)
+        ->check(CLI::Range(0.0, 1e6))
         ->type_name("NUMBER");
   }
 
@@ -193,7 +193,10 @@ void compare(CLI::App& app) {
           ->check(CLI::Range(int64_t{1}, int64_t{10000000}))
           ->type_name("N")
           ->capture_default_str();
-      command.add_option("--seed", resampling.seed, "Seed of the draws")->type_name("N")->capture_default_str();
+      command.add_option("--seed", resampling.seed, "Seed of the draws")
+          ->type_name("N")
+          ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53))
+          ->capture_default_str();
     }
     ReferenceFlags references;
     BleuFlags bleu;

@@ -11,6 +11,7 @@
 #include <string>
 #include <type_traits>
 
+#include "apps/messages.h"
 #include "transformer/base/error.h"
 #include "transformer/base/memory.h"
 
@@ -38,13 +39,9 @@ int run_program(int argc, char** argv, Body body) {
   // A parent may have SIGPIPE ignored; `program | head` should end quietly all the same.
   std::signal(SIGPIPE, SIG_DFL);
   const std::string name = std::filesystem::path(argc > 0 ? argv[0] : "program").filename().string();
-  const auto fail = [&](std::string message, int status) {
-    while (!message.empty() && message.back() == '\n') message.pop_back();
-    for (char& character : message) {
-      if (character == '\n') character = ' ';
-    }
+  const auto fail = [&](const std::string& message, int status) {
     std::cout.flush();
-    std::cerr << name << ": error: " << message << std::endl;
+    std::cerr << one_line(name) << ": error: " << one_line(message) << std::endl;
     return status;
   };
   // LibTorch appends pages of context to the line that says what happened.
@@ -67,7 +64,7 @@ int run_program(int argc, char** argv, Body body) {
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return fail(std::string(error.what()) + "; see " + name + " --help", 2);
+    return fail(argument_mistake(app, error), 2);
   } catch (const Error& error) {
     return fail(error.what(), 2);
   } catch (const c10::Error& error) {

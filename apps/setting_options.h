@@ -76,12 +76,13 @@ class SettingOptions {
 
   template <class Number>
   static CLI::Option* number(CLI::App& app, const std::string& flag, Number& value, const SettingField& field) {
-    return app.add_option(flag, value, field.meaning)->check([range = field.range](const std::string& text) {
+    const auto check = [range = field.range](const std::string& text) {
       Number parsed{};
-      // What is no number at all is refused in CLI11's own words.
+      // What is no number at all fails when it is converted.
       if (!CLI::detail::lexical_cast(text, parsed) || range.contains(static_cast<double>(parsed))) return std::string();
-      return text + " is out of range; expected " + range.text();
-    });
+      return std::string("out of range");
+    };
+    return app.add_option(flag, value, field.meaning)->check(CLI::Validator(check, field.range.text()));
   }
 
   S given_;

@@ -1,5 +1,4 @@
 #include <signal.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <torch/cuda.h>
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "apps/log.h"
 #include "program.h"
 #include "recipe.h"
 #include "transformer/base/atomic_file.h"
@@ -148,7 +148,8 @@ int main(int argc, char** argv) {
     app.add_option("--only", only, "Rows to train: NAME,NAME")->delimiter(',')->type_name("NAME");
     app.add_option("--seeds", plan_options.seeds, "Seeds of every row, in place of the grid's: 1,2,3")
         ->delimiter(',')
-        ->type_name("N");
+        ->type_name("N")
+        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53));
     app.add_option("--set", overrides, "Override a setting in all rows: --set section.key=value (repeatable)")
         ->type_name("SECTION.KEY=VALUE")
         ->allow_extra_args(false);
@@ -160,7 +161,7 @@ int main(int argc, char** argv) {
         ->type_name("DEVICE");
     app.add_option("--progress", options.progress_seconds, "Seconds between lines of progress")
         ->type_name("SECONDS")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(0.01, 1e6));
     app.add_option("--train", train, "The program that trains; otherwise the one beside this")->type_name("PROGRAM");
     app.add_option("--launcher", launcher, "local: train on this machine; slurm: hand a job array to sbatch")
         ->check(CLI::IsMember({"local", "slurm"}));
@@ -209,9 +210,7 @@ int main(int argc, char** argv) {
 
     // Before anything starts threads: signals are to arrive in one place.
     const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
-    spdlog::set_default_logger(spdlog::stdout_color_mt("sweep"));
-    spdlog::set_pattern("%H:%M:%S %v");
-    spdlog::flush_on(spdlog::level::info);
+    start_log("sweep");
     std::optional<FileLock> lock;
     if (run_name.empty()) take_lock(lock, output);
     claim_files(plan);

@@ -1,5 +1,4 @@
 #include <malloc.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <torch/cuda.h>
 
@@ -8,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "apps/log.h"
 #include "program.h"
 #include "recipe.h"
 #include "transformer/base/atomic_file.h"
@@ -102,9 +102,7 @@ int main(int argc, char** argv) {
     if (processes > 0 && launch.launcher != Launch::Launcher::processes) {
       return run_processes(processes, {argv, argv + argc});
     }
-    spdlog::set_default_logger(spdlog::stdout_color_mt("train"));
-    spdlog::set_pattern("%H:%M:%S %v");
-    spdlog::flush_on(spdlog::level::info);
+    start_log("train");
     std::signal(SIGINT, on_signal);
     std::signal(SIGTERM, on_signal);
     // Every step allocates the same tensors again. Memory that goes back to the system in between comes back as page
