@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/checked.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 
@@ -206,20 +207,17 @@ class HeaderParser {
     const Json& shape = value["shape"];
     if (!shape.is_array()) fail_tensor("its shape is not a list");
     if (shape.size() > most_dimensions) fail_tensor(fmt::format("it has more than {} dimensions", most_dimensions));
-    // `extent` also bounds the strides, which exist for empty tensors too.
-    int64_t extent = static_cast<int64_t>(at::elementSize(entry.type));
-    bool is_empty = false;
     for (const auto& size : shape) {
       if (!size.is_number_unsigned() || size.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
         fail_tensor("its shape holds something else than sizes");
       }
       entry.shape.push_back(static_cast<int64_t>(size.get<uint64_t>()));
-      is_empty = is_empty || entry.shape.back() == 0;
-      if (__builtin_mul_overflow(extent, std::max<int64_t>(entry.shape.back(), 1), &extent)) {
-        fail_tensor(fmt::format("its shape {} is too large to be real", shape.dump()));
-      }
     }
-    const uint64_t bytes = is_empty ? 0 : static_cast<uint64_t>(extent);
+    auto sizes = entry.shape;
+    sizes.push_back(static_cast<int64_t>(at::elementSize(entry.type)));
+    const auto needed = checked_product(sizes);
+    if (!needed) fail_tensor(fmt::format("its shape {} is too large to be real", printable(shape.dump())));
+    const auto bytes = static_cast<uint64_t>(*needed);
 
     const Json& offsets = value["data_offsets"];
     if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
@@ -234,7 +232,7 @@ class HeaderParser {
     }
     if (entry.end - entry.begin != bytes) {
       fail_tensor(fmt::format("its data takes {} bytes, but shape {} of {} needs {}", entry.end - entry.begin,
-                              shape.dump(), element->name, bytes));
+                              printable(shape.dump()), element->name, bytes));
     }
     return entry;
   }

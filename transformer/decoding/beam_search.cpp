@@ -9,6 +9,7 @@
 #include <tuple>
 #include <variant>
 
+#include "transformer/base/check_ranges.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -46,22 +47,7 @@ void DecodingSettings::describe(Fields<DecodingSettings>& field) {
 
 DecodingSettings DecodingSettings::validated() const {
   DecodingSettings settings = *this;
-  std::vector<SettingField> fields;
-  Fields<DecodingSettings> described(settings, fields);
-  describe(described);
-  for (const auto& field : fields) {
-    double number = 0;
-    if (const auto* integer = std::get_if<int64_t*>(&field.target)) {
-      number = static_cast<double>(**integer);
-    } else if (const auto* real = std::get_if<double*>(&field.target)) {
-      number = **real;
-    } else {
-      continue;
-    }
-    if (!field.range.contains(number)) {
-      throw Error("decoding." + field.name, fmt::format("{} is out of range; expected {}", number, field.range.text()));
-    }
-  }
+  check_ranges("decoding", settings);
   if (n_best > beam) {
     throw Error("decoding.n_best", fmt::format("{} best cannot come from a beam of {}", n_best, beam),
                 fmt::format("raise beam to {} or more", n_best));

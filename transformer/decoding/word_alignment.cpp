@@ -51,9 +51,9 @@ double weights_of_pass(const ModelSettings& settings, size_t source, size_t targ
 
 void AlignmentSettings::describe(Fields<AlignmentSettings>& field) {
   field("alignment_layer", &AlignmentSettings::alignment_layer,
-        "layer of the decoder, from 1, whose attention over the source aligns words; 0: the last", at_least(0));
+        "layer of the decoder, from 1, whose attention over the source aligns words; 0: the last", between(0, 1000));
   field("alignment_head", &AlignmentSettings::alignment_head, "head of the layer, from 1; 0: the mean of all",
-        at_least(0));
+        between(0, 4096));
   field("alignment_at", &AlignmentSettings::alignment_at,
         "whose attention is a word's: of the position that writes it, or of the next one, which reads it",
         {{"writing", At::writing}, {"reading", At::reading}});

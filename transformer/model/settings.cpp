@@ -2,22 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <initializer_list>
-#include <tuple>
+#include <utility>
 
+#include "transformer/base/check_ranges.h"
 #include "transformer/base/error.h"
+#include "transformer/model/parameter_count.h"
 
 namespace transformer {
 
 void ModelSettings::describe(Fields<ModelSettings>& field) {
-  field("d_model", &ModelSettings::d_model, "width of embeddings and of every sub-layer's output (§3.1)", at_least(1));
-  field("d_ff", &ModelSettings::d_ff, "inner width of the feed-forward sub-layers (§3.3)", at_least(1));
-  field("heads", &ModelSettings::heads, "attention heads h (§3.2.2)", at_least(1));
-  field("d_k", &ModelSettings::d_k, "width of a head's queries and keys; 0: d_model / heads", at_least(0));
-  field("d_v", &ModelSettings::d_v, "width of a head's values; 0: d_model / heads", at_least(0));
+  field("d_model", &ModelSettings::d_model, "width of embeddings and of every sub-layer's output (§3.1)",
+        between(1, 65536));
+  field("d_ff", &ModelSettings::d_ff, "inner width of the feed-forward sub-layers (§3.3)", between(1, 1048576));
+  field("heads", &ModelSettings::heads, "attention heads h (§3.2.2)", between(1, 4096));
+  field("d_k", &ModelSettings::d_k, "width of a head's queries and keys; 0: d_model / heads", between(0, 65536));
+  field("d_v", &ModelSettings::d_v, "width of a head's values; 0: d_model / heads", between(0, 65536));
   field.pair("layers", {"encoder_layers", "decoder_layers"}, "sets encoder_layers and decoder_layers");
-  field("encoder_layers", &ModelSettings::encoder_layers, "layers of the encoder, N (§3.1)", at_least(1));
-  field("decoder_layers", &ModelSettings::decoder_layers, "layers of the decoder, N (§3.1)", at_least(1));
+  field("encoder_layers", &ModelSettings::encoder_layers, "layers of the encoder, N (§3.1)", between(1, 1000));
+  field("decoder_layers", &ModelSettings::decoder_layers, "layers of the decoder, N (§3.1)", between(1, 1000));
   field("dropout", &ModelSettings::dropout,
         "P_drop on every sub-layer's output and on the sums of embeddings and positions (§5.4)", fraction())
       .changeable();
@@ -40,7 +42,7 @@ void ModelSettings::describe(Fields<ModelSettings>& field) {
       "attention_window", &ModelSettings::attention_window,
       "restricted self-attention (§4): r, a position sees itself and r / 2 positions, rounded down, on each side; the "
       "decoder those before it alone; 0: all",
-      at_least(0));
+      between(0, 1048576));
   field("feed_forward", &ModelSettings::feed_forward,
         "the sub-layer after attention: network (§3.3), or attention_over_parameters, whose keys and values are "
         "trained parameters (see parameter_*)",
@@ -49,57 +51,39 @@ void ModelSettings::describe(Fields<ModelSettings>& field) {
         "of the feed-forward network: relu (§3.3); gelu; swiglu, the product of silu and a linear map, with a third "
         "matrix: 3 · d_model · d_ff weights, as many as relu's where d_ff is two thirds",
         {{"relu", Activation::relu}, {"gelu", Activation::gelu}, {"swiglu", Activation::swiglu}});
-  field("parameter_heads", &ModelSettings::parameter_heads, "heads h_p of attention over parameters", at_least(1));
-  field("parameter_d_k", &ModelSettings::parameter_d_k, "width d_pk of a head's queries and trained keys", at_least(1));
-  field("parameter_d_v", &ModelSettings::parameter_d_v, "width d_pv of a head's trained values", at_least(1));
+  field("parameter_heads", &ModelSettings::parameter_heads, "heads h_p of attention over parameters", between(1, 4096));
+  field("parameter_d_k", &ModelSettings::parameter_d_k, "width d_pk of a head's queries and trained keys",
+        between(1, 65536));
+  field("parameter_d_v", &ModelSettings::parameter_d_v, "width d_pv of a head's trained values", between(1, 65536));
   field("parameter_pairs", &ModelSettings::parameter_pairs, "trained pairs of key and value n_p in a head",
-        at_least(1));
+        between(1, 1048576));
   field("normalization", &ModelSettings::normalization,
         "post: LayerNorm(x + Sublayer(x)) (§3.1); pre: x + Sublayer(LayerNorm(x)), and a last LayerNorm after each "
         "stack",
         {{"post", Normalization::post}, {"pre", Normalization::pre}});
   field("positions", &ModelSettings::positions, "positional encoding (§3.5, Table 3 E)",
         {{"sinusoidal", Positions::sinusoidal}, {"learned", Positions::learned}});
-  field("max_positions", &ModelSettings::max_positions, "positions that are learned (positions: learned)", at_least(1));
-  field("vocabulary_size", &ModelSettings::vocabulary_size, "word pieces in the vocabulary (§5.1)", at_least(5));
+  field("max_positions", &ModelSettings::max_positions, "positions that are learned (positions: learned)",
+        between(1, 1048576));
+  field("vocabulary_size", &ModelSettings::vocabulary_size, "word pieces in the vocabulary (§5.1)",
+        between(5, 10000000));
   field("source_vocabulary_size", &ModelSettings::source_vocabulary_size,
-        "word pieces of the source's own vocabulary; 0: vocabulary_size", at_least(0));
+        "word pieces of the source's own vocabulary; 0: vocabulary_size", between(0, 10000000));
   field("target_vocabulary_size", &ModelSettings::target_vocabulary_size,
-        "word pieces of the target's own vocabulary; 0: vocabulary_size", at_least(0));
+        "word pieces of the target's own vocabulary; 0: vocabulary_size", between(0, 10000000));
   field("shared_embeddings", &ModelSettings::shared_embeddings,
         "all: one matrix for source, target and pre-softmax projection (§3.4); target: one for target and projection; "
         "none: three matrices",
         {{"all", SharedEmbeddings::all}, {"target", SharedEmbeddings::target}, {"none", SharedEmbeddings::none}});
   field("projection_bias", &ModelSettings::projection_bias,
         "biases in the attention projections; the paper's parameter counts have none");
-  field("layer_norm_epsilon", &ModelSettings::layer_norm_epsilon, "epsilon of layer normalisation", more_than(0.0));
+  field("layer_norm_epsilon", &ModelSettings::layer_norm_epsilon, "epsilon of layer normalisation",
+        Range{.lowest = 0, .highest = 1, .lowest_excluded = true});
 }
 
 ModelSettings ModelSettings::resolved() const {
   ModelSettings settings = *this;
-  const std::initializer_list<std::tuple<const char*, int64_t, int64_t>> sizes = {
-      {"d_model", d_model, 1},
-      {"d_ff", d_ff, 1},
-      {"heads", heads, 1},
-      {"d_k", d_k, 0},
-      {"d_v", d_v, 0},
-      {"encoder_layers", encoder_layers, 1},
-      {"decoder_layers", decoder_layers, 1},
-      {"max_positions", max_positions, 1},
-      {"vocabulary_size", vocabulary_size, 1},
-      {"source_vocabulary_size", source_vocabulary_size, 0},
-      {"target_vocabulary_size", target_vocabulary_size, 0},
-      {"attention_window", attention_window, 0},
-      {"parameter_heads", parameter_heads, 1},
-      {"parameter_d_k", parameter_d_k, 1},
-      {"parameter_d_v", parameter_d_v, 1},
-      {"parameter_pairs", parameter_pairs, 1},
-  };
-  for (const auto& [name, size, least] : sizes) {
-    if (size < least) {
-      throw Error(fmt::format("model.{}", name), fmt::format("is {}, expected at least {}", size, least));
-    }
-  }
+  check_ranges("model", *this);
   for (auto [name, width] : {std::pair{"d_k", &settings.d_k}, {"d_v", &settings.d_v}}) {
     if (*width != 0) continue;
     if (d_model % heads != 0) {
@@ -125,6 +109,7 @@ ModelSettings ModelSettings::resolved() const {
     if (activation != Activation::relu) refuse("activation", "activation to choose");
     if (relu_dropout != 0) refuse("relu_dropout", "activation to drop; attention_dropout applies to it");
   }
+  parameter_count(settings);  // refuses what is too large before anybody multiplies sizes
   return settings;
 }
 

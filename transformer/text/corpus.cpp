@@ -153,12 +153,12 @@ void DataSettings::describe(Fields<DataSettings>& field) {
         between(0, Mixture::largest_weight));
   field("validation_source", &S::validation_source, "text to watch progress on").changeable();
   field("validation_target", &S::validation_target, "its translation, line by line").changeable();
-  field("max_length", &S::max_length, "pieces a side; longer pairs are left out of training", at_least(1));
+  field("max_length", &S::max_length, "pieces a side; longer pairs are left out of training", between(1, 1e6));
   field("max_length_ratio", &S::max_length_ratio,
         fmt::format("pairs with more than {} pieces on one side, and more than this times as many as on the other, are "
                     "left out of training; 0: none; 2 costs 0.2 % of clean text",
                     Corpus::ratio_judged_above),
-        at_least(0));
+        between(0, 1e6));
   field("cache", &S::cache, "where tokenised text is kept, memory-mapped; empty: in the run's folder").free();
 }
 

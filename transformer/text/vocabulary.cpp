@@ -129,7 +129,7 @@ void VocabularySettings::describe(Fields<VocabularySettings>& field) {
   field("character_coverage", &S::character_coverage,
         "share of the text's characters that become symbols of their own; the rest is spelled in bytes",
         between(0.5, 1.0));
-  field("sample_sentences", &S::sample_sentences, "sentences to learn from, drawn at random from all", at_least(1));
+  field("sample_sentences", &S::sample_sentences, "sentences to learn from, drawn at random from all", between(1, 1e9));
   field("byte_fallback", &S::byte_fallback, "spell characters without a symbol in bytes, so that no text is unknown");
   field("normalization", &S::normalization,
         "of all text, before it becomes pieces: nfc: composed accents, one space for every kind and run of blanks, no "

@@ -7,6 +7,15 @@
 #include "transformer/training/noam_schedule.h"
 
 namespace transformer {
+namespace {
+
+constexpr double largest_seed = 9007199254740992;  // 2^53: whatever reads JSON holds all integers up to it
+
+Range above_zero(double highest) {
+  return {.lowest = 0, .highest = highest, .lowest_excluded = true};
+}
+
+}  // namespace
 
 void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   using S = TrainingSettings;
@@ -14,22 +23,22 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("init_from", &S::init_from,
         "model directory whose weights and vocabulary training starts from (fine-tuning); empty: random weights");
   field("device", &S::device, "cpu, cuda or cuda:N").free();
-  field("threads", &S::threads, "threads for computing on a CPU; 0: one for each core", at_least(0)).free();
-  field("seed", &S::seed, "of initial weights, dropout and the order of the data");
+  field("threads", &S::threads, "threads for computing on a CPU; 0: one for each core", between(0, 1024)).free();
+  field("seed", &S::seed, "of initial weights, dropout and the order of the data", between(0, largest_seed));
   field("steps", &S::steps,
         "optimizer steps; free unless the schedule is linear, whose rate depends on it from the first step on",
-        at_least(1))
+        between(1, 1e9))
       .changeable();
   field("max_minutes", &S::max_minutes, "training ends after this time if it comes before `steps`; 0: no limit",
-        at_least(0.0))
+        between(0, 1e7))
       .free();
   field("batch_tokens", &S::batch_tokens, "source and target tokens of a step, each at most, padding counted (§5.1)",
-        at_least(1))
+        between(1, 1e8))
       .changeable();
   field("micro_batch_tokens", &S::micro_batch_tokens,
         "tokens computed at once; several make a step by accumulating gradients, in one process or shared out over "
         "several; 0: batch_tokens divided by the number of processes",
-        at_least(0))
+        between(0, 1e8))
       .changeable();
   field("micro_batch", &S::micro_batch,
         "fixed: of micro_batch_tokens; auto: as many tokens as memory allows, tried out with the longest pairs before "
@@ -58,15 +67,16 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
        {"constant", Schedule::constant},
        {"linear", Schedule::linear}})
       .changeable();
-  field("rate", &S::rate, "highest learning rate of the schedules other than noam", at_least(0.0)).changeable();
-  field("warmup_steps", &S::warmup_steps, "steps of rising learning rate (§5.3); at least 1 for noam", at_least(0))
+  field("rate", &S::rate, "highest learning rate of the schedules other than noam", between(0, 1000)).changeable();
+  field("warmup_steps", &S::warmup_steps, "steps of rising learning rate (§5.3); at least 1 for noam", between(0, 1e9))
       .changeable();
-  field("rate_factor", &S::rate_factor, "multiplies the learning rate, whatever its schedule", more_than(0.0))
+  field("rate_factor", &S::rate_factor, "multiplies the learning rate, whatever its schedule", above_zero(1e6))
       .changeable();
   field("adam_beta1", &S::adam_beta1, "Adam's β1 (§5.3)", fraction()).changeable();
   field("adam_beta2", &S::adam_beta2, "Adam's β2 (§5.3)", fraction()).changeable();
-  field("adam_epsilon", &S::adam_epsilon, "Adam's ε (§5.3)", more_than(0.0)).changeable();
-  field("clip_norm", &S::clip_norm, "largest joint norm of the gradients; 0: not clipped", at_least(0.0)).changeable();
+  field("adam_epsilon", &S::adam_epsilon, "Adam's ε (§5.3)", above_zero(1)).changeable();
+  field("clip_norm", &S::clip_norm, "largest joint norm of the gradients; 0: not clipped", between(0, 1e9))
+      .changeable();
   field("label_smoothing", &S::label_smoothing, "ε_ls (§5.4)", fraction()).changeable();
   field("subword_sampling", &S::subword_sampling,
         "spell training text in other word pieces every time: the share of a BPE vocabulary's merges that are left out "
@@ -78,30 +88,30 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         "decay of an exponential moving average of the weights, which is then what is validated, averaged and kept; "
         "0: none",
         fraction());
-  field("log_every", &S::log_every, "steps between lines of progress", at_least(1)).free();
-  field("validate_every", &S::validate_every, "steps between validations; 0: only at the end", at_least(0))
+  field("log_every", &S::log_every, "steps between lines of progress", between(1, 1e9)).free();
+  field("validate_every", &S::validate_every, "steps between validations; 0: only at the end", between(0, 1e9))
       .changeable();
   field("validate_bleu", &S::validate_bleu, "translate the validation set and report BLEU, besides perplexity").free();
   field("best_by", &S::best_by, "what makes a validation the best: lowest perplexity or highest BLEU",
         {{"perplexity", Criterion::perplexity}, {"bleu", Criterion::bleu}});
   field("patience", &S::patience, "training ends after so many validations in a row without a new best; 0: never",
-        at_least(0))
+        between(0, 1e9))
       .free();
-  field("checkpoint_every", &S::checkpoint_every, "steps between checkpoints; 0: by time alone", at_least(0))
+  field("checkpoint_every", &S::checkpoint_every, "steps between checkpoints; 0: by time alone", between(0, 1e9))
       .changeable();
   field("checkpoint_minutes", &S::checkpoint_minutes,
         "minutes between checkpoints; 0: by steps alone. Checkpoints by time make the averaged model depend on the "
         "clock",
-        at_least(0.0))
+        between(0, 1e7))
       .changeable();
-  field("keep_checkpoints", &S::keep_checkpoints, "newest checkpoints that are kept", at_least(1)).free();
+  field("keep_checkpoints", &S::keep_checkpoints, "newest checkpoints that are kept", between(1, 100000)).free();
   field("keep_best", &S::keep_best,
         "best checkpoints that are kept besides; one is written when a validation is among "
         "the best",
-        at_least(0))
+        between(0, 100000))
       .free();
   field("average_checkpoints", &S::average_checkpoints,
-        "checkpoints averaged into the final model (§6.1); 1: one alone", at_least(1))
+        "checkpoints averaged into the final model (§6.1); 1: one alone", between(1, 100000))
       .free();
   field("average_of", &S::average_of, "average the last checkpoints, or the best",
         {{"last", Averaged::last}, {"best", Averaged::best}})
@@ -112,12 +122,12 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("device_flops", &S::device_flops,
         "floating-point operations a second that the device sustains, for the paper's estimate of the training cost "
         "(§6.1: 9.5e12 for a P100); 0: no estimate",
-        at_least(0.0))
+        between(0, 1e21))
       .free();
   field("timeout_seconds", &S::timeout_seconds,
-        "how long one of several processes waits for another before it gives the run up", more_than(0.0))
+        "how long one of several processes waits for another before it gives the run up", between(0.1, 1e6))
       .free();
-  field("bucket_mb", &S::bucket_mb, "gradients that several processes sum at a time, in MiB", more_than(0.0)).free();
+  field("bucket_mb", &S::bucket_mb, "gradients that several processes sum at a time, in MiB", above_zero(65536)).free();
 }
 
 std::function<double(int64_t)> TrainingSettings::learning_rate(int64_t d_model) const {
@@ -135,6 +145,8 @@ std::function<double(int64_t)> TrainingSettings::learning_rate(int64_t d_model) 
 }
 
 void TrainingSettings::check() const {
+  if (output.empty()) throw Error("training.output", "is empty", "name the folder that the run goes to: runs/model");
+  if (device.empty()) throw Error("training.device", "is empty", "it takes cpu, cuda or cuda:N");
   const int64_t kept = average_of == Averaged::best ? keep_best : keep_checkpoints;
   const char* keeper = average_of == Averaged::best ? "training.keep_best" : "training.keep_checkpoints";
   if (kept < average_checkpoints) {
