@@ -13,6 +13,7 @@
 #include "transformer/base/unicode.h"
 #include "transformer/decoding/continuous_search.h"
 #include "transformer/decoding/inference_model.h"
+#include "transformer/model/model_directory.h"
 
 namespace transformer {
 
@@ -203,12 +204,10 @@ Translator::Translator(const std::filesystem::path& directory, torch::Device dev
     : implementation_(std::make_unique<Implementation>()) {
   auto& self = *implementation_;
   self.threads = inference.threads;
-  check_model_directory(directory);
+  self.model_settings = read_model_settings(directory);
   Settings settings;
-  settings.section("model", self.model_settings, "");
   settings.section("decoding", self.settings, "");
   settings.load(directory / "config.yaml", UnknownSections::ignored);
-  self.model_settings = self.model_settings.resolved();
   self.settings = self.settings.validated();
   if (packs(self.model_settings, device)) {
     self.packed = InferenceModel::load(directory, self.model_settings, inference.precision);

@@ -17,7 +17,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
-#include "transformer/base/settings.h"
+#include "transformer/model/model_directory.h"
 #include "transformer/model/positional_encoding.h"
 #include "transformer/model/transformer.h"
 #include "transformer/text/vocabulary.h"
@@ -409,13 +409,7 @@ void export_ctranslate2(const fs::path& model_directory, const fs::path& given_o
   if (!output.has_filename()) output = output.parent_path();  // written with a slash at its end
   check_output(output, force);
   // Settings are read first, since loading a large model only to refuse it would take a while.
-  ModelSettings model_settings;
-  if (something_at(model_directory / "config.yaml")) {
-    Settings settings;
-    settings.section("model", model_settings, "");
-    settings.load(model_directory / "config.yaml", UnknownSections::ignored);
-    check_ctranslate2(model_settings);
-  }
+  check_ctranslate2(read_model_settings(model_directory));
   const auto model = load_transformer(model_directory);
   const auto vocabularies = Vocabularies::load(model_directory, model->settings().source_vocabulary_size,
                                                model->settings().target_vocabulary_size);

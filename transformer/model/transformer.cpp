@@ -4,11 +4,15 @@
 
 #include <cmath>
 
+#include "transformer/base/checked.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/memory.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/model/fused_layers.h"
+#include "transformer/model/model_directory.h"
+#include "transformer/model/parameter_count.h"
 
 namespace transformer {
 
@@ -20,10 +24,41 @@ std::string shape_text(const Tensor& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
 }
 
+// Parameters are written as soon as they are allocated, and a system that has promised more memory than it has ends the
+// process then.
+void check_memory(const ModelSettings& settings) {
+  const auto bytes = parameter_count(settings) * static_cast<int64_t>(sizeof(float));
+  constexpr int64_t worth_asking = int64_t{1} << 28;
+  if (bytes < worth_asking) return;
+  if (const int64_t available = available_bytes(); bytes > available) {
+    constexpr double gigabyte = 1e9;
+    throw Failure(
+        "model",
+        fmt::format("its {} parameters take {:.1f} GB, and {:.1f} GB of memory are free", parameter_count(settings),
+                    static_cast<double>(bytes) / gigabyte, static_cast<double>(available) / gigabyte),
+        "make it smaller, or use a larger machine");
+  }
+}
+
+// A file whose settings ask for more than it holds is refused before there is a model of that size. What is missing,
+// or of another shape, is named when it is loaded.
+void check_size(const std::filesystem::path& file, const ModelSettings& settings) {
+  const int64_t asked = parameter_count(settings);
+  double held = 0;  // the file's own shapes, each of which fits, may together be more than an integer holds
+  const TensorReader reader(file);
+  for (const auto& [name, entry] : reader.entries()) held += static_cast<double>(*checked_product(entry.shape));
+  // Twice: a file that merely lacks something is better refused by the name of what it lacks.
+  if (static_cast<double>(asked) > 2 * held + 1e6) {
+    throw Error(file.string(), fmt::format("holds {} numbers, and the model's settings ask for {}", held, asked),
+                "the file belongs to a model of other settings");
+  }
+}
+
 }  // namespace
 
 TransformerImpl::TransformerImpl(const ModelSettings& given) : settings_(given.resolved()) {
   const auto& s = settings_;
+  check_memory(s);
   using Shared = ModelSettings::SharedEmbeddings;
   // A shared matrix is registered once, under one name, so that it is counted, optimised and saved once.
   if (s.shared_embeddings == Shared::all) {
@@ -176,12 +211,9 @@ void check_model_directory(const std::filesystem::path& directory) {
 }
 
 Transformer load_transformer(const std::filesystem::path& directory, torch::Device device) {
-  check_model_directory(directory);
-  ModelSettings model_settings;
-  Settings settings;
-  settings.section("model", model_settings, "");
-  settings.load(directory / "config.yaml", UnknownSections::ignored);
+  const auto model_settings = read_model_settings(directory);
   verify_model_directory(directory);
+  check_size(directory / "model.safetensors", model_settings);
   Transformer model(model_settings);
   load_weights(*model, directory / "model.safetensors");
   model->to(device);

@@ -6,6 +6,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
+#include "transformer/model/model_directory.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/run_folder.h"
@@ -19,6 +20,12 @@ TensorMap average_weights(const std::vector<fs::path>& directories) {
   TensorMap sums;
   for (const auto& directory : directories) {
     verify_model_directory(directory);
+    if (computing_settings_text(read_model_settings(directory)) !=
+        computing_settings_text(read_model_settings(directories.front()))) {
+      throw Error(directory.string(),
+                  fmt::format("its model has other settings than that of {}", directories.front().string()),
+                  "only models of one run, or started from one model, have a mean that makes sense");
+    }
     const fs::path file = directory / "model.safetensors";
     const auto tensors = read_tensors(file).tensors;
     for (const auto& [name, tensor] : tensors) {

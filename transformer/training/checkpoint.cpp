@@ -14,6 +14,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
+#include "transformer/model/model_directory.h"
 
 namespace transformer {
 
@@ -113,8 +114,8 @@ Progress read_progress(const fs::path& file) {
       // Not in the checkpoints of version 0.1's first builds.
       if (json.contains(name) || name != std::string_view("micro_batch_tokens")) json.at(name).get_to(value);
     });
-  } catch (const nlohmann::json::exception& bad) {
-    throw Error(file.string(), fmt::format("is damaged ({})", bad.what()));
+  } catch (const nlohmann::json::exception&) {
+    throw Error(file.string(), "is damaged: it does not say where a run stands, or not as JSON");
   }
   return progress;
 }
@@ -154,11 +155,11 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
   fs::remove(directory / checksums_name, error);
   if (error) throw Failure((directory / checksums_name).string(), "cannot be replaced: " + error.message());
   std::vector<std::string> names{weights_name};
-  write_weights(directory / weights_name, weights, type);
   for (const auto& [name, content] : files) {
     write_atomically(directory / name, content);
     names.push_back(name);
   }
+  write_bound_weights(directory / weights_name, weights, directory / "config.yaml", type);
   write_checksums(directory, names);
 }
 
@@ -182,13 +183,14 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
 
     std::vector<std::string> names{weights_name, optimizer_name, progress_name};
     fs::create_directories(partial);
-    write_weights(partial / weights_name, state.average ? state.average->values() : weights_of(*state.model));
     write_tensors(partial / optimizer_name, contents, {{"format", "transformer-optimizer-1"}});
     write_atomically(partial / progress_name, json.dump(2) + "\n");
     for (const auto& [file, content] : files) {
       write_atomically(partial / file, content);
       names.push_back(file);
     }
+    write_bound_weights(partial / weights_name, state.average ? state.average->values() : weights_of(*state.model),
+                        partial / "config.yaml");
     write_checksums(partial, names);
     if (something_at(final_name)) set_aside_damaged(final_name);  // whole ones were gone on from
     fs::rename(partial, final_name);

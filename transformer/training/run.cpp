@@ -11,6 +11,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
+#include "transformer/model/model_directory.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"
 #include "transformer/training/average.h"
@@ -46,11 +47,7 @@ void check_init_from(const RunSettings& settings) {
                   fmt::format("set vocabulary.joint: {}", settings.vocabulary.joint ? "false" : "true"));
     }
   }
-  ModelSettings theirs;
-  Settings reader;
-  reader.section("model", theirs, "");
-  reader.load(directory / "config.yaml", UnknownSections::ignored);
-  theirs = theirs.resolved();
+  const auto theirs = read_model_settings(directory);
   const auto values = [](ModelSettings model) {
     Settings writer;
     writer.section("model", model, "");

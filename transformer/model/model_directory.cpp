@@ -1,0 +1,108 @@
+#include "transformer/model/model_directory.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
+#include "transformer/model/transformer.h"
+
+namespace transformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* section = "model";
+constexpr const char* metadata_key = "model_settings";
+
+std::map<std::string, std::string> values_of(ModelSettings model) {
+  Settings settings;
+  settings.section(section, model, "");
+  return settings.values();
+}
+
+ModelSettings read_section(const fs::path& config_yaml) {
+  ModelSettings model;
+  Settings settings;
+  settings.section(section, model, "");
+  settings.load(config_yaml, UnknownSections::ignored);
+  return model.resolved();
+}
+
+/// Where `given` differs from what the weights were trained with, in words; empty where nowhere.
+std::string differences(const std::map<std::string, std::string>& given, const std::string& trained_text) {
+  std::map<std::string, std::string> trained;
+  std::istringstream lines(trained_text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(": ");
+    if (colon == std::string::npos) return "what the weights say of it is damaged";
+    trained[line.substr(0, colon)] = line.substr(colon + 2);
+  }
+  const auto defaults = values_of({});
+  const auto value = [&](const std::map<std::string, std::string>& values, const std::string& name) {
+    const auto found = values.find(name);
+    if (found != values.end()) return printable(found->second);
+    const auto at_default = defaults.find(fmt::format("{}.{}", section, name));
+    return at_default == defaults.end() ? std::string("unknown to this version") : at_default->second;
+  };
+  std::string text;
+  auto all = given;
+  all.insert(trained.begin(), trained.end());
+  for (int found = 0; const auto& [name, ignored] : all) {
+    const auto here = value(given, name), there = value(trained, name);
+    if (here == there) continue;
+    constexpr int most_named = 5;  // the file may name any number
+    if (++found > most_named) return text + ", and others";
+    text += fmt::format("{}{}.{} is {} and was {}", text.empty() ? "" : ", ", section, printable(name), here, there);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> computing_settings(const ModelSettings& settings) {
+  const auto defaults = values_of({});
+  std::map<std::string, std::string> computing;
+  for (const auto& [name, value] : values_of(settings.resolved())) {
+    const auto setting = name.substr(name.find('.') + 1);
+    if (value != defaults.at(name) && setting.find("dropout") == std::string::npos) computing[setting] = value;
+  }
+  // Serves those two, which are resolved; a model's own vocabularies may leave it at anything.
+  computing.erase("vocabulary_size");
+  return computing;
+}
+
+std::string computing_settings_text(const ModelSettings& settings) {
+  std::string text;
+  for (const auto& [name, value] : computing_settings(settings)) text += fmt::format("{}: {}\n", name, value);
+  return text;
+}
+
+void write_bound_weights(const fs::path& file, const TensorMap& weights, const fs::path& config_yaml,
+                         std::optional<at::ScalarType> type) {
+  TensorMap converted = weights;
+  if (type) {
+    for (auto& [name, tensor] : converted) tensor = tensor.to(*type);
+  }
+  write_tensors(
+      file, converted,
+      {{"format", "transformer-model-1"}, {metadata_key, computing_settings_text(read_section(config_yaml))}});
+}
+
+ModelSettings read_model_settings(const fs::path& directory) {
+  check_model_directory(directory);
+  const auto config = directory / "config.yaml";
+  const auto model = read_section(config);
+  const auto metadata = TensorReader(directory / "model.safetensors").metadata();
+  const auto trained = metadata.find(metadata_key);
+  if (trained == metadata.end()) return model;
+  const auto different = differences(computing_settings(model), trained->second);
+  if (!different.empty()) {
+    throw Error(config.string(), "its section 'model' is not what these weights were trained with: " + different,
+                "put back what it was; other settings need a model that is trained with them");
+  }
+  return model;
+}
+
+}  // namespace transformer
