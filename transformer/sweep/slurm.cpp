@@ -4,6 +4,10 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
 #include "transformer/base/error.h"
 #include "transformer/base/process.h"
 #include "transformer/base/read_file.h"
@@ -13,19 +17,62 @@ namespace transformer {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+bool has_control_characters(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+}
+
+// A file's name in a directive: sbatch takes quotes and backslashes away, and then replaces what follows a '%'.
+std::string output_directive(const fs::path& folder) {
+  std::string quoted;
+  for (const char character : folder.string()) {
+    if (character == '"') quoted += '\\';
+    if (character == '%') quoted += '%';
+    quoted += character;
+  }
+  return fmt::format("--output=\"{}/slurm-%A_%a.log\"", quoted);
+}
+
+// For people, in squeue's columns.
+std::string job_name(const std::string& grid) {
+  std::string name = "sweep-";
+  for (const char character : grid.substr(0, 60)) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(character)) || character == '-' || character == '.';
+    name += plain ? character : '_';
+  }
+  return name;
+}
+
+}  // namespace
+
 std::string slurm_script(const Plan& plan, const std::vector<size_t>& runs, const SlurmOptions& options) {
   const auto output = fs::absolute(plan.grid.output).lexically_normal();
+  // A backslash in a file's name tells Slurm to replace nothing in it, and all tasks would write one file.
+  if (has_control_characters(output.string()) || output.string().find('\\') != std::string::npos) {
+    throw Error("--output",
+                fmt::format("{} has line ends, control characters or backslashes in its path, and Slurm's directives "
+                            "cannot",
+                            in_quotes(output.string())),
+                "choose a folder without them");
+  }
+  for (const auto& option : options.options) {
+    if (has_control_characters(option)) {
+      throw Error("--sbatch-option", in_quotes(option) + " is not one line", "give every option a --sbatch-option");
+    }
+  }
+  constexpr size_t longest_comment = 300;
   std::string script = fmt::format(
-      "#!/bin/bash\n# {}: a task for each run.\n#SBATCH --job-name=sweep-{}\n#SBATCH --array=0-{}{}\n"
-      "#SBATCH --output=\"{}/slurm-%A_%a.log\"\n#SBATCH --signal=B:TERM@120\n",
-      plan.grid.file.string(), plan.grid.file.stem().string(), runs.size() - 1,
-      options.at_once > 0 ? fmt::format("%{}", options.at_once) : "", output.string());
+      "#!/bin/bash\n# {}: a task for each run.\n#SBATCH --job-name={}\n#SBATCH --array=0-{}{}\n"
+      "#SBATCH {}\n#SBATCH --signal=B:TERM@120\n",
+      printable(plan.grid.file.string(), longest_comment), job_name(plan.grid.file.stem().string()), runs.size() - 1,
+      options.at_once > 0 ? fmt::format("%{}", options.at_once) : "", output_directive(output));
   const auto& values = plan.runs[runs.front()].configuration.values;
   const auto device = values.find("training.device");
   if (device != values.end() && device->second.starts_with("cuda")) script += "#SBATCH --gres=gpu:1\n";
   for (const auto& option : options.options) script += fmt::format("#SBATCH {}\n", option);
   script += "\nruns=(\n";
-  for (const size_t run : runs) script += fmt::format("  {}\n", plan.runs[run].name);
+  for (const size_t run : runs) script += fmt::format("  {}\n", shell_quoted(plan.runs[run].name));
   script += fmt::format(")\ncd {} || exit 1\nexec", shell_quoted(options.folder.string()));
   for (const auto& word : options.command) script += fmt::format(" {}", shell_quoted(word));
   script += " --run \"${runs[SLURM_ARRAY_TASK_ID]}\"\n";
@@ -49,7 +96,7 @@ std::string submit(const fs::path& script) {
                 fmt::format("hand in {} where there is one: sbatch {}", script.string(), script.string()));
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw Failure("sbatch", fmt::format("{}: {}", process_end(status), answer),
+    throw Failure("sbatch", fmt::format("{}: {}", process_end(status), printable(answer, 1000)),
                   fmt::format("--sbatch-option passes options; the script is {}", script.string()));
   }
   return answer.substr(0, answer.find(';'));

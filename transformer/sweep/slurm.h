@@ -17,7 +17,8 @@ struct SlurmOptions {
 
 /// A job array with a task for each of `runs`: each trains one run with `command --run NAME`, which leaves its results
 /// where a sweep on one machine would, and renews the report. Two minutes before its time is up a task gets SIGTERM,
-/// and writes a checkpoint.
+/// and writes a checkpoint. Throws Error for a folder or an option that Slurm's directives cannot hold: line ends and
+/// other control characters, and backslashes in the sweep's folder.
 std::string slurm_script(const Plan& plan, const std::vector<size_t>& runs, const SlurmOptions& options);
 
 /// Hands a script to sbatch and returns the job's number as sbatch prints it. Throws Error where there is no sbatch,
