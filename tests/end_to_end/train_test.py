@@ -305,7 +305,7 @@ class TrainTest(ProgramTest):
         out = ("--output", self.root / "refused")
         self.refused(*out, "--set", "model.d_modle=3", parts=["model.d_modle", "model.d_model"])
         self.refused(*out, "--set", "model.d_model=wide", parts=["model.d_model", "wide"])
-        self.refused(*out, "--set", "model.heads=0", parts=["model.heads", "at least 1"])
+        self.refused(*out, "--set", "model.heads=0", parts=["model.heads", "from 1 to 4096"])
         self.refused(*out, "--set", "model.heads=5", parts=["does not divide"])
         self.refused(*out, "--set", "training.label_smoothing=1.5", parts=["training.label_smoothing"])
         self.refused(*out, "--set", "training.average_checkpoints=50", parts=["keep_checkpoints"])
