@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <iostream>
 #include <string>
+#include <system_error>
 #include <type_traits>
 
 #include "apps/messages.h"
@@ -72,6 +73,12 @@ int run_program(int argc, char** argv, Body body) {
     return fail(first_line(error.what_without_backtrace()), 1);
   } catch (const Failure& error) {
     return fail(error.what(), 1);
+  } catch (const std::filesystem::filesystem_error& error) {
+    // A path that cannot be is a mistake; what the disk refuses is none.
+    const auto code = error.code();
+    const bool mistaken = code == std::errc::filename_too_long || code == std::errc::not_a_directory ||
+                          code == std::errc::too_many_symbolic_link_levels;
+    return fail(error.path1().string() + ": " + code.message(), mistaken ? 2 : 1);
   } catch (const std::exception& error) {
     if (is_out_of_memory(error)) return fail("out of memory", 1);
     return fail(first_line(error.what()), 1);
