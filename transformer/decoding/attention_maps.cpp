@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "transformer/base/unicode.h"
+
 namespace transformer {
 
 using torch::Tensor;
@@ -53,14 +55,24 @@ std::string surface(const std::string& piece) {
   return bytes;
 }
 
-bool is_blank(char byte) {
-  return byte == ' ' || (byte >= '\t' && byte <= '\r');
-}
-
-std::string without_blanks_around(const std::string& text) {
-  const auto first = std::find_if_not(text.begin(), text.end(), is_blank);
-  const auto last = std::find_if_not(text.rbegin(), text.rend(), is_blank).base();
-  return first < last ? std::string(first, last) : std::string();
+/// Where blanks stand among the bytes of each of `texts`, which together are one text: a blank of several bytes may be
+/// spelled in several pieces.
+std::vector<std::vector<bool>> blanks_of(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const auto& text : texts) all += text;
+  std::vector<bool> blank;
+  for (size_t position = 0; position < all.size();) {
+    const bool found = is_blank(next_code_point(all, position));
+    blank.resize(position, found);
+  }
+  std::vector<std::vector<bool>> result;
+  auto begin = blank.cbegin();
+  for (const auto& text : texts) {
+    const auto end = begin + static_cast<std::ptrdiff_t>(text.size());
+    result.emplace_back(begin, end);
+    begin = end;
+  }
+  return result;
 }
 
 /// `word_of` as a matrix [words, tokens] of ones.
@@ -113,38 +125,49 @@ std::vector<int64_t> read_tokens(std::vector<int64_t> pieces) {
 }
 
 JoinedTokens joined_tokens(const Vocabulary& vocabulary, const std::vector<int64_t>& tokens) {
+  const auto is_special = [](int64_t token) {
+    return token == Vocabulary::padding || token == Vocabulary::begin || token == Vocabulary::end;
+  };
+  std::vector<std::string> texts;
+  for (const int64_t token : tokens) {
+    // No blank reaches over a token that is no text: a line end stands there.
+    texts.push_back(is_special(token) ? "\n" : token == Vocabulary::unknown ? "⁇" : surface(vocabulary.piece(token)));
+  }
+  const auto blanks = blanks_of(texts);
   struct Word {
-    std::string bytes;
     std::vector<int64_t> pieces;
     bool special = false;
-    bool blank() const { return !special && std::all_of(bytes.begin(), bytes.end(), is_blank); }
+    bool blank = true;       // nothing else is in it
+    bool ends_blank = true;  // its last byte
   };
   std::vector<Word> words;
   // White space behind which no piece comes belongs to the word before it.
   const auto end_of_text = [&] {
-    if (words.size() < 2 || !words.back().blank() || words[words.size() - 2].special) return;
+    if (words.size() < 2 || words.back().special || !words.back().blank || words[words.size() - 2].special) return;
     const auto blank = std::move(words.back());
     words.pop_back();
     words.back().pieces.insert(words.back().pieces.end(), blank.pieces.begin(), blank.pieces.end());
   };
-  for (const int64_t token : tokens) {
-    const bool special = token == Vocabulary::padding || token == Vocabulary::begin || token == Vocabulary::end;
-    const auto bytes = special ? std::string() : token == Vocabulary::unknown ? "⁇" : surface(vocabulary.piece(token));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool special = is_special(tokens[i]);
+    const auto& blank = blanks[i];
     if (special) end_of_text();
     if (words.empty() || special || words.back().special ||
-        (!words.back().blank() && (is_blank(words.back().bytes.back()) || is_blank(bytes.front())))) {
+        (!words.back().blank && (words.back().ends_blank || blank.front()))) {
       words.emplace_back();
     }
-    words.back().bytes += bytes;
-    words.back().special = special;
-    words.back().pieces.push_back(token);
+    auto& word = words.back();
+    word.blank = word.blank && std::find(blank.begin(), blank.end(), false) == blank.end();
+    word.ends_blank = blank.back();
+    word.special = special;
+    word.pieces.push_back(tokens[i]);
   }
   end_of_text();
   JoinedTokens joined;
   for (const auto& word : words) {
     joined.word_of.insert(joined.word_of.end(), word.pieces.size(), static_cast<int64_t>(joined.words.size()));
     joined.words.push_back(word.special ? vocabulary.piece(word.pieces.front())
-                                        : without_blanks_around(vocabulary.decode(word.pieces)));
+                                        : std::string(trim(vocabulary.decode(word.pieces))));
   }
   return joined;
 }

@@ -23,8 +23,6 @@ constexpr double batch_weights = 3e7;
 constexpr double most_weights = 5e8;
 constexpr size_t batch_pairs = 64;
 
-constexpr std::string_view blanks = " \t\n\v\f\r";
-
 /// For each of `joined`'s words, which of the line's words it begins with: a piece may hold white space and so join
 /// two. Words that the line has not (the end token, or text that the vocabulary writes otherwise) are -1.
 std::vector<int64_t> places_in_line(const JoinedTokens& joined, size_t line_words) {
@@ -68,14 +66,7 @@ std::string to_pharaoh(const std::vector<AlignmentLink>& links) {
 }
 
 std::vector<std::string_view> alignment_words(std::string_view text) {
-  std::vector<std::string_view> words;
-  while (true) {
-    const size_t start = text.find_first_not_of(blanks);
-    if (start == std::string_view::npos) return words;
-    const size_t end = std::min(text.find_first_of(blanks, start), text.size());
-    words.push_back(text.substr(start, end - start));
-    text.remove_prefix(end);
-  }
+  return split_words(text);
 }
 
 WordAligner::WordAligner(const std::filesystem::path& directory, torch::Device device,

@@ -36,7 +36,8 @@ struct AlignmentLink {
 /// "0-0 2-1", in the order of the output's words: the format of Pharaoh, Moses, fast_align and Marian.
 std::string to_pharaoh(const std::vector<AlignmentLink>& links);
 
-/// Words as alignments count them: what spaces, tabs and line ends separate.
+/// Words as alignments count them: those of base/unicode.h, which blanks of every kind separate. What normalises text
+/// (text/normalization.h) leaves their number as it is.
 std::vector<std::string_view> alignment_words(std::string_view text);
 
 /// Word alignments from the attention over the source, by one forced pass over a line and its translation with the
