@@ -4,23 +4,13 @@
 
 #include <algorithm>
 
+#include "transformer/base/unicode.h"
+
 namespace transformer {
 namespace {
 
 constexpr std::string_view ellipsis = "…";
 constexpr double wide = 1.05, emoji = 1.4;
-
-struct CodePoint {
-  utf8proc_int32_t value;
-  size_t bytes;
-};
-
-CodePoint first_code_point(std::string_view text) {
-  utf8proc_int32_t value = 0;
-  const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                      static_cast<utf8proc_ssize_t>(text.size()), &value);
-  return bytes > 0 ? CodePoint{value, static_cast<size_t>(bytes)} : CodePoint{0xFFFD, 1};
-}
 
 /// In ems.
 double code_point_width(utf8proc_int32_t c) {
@@ -50,12 +40,13 @@ void for_each_character(std::string_view text, const Visit& visit) {
     double width = 0;
     utf8proc_int32_t previous = 0;
     for (bool first = true; position < text.size(); first = false) {
-      const auto point = first_code_point(text.substr(position));
-      if (!first && utf8proc_grapheme_break_stateful(previous, point.value, &state)) break;
+      size_t behind = position;
+      const auto point = static_cast<utf8proc_int32_t>(next_code_point(text, behind));
+      if (!first && utf8proc_grapheme_break_stateful(previous, point, &state)) break;
       // What joins a character draws over it or melts into it; the widest part is as wide as the whole.
-      width = std::max(width, code_point_width(point.value));
-      previous = point.value;
-      position += point.bytes;
+      width = std::max(width, code_point_width(point));
+      previous = point;
+      position = behind;
     }
     if (!visit(text.substr(start, position - start), width)) return;
     start = position;
@@ -88,12 +79,11 @@ std::string fitting_text(std::string_view text, double width, double size) {
 }
 
 bool is_right_to_left(std::string_view text) {
-  while (!text.empty()) {
-    const auto point = first_code_point(text);
-    const auto bidirectional = utf8proc_get_property(point.value)->bidi_class;
+  for (size_t position = 0; position < text.size();) {
+    const auto point = static_cast<utf8proc_int32_t>(next_code_point(text, position));
+    const auto bidirectional = utf8proc_get_property(point)->bidi_class;
     if (bidirectional == UTF8PROC_BIDI_CLASS_L) return false;
     if (bidirectional == UTF8PROC_BIDI_CLASS_R || bidirectional == UTF8PROC_BIDI_CLASS_AL) return true;
-    text.remove_prefix(point.bytes);
   }
   return false;
 }
