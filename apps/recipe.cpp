@@ -2,6 +2,8 @@
 
 #include <ATen/Parallel.h>
 
+#include <cmath>
+
 #include "transformer/base/atomic_file.h"
 #include "transformer/decoding/translator.h"
 #include "transformer/evaluation/bleu.h"
@@ -39,7 +41,8 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
                              const std::filesystem::path& hypotheses_file) {
     const auto measured = perplexity(model, corpus);
     Validation validation{.loss = measured.loss, .perplexity = measured.perplexity, .bleu = {}, .signature = {}};
-    if (!recipe.run.training.validate_bleu) return validation;
+    // A model that diverged has no translations, and its run ends here.
+    if (!recipe.run.training.validate_bleu || !std::isfinite(measured.perplexity)) return validation;
     const auto& data = recipe.run.data;
     std::vector<std::string> sources, references, hypotheses;
     for (const auto& file : data.validation_source) {

@@ -267,7 +267,31 @@ TEST_CASE("one model serves several threads at once") {
   }
 }
 
-TEST_CASE("damaged weights end in a failure, in every precision and whichever thread meets them") {
+TEST_CASE("weights that are not finite are refused by name, in every precision") {
+  const auto settings = tiny_settings(pieces);
+  for (const char* name : {"encoder.layers.1.feed_forward.inner.weight",
+                           "decoder.layers.0.self_attention.output.weight", "encoder.layers.0.feed_forward.outer.bias",
+                           "decoder.layers.1.after_self_attention.norm.bias", "projection.weight"}) {
+    for (const double bad : {double(NAN), double(INFINITY)}) {
+      const auto model = tiny_transformer(settings);
+      {
+        torch::NoGradGuard no_grad;
+        model->named_parameters()[name].view({-1})[1] = bad;
+      }
+      const test::TemporaryDirectory folder;
+      save_weights(*model, folder / "model.safetensors");
+      Transformer modules(settings);
+      const auto refused = Catch::Contains("model.safetensors") && Catch::Contains(name) && Catch::Contains("finite");
+      CHECK_THAT(error_of([&] { load_weights(*modules, folder / "model.safetensors"); }), refused);
+      for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
+        CHECK_THAT(error_of([&] { InferenceModel(settings, weights_of(*model), precision, "model.safetensors"); }),
+                   refused);
+      }
+    }
+  }
+}
+
+TEST_CASE("weights beyond measure end in a failure, in every precision and whichever thread meets them") {
   const auto sources = random_sources(9, 2);
   const auto lengths = lengths_of(sources, 2);
   for (const char* name : {"encoder.layers.1.feed_forward.inner.weight",
@@ -275,7 +299,7 @@ TEST_CASE("damaged weights end in a failure, in every precision and whichever th
     auto model = tiny_transformer(tiny_settings(pieces));
     {
       torch::NoGradGuard no_grad;
-      model->named_parameters()[name].index_put_({3, 2}, NAN);
+      model->named_parameters()[name].fill_(3e38);  // a number, of which sums are none
     }
     for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
       const InferenceModel packed(model->settings(), weights_of(*model), precision, "");

@@ -109,6 +109,71 @@ TEST_CASE("the loss of every instruction set equals the plain one in float64, ov
   CHECK(std::isnan(bad.loss.item<float>()));
 }
 
+TEST_CASE("what is not finite spreads through the loss and its gradients as through the plain one") {
+  torch::manual_seed(2);
+  const int64_t rows = 7, width = 5, vocabulary = 37;
+  const auto targets = torch::randint(1, vocabulary, {rows}, torch::kLong);
+  auto kernels = runnable_training_kernels();
+  kernels.push_back(nullptr);
+  const auto* before = training_kernels();
+  for (const bool in_weight : {false, true}) {
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      for (const double smoothing : {0.0, 0.1}) {
+        // Hidden states that are positive: an infinite weight makes logits of its own sign.
+        auto hidden = torch::rand({rows, width}) + 0.1, weight = torch::randn({vocabulary, width});
+        (in_weight ? weight : hidden)[3][2] = bad;
+        const auto finite = [&](const auto& loss_of) {
+          const auto my_hidden = hidden.clone().requires_grad_(), my_weight = weight.clone().requires_grad_();
+          const LossSums sums = loss_of(my_hidden, my_weight);
+          sums.loss.backward();
+          return std::vector<at::Tensor>{sums.loss.isfinite(), sums.negative_log_likelihood.isfinite(),
+                                         my_hidden.grad().isfinite(), my_weight.grad().isfinite()};
+        };
+        const auto expected = finite(
+            [&](const auto& x, const auto& w) { return label_smoothing_loss(x.matmul(w.t()), targets, smoothing, 0); });
+        for (const auto* chosen : kernels) {
+          choose_training_kernels(chosen);
+          for (const auto type : {at::kFloat, at::kBFloat16}) {
+            INFO((in_weight ? "weight " : "hidden ")
+                 << bad << ", smoothing " << smoothing << ", " << (chosen ? chosen->name : "none") << ", " << type);
+            const auto actual = finite([&](const auto& x, const auto& w) {
+              return projected_label_smoothing_loss(x, w, targets, smoothing, 0, type);
+            });
+            for (size_t i = 0; i < actual.size(); ++i) {
+              INFO("figure " << i);
+              CHECK(actual[i].equal(expected[i]));
+            }
+          }
+        }
+        choose_training_kernels(before);
+      }
+    }
+  }
+}
+
+TEST_CASE("gradients whose norm is not finite change nothing") {
+  for (const float bad : {NAN, INFINITY}) {
+    const auto weight = torch::ones({3, 4}, torch::requires_grad()), other = torch::ones({2}, torch::requires_grad());
+    Adam adam({{"weight", weight}, {"other", other}}, {});
+    const auto step = [&](float value) {
+      weight.mutable_grad() = torch::full({3, 4}, 0.5f);
+      other.mutable_grad() = torch::full({2}, 0.5f);
+      weight.mutable_grad()[1][1] = value;
+      adam.step(0.1, adam.gradient_norm());
+    };
+    step(1);
+    std::vector<at::Tensor> before{weight.detach().clone(), other.detach().clone()};
+    TensorMap state;
+    for (const auto& [name, tensor] : adam.state()) state[name] = tensor.clone();
+    step(bad);
+    CHECK(weight.detach().equal(before[0]));
+    CHECK(other.detach().equal(before[1]));
+    for (const auto& [name, tensor] : adam.state()) CHECK(tensor.equal(state.at(name)));
+    step(1);
+    CHECK_FALSE(weight.detach().equal(before[0]));
+  }
+}
+
 TEST_CASE("a batch of nothing but padding costs nothing") {
   auto hidden = torch::randn({2, 3, 4}, torch::requires_grad());
   auto weight = torch::randn({6, 4}, torch::requires_grad());
@@ -141,8 +206,10 @@ TEST_CASE("Adam with clipping takes the steps that PyTorch's takes") {
           expected.at("adam_gradient_" + std::to_string(step) + "_" + std::to_string(i)).clone();
       squares += parameters[i].grad().square().sum().item<double>();
     }
-    CHECK(adam.clip(1.0).item<double>() == Approx(std::sqrt(squares)).epsilon(1e-5));
-    adam.step(0.01 * (step + 1));
+    const auto norm = adam.gradient_norm();
+    CHECK(norm.item<double>() == Approx(std::sqrt(squares)).epsilon(1e-5));
+    adam.clip(1.0, norm);
+    adam.step(0.01 * (step + 1), norm);
   }
   for (int i = 0; i < 2; ++i) {
     CHECK(difference(parameters[i].detach(), expected.at("adam_after_" + std::to_string(i))) < 1e-6);

@@ -450,6 +450,127 @@ TEST_CASE("a loss that is not finite ends the run and leaves the checkpoints") {
                     Catch::Contains("not finite") && Catch::Contains("rate_factor"));
 }
 
+TEST_CASE("no checkpoint is written of weights that are ruined, whatever ruins them") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  const auto ruined = [&](TrainingSettings settings, const std::string& name, const TrainerHooks& hooks = {}) {
+    const double factor = settings.rate_factor;
+    settings.rate_factor = 1;
+    settings.steps = 4;
+    trained(settings, task.model_settings(), runs / name);
+    settings.steps = 40;
+    settings.rate_factor = factor;
+    std::string message;
+    try {
+      trained(settings, task.model_settings(), runs / name, /*resume=*/true, hooks);
+    } catch (const Failure& failure) {
+      message = failure.what();
+    }
+    CHECK(message.find('\n') == std::string::npos);
+    CHECK(resumable_checkpoints(runs / name).front().filename() == "step-00000004");
+    // What is left is fit to go on from.
+    settings.rate_factor = 1;
+    settings.steps = 8;
+    trained(settings, task.model_settings(), runs / name, /*resume=*/true);
+    CHECK(list_checkpoints(runs / name).back().filename() == "step-00000008");
+    return message;
+  };
+  const auto settings = task.training_settings(4);
+  SECTION("an update that no later step judges") {
+    auto every = settings;
+    every.checkpoint_every = 1;
+    for (const double factor : {1e9, 1e25, 1e38}) {
+      every.rate_factor = factor;
+      const auto message = ruined(every, fmt::format("factor-{}", factor));
+      INFO(message);
+      CHECK_THAT(message, Catch::StartsWith("step 5: ") && Catch::Contains("finite") &&
+                              Catch::Contains("checkpoint of step 4") && Catch::Contains("--from 4") &&
+                              Catch::Contains("training.rate_factor="));
+    }
+  }
+  SECTION("with a moving average") {
+    auto averaged = settings;
+    averaged.moving_average = 0.9;
+    averaged.rate_factor = 1e30;
+    CHECK_THAT(ruined(averaged, "average"), Catch::Contains("finite"));
+  }
+  SECTION("a validation that finds it") {
+    auto validated = settings;
+    validated.validate_every = 6;
+    for (const double perplexity : {NAN, INFINITY}) {
+      const TrainerHooks hooks{.validate =
+                                   [&](Transformer&, int64_t) {
+                                     return Validation{
+                                         .loss = 1e3, .perplexity = perplexity, .bleu = {}, .signature = {}};
+                                   },
+                               .stop = nullptr};
+      CHECK_THAT(ruined(validated, fmt::format("validation-{}", perplexity), hooks),
+                 Catch::StartsWith("step 6: ") && Catch::Contains("validation") && Catch::Contains("--from 4"));
+    }
+  }
+  SECTION("before the first checkpoint") {
+    auto first = settings;
+    first.rate_factor = 1e38;
+    CHECK_THROWS_WITH(trained(first, task.model_settings(), runs / "first"),
+                      Catch::Contains("no checkpoint") && Catch::Contains("--restart") && !Catch::Contains("--from"));
+    CHECK(resumable_checkpoints(runs / "first").empty());
+  }
+}
+
+TEST_CASE("the final model's validation must be finite") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  std::filesystem::create_directories(runs / "run");
+  Transformer model(task.model_settings());
+  Communicator alone({}, {});
+  Trainer trainer(alone, model, {*task.corpus}, task.training_settings(2), runs / "run",
+                  {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}, {});
+  trainer.run();
+  Validation validation{.loss = 1, .perplexity = std::exp(1), .bleu = {}, .signature = {}};
+  trainer.record_final(validation);
+  validation.perplexity = NAN;
+  CHECK_THROWS_AS(trainer.record_final(validation), Failure);
+}
+
+TEST_CASE("the gradient's norm is recorded, before clipping") {
+  auto& task = copy_task();
+  auto model_settings = task.model_settings();
+  model_settings.dropout = 0;
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(1);
+  settings.log_every = 1;
+  settings.clip_norm = 0.01;
+  torch::manual_seed(settings.seed);
+  Transformer model(model_settings);
+  Batches batches(*task.corpus, {.batch_tokens = settings.batch_tokens, .seed = settings.seed}, 0);
+  Batch batch;
+  REQUIRE(batches.next(batch));
+  torch::cross_entropy_loss(model->forward(batch.source, batch.target_input).flatten(0, 1),
+                            batch.target_output.flatten(), {}, at::Reduction::Mean, 0, settings.label_smoothing)
+      .backward();
+  double squares = 0;
+  for (const auto& parameter : model->parameters()) squares += parameter.grad().square().sum().item<double>();
+  const double norm = std::sqrt(squares);
+  REQUIRE(norm > 2 * settings.clip_norm);
+
+  trained(settings, model_settings, runs / "run");
+  std::istringstream lines(read_file(runs / "run" / "metrics.jsonl"));
+  std::string header, line;
+  std::getline(lines, header);
+  std::getline(lines, line);
+  const auto json = nlohmann::json::parse(line);
+  CHECK(json.at("gradient_norm").get<double>() == Approx(norm).epsilon(1e-4));
+  CHECK(json.at("largest_gradient_norm").get<double>() == json.at("gradient_norm").get<double>());
+  // Adam's first moment tells the gradient that it was given: m = 0.1 g.
+  const auto state = read_tensors(list_checkpoints(runs / "run").back() / "optimizer.safetensors").tensors;
+  for (const auto& item : model->named_parameters()) {
+    INFO(item.key());
+    const auto expected = 0.1 * item.value().grad() * (settings.clip_norm / norm);
+    const auto moment = state.at("first_moment." + item.key());
+    CHECK((moment - expected).abs().max().item<double>() < 1e-3 * expected.abs().max().item<double>() + 1e-9);
+  }
+}
+
 TEST_CASE("training in bfloat16 follows training in float32") {
   auto& task = copy_task();
   TemporaryDirectory runs;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "transformer/base/error.h"
+#include "transformer/base/finite.h"
 #include "transformer/model/positional_encoding.h"
 #include "transformer/model/transformer.h"
 
@@ -21,6 +22,8 @@ class InferenceModel::Weights {
   struct Weight {
     at::ScalarType type;
     std::vector<int64_t> shape;
+    /// float32, contiguous, on the CPU. Throws Error where a number is not finite: int8 would make an ordinary one of
+    /// it.
     std::function<at::Tensor(int64_t first, int64_t count)> rows;
   };
 
@@ -52,17 +55,17 @@ class InferenceModel::Weights {
       refuse(fmt::format("'{}' holds integers, weights are floating-point numbers", name));
     }
     weights_.erase(found);
+    weight.rows = [stored = std::move(weight.rows), origin = origin_, name](int64_t first, int64_t count) {
+      auto rows = stored(first, count).to(at::kCPU, at::kFloat).contiguous();
+      check_finite(origin, name, rows);
+      return rows;
+    };
     return weight;
-  }
-
-  /// float32, contiguous, on the CPU.
-  static at::Tensor rows(const Weight& weight, int64_t first, int64_t count) {
-    return weight.rows(first, count).to(at::kCPU, at::kFloat).contiguous();
   }
 
   /// All of a weight's numbers.
   std::vector<float> numbers(const std::string& name, std::initializer_list<int64_t> shape) {
-    const auto tensor = rows(take(name, shape), 0, *shape.begin());
+    const auto tensor = take(name, shape).rows(0, *shape.begin());
     const auto* values = tensor.const_data_ptr<float>();
     return {values, values + tensor.numel()};
   }
@@ -120,7 +123,7 @@ InferenceModel::InferenceModel(const ModelSettings& given, Weights weights, Prec
   const auto pack_rows = [&](const Weights::Weight& weight, int64_t first, int64_t count, const float* bias) {
     at::Tensor rows;
     const auto source = [&](int64_t row, int64_t some) {
-      rows = Weights::rows(weight, first + row, some);
+      rows = weight.rows(first + row, some);
       return rows.const_data_ptr<float>();
     };
     PackedMatrix matrix(kernels, precision, count, weight.shape[1], source, bias, memory);

@@ -42,7 +42,7 @@ class InferenceModel {
   static bool supports(const ModelSettings& settings);
 
   /// Packs `weights` by the names that `weights_of` gives them. Throws Error naming the first that is missing, unknown,
-  /// of another shape or of integers, with `origin` (a file) in front. The settings must be supported.
+  /// of another shape, of integers or not finite, with `origin` (a file) in front. The settings must be supported.
   InferenceModel(const ModelSettings& settings, TensorMap weights, Precision precision, const std::string& origin,
                  const Kernels& kernels = *available_kernels().front());
   InferenceModel(InferenceModel&&) = delete;

@@ -7,6 +7,7 @@
 #include "transformer/base/checked.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/finite.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/memory.h"
 #include "transformer/base/tensor_file.h"
@@ -180,6 +181,7 @@ void load_weights(torch::nn::Module& module, const std::filesystem::path& file) 
     } else if (!found->second.is_floating_point()) {
       refuse(fmt::format("'{}' holds integers, weights are floating-point numbers", item.key()));
     }
+    check_finite(file.string(), item.key(), found->second);
   }
   for (const auto& [name, tensor] : tensors) {
     if (!parameters.contains(name)) refuse(fmt::format("'{}' is no parameter of this model", name));

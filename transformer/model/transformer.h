@@ -80,7 +80,7 @@ void save_weights(const torch::nn::Module& module, const std::filesystem::path& 
                   torch::ScalarType type = torch::kFloat32);
 
 /// Reads parameters back, converted to the module's type and device. Throws Error naming the first parameter that is
-/// missing, unknown to the module, of another shape or of integers; the module is then as it was.
+/// missing, unknown to the module, of another shape, of integers or not finite; the module is then as it was.
 void load_weights(torch::nn::Module& module, const std::filesystem::path& file);
 
 /// Throws Error unless `directory` is a folder with a config.yaml and a model.safetensors.

@@ -1,9 +1,12 @@
 #include "transformer/training/adam.h"
 
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adam.h>
 #include <fmt/format.h>
+
+#include <optional>
 
 #include "transformer/base/error.h"
 
@@ -21,7 +24,7 @@ Adam::Adam(std::vector<std::pair<std::string, Tensor>> parameters, const Options
   }
 }
 
-void Adam::step(double rate) {
+void Adam::step(double rate, const Tensor& norm) {
   at::NoGradGuard no_grad;
   std::vector<Tensor> parameters, gradients, first, second, steps;
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -32,24 +35,38 @@ void Adam::step(double rate) {
     second.push_back(second_moments_[i]);
     steps.push_back(steps_[i]);
   }
-  at::_foreach_add_(steps, 1);
+  std::optional<Tensor> skipped;  // 1 or 0
+  if (norm.defined()) {
+    skipped = norm.isfinite().logical_not().to(at::kFloat);
+    at::_foreach_add_(steps, 1 - *skipped);
+  } else {
+    at::_foreach_add_(steps, 1);
+  }
   at::_fused_adam_(parameters, gradients, first, second, {}, steps, rate, options_.beta1, options_.beta2,
-                   /*weight_decay=*/0, options_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+                   /*weight_decay=*/0, options_.epsilon, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{},
+                   skipped);
 }
 
 void Adam::clear_gradients() {
   for (auto& parameter : parameters_) parameter.mutable_grad().reset();
 }
 
-Tensor Adam::clip(double limit) {
-  at::NoGradGuard no_grad;
+std::vector<Tensor> Adam::gradients() const {
   std::vector<Tensor> gradients;
   for (const auto& parameter : parameters_) {
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
   }
-  const auto norm = at::stack(at::_foreach_norm(gradients)).norm();
-  at::_foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp_max(1.0));
-  return norm;
+  return gradients;
+}
+
+Tensor Adam::gradient_norm() const {
+  at::NoGradGuard no_grad;
+  return at::stack(at::_foreach_norm(gradients())).norm();
+}
+
+void Adam::clip(double limit, const Tensor& norm) {
+  at::NoGradGuard no_grad;
+  at::_foreach_mul_(gradients(), (limit / (norm + 1e-6)).clamp_max(1.0));
 }
 
 TensorMap Adam::state() const {

@@ -4,6 +4,7 @@
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/finite.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/model/model_directory.h"
@@ -29,6 +30,7 @@ TensorMap average_weights(const std::vector<fs::path>& directories) {
     const fs::path file = directory / "model.safetensors";
     const auto tensors = read_tensors(file).tensors;
     for (const auto& [name, tensor] : tensors) {
+      check_finite(file.string(), name, tensor);
       auto [sum, first] = sums.try_emplace(name, tensor.to(at::kDouble));
       if (first && &directory != &directories.front()) {
         throw Error(file.string(),

@@ -53,6 +53,9 @@ void each_field(P& progress, Visitor&& visit) {
   visit("window_loss", progress.window_loss);
   visit("window_nll", progress.window_nll);
   visit("window_tokens", progress.window_tokens);
+  visit("window_gradient_norm", progress.window_gradient_norm);
+  visit("window_largest_norm", progress.window_largest_norm);
+  visit("window_steps", progress.window_steps);
 }
 
 void sync_directory(const fs::path& directory) {
@@ -112,7 +115,9 @@ Progress read_progress(const fs::path& file) {
     }
     each_field(progress, [&](const char* name, auto& value) {
       // Not in the checkpoints of version 0.1's first builds.
-      if (json.contains(name) || name != std::string_view("micro_batch_tokens")) json.at(name).get_to(value);
+      const bool newer = name == std::string_view("micro_batch_tokens") || name == std::string_view("window_steps") ||
+                         std::string_view(name).ends_with("_norm");
+      if (json.contains(name) || !newer) json.at(name).get_to(value);
     });
   } catch (const nlohmann::json::exception&) {
     throw Error(file.string(), "is damaged: it does not say where a run stands, or not as JSON");

@@ -38,6 +38,9 @@ struct Progress {
   double window_loss = 0;
   double window_nll = 0;
   int64_t window_tokens = 0;
+  double window_gradient_norm = 0;
+  double window_largest_norm = 0;  // no sum
+  int64_t window_steps = 0;
 };
 
 /// The files of a model directory besides the weights: config.yaml and vocabularies, as (name, content).

@@ -53,7 +53,9 @@ std::pair<double, double> judge_rows(const TypedTrainingKernels<T>& kernels, con
   double loss = 0, negative_log_likelihood = 0;
   for (const auto& row : losses) {
     negative_log_likelihood += row.negative_log_likelihood;
-    loss += (1 - smoothing) * row.negative_log_likelihood + smoothing * row.mean;
+    // A mean that is infinite counts only where it is asked for.
+    loss += smoothing > 0 ? (1 - smoothing) * row.negative_log_likelihood + smoothing * row.mean
+                          : row.negative_log_likelihood;
   }
   return {loss, negative_log_likelihood};
 }

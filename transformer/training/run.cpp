@@ -137,9 +137,8 @@ std::string checksum_of(const Corpus& corpus) {
   return checksum.text();
 }
 
-// Makes the run's checkpoints into its model.
-void average_run(const Trainer& trainer, const TrainingSettings& training, const fs::path& output,
-                 const ModelFiles& files) {
+// The weights of the run's model, made of its checkpoints.
+TensorMap average_run(const Trainer& trainer, const TrainingSettings& training) {
   std::vector<fs::path> averaged;
   std::string steps;
   for (const auto& checkpoint : trainer.final_checkpoints()) {
@@ -154,7 +153,9 @@ void average_run(const Trainer& trainer, const TrainingSettings& training, const
   }
   spdlog::info("averaging {} checkpoints: {}", averaged.size(), steps);
   const bool half = training.weights == TrainingSettings::Weights::bf16;
-  write_model_directory(output, average_weights(averaged), files, half ? torch::kBFloat16 : torch::kFloat32);
+  auto weights = average_weights(averaged);
+  for (auto& [name, weight] : weights) weight = weight.to(half ? torch::kBFloat16 : torch::kFloat32);
+  return weights;
 }
 
 // What a run cost, for its log and for summary.json.
@@ -389,14 +390,19 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     spdlog::info("{} validations without a new best: training ends at step {}", training.patience, summary.steps);
   }
   communicator.on_rank_0([&] {
-    average_run(trainer, training, output, files);
-    load_weights(*model, output / "model.safetensors");
+    const auto weights = average_run(trainer, training);
+    {
+      torch::NoGradGuard no_grad;
+      for (auto& item : model->named_parameters()) item.value().copy_(weights.at(item.key()));
+    }
     model->eval();
+    // Judged before it is written: a model that diverged is not published.
     std::optional<Validation> final_validation;
     if (validates) {
       final_validation = judge(model, "final");
       trainer.record_final(*final_validation);
     }
+    write_model_directory(output, weights, files);
     summarize(summary, training, communicator.world_size(), model->parameter_count(), final_validation, output);
   });
   return RunEnd::finished;

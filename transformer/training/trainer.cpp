@@ -12,6 +12,7 @@
 
 #include "transformer/base/device.h"
 #include "transformer/base/error.h"
+#include "transformer/base/finite.h"
 #include "transformer/base/memory.h"
 #include "transformer/base/processor.h"
 #include "transformer/text/random.h"
@@ -250,7 +251,7 @@ Trainer::StepSums Trainer::accumulate_gradients() {
   progress_.target_tokens += sums.tokens;
 
   adam_.clear_gradients();
-  sums.losses = at::zeros({2}, at::device(device_).dtype(at::kDouble));
+  sums.figures = at::zeros({3}, at::device(device_).dtype(at::kDouble));
   const auto step = static_cast<uint64_t>(progress_.step);
   for (auto& [number, batch] : mine) {
     // Dropout then depends on what is computed, not on what was computed before, or where.
@@ -266,9 +267,13 @@ Trainer::StepSums Trainer::accumulate_gradients() {
         parallel_->accumulate(mean);
       }
     }
-    sums.losses += at::stack({losses.loss.detach(), losses.negative_log_likelihood});
+    sums.figures.narrow(0, 0, 2) += at::stack({losses.loss.detach(), losses.negative_log_likelihood});
   }
-  if (mine.empty()) parallel_->backward();
+  if (mine.empty()) {
+    parallel_->backward();
+  } else {
+    last_batch_ = std::move(mine.back().batch);
+  }
   return sums;
 }
 
@@ -290,19 +295,65 @@ Trainer::StepSums Trainer::step() {
                               "memory, with the same gradient",
                               last_checkpoint_text(), tokens_at_once()));
   }
-  communicator_.all_reduce_sum(sums.losses);
-  if (settings_.clip_norm > 0) adam_.clip(settings_.clip_norm);
+  // All ranks hold the same gradients; where their processors add in another order, rank 0's norm counts.
+  if (communicator_.rank() == 0) sums.figures[2].copy_(adam_.gradient_norm());
+  communicator_.all_reduce_sum(sums.figures);
+  if (settings_.clip_norm > 0) adam_.clip(settings_.clip_norm, sums.norm());
   return sums;
 }
 
-void Trainer::fetch_losses() {
-  const auto losses = window_losses_.cpu();
-  progress_.window_loss = losses[0].item<double>();
-  progress_.window_nll = losses[1].item<double>();
-  if (std::isfinite(progress_.window_loss)) return;
-  throw Failure(fmt::format("step {}", progress_.step), "the loss is not finite",
-                last_checkpoint_text() +
-                    "; lower training.rate_factor, lengthen training.warmup_steps or set training.clip_norm");
+void Trainer::fetch_window() {
+  const auto window = window_.cpu();
+  const auto* figures = window.const_data_ptr<double>();
+  progress_.window_loss = figures[0];
+  progress_.window_nll = figures[1];
+  progress_.window_gradient_norm = figures[2];
+  progress_.window_largest_norm = figures[3];
+  if (!std::isfinite(progress_.window_loss)) diverged("the loss is not finite");
+  if (!std::isfinite(progress_.window_gradient_norm)) diverged("the gradient's norm is not finite");
+  if (!std::isfinite(
+          std::exp(progress_.window_nll / static_cast<double>(std::max<int64_t>(1, progress_.window_tokens))))) {
+    diverged("the perplexity is not finite");
+  }
+  fetched_step_ = progress_.step;
+}
+
+void Trainer::diverged(const std::string& what) const {
+  const auto where = progress_.step <= fetched_step_ + 1
+                         ? fmt::format("step {}", progress_.step)
+                         : fmt::format("steps {} to {}", fetched_step_ + 1, progress_.step);
+  const auto again = last_checkpoint_step_ < 0 ? "begin anew with --restart and"
+                                               : fmt::format("go on from it with --from {} and", last_checkpoint_step_);
+  throw Failure(
+      where, what,
+      fmt::format("{}; {} a lower rate (--set training.rate_factor={:g}), a longer training.warmup_steps or a "
+                  "training.clip_norm",
+                  last_checkpoint_text(), again, settings_.rate_factor / 2));
+}
+
+void Trainer::check_finite(const Validation& validation, const std::string& whose) const {
+  if (!std::isfinite(validation.perplexity)) diverged(fmt::format("the perplexity of {} is not finite", whose));
+}
+
+std::string Trainer::damage() {
+  const auto check = [](const char* what, const TensorMap& tensors) -> std::string {
+    for (const auto& [name, tensor] : tensors) {
+      if (!all_finite(tensor)) return fmt::format("the {} '{}' is not finite", what, name);
+    }
+    return "";
+  };
+  auto found = check("weight", weights_of(*model_));
+  if (found.empty()) found = check("optimizer's", adam_.state());
+  if (found.empty() && average_) found = check("moving average of", average_->values());
+  if (!found.empty() || !last_batch_) return found;
+  // The last update may have made weights that are finite, and nothing that follows from them. Dropout is off, so
+  // nothing random is drawn.
+  at::NoGradGuard no_grad;
+  model_->eval();
+  const auto nll = forward(*last_batch_).negative_log_likelihood.item<double>();
+  model_->train();
+  const auto tokens = static_cast<double>(std::max<int64_t>(1, last_batch_->target_tokens));
+  return std::isfinite(std::exp(nll / tokens)) ? "" : "the weights after it give no finite loss";
 }
 
 void Trainer::log_progress(double rate, double interval_seconds, int64_t interval_tokens) {
@@ -318,6 +369,8 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
                    {{"epoch", progress_.epoch},
                     {"loss", loss},
                     {"perplexity", perplexity},
+                    {"gradient_norm", progress_.window_gradient_norm / static_cast<double>(progress_.window_steps)},
+                    {"largest_gradient_norm", progress_.window_largest_norm},
                     {"rate", rate},
                     {"source_tokens", progress_.source_tokens},
                     {"target_tokens", progress_.target_tokens},
@@ -327,7 +380,7 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
 
 bool Trainer::validate() {
   if (!hooks_.validate) return false;
-  fetch_losses();
+  fetch_window();
   bool among_best = false;
   communicator_.on_rank_0([&] { among_best = judge(); });
   const auto found = at::tensor({int64_t{among_best}, progress_.validations_since_best}, at::kLong);
@@ -343,6 +396,7 @@ bool Trainer::judge() {
   const auto validation = hooks_.validate(model_, progress_.step);
   model_->train();
   if (average_) average_->swap();
+  check_finite(validation, "the validation text");
 
   const bool by_bleu = settings_.best_by == TrainingSettings::Criterion::bleu;
   const BestValidation found{progress_.step, by_bleu ? validation.bleu.value_or(0) : validation.perplexity};
@@ -367,6 +421,7 @@ bool Trainer::judge() {
 }
 
 void Trainer::record_final(const Validation& validation) {
+  check_finite(validation, "the final model");
   spdlog::info("final model: {}", text_of(validation));
   record("final", validation);
 }
@@ -390,7 +445,9 @@ void Trainer::checkpoint(CheckpointKind kind) {
       (kind == CheckpointKind::interruption || last_checkpoint_kind_ == CheckpointKind::scheduled)) {
     return;
   }
-  fetch_losses();
+  fetch_window();
+  const auto found = damage();
+  if (communicator_.any(!found.empty())) diverged(found.empty() ? "the weights after it give no finite loss" : found);
   communicator_.on_rank_0([&] {
     progress_.seconds = elapsed();
     progress_.metrics_bytes = metrics().bytes();
@@ -440,7 +497,11 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   }
   model_->set_recompute(settings_.recompute);
   find_micro_batch();
-  window_losses_ = at::tensor({progress_.window_loss, progress_.window_nll}, at::kDouble).to(device_);
+  window_ = at::tensor({progress_.window_loss, progress_.window_nll, progress_.window_gradient_norm,
+                        progress_.window_largest_norm},
+                       at::kDouble)
+                .to(device_);
+  fetched_step_ = progress_.step;
   parallel_.emplace(communicator_, *model_, DistributedDataParallel::Options{.bucket_mb = settings_.bucket_mb});
   double interval_start = now();
   int64_t interval_tokens = 0;
@@ -463,11 +524,18 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     const bool profiled = profile_steps > 0 && communicator_.rank() == 0;
     if (profiled && progress_.step == profile_from) profile.emplace(run_ / trace_name, device_).start();
     const auto sums = step();
-    const double rate = learning_rate(progress_.step + 1);
+    ++progress_.step;
+    window_.narrow(0, 0, 3) += sums.figures;
+    window_[3].copy_(at::maximum(window_[3], sums.figures[2]));  // not a number where either is none
+    progress_.window_tokens += sums.tokens;
+    ++progress_.window_steps;
+    interval_tokens += sums.tokens;
+    // A GPU is not waited for in every step, but before its results are written down anywhere.
+    if (device_.is_cpu()) fetch_window();
+    const double rate = learning_rate(progress_.step);
     {
       const ProfiledRange range("optimizer");
-      adam_.step(rate);
-      ++progress_.step;
+      adam_.step(rate, sums.norm());
       if (average_) average_->update(progress_.step);
     }
     if (profile && progress_.step == profile_from + profile_steps) {
@@ -475,18 +543,13 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
       profile.reset();
       spdlog::info("trace of {} steps: {}", profile_steps, (run_ / trace_name).string());
     }
-    window_losses_ += sums.losses;
-    progress_.window_tokens += sums.tokens;
-    interval_tokens += sums.tokens;
-    // A GPU is not waited for in every step, but before its results are written down anywhere.
-    if (device_.is_cpu()) fetch_losses();
-
     if (due(settings_.log_every)) {
-      fetch_losses();
+      fetch_window();
       log_progress(rate, now() - interval_start, interval_tokens);
-      window_losses_.zero_();
+      window_.zero_();
       progress_.window_loss = progress_.window_nll = 0;
-      progress_.window_tokens = 0;
+      progress_.window_gradient_norm = progress_.window_largest_norm = 0;
+      progress_.window_tokens = progress_.window_steps = 0;
       interval_start = now();
       interval_tokens = 0;
     }

@@ -75,11 +75,14 @@ class Trainer {
   std::filesystem::path resume();
 
   /// Trains until steps, minutes or patience are used up, or the stop flag is set, and leaves a checkpoint of the last
-  /// step. Throws Failure when the loss is not finite, memory runs out or a file cannot be written; checkpoints stay as
-  /// they are. The next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`.
+  /// step. Throws Failure when memory runs out, a file cannot be written, or training diverges: loss, gradient or a
+  /// validation's perplexity is not finite, or a checkpoint's weights would not be, or would give no finite loss.
+  /// Checkpoints stay as they are, and none is written of such a state. On a CPU a gradient that is not finite is found
+  /// before it changes a weight; a GPU skips its update, and it is found with the next figures that are fetched. The
+  /// next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`.
   TrainingSummary run(int64_t profile_steps = 0);
 
-  /// Adds the validation of the final model to the log and to the metrics.
+  /// Adds the validation of the final model to the log and to the metrics. Throws Failure where it is not finite.
   void record_final(const Validation& validation);
 
   /// Checkpoints that the final model is to be averaged from, newest or best first.
@@ -88,8 +91,11 @@ class Trainer {
  private:
   /// Of a step.
   struct StepSums {
-    at::Tensor losses;   // [2] float64, on the device: loss and negative log-likelihood, of this rank or of all
+    // [3] float64, on the device: loss and negative log-likelihood, of this rank or of all, and the joint norm of the
+    // step's gradients, as rank 0 computed it, before clipping.
+    at::Tensor figures;
     int64_t tokens = 0;  // of all ranks
+    at::Tensor norm() const { return figures[2].to(at::kFloat); }
   };
   TrainingState state();
   /// Tokens of a micro-batch.
@@ -101,8 +107,13 @@ class Trainer {
   Batch next_micro_batch(int64_t number);
   StepSums step();
   StepSums accumulate_gradients();
-  /// Brings the losses of the current window from the device. Throws Failure when they are not finite.
-  void fetch_losses();
+  /// Brings the figures of the current window from the device. Throws Failure when they are not finite.
+  void fetch_window();
+  /// Throws the Failure of a run that went wrong: `what` was found, and what to do.
+  [[noreturn]] void diverged(const std::string& what) const;
+  void check_finite(const Validation& validation, const std::string& whose) const;
+  /// What of the present state a checkpoint must not have; empty where it is fit to go on from.
+  std::string damage();
   bool out_of_patience() const;
   std::string last_checkpoint_text() const;
   void log_progress(double rate, double interval_seconds, int64_t interval_tokens);
@@ -129,7 +140,10 @@ class Trainer {
   std::optional<DistributedDataParallel> parallel_;
   std::optional<Batches> batches_;
   std::optional<Metrics> metrics_;
-  at::Tensor window_losses_;  // as StepSums::losses, since the last line of progress
+  // Since the last line of progress: [4], the sums of StepSums::figures and the largest norm.
+  at::Tensor window_;
+  int64_t fetched_step_ = 0;               // up to which the window is known to be finite
+  std::optional<DeviceBatch> last_batch_;  // of this rank's micro-batches
   double started_ = 0, seconds_before_ = 0, last_checkpoint_ = 0;
   int64_t last_checkpoint_step_ = -1;
   CheckpointKind last_checkpoint_kind_ = CheckpointKind::scheduled;
