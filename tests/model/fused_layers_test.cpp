@@ -5,10 +5,12 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <functional>
 
 #include "for_a_while.h"
 #include "model/reference.h"
 #include "model/variations.h"
+#include "transformer/model/products.h"
 #include "transformer/model/transformer.h"
 
 using namespace transformer;
@@ -346,5 +348,165 @@ TEST_CASE("not a number goes through fused sub-layers, and is not hidden") {
     torch::NoGradGuard no_grad;
     damaged->named_parameters()[name].fill_(NAN);
     CHECK(damaged->decode(ids.target, damaged->encode(ids.source)).values.isnan().any().item<bool>());
+  }
+}
+
+namespace {
+
+using Inputs = std::vector<std::pair<std::string, Tensor>>;
+using Function = std::function<Tensor(const Inputs&)>;
+
+struct Case {
+  std::string name;
+  Inputs inputs;  // those that are given gradients
+  Function fused, plain;
+};
+
+/// Of the function's values and then of every input's gradient: which numbers are finite.
+std::vector<Tensor> finite_numbers(const Function& function, const Inputs& given) {
+  Inputs inputs;
+  for (const auto& [name, tensor] : given) inputs.emplace_back(name, tensor.clone().requires_grad_());
+  const auto values = function(inputs);
+  (values * torch::linspace(0.5, 1, values.numel()).view(values.sizes())).sum().backward();
+  std::vector<Tensor> finite{values.isfinite()};
+  for (const auto& [name, tensor] : inputs) finite.push_back(tensor.grad().isfinite());
+  return finite;
+}
+
+Tensor plain_residual(const Tensor& x, const Tensor& gain, const Tensor& bias, bool before,
+                      const std::function<Tensor(const Tensor&)>& sublayer) {
+  const auto norm = [&](const Tensor& y) { return torch::layer_norm(y, {y.size(-1)}, gain, bias, 1e-5); };
+  return before ? x + sublayer(norm(x)) : norm(x + sublayer(x));
+}
+
+constexpr int64_t width = 21, heads = 2, d_k = 3, d_v = 5;
+
+// The paper's equations, one LibTorch operation each.
+Tensor plain_attention(const Tensor& x, const Tensor& memory, const std::optional<Tensor>& mask, bool causal,
+                       const FusedProjections& p) {
+  const auto& over = memory.defined() ? memory : x;
+  const auto part = [&](const Tensor& from, int64_t first, int64_t size) {
+    return torch::linear(from, p.input_weight.narrow(0, first, heads * size),
+                         p.input_bias.narrow(0, first, heads * size))
+        .unflatten(2, {heads, size})
+        .transpose(1, 2);
+  };
+  const auto query = part(x, 0, d_k), key = part(over, heads * d_k, d_k), value = part(over, 2 * heads * d_k, d_v);
+  auto scores = query.matmul(key.mT()) * p.scale;
+  auto seen = torch::ones({x.size(1), over.size(1)}, torch::kBool);
+  if (causal) seen = seen.tril();
+  if (mask) seen = seen & *mask;
+  scores = scores.masked_fill(~seen, -INFINITY);
+  const auto weights = scores.softmax(-1).masked_fill(~seen.any(-1, true), 0.0);
+  return torch::linear(weights.matmul(value).transpose(1, 2).flatten(2), p.output_weight, p.output_bias);
+}
+
+std::vector<Case> fused_functions() {
+  std::vector<Case> cases;
+  const int64_t batch = 3, length = 4, source = 18, inner = 19;
+  auto mask = torch::ones({batch, 1, 1, source}, torch::kBool);
+  mask[0].narrow(-1, 11, 7).fill_(false);
+  mask[1].fill_(false);
+  const auto own_mask = mask.narrow(-1, 8, length).contiguous();
+  for (const bool before : {false, true}) {
+    for (const bool over_memory : {false, true}) {
+      const bool causal = !over_memory;
+      const auto call = [=](const Inputs& in, bool fused) {
+        const FusedProjections projections{.input_weight = in[1].second,
+                                           .input_bias = in[2].second,
+                                           .output_weight = in[3].second,
+                                           .output_bias = in[4].second,
+                                           .heads = heads,
+                                           .d_k = d_k,
+                                           .d_v = d_v,
+                                           .scale = 0.5,
+                                           .dropout = 0};
+        const auto memory = over_memory ? in[7].second : Tensor();
+        const auto& seen = over_memory ? mask : own_mask;
+        if (fused) {
+          return fused_attention(in[0].second, memory, seen, causal, projections,
+                                 {in[5].second, in[6].second, 1e-5, 0, before});
+        }
+        return plain_residual(in[0].second, in[5].second, in[6].second, before,
+                              [&](const Tensor& x) { return plain_attention(x, memory, seen, causal, projections); });
+      };
+      Inputs inputs{{"x", torch::randn({batch, length, width})},
+                    {"input weight", torch::randn({heads * (2 * d_k + d_v), width})},
+                    {"input bias", torch::randn({heads * (2 * d_k + d_v)})},
+                    {"output weight", torch::randn({width, heads * d_v})},
+                    {"output bias", torch::randn({width})},
+                    {"gain", torch::randn({width})},
+                    {"bias", torch::randn({width})}};
+      if (over_memory) inputs.emplace_back("memory", torch::randn({batch, source, width}));
+      cases.push_back({over_memory ? "cross attention" : "self-attention", inputs,
+                       [=](const Inputs& in) { return call(in, true); },
+                       [=](const Inputs& in) { return call(in, false); }});
+    }
+    cases.push_back(
+        {"feed-forward network",
+         {{"x", torch::randn({batch, length, width})},
+          {"inner weight", torch::randn({inner, width})},
+          {"inner bias", torch::randn({inner})},
+          {"outer weight", torch::randn({width, inner})},
+          {"outer bias", torch::randn({width})},
+          {"gain", torch::randn({width})},
+          {"bias", torch::randn({width})}},
+         [=](const Inputs& in) {
+           return fused_feed_forward(in[0].second, {in[1].second, in[2].second, in[3].second, in[4].second, 0},
+                                     {in[5].second, in[6].second, 1e-5, 0, before});
+         },
+         [=](const Inputs& in) {
+           return plain_residual(in[0].second, in[5].second, in[6].second, before, [&](const Tensor& x) {
+             return torch::linear(torch::linear(x, in[1].second, in[2].second).relu(), in[3].second, in[4].second);
+           });
+         }});
+  }
+  const auto ids = torch::arange(0, 12, torch::kInt64).view({3, 4});
+  const auto positions = torch::randn({4, width});
+  cases.push_back({"embedding",
+                   {{"weight", torch::randn({14, width})}},
+                   [=](const Inputs& in) { return fused_embedding(in[0].second, ids, positions, 3, 0); },
+                   [=](const Inputs& in) { return torch::embedding(in[0].second, ids) * 3 + positions; }});
+  return cases;
+}
+
+}  // namespace
+
+TEST_CASE("what is not finite spreads through fused functions and their gradients as through the plain ones") {
+  torch::manual_seed(12);
+  auto product_ways = runnable_product_kernels();
+  product_ways.push_back(nullptr);
+  for (const auto& [function, inputs, fused, plain] : fused_functions()) {
+    for (size_t input = 0; input < inputs.size(); ++input) {
+      for (const float bad : {NAN, INFINITY, -INFINITY}) {
+        auto damaged = inputs;
+        auto& tensor = damaged[input].second;
+        tensor = tensor.clone();
+        const int64_t place = tensor.numel() * 2 / 5;
+        tensor.view({-1})[place] = bad;
+        const auto expected = finite_numbers(plain, damaged);
+        if (std::isnan(bad)) CHECK_FALSE(expected[0].all().item<bool>());
+        for (const auto* kernels : runnable_training_kernels()) {
+          const Chosen chosen(kernels);
+          for (const auto* products : product_ways) {
+            const ChosenKernels<product_kernels, choose_product_kernels> chosen_products(products);
+            for (const bool bf16 : {false, true}) {
+              const auto actual = [&] {
+                const Autocast autocast(bf16);
+                return finite_numbers(fused, damaged);
+              }();
+              INFO(function << ", " << inputs[input].first << " = " << bad << ", " << kernels->name << ", "
+                            << (products ? products->name : "LibTorch") << ", bf16 " << bf16);
+              for (size_t i = 0; i < actual.size(); ++i) {
+                INFO((i == 0 ? "values" : "gradient of " + inputs[i - 1].first));
+                INFO("finite here alone " << (actual[i] & ~expected[i]).sum().item<int64_t>() << ", there alone "
+                                          << (~actual[i] & expected[i]).sum().item<int64_t>());
+                CHECK(actual[i].equal(expected[i]));
+              }
+            }
+          }
+        }
+      }
+    }
   }
 }
