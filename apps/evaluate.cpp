@@ -276,8 +276,12 @@ void perplexity(CLI::App& app) {
     auto model = load_transformer(flags->model);
     const auto vocabularies = Vocabularies::load(flags->model, model->settings().source_vocabulary_size,
                                                  model->settings().target_vocabulary_size);
-    const auto corpus =
-        Corpus::read({flags->source}, {flags->target}, *vocabularies.source, *vocabularies.target, {.keep_all = true});
+    const auto corpus = Corpus::read({flags->source}, {flags->target}, *vocabularies.source, *vocabularies.target,
+                                     {.max_length = judged_length(model->settings()), .keep_all = true});
+    if (const auto cut = corpus.report().too_long; cut > 0) {
+      std::cerr << fmt::format("{} of {} pairs are longer than the model's {} positions and judged up to there\n", cut,
+                               corpus.size(), model->settings().max_positions);
+    }
     const auto result = transformer::perplexity(model, corpus);
     if (flags->format.json()) {
       std::cout

@@ -71,6 +71,25 @@ class TrainTest(ProgramTest):
                                   capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
         self.assertAlmostEqual(json.loads(measured)["perplexity"], self.metrics(output)[-1]["perplexity"], places=4)
 
+    def test_perplexity_judges_long_lines_whole(self):
+        text = self.root / "long.txt"
+        text.write_text("the cat sees the dog and " * 80 + "\n")
+        measured = subprocess.run([EVALUATE, "perplexity", "--model", f"{SOURCE}/data/model-en-de", "--source", text,
+                                   "--target", text, "--format", "json"], capture_output=True, text=True, check=True,
+                                  env=ENVIRONMENT)
+        self.assertGreater(json.loads(measured.stdout)["tokens"], 480)
+        self.assertEqual(measured.stderr, "")
+
+    def test_a_run_that_diverges_publishes_nothing(self):
+        output = self.root / "diverged"
+        _, errors = self.run_train("--output", output, "--set", "training.rate_factor=1e9", status=1)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        self.assertIn("finite", errors)
+        self.assertIn("training.rate_factor", errors)
+        for name in ("model.safetensors", "summary.json"):
+            self.assertFalse((output / name).exists(), name)
+        self.assertEqual(list(output.glob("checkpoints/*step-*")), [])
+
     def test_killed_and_started_again(self):
         undisturbed, killed = self.root / "undisturbed", self.root / "killed"
         self.run_train("--output", undisturbed)
