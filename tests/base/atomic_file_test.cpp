@@ -161,26 +161,6 @@ TEST_CASE("a device is written to and stays a device") {
   CHECK(std::filesystem::is_character_file("/dev/null"));
 }
 
-TEST_CASE("an open file is written to under its own name, and keeps what it held") {
-  TemporaryDirectory directory;
-  const std::string log = (directory / "log").string();
-  write_file(log, "before\n");
-  const int descriptor = open(log.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  REQUIRE(descriptor >= 0);
-  struct stat before = {}, after = {};
-  REQUIRE(fstat(descriptor, &before) == 0);
-  std::filesystem::create_symlink("/dev/fd/" + std::to_string(descriptor), directory / "link");
-  for (const std::string name : {"/proc/self/fd/" + std::to_string(descriptor), "/dev/fd/" + std::to_string(descriptor),
-                                 (directory / "link").string()}) {
-    write_atomically(name, "text\n");
-  }
-  REQUIRE(stat(log.c_str(), &after) == 0);
-  CHECK(before.st_ino == after.st_ino);
-  CHECK(read_file(log) == "before\ntext\ntext\ntext\n");
-  CHECK(files_in(directory.path()) == 2);
-  close(descriptor);
-}
-
 TEST_CASE("output that would replace its input is refused") {
   TemporaryDirectory directory;
   write_file(directory / "in", "text");
@@ -193,4 +173,82 @@ TEST_CASE("output that would replace its input is refused") {
   CHECK_NOTHROW(check_output_file("--output", "/dev/null", {"/dev/null"}));
   CHECK_NOTHROW(check_output_file("--output", directory / "new", {directory / "in"}));
   CHECK_NOTHROW(check_output_file("--output", "", {""}));
+}
+
+TEST_CASE("a named pipe is written to and stays a pipe") {
+  TemporaryDirectory directory;
+  const auto pipe = directory / "pipe";
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  CHECK(is_stream(pipe));
+  // Opened for both, so that nobody waits for the other.
+  const int reader = open(pipe.c_str(), O_RDWR | O_NONBLOCK);
+  REQUIRE(reader >= 0);
+  AtomicFile file(pipe);
+  file.write("text");
+  file.flush();
+  char text[8] = {};
+  CHECK(read(reader, text, sizeof text) == 4);
+  file.commit();
+  close(reader);
+  CHECK(std::string(text) == "text");
+  CHECK(std::filesystem::is_fifo(pipe));
+  CHECK(files_in(directory.path()) == 1);
+}
+
+TEST_CASE("a descriptor is written to where it stands, even where it leads to a file") {
+  TemporaryDirectory directory;
+  write_file(directory / "out", "before ");
+  const int descriptor = open((directory / "out").c_str(), O_WRONLY | O_APPEND);
+  REQUIRE(descriptor >= 0);
+  struct stat before = {}, after = {};
+  REQUIRE(fstat(descriptor, &before) == 0);
+  for (const auto* const folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    const auto name = folder + std::to_string(descriptor);
+    CHECK(is_stream(name));
+    write_atomically(name, "text ");
+  }
+  // As /dev/stdout is one.
+  std::filesystem::create_symlink("/proc/self/fd/" + std::to_string(descriptor), directory / "link");
+  CHECK(is_stream(directory / "link"));
+  write_atomically(directory / "link", "end");
+  close(descriptor);
+  CHECK(read_file(directory / "out") == "before text text end");
+  REQUIRE(stat((directory / "out").c_str(), &after) == 0);
+  CHECK(before.st_ino == after.st_ino);
+  CHECK(files_in(directory.path()) == 2);
+  CHECK_THROWS_AS(AtomicFile("/dev/fd/987654"), Failure);
+  CHECK_FALSE(is_stream(directory / "out"));
+  CHECK_FALSE(is_stream(directory / "none"));
+  CHECK_FALSE(is_stream(directory.path()));
+  CHECK(is_stream("/dev/null"));
+}
+
+TEST_CASE("an unfinished file stays for whoever goes on with it") {
+  TemporaryDirectory directory;
+  const auto out = directory / "out", partial = directory / "out.partial";
+  write_file(out, "older");
+  REQUIRE(chmod(out.c_str(), 0604) == 0);
+  {
+    AtomicFile file(out, AtomicFile::Unfinished{partial});
+    file.write("one two torn");
+    file.flush();
+  }
+  CHECK(read_file(out) == "older");
+  CHECK(read_file(partial) == "one two torn");
+  {
+    AtomicFile file(out, AtomicFile::Unfinished{partial, 8});
+    CHECK(read_file(partial) == "one two ");
+    file.write("three");
+    file.commit();
+  }
+  CHECK(read_file(out) == "one two three");
+  CHECK(files_in(directory.path()) == 1);
+  struct stat status = {};
+  REQUIRE(stat(out.c_str(), &status) == 0);
+  CHECK((status.st_mode & 07777) == 0604);
+  // A link is not followed: what it leads to is somebody else's.
+  write_file(directory / "other", "other");
+  std::filesystem::create_symlink("other", partial);
+  CHECK_THROWS_AS(AtomicFile(out, AtomicFile::Unfinished{partial}), Failure);
+  CHECK(read_file(directory / "other") == "other");
 }

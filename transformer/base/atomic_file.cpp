@@ -26,7 +26,7 @@ std::filesystem::path folder_of(const std::filesystem::path& file) {
 }
 
 /// The descriptor that `file` names, as /proc/self/fd/1 does; -1: none.
-int open_file_of(const std::filesystem::path& file) {
+int descriptor_named(const std::filesystem::path& file) {
   std::error_code error;
   const auto folder = std::filesystem::canonical(folder_of(file), error);
   if (error || folder != std::filesystem::canonical("/proc/self/fd", error) || error) return -1;
@@ -36,23 +36,27 @@ int open_file_of(const std::filesystem::path& file) {
   return problem == std::errc() && end == name.data() + name.size() ? descriptor : -1;
 }
 
-/// The file that a chain of symbolic links ends at, whether it exists or not. Stops at a name of an open file of this
-/// process (/dev/stdout leads to /proc/self/fd/1): what that leads to is open elsewhere, too, under whatever name.
-std::filesystem::path follow_links(std::filesystem::path file) {
+}  // namespace
+
+std::filesystem::path followed_links(std::filesystem::path file) {
   std::error_code ignored;
-  for (int links = 0; links < 40 && std::filesystem::is_symlink(file, ignored); ++links) {
-    if (open_file_of(file) >= 0) break;
+  for (int links = 0; links < 40 && descriptor_named(file) < 0 && std::filesystem::is_symlink(file, ignored); ++links) {
     file = folder_of(file) / std::filesystem::read_symlink(file, ignored);
   }
   return file;
 }
 
-}  // namespace
+bool is_stream(const std::filesystem::path& file) {
+  const auto target = followed_links(file);
+  struct stat existing = {};
+  return descriptor_named(target) >= 0 ||
+         (::stat(target.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode) && !S_ISDIR(existing.st_mode));
+}
 
-AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_(follow_links(file)) {
-  if (const int open_file = open_file_of(target_); open_file >= 0) {
-    // Whoever opened it decided where its bytes go: behind the others of a log, say. Replacing it would lose those.
-    descriptor_ = ::fcntl(open_file, F_DUPFD_CLOEXEC, 0);
+AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_(followed_links(file)) {
+  if (const int number = descriptor_named(target_); number >= 0) {
+    // Opened by its name, a file would be written from its beginning, over what others wrote.
+    descriptor_ = ::fcntl(number, F_DUPFD_CLOEXEC, 0);
     if (descriptor_ < 0) fail(errno);
     return;
   }
@@ -60,7 +64,6 @@ AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_
   const bool exists = ::stat(target_.c_str(), &existing) == 0;
   if (exists && S_ISDIR(existing.st_mode)) fail(EISDIR);
   if (exists && !S_ISREG(existing.st_mode)) {
-    // A device or a pipe (/dev/stdout) is written to, never replaced.
     descriptor_ = ::open(target_.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor_ < 0) fail(errno);
     return;
@@ -76,13 +79,32 @@ AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_
     temporary_.clear();
     fail(error_number);
   }
-  // Who could read the old file can read the new one. Where this is not ours to decide, the new file's own mode stays.
-  if (exists && ::fchmod(descriptor_, existing.st_mode & 07777) != 0) errno = 0;
+  take_mode_of_target();
+}
+
+AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfinished)
+    : file_(file), target_(followed_links(file)), temporary_(unfinished.file), unfinished_(true) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(target_, ignored)) fail(EISDIR);
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail(errno);
+  const auto bytes = static_cast<off_t>(unfinished.bytes);
+  if (::ftruncate(descriptor_, bytes) != 0 || ::lseek(descriptor_, bytes, SEEK_SET) < 0) {
+    const int error_number = errno;
+    ::close(descriptor_);
+    fail(error_number);
+  }
+}
+
+/// Who could read the old file can read the new one. Where this is not ours to decide, the new file's own mode stays.
+void AtomicFile::take_mode_of_target() {
+  struct stat existing = {};
+  if (::stat(target_.c_str(), &existing) == 0 && ::fchmod(descriptor_, existing.st_mode & 07777) != 0) errno = 0;
 }
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ >= 0) ::close(descriptor_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!temporary_.empty() && !unfinished_) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::fail(int error_number) const {
@@ -120,6 +142,8 @@ void AtomicFile::write_through(const char* data, size_t bytes) {
 void AtomicFile::commit() {
   flush();
   const bool is_regular = !temporary_.empty();
+  // Not before: another process may have to open it for writing.
+  if (unfinished_) take_mode_of_target();
   if (is_regular && ::fsync(descriptor_) != 0) fail(errno);
   // Some file systems report a full disk only here.
   if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -12,14 +13,23 @@ namespace transformer {
 /// durable and gives it its name, replacing an older file of that name. Without commit() the temporary file goes and an
 /// older file stays as it was, whatever interrupts the writing.
 ///
-/// A symbolic link is followed: the file that it points to is replaced, and the link stays. What is no plain file (a
-/// device, a pipe), and a file that is open already (/dev/stdout), is written to, never replaced.
+/// A symbolic link is followed: the file that it points to is replaced, and the link stays. What is no regular file is
+/// written to as it comes: see is_stream.
 ///
 /// All members throw Failure naming the file and the reason: "cannot write runs/model.safetensors: No space left on
 /// device".
 class AtomicFile {
  public:
+  /// The temporary file of a long piece of work, which outlives its process so that another goes on with it.
+  struct Unfinished {
+    std::filesystem::path file;  // in the folder that followed_links(the file's name) lies in
+    uint64_t bytes = 0;          // of it that count; what lies behind them goes
+  };
+
   explicit AtomicFile(const std::filesystem::path& file);
+  /// Goes on in `unfinished`, made where it is missing, as the temporary file: without commit() it stays. Whether it is
+  /// the caller's own is the caller's to know. `file` must be no stream.
+  AtomicFile(const std::filesystem::path& file, const Unfinished& unfinished);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -27,22 +37,33 @@ class AtomicFile {
   void write(const void* data, size_t bytes);
   void write(std::string_view text) { write(text.data(), text.size()); }
 
+  /// Hands over what was written so far: to whoever reads a stream, or so that an unfinished file holds it.
+  void flush();
+
   /// Nothing may be written after this.
   void commit();
 
  private:
-  void flush();
   void write_through(const char* data, size_t bytes);
+  void take_mode_of_target();
   [[noreturn]] void fail(int error_number) const;
 
   std::filesystem::path file_, target_, temporary_;
   std::string buffer_;
   int descriptor_ = -1;
+  bool unfinished_ = false;  // the temporary file outlives this object
 };
 
 /// Throws Error where `output`, which `flag` names, is one of the files `inputs`: replacing it would lose what it held.
 void check_output_file(const std::string& flag, const std::filesystem::path& output,
                        const std::vector<std::filesystem::path>& inputs);
+
+/// The file that a chain of symbolic links ends at, whether it exists or not.
+std::filesystem::path followed_links(std::filesystem::path file);
+
+/// Whether `file` is written to rather than replaced: a device, a named pipe, or one of this process's own descriptors
+/// (/dev/stdout, /dev/fd/3), even where that leads to a regular file, which others may be writing to as well.
+bool is_stream(const std::filesystem::path& file);
 
 /// Replaces the content of `file` with `text`, whole or not at all.
 void write_atomically(const std::filesystem::path& file, std::string_view text);
