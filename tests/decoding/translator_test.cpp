@@ -281,4 +281,29 @@ TEST_CASE("a line too long for the model is named by its number") {
   CHECK_THAT(error_of([&] { learned.translate({std::string(100, 'q')}); }), StartsWith("line 1: has "));
 }
 
+TEST_CASE("the halves of translate are the whole, around a line that is too long") {
+  const Translator translator(model_directory().path());
+  auto lines = made_up_sentences(9, 5);
+  lines[4] = " ";
+  const auto expected = translator.translate(lines);
+  std::string long_line;
+  while (long_line.size() < 20000) long_line += "qx ";
+  lines.insert(lines.begin() + 2, long_line);
+  auto sources = translator.encode(lines);
+  REQUIRE(sources.size() == 10);
+  CHECK(translator.longest_source() == Translator::longest_line);
+  CHECK(static_cast<int64_t>(sources[2].size()) > translator.longest_source());
+  CHECK_THAT(translator.too_long(sources[2].size()), Catch::Matchers::Contains(std::to_string(sources[2].size())));
+  CHECK(sources[5].empty());
+  sources[2].clear();
+  auto found = translator.translate_encoded(sources);
+  CHECK(found[2].at(0).text.empty());
+  found.erase(found.begin() + 2);
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    CHECK(found[i].at(0).text == expected[i].at(0).text);
+    CHECK(found[i].at(0).score == expected[i].at(0).score);
+  }
+}
+
 }  // namespace transformer::test

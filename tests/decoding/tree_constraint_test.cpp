@@ -252,4 +252,22 @@ TEST_CASE("sentences without a constraint are translated as without any") {
   check(Translator(model, {vocabulary, vocabulary}, settings, InferenceOptions{}), 0);
 }
 
+TEST_CASE("a vocabulary that was learned from trees is told from others") {
+  const TemporaryDirectory directory;
+  const bool split_scripts = GENERATE(false, true);
+  const TreeConstraints trees(tree_vocabulary(directory, split_scripts));
+  CHECK(trees.can_write_trees());
+  CHECK(trees.has_labels() == !split_scripts);
+  // Text with words in brackets is no tree.
+  std::string text;
+  for (const auto& sentence : made_up_sentences(600, 4)) text += sentence + " (" + sentence + ") NP VP S\n";
+  write_file(directory / "text", text);
+  VocabularySettings settings;
+  settings.split_scripts = split_scripts;
+  Vocabulary::train({directory / "text"}, 330, settings, directory / "other.model");
+  const TreeConstraints none(std::make_shared<const Vocabulary>(directory / "other.model"));
+  CHECK_FALSE(none.can_write_trees());
+  CHECK_FALSE(none.has_labels());
+}
+
 }  // namespace transformer::test

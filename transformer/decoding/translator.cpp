@@ -262,22 +262,39 @@ void Translator::set(const DecodingSettings& settings) {
 
 std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines, int64_t first_line,
                                                             const ConstraintOf& constraint_of) const {
-  const auto& self = *implementation_;
+  const auto sources = encode(lines);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (static_cast<int64_t>(sources[i].size()) <= longest_source()) continue;
+    throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)), too_long(sources[i].size()),
+                "split the line into sentences");
+  }
+  return translate_encoded(sources, constraint_of);
+}
+
+std::vector<std::vector<int64_t>> Translator::encode(const std::vector<std::string>& lines) const {
   std::vector<std::vector<int64_t>> sources;
   for (const auto& line : lines) {
     const auto text = trim(line);
-    sources.push_back(text.empty() ? std::vector<int64_t>{} : self.vocabularies.source->encode(text));
-    if (const auto pieces = static_cast<int64_t>(sources.back().size()); pieces > self.longest()) {
-      throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(sources.size()) - 1),
-                  fmt::format("has {} word pieces, and this model takes at most {}", pieces, self.longest()),
-                  "split the line into sentences");
-    }
+    sources.push_back(text.empty() ? std::vector<int64_t>{} : implementation_->vocabularies.source->encode(text));
   }
+  return sources;
+}
+
+int64_t Translator::longest_source() const {
+  return implementation_->longest();
+}
+
+std::string Translator::too_long(size_t pieces) const {
+  return fmt::format("has {} word pieces, and this model takes at most {}", pieces, longest_source());
+}
+
+std::vector<std::vector<Translation>> Translator::translate_encoded(const std::vector<std::vector<int64_t>>& sources,
+                                                                    const ConstraintOf& constraint_of) const {
   std::vector<std::vector<Translation>> translations;
   for (const auto& hypotheses : translate_ids(sources, constraint_of)) {
     auto& alternatives = translations.emplace_back();
     for (const auto& hypothesis : hypotheses) {
-      auto text = self.vocabularies.target->decode(hypothesis.tokens);
+      auto text = implementation_->vocabularies.target->decode(hypothesis.tokens);
       // Byte pieces can spell a line end, which would make two lines of one.
       std::replace_if(
           text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');

@@ -69,7 +69,15 @@ class Translator {
   using ConstraintOf = std::function<std::shared_ptr<const OutputConstraint>(size_t line)>;
   std::vector<std::vector<Translation>> translate(const std::vector<std::string>& lines, int64_t first_line = 1,
                                                   const ConstraintOf& constraint_of = {}) const;
-  /// The same on piece ids (without begin and end), for tests and for text that is encoded already.
+  /// The two halves of `translate`, for who would rather do without a line that is too long than end there: the pieces
+  /// of each line (none where it has no text), and the translations of lines of `longest_source` pieces at most.
+  std::vector<std::vector<int64_t>> encode(const std::vector<std::string>& lines) const;
+  std::vector<std::vector<Translation>> translate_encoded(const std::vector<std::vector<int64_t>>& sources,
+                                                          const ConstraintOf& constraint_of = {}) const;
+  /// Word pieces of the longest line that this model takes, and what is said of one that is longer.
+  int64_t longest_source() const;
+  std::string too_long(size_t pieces) const;
+  /// translate_encoded without text, for tests.
   std::vector<std::vector<Hypothesis>> translate_ids(const std::vector<std::vector<int64_t>>& sources,
                                                      const ConstraintOf& constraint_of = {}) const;
 

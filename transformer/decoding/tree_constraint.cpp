@@ -222,6 +222,13 @@ bool TreeConstraints::has_labels() const {
                      [](const auto& piece) { return piece.text.size() > 1; });
 }
 
+bool TreeConstraints::can_write_trees() const {
+  return std::any_of(pieces_->opening.begin(), pieces_->opening.end(), [&](const auto& piece) {
+    // Labels are closed as they were opened; what a label in parts may be depends on the parts.
+    return piece.text.size() > 1 || !pieces_->label_parts.empty();
+  });
+}
+
 std::shared_ptr<const OutputConstraint> TreeConstraints::over(const std::vector<std::string>& words) const {
   return std::make_shared<State>(pieces_, words);
 }

@@ -25,6 +25,10 @@ class TreeConstraints {
 
   /// Whether pieces open labelled constituents, as they do where trees were among what the vocabulary was learned from.
   bool has_labels() const;
+  /// Whether trees can be written at all, in labels of one piece or of several: nothing else makes a vocabulary hold
+  /// closing brackets that begin a word. (Text whose punctuation stands apart does, too; such a vocabulary is taken for
+  /// a parser's. One that holds no such brackets is none.)
+  bool can_write_trees() const;
 
   /// For a sentence's output, from its beginning. `words` are as in the input, escaped; there is at least one.
   std::shared_ptr<const OutputConstraint> over(const std::vector<std::string>& words) const;

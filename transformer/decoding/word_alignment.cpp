@@ -96,13 +96,20 @@ Tensor WordAligner::chosen(const Tensor& maps) const {
   return settings_.alignment_at == AlignmentSettings::At::reading ? weights.roll(-1, 0) : weights;
 }
 
+std::string WordAligner::problem(size_t source_pieces, size_t target_pieces) const {
+  const auto& model = model_->settings();
+  const auto longest = static_cast<int64_t>(std::max(source_pieces, target_pieces));
+  const bool positions = model.positions == ModelSettings::Positions::sinusoidal || longest < model.max_positions;
+  if (positions && weights_of_pass(model, source_pieces, target_pieces) <= most_weights) return "";
+  return fmt::format("has {} word pieces and its translation {}, too many to align", source_pieces, target_pieces);
+}
+
 std::vector<std::vector<AlignmentLink>> WordAligner::align(
     const std::vector<std::string>& sources, const std::vector<std::string>& targets, int64_t first_line,
     const std::vector<std::vector<int64_t>>& target_tokens) const {
   TORCH_CHECK(sources.size() == targets.size(), sources.size(), " sources and ", targets.size(), " targets");
   const bool split = !target_tokens.empty();
   TORCH_CHECK(!split || target_tokens.size() == targets.size(), "tokens of ", target_tokens.size(), " targets");
-  const auto& model = model_->settings();
   std::vector<std::vector<AlignmentLink>> links(sources.size());
   std::vector<Pair> pairs(sources.size());
   std::vector<size_t> places;  // of pairs with text on both sides, in order of length: little padding is computed
@@ -110,14 +117,8 @@ std::vector<std::vector<AlignmentLink>> WordAligner::align(
     const auto source = trim(sources[i]), target = trim(targets[i]);
     if (source.empty() || target.empty()) continue;
     pairs[i] = {vocabularies_.source->encode(source), split ? target_tokens[i] : vocabularies_.target->encode(target)};
-    const auto longest = std::max(pairs[i].source.size(), pairs[i].target.size());
-    const bool positions =
-        model.positions == ModelSettings::Positions::sinusoidal || static_cast<int64_t>(longest) < model.max_positions;
-    if (!positions || weights_of_pass(model, pairs[i].source.size(), pairs[i].target.size()) > most_weights) {
-      throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)),
-                  fmt::format("has {} word pieces and its translation {}, too many to align", pairs[i].source.size(),
-                              pairs[i].target.size()),
-                  "split the line into sentences");
+    if (const auto wrong = problem(pairs[i].source.size(), pairs[i].target.size()); !wrong.empty()) {
+      throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)), wrong, "split the line into sentences");
     }
     places.push_back(i);
   }
@@ -132,7 +133,7 @@ std::vector<std::vector<AlignmentLink>> WordAligner::align(
       const auto& pair = pairs[places[end]];
       longest_source = std::max(longest_source, pair.source.size());
       longest_target = std::max(longest_target, pair.target.size());
-      const double weights = weights_of_pass(model, longest_source, longest_target);
+      const double weights = weights_of_pass(model_->settings(), longest_source, longest_target);
       if (!from.empty() && weights * static_cast<double>(from.size() + 1) > batch_weights) break;
       from.push_back(pair.source);
       to.push_back(pair.target);

@@ -61,6 +61,9 @@ class WordAligner {
                                                 const std::vector<std::string>& targets, int64_t first_line = 1,
                                                 const std::vector<std::vector<int64_t>>& target_tokens = {}) const;
 
+  /// What is wrong with a pair of so many pieces that it cannot be aligned; empty: nothing.
+  std::string problem(size_t source_pieces, size_t target_pieces) const;
+
  private:
   torch::Tensor chosen(const torch::Tensor& maps) const;  // [L, H, T, S] -> [T, S]
 
