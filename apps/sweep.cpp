@@ -193,6 +193,12 @@ int main(int argc, char** argv) {
       list_runs(plan, chosen, train);
       return 0;
     }
+    // Before anything is made or started: without its GPU every run would fail by itself. Slurm's are elsewhere, and
+    // need not be here for a report.
+    if (launcher == "local" && !report_only) {
+      for (const auto& device : devices) open_device(device);
+      if (devices.empty() && run_name.empty() && uses_gpu(plan)) open_device("cuda");
+    }
     const auto& output = plan.grid.output;
     std::error_code error;
     fs::create_directories(output, error);
