@@ -7,7 +7,6 @@
 #include <cctype>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,8 +16,10 @@
 #include <vector>
 
 #include "apps/decoding_options.h"
+#include "apps/line_input.h"
+#include "apps/line_work.h"
+#include "apps/output.h"
 #include "apps/program.h"
-#include "apps/standard_lines.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/decoding/attention_maps.h"
@@ -28,7 +29,6 @@
 #include "transformer/report/attention_page.h"
 #include "transformer/report/attention_picture.h"
 #include "transformer/report/attention_report.h"
-#include "transformer/text/lines.h"
 #include "transformer/text/treebank.h"
 
 namespace {
@@ -47,10 +47,18 @@ struct Request {
   bool words = false, tree = false;
 };
 
+/// Why a sentence cannot be shown; thrown for what shows only on the way.
+struct Problem {
+  std::string where, what, remedy;
+  Error error() const { return {where, what, remedy}; }
+};
+
 /// A sentence, where it comes from, and its output where one is given.
 struct Sentence {
   std::string where, source;
   std::optional<std::string> target;
+  int64_t line = 0;  // of the input; 0: it is no line
+  std::optional<Problem> problem;
 };
 
 /// The model's numbers that are asked for: `asked`, or all from 1 to `count`.
@@ -97,6 +105,7 @@ class Attention {
     std::vector<std::string> query_words;  // of every query of the first view, the word it belongs to
   };
 
+  /// Throws Problem for a sentence that cannot be shown.
   Shown show(const Sentence& sentence) {
     Shown shown;
     AttentionReport& report = shown.report;
@@ -120,15 +129,17 @@ class Attention {
       Translator::ConstraintOf constraint_of;
       if (request_.tree) {
         const TreeConstraints trees(vocabularies_.target);
-        if (trees.has_labels()) {
-          constraint_of = [trees, words = split(report.source)](size_t) { return trees.over(words); };
+        if (!trees.can_write_trees()) {
+          throw Error("--tree", fmt::format("{} is no parser", directory_.string()),
+                      "give the directory of a model that parses, or the tree itself");
         }
+        constraint_of = [trees, words = split(report.source)](size_t) { return trees.over(words); };
       }
       target = translator_->translate_ids({source}, constraint_of).front().front().tokens;
       report.target = vocabularies_.target->decode(target);
     }
     check_length(target, sentence.where, sentence.target ? "its output has" : "the model's output has");
-    if (request_.tree) add_tree(report, source);
+    if (request_.tree) add_tree(report, sentence.where, source);
 
     const auto maps = attention_maps(model_, source, target);
     const auto read = tokens_of(*vocabularies_.source, written_tokens(source));
@@ -167,8 +178,8 @@ class Attention {
       most = std::min(most, static_cast<size_t>(settings.max_positions - 1));
     }
     if (pieces.size() > most) {
-      throw Error(where, fmt::format("{} {} word pieces, and at most {} are shown", whose, pieces.size(), most),
-                  "give a shorter sentence");
+      throw Problem{where, fmt::format("{} {} word pieces, and at most {} are shown", whose, pieces.size(), most),
+                    "give a shorter sentence"};
     }
   }
 
@@ -199,10 +210,10 @@ class Attention {
     return {words.begin(), words.end()};
   }
 
-  void add_tree(AttentionReport& report, const std::vector<int64_t>& source) const {
+  void add_tree(AttentionReport& report, const std::string& where, const std::vector<int64_t>& source) const {
     if (report.target.find('(') == std::string::npos) {
-      throw Error("--tree", fmt::format("the output is no tree: '{}'", report.target),
-                  "give the directory of a model that parses");
+      throw Problem{where, fmt::format("has an output that is no tree, for --tree: {}", in_quotes(report.target)),
+                    "give the directory of a model that parses"};
     }
     report.tree = delinearize(report.target, split(report.source)).tree;
     const auto joined = joined_tokens(*vocabularies_.source, written_tokens(source));
@@ -259,7 +270,7 @@ Format format_of(const std::string& given, const std::string& output) {
   static const std::map<std::string, Format> formats = {
       {"svg", Format::svg}, {"html", Format::html}, {"json", Format::json}};
   if (!given.empty()) return formats.at(given);
-  if (output.empty()) return Format::json;
+  if (is_standard(output) || is_stream(output)) return Format::json;
   auto ending = std::filesystem::path(output).extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
   if (ending == ".htm") ending = ".html";
@@ -283,54 +294,64 @@ class Sentences {
     if (!target_file.empty() && source_file.empty()) {
       throw Error("--target", "is for the lines of --input", "give both, or the two sentences themselves");
     }
-    if (!source_file.empty()) source_lines_ = std::make_unique<LineReader>(source_file);
-    if (!target_file.empty()) target_lines_ = std::make_unique<LineReader>(target_file);
-    name_ = !source.empty() ? "the sentence" : !source_file.empty() ? source_file : StandardLines::name;
-    target_name_ = target_file;
+    if (!target_file.empty() && is_standard(source_file) && is_standard(target_file)) {
+      throw Error("--target", "and --input are both standard input", "name a file for one");
+    }
+    if (source.empty()) source_lines_.emplace(source_file);
+    if (!target_file.empty()) target_lines_.emplace(target_file);
   }
 
-  /// False at the end. Throws Error for blank and for broken lines, and where one file is longer than the other.
+  /// False at the end. A line that cannot be shown comes with its problem. Throws Error where one file is longer than
+  /// the other, and for the command line's own mistakes.
   bool next(Sentence& sentence) {
     ++number_;
-    sentence.where = source_.empty() ? fmt::format("{}:{}", name_, number_) : name_;
-    sentence.target.reset();
+    sentence = {};
     if (!source_.empty()) {
+      sentence.where = "the sentence";
       if (number_ > 1) return false;
-      sentence.source = source_;
-      if (!target_.empty()) sentence.target = target_;
       for (const auto& text : {source_, target_}) {
         if (const size_t broken = find_broken_utf8(text); broken != std::string::npos) {
-          throw Error(name_, fmt::format("not UTF-8 (byte {})", broken + 1), "convert the text");
+          throw Error(sentence.where, fmt::format("is not UTF-8 (byte {})", broken + 1), "convert the text");
         }
       }
+      sentence.source = source_;
+      if (!target_.empty()) sentence.target = target_;
     } else {
-      const bool more = source_lines_ ? source_lines_->next(sentence.source) : standard_lines_.next(sentence.source);
-      std::string target;
+      sentence.where = source_lines_->where(number_);
+      InputLine source, target;
+      const bool more = source_lines_->next(source);
       const bool more_targets = target_lines_ && target_lines_->next(target);
       if (target_lines_ && more != more_targets) {
-        throw Error(more ? target_name_ : name_,
-                    fmt::format("ends after {} lines, and {} goes on", number_ - 1, more ? name_ : target_name_),
+        const auto &shorter = more ? target_lines_->name() : source_lines_->name(),
+                   &longer = more ? source_lines_->name() : target_lines_->name();
+        throw Error(shorter, fmt::format("ends after {} lines, and {} goes on", number_ - 1, longer),
                     "line n of one must be the output for line n of the other");
       }
       if (!more) return false;
-      if (target_lines_) sentence.target = target;
-    }
-    if (blank(sentence.source)) throw Error(sentence.where, "is blank", "give a sentence");
-    if (sentence.target && blank(*sentence.target)) {
-      throw Error(target_name_.empty() ? "the output" : fmt::format("{}:{}", target_name_, number_), "is blank",
-                  "give the sentence's output, or leave it out for the model's own");
+      sentence.line = number_;
+      sentence.source = source.text;
+      if (target_lines_) sentence.target = target.text;
+      if (!source.usable()) {
+        sentence.problem = {source_lines_->where(number_), source.problem, source.remedy};
+      } else if (!target.usable()) {
+        sentence.problem = {target_lines_->where(number_), target.problem, target.remedy};
+      }
     }
     sentence.source = trim(sentence.source);
     if (sentence.target) sentence.target = trim(*sentence.target);
+    if (!sentence.problem && sentence.source.empty()) {
+      sentence.problem = {sentence.where, "is blank", "give a sentence"};
+    }
+    if (!sentence.problem && sentence.target && sentence.target->empty()) {
+      sentence.problem = {target_lines_ ? target_lines_->where(number_) : "the output", "is blank",
+                          "give the sentence's output, or leave it out for the model's own"};
+    }
     return true;
   }
 
  private:
-  static bool blank(const std::string& text) { return trim(text).empty(); }
-
-  std::string source_, target_, name_, target_name_;
-  std::unique_ptr<LineReader> source_lines_, target_lines_;
-  StandardLines standard_lines_;
+  std::string source_, target_;
+  std::optional<LineInput> source_lines_, target_lines_;
   int64_t number_ = 0;
 };
 
@@ -349,9 +370,14 @@ int main(int argc, char** argv) {
     DecodingOptions decoding(app);
     app.add_option("sentence", source, "The sentence; if not given, --input or standard input");
     app.add_option("output_sentence", target, "Its output, a translation or a tree; the model's own if not given");
-    app.add_option("--input", source_file, "Sentences, plain or .gz; several are for --format json, an object a line");
-    app.add_option("--target", target_file, "Their outputs, line for line; the model's own if not given");
-    app.add_option("--output", output_file, "What to write; standard output if not given");
+    app.add_option("--input", source_file,
+                   "Sentences, plain or .gz, standard input for -; several are for --format json, an object a line");
+    app.add_option("--target", target_file,
+                   "Their outputs, line for line, standard input for -; the model's own if not given");
+    app.add_option("--output", output_file, "What to write; standard output for - or if not given");
+    BadLines bad_lines(app,
+                       "blank, not UTF-8, longer than 1 MiB, or of more word pieces than are shown; for --format json",
+                       /*copies=*/false);
     app.add_option("--format", format_name, "If not given, by --output's ending; json for standard output")
         ->check(CLI::IsMember({"svg", "html", "json"}));
     const auto several = [](CLI::Option* option) { return option->delimiter(',')->allow_extra_args(false); };
@@ -390,41 +416,55 @@ int main(int argc, char** argv) {
     if (heat_map && !words.empty()) throw Error("--pick", "is for lines", "leave out --heat-map or --pick");
 
     check_output_file("--output", output_file, {source_file, target_file});
+    if (format != Format::json && app.get_option("--bad-lines")->count() > 0) {
+      throw Error("--bad-lines", "is for --format json, which has a line for every sentence", "leave it out");
+    }
+
+    const auto device = decoding.device();
     Sentences sentences(source, target, source_file, target_file);
-    Attention attention(app.get_option("--model")->as<std::string>(),
-                        open_device(app.get_option("--device")->as<std::string>()), request,
+    Attention attention(decoding.model(), device, request,
                         /*before_last=*/format == Format::svg && !heat_map, [&] { return decoding.open(); });
-    std::unique_ptr<AtomicFile> output;
-    if (!output_file.empty()) output = std::make_unique<AtomicFile>(output_file);
-    const auto write = [&](std::string_view text) {
-      if (output) {
-        output->write(text);
-      } else {
-        std::cout << text;
-        if (!std::cout) throw Failure("standard output", "could not be written");
-      }
-    };
+    Output output(output_file);
 
     Sentence sentence, another;
     if (format == Format::json) {
-      while (sentences.next(sentence)) write(attention_json(attention.show(sentence).report));
+      while (sentences.next(sentence)) {
+        try {
+          if (sentence.problem) throw *sentence.problem;
+          output.write(attention_json(attention.show(sentence).report));
+        } catch (const Problem& problem) {
+          if (sentence.line == 0 || bad_lines.stop()) throw problem.error();
+          bad_lines.add(sentence.line, problem.what);
+          output.write("\n");
+        }
+        output.flush();
+      }
     } else {
-      if (!sentences.next(sentence)) throw Error(StandardLines::name, "is empty", "give a sentence");
+      if (!sentences.next(sentence))
+        throw Error(is_standard(source_file) ? standard_input : source_file, "is empty", "give a sentence");
+      if (sentence.problem) throw sentence.problem->error();
       if (sentences.next(another)) {
         throw Error(another.where, "is a second sentence, and a picture shows one", "give one, or --format json");
       }
-      const auto shown = attention.show(sentence);
+      const auto shown = [&] {
+        try {
+          return attention.show(sentence);
+        } catch (const Problem& problem) {
+          throw problem.error();
+        }
+      }();
       const auto& view = shown.report.views.front();
       const auto indices = picked(shown, words);
       if (format == Format::html) {
-        write(attention_html(shown.report,
-                             indices.empty() ? AttentionPageOptions{} : AttentionPageOptions{indices.front()}));
+        output.write(attention_html(shown.report,
+                                    indices.empty() ? AttentionPageOptions{} : AttentionPageOptions{indices.front()}));
       } else if (heat_map) {
-        write(attention_heat_maps(shown.report, view));
+        output.write(attention_heat_maps(shown.report, view));
       } else {
-        write(attention_lines(shown.report, view, {.picked = indices}));
+        output.write(attention_lines(shown.report, view, {.picked = indices}));
       }
     }
-    if (output) output->commit();
+    output.commit();
+    bad_lines.report("attend");
   });
 }

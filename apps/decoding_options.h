@@ -5,8 +5,10 @@
 #include <map>
 #include <string>
 
+#include "apps/line_work.h"
 #include "apps/setting_options.h"
 #include "transformer/base/device.h"
+#include "transformer/base/settings.h"
 #include "transformer/decoding/translator.h"
 
 namespace transformer {
@@ -31,7 +33,14 @@ class DecodingOptions {
         ->check(CLI::Range(1, 1024));
   }
 
-  /// After parsing: the model, as the command line asks for it.
+  // After parsing:
+
+  const std::string& model() const { return model_; }
+
+  /// Throws Error where it is not there. To be asked before anything is opened or begun.
+  torch::Device device() const { return open_device(device_); }
+
+  /// The model, as the command line asks for it.
   Translator open() const {
     if (threads_ > 0) at::set_num_threads(threads_);
     const auto device = open_device(device_);
@@ -41,6 +50,17 @@ class DecodingOptions {
     Translator translator(model_, device, inference);
     translator.set(search_.over(translator.settings()));
     return translator;
+  }
+
+  /// Everything that decides what `translator`, as opened, makes of a line, by name. Threads do not.
+  std::map<std::string, std::string> identity(const Translator& translator) const {
+    auto search = translator.settings();
+    Settings settings;
+    settings.section("decoding", search, "");
+    return {{"model", model_checksum(model_)},
+            {"search", settings.yaml()},
+            {"precision", precision_},
+            {"device", device_.substr(0, device_.find(':'))}};
   }
 
  private:

@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "apps/line_input.h"
+#include "apps/line_work.h"
 #include "apps/program.h"
-#include "apps/standard_lines.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/bootstrap.h"
 #include "transformer/evaluation/brackets.h"
@@ -27,12 +28,13 @@ using namespace transformer;
 using Lines = std::vector<std::string>;
 using nlohmann::ordered_json;
 
-const std::string standard_input = StandardLines::name;
-
-Lines read_standard_input() {
+Lines read_standard_input(BadLines& bad_lines) {
   Lines lines;
-  StandardLines input;
-  for (std::string line; input.next(line);) lines.push_back(std::move(line));
+  LineInput input("-");
+  for (InputLine line; input.next(line);) {
+    bad_lines.check(input, static_cast<int64_t>(lines.size()) + 1, line);
+    lines.push_back(line.usable() ? std::move(line.text) : bad_lines.instead_of(line));
+  }
   return lines;
 }
 
@@ -50,6 +52,8 @@ std::vector<Lines> read_references(const std::vector<std::string>& files, const 
   if (hypotheses.empty()) throw Error(name, "is empty; expected a line for each sentence");
   return references;
 }
+
+constexpr const char* bad_translation = "not UTF-8, or longer than 1 MiB";
 
 struct ReferenceFlags {
   std::vector<std::string> files;
@@ -128,16 +132,18 @@ struct ChrfFlags {
 
 void bleu(CLI::App& app) {
   struct Flags {
-    explicit Flags(CLI::App& command) : references(command), bleu(command), format(command) {}
+    explicit Flags(CLI::App& command)
+        : references(command), bleu(command), bad_lines(command, bad_translation), format(command) {}
     ReferenceFlags references;
     BleuFlags bleu;
+    BadLines bad_lines;
     FormatFlag format;
   };
   auto* command = app.add_subcommand("bleu", "BLEU of the translations on standard input, as sacreBLEU computes it");
   const auto flags = std::make_shared<Flags>(*command);
   command->callback([flags] {
     const BleuOptions options = flags->bleu.options();
-    const Lines hypotheses = read_standard_input();
+    const Lines hypotheses = read_standard_input(flags->bad_lines);
     const auto references = read_references(flags->references.files, hypotheses, standard_input);
     const Bleu result = corpus_bleu(hypotheses, references, options);
     const std::string signature = bleu_signature(options, static_cast<int64_t>(references.size()));
@@ -157,21 +163,24 @@ void bleu(CLI::App& app) {
     } else {
       std::cout << to_string(result, options) << '\n' << signature << '\n';
     }
+    flags->bad_lines.report("evaluate");
   });
 }
 
 void chrf(CLI::App& app) {
   struct Flags {
-    explicit Flags(CLI::App& command) : references(command), chrf(command, true), format(command) {}
+    explicit Flags(CLI::App& command)
+        : references(command), chrf(command, true), bad_lines(command, bad_translation), format(command) {}
     ReferenceFlags references;
     ChrfFlags chrf;
+    BadLines bad_lines;
     FormatFlag format;
   };
   auto* command = app.add_subcommand("chrf", "chrF or chrF++ of the translations on standard input");
   const auto flags = std::make_shared<Flags>(*command);
   command->callback([flags] {
     const ChrfOptions& options = flags->chrf.options;
-    const Lines hypotheses = read_standard_input();
+    const Lines hypotheses = read_standard_input(flags->bad_lines);
     const auto references = read_references(flags->references.files, hypotheses, standard_input);
     const double score = corpus_chrf(hypotheses, references, options);
     const std::string signature = chrf_signature(options, static_cast<int64_t>(references.size()));
@@ -181,6 +190,7 @@ void chrf(CLI::App& app) {
     } else {
       std::cout << fmt::format("{} = {:.2f}\n{}\n", chrf_name(options), score, signature);
     }
+    flags->bad_lines.report("evaluate");
   });
 }
 
@@ -296,11 +306,17 @@ void perplexity(CLI::App& app) {
 
 /// Parses for `count` sentences: one a line where there are so many lines, and a blank line where there is none;
 /// otherwise trees over any number of lines.
-std::vector<Tree> read_parses(const Lines& lines, size_t count) {
+std::vector<Tree> read_parses(const Lines& lines, size_t count, BadLines& bad_lines) {
   std::vector<Tree> parses;
   if (lines.size() == count) {
     for (const auto& line : lines) {
-      parses.push_back(read_tree(line, fmt::format("{}:{}", standard_input, parses.size() + 1)));
+      try {
+        parses.push_back(read_tree(line, fmt::format("{}:{}", standard_input, parses.size() + 1)));
+      } catch (const Error&) {
+        if (bad_lines.stop()) throw;
+        parses.emplace_back();
+        bad_lines.add(static_cast<int64_t>(parses.size()), "is no tree");
+      }
     }
     return parses;
   }
@@ -325,11 +341,15 @@ std::vector<Tree> read_parses(const Lines& lines, size_t count) {
 
 void brackets(CLI::App& app) {
   struct Flags {
-    explicit Flags(CLI::App& command) : format(command) {
+    explicit Flags(CLI::App& command)
+        : bad_lines(command, "not UTF-8, longer than 1 MiB, or, where there is one for each sentence, no tree",
+                    /*copies=*/false),
+          format(command) {
       command.add_option("--reference", files, "Treebank, plain or .gz; several are taken one after the other")
           ->required()
           ->type_name("FILE");
     }
+    BadLines bad_lines;
     FormatFlag format;
     std::vector<std::string> files;
   };
@@ -342,7 +362,9 @@ void brackets(CLI::App& app) {
       for (auto& tree : read_treebank(file)) gold.push_back(std::move(tree));
     }
     if (gold.empty()) throw Error(flags->files.front(), "holds no tree");
-    const auto score = score_brackets(gold, read_parses(read_standard_input(), gold.size()));
+    const auto score =
+        score_brackets(gold, read_parses(read_standard_input(flags->bad_lines), gold.size(), flags->bad_lines));
+    flags->bad_lines.report("evaluate");
     if (flags->format.json()) {
       const auto json = [](const BracketCounts& counts) {
         return ordered_json{{"sentences", counts.sentences},

@@ -1,13 +1,9 @@
 // Parses sentences: the tree that a model trained on linearized trees writes, over exactly the sentence's words.
 
 #include <fmt/format.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
 
-#include <algorithm>
-#include <exception>
-#include <functional>
 #include <iostream>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,34 +11,23 @@
 #include <vector>
 
 #include "apps/decoding_options.h"
+#include "apps/line_work.h"
 #include "apps/program.h"
-#include "apps/standard_lines.h"
-#include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 #include "transformer/decoding/translator.h"
 #include "transformer/decoding/tree_constraint.h"
-#include "transformer/text/lines.h"
 #include "transformer/text/treebank.h"
 
 namespace {
 
 using namespace transformer;
 
-// Sentences parsed together: enough to find some of similar length for a batch.
-constexpr size_t window_lines = 1024;
-
-using NextLine = std::function<bool(std::string&)>;
-
-/// Words are what white space separates, in the treebank's spelling.
+/// In the treebank's spelling.
 std::vector<std::string> words_in(std::string_view line) {
   std::vector<std::string> words;
-  while (true) {
-    const size_t start = line.find_first_not_of(" \t");
-    if (start == std::string_view::npos) return words;
-    const size_t end = std::min(line.find_first_of(" \t", start), line.size());
-    words.push_back(escaped_word(line.substr(start, end - start)));
-    line.remove_prefix(end);
-  }
+  for (const auto word : split_words(line)) words.push_back(escaped_word(word));
+  return words;
 }
 
 struct Counts {
@@ -63,43 +48,62 @@ Delinearized best_tree(const std::vector<Translation>& translations, const std::
 /// What `parse` is asked for.
 struct Request {
   bool pretty = false, free = false;
-  size_t window = window_lines;
 };
 
-Counts parse_all(const Translator& translator, const NextLine& next_line, const Request& request,
-                 const std::function<void(std::string_view)>& write) {
-  Counts counts;
-  const TreeConstraints trees(translator.vocabularies().target);
-  for (bool more = true; more;) {
+class Parsing {
+ public:
+  Parsing(const Translator& translator, const Request& request, const LineWork& work, const BadLines& bad_lines,
+          Counts& counts)
+      : translator_(translator),
+        trees_(translator.vocabularies().target),
+        request_(request),
+        work_(work),
+        bad_lines_(bad_lines),
+        counts_(counts) {}
+
+  LineWork::Done operator()(std::vector<InputLine>& lines, int64_t) const {
     std::vector<std::vector<std::string>> sentences;
-    std::vector<std::string> lines;
-    std::exception_ptr broken;  // a line; those before it are parsed all the same
-    try {
-      for (std::string line; lines.size() < request.window && (more = next_line(line));) {
-        sentences.push_back(words_in(line));
-        lines.push_back(fmt::format("{}", fmt::join(sentences.back(), " ")));
-      }
-    } catch (const Error&) {
-      broken = std::current_exception();
+    std::vector<std::string> texts;
+    for (const auto& line : lines) {
+      sentences.push_back(line.usable() ? words_in(line.text) : std::vector<std::string>{});
+      texts.push_back(fmt::format("{}", fmt::join(sentences.back(), " ")));
     }
-    Translator::ConstraintOf constraint_of;
-    if (!request.free) constraint_of = [&](size_t line) { return trees.over(sentences[line]); };
-    const auto translations = translator.translate(lines, counts.sentences + 1, constraint_of);
-    std::string text;
+    auto sources = translator_.encode(texts);
     for (size_t i = 0; i < lines.size(); ++i) {
-      if (!sentences[i].empty()) {
+      if (static_cast<int64_t>(sources[i].size()) <= translator_.longest_source()) continue;
+      lines[i].problem = translator_.too_long(sources[i].size());
+      lines[i].remedy = "split it into sentences";
+      sources[i].clear();
+    }
+    const size_t count = work_.usable(lines);
+    sources.resize(count);
+    Translator::ConstraintOf constraint_of;
+    if (!request_.free) constraint_of = [&](size_t line) { return trees_.over(sentences[line]); };
+    const auto translations = translator_.translate_encoded(sources, constraint_of);
+    LineWork::Done done{.lines = count, .texts = {""}};
+    for (size_t i = 0; i < count; ++i) {
+      auto& text = done.texts[0];
+      if (!lines[i].usable()) {
+        text += bad_lines_.instead_of(lines[i]);
+      } else if (!sentences[i].empty()) {
         const auto result = best_tree(translations[i], sentences[i]);
-        if (!result.well_formed) ++counts.repaired;
-        text += request.pretty ? drawing(result.tree) : to_string(result.tree);
+        if (!result.well_formed) ++counts_.repaired;
+        text += request_.pretty ? drawing(result.tree) : to_string(result.tree);
       }
       text += '\n';
     }
-    counts.sentences += static_cast<int64_t>(lines.size());
-    write(text);
-    if (broken) std::rethrow_exception(broken);
+    counts_.sentences += static_cast<int64_t>(count);
+    return done;
   }
-  return counts;
-}
+
+ private:
+  const Translator& translator_;
+  const TreeConstraints trees_;
+  Request request_;
+  const LineWork& work_;
+  const BadLines& bad_lines_;
+  Counts& counts_;
+};
 
 }  // namespace
 
@@ -114,33 +118,31 @@ int main(int argc, char** argv) {
     bool verbose = false;
     Request request;
     DecodingOptions decoding(app);
-    app.add_option("--input", input_file, "Sentences, plain or .gz; standard input if not given");
-    app.add_option("--output", output_file, "Where trees go, once all are done; standard output if not given");
+    app.add_option("--input", input_file, "Sentences, plain or .gz; standard input for - or if not given");
+    app.add_option("--output", output_file, "Where trees go, once all are done; standard output for - or if not given");
+    BadLines bad_lines(app, "not UTF-8, longer than 1 MiB, or of more word pieces than the model takes");
     app.add_flag("--pretty", request.pretty, "Draw trees for people to read, an empty line behind each");
     app.add_flag("--free", request.free, "Let the model write what it will and repair it into trees: less accurate");
     app.add_flag("--verbose", verbose, "Say on standard error how many trees had to be repaired");
     parse();
 
-    NextLine next_line = [lines = StandardLines()](std::string& line) mutable { return lines.next(line); };
-    if (!input_file.empty()) {
-      next_line = [reader = std::make_shared<LineReader>(input_file)](std::string& line) { return reader->next(line); };
-    } else if (isatty(STDIN_FILENO)) {
-      request.window = 1;
-    }
-    check_output_file("--output", output_file, {input_file});
+    LineWork work({.program = "parse", .input = input_file, .outputs = {output_file}}, bad_lines);
+    decoding.device();
+    work.open_input();
     const Translator translator = decoding.open();
+    if (!TreeConstraints(translator.vocabularies().target).can_write_trees()) {
+      throw Error(decoding.model(), "is no parser: its vocabulary has no brackets that open and close constituents",
+                  "give the directory of a model that was trained on trees, as `treebank linearize` writes them");
+    }
 
     Counts counts;
-    if (output_file.empty()) {
-      counts = parse_all(translator, next_line, request, [](std::string_view text) {
-        std::cout << text << std::flush;
-        if (!std::cout) throw Failure("standard output", "could not be written");
-      });
-    } else {
-      AtomicFile output(output_file);
-      counts = parse_all(translator, next_line, request, [&](std::string_view text) { output.write(text); });
-      output.commit();
-    }
+    const auto identity = [&] {
+      auto all = decoding.identity(translator);
+      all["form of output"] = fmt::format("pretty: {}, free: {}", request.pretty, request.free);
+      return all;
+    };
+    const int status = work.run(identity, Parsing(translator, request, work, bad_lines, counts));
     if (verbose) std::cerr << fmt::format("{} of {} trees repaired\n", counts.repaired, counts.sentences);
+    return status;
   });
 }

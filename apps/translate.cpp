@@ -1,125 +1,22 @@
 #include <fmt/format.h>
-#include <poll.h>
-#include <unistd.h>
+#include <fmt/ranges.h>
 
-#include <cerrno>
-#include <csignal>
-#include <cstring>
-#include <exception>
-#include <functional>
+#include <algorithm>
+#include <iostream>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "apps/decoding_options.h"
+#include "apps/line_work.h"
 #include "apps/program.h"
-#include "transformer/base/atomic_file.h"
-#include "transformer/base/unicode.h"
 #include "transformer/decoding/translator.h"
+#include "transformer/decoding/tree_constraint.h"
 #include "transformer/decoding/word_alignment.h"
-#include "transformer/text/lines.h"
 
 namespace transformer {
 
 namespace {
-
-// Lines translated together: enough to find lines of similar length for a batch, few enough to stay small.
-constexpr size_t window_lines = 1024;
-constexpr size_t window_bytes = size_t{4} << 20;
-constexpr size_t longest_line = size_t{1} << 20;
-
-enum class Read { line, nothing_yet, end };
-
-class Input {
- public:
-  virtual ~Input() = default;
-  /// The next line. Unless it may `wait`, nothing_yet where that would mean waiting for whoever writes it.
-  virtual Read next(std::string& line, bool wait) = 0;
-};
-
-/// Standard input, line by line, without ever reading further than what is there.
-class StandardInput : public Input {
- public:
-  Read next(std::string& line, bool wait) override {
-    size_t end;
-    while ((end = buffer_.find('\n', searched_)) == std::string::npos) {
-      searched_ = buffer_.size();
-      if (buffer_.size() - start_ > longest_line)
-        throw error("the line is longer than 1 MiB", "split it into sentences");
-      if (ended_) {
-        if (start_ == buffer_.size()) return Read::end;
-        end = buffer_.size();
-        break;
-      }
-      if (!wait && !readable()) return Read::nothing_yet;
-      fill();
-    }
-    line.assign(buffer_, start_, end - start_);
-    start_ = searched_ = std::min(end + 1, buffer_.size());
-    if (line.ends_with('\r')) line.pop_back();
-    if (number_ == 0 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
-    if (const size_t broken = find_broken_utf8(line); broken != std::string::npos) {
-      throw error(fmt::format("not UTF-8 (byte {} of the line is 0x{:02X})", broken + 1,
-                              static_cast<unsigned char>(line[broken])),
-                  "convert the text, for example with iconv -f ISO-8859-1 -t UTF-8");
-    }
-    ++number_;
-    return Read::line;
-  }
-
- private:
-  static bool readable() {
-    pollfd standard_input{STDIN_FILENO, POLLIN, 0};
-    return poll(&standard_input, 1, 0) > 0;
-  }
-
-  void fill() {
-    buffer_.erase(0, start_);
-    searched_ -= start_;
-    start_ = 0;
-    char bytes[1 << 16];
-    ssize_t count;
-    do {
-      count = read(STDIN_FILENO, bytes, sizeof bytes);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0) throw Failure("standard input", std::string("cannot be read: ") + std::strerror(errno));
-    ended_ = count == 0;
-    buffer_.append(bytes, static_cast<size_t>(count));
-  }
-
-  Error error(const std::string& what, const std::string& remedy) const {
-    return Error(fmt::format("standard input, line {}", number_ + 1), what, remedy);
-  }
-
-  std::string buffer_;
-  size_t start_ = 0;     // of the next line
-  size_t searched_ = 0;  // up to here there is no line end
-  int64_t number_ = 0;   // lines handed out
-  bool ended_ = false;
-};
-
-class FileInput : public Input {
- public:
-  explicit FileInput(const std::string& file) : reader_(file) {}
-  Read next(std::string& line, bool) override { return reader_.next(line) ? Read::line : Read::end; }
-
- private:
-  LineReader reader_;
-};
-
-/// The reader of our output has gone: nothing is wrong, and nothing is left to do.
-struct OutputClosed {};
-
-void write_to_standard_output(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = write(STDOUT_FILENO, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EPIPE) throw OutputClosed();
-    if (count < 0) throw Failure("standard output", std::string("cannot be written: ") + std::strerror(errno));
-    text.remove_prefix(static_cast<size_t>(count));
-  }
-}
 
 struct Format {
   bool n_best = false;  // Moses' n-best format
@@ -140,19 +37,12 @@ std::string formatted(const std::vector<Translation>& translations, int64_t line
   return text;
 }
 
-using Write = std::function<void(std::string_view)>;
-
-/// Word alignments beside the translations: a line for every line of those.
-struct Alignments {
-  WordAligner aligner;
-  Write write;
-};
-
-std::string aligned(const WordAligner& aligner, const std::vector<std::string>& lines,
-                    const std::vector<std::vector<Translation>>& translations, int64_t first_line,
-                    const Format& format) {
+/// The links of every line's translations, of all where all are written.
+std::vector<std::string> aligned(const WordAligner& aligner, const std::vector<std::string>& lines,
+                                 const std::vector<std::vector<Translation>>& translations, int64_t first_line,
+                                 const Format& format) {
   // One hypothesis of every line at a time, so that messages count lines.
-  std::vector<std::vector<std::string>> texts(lines.size());
+  std::vector<std::string> texts(lines.size());
   for (size_t rank = 0;; ++rank) {
     std::vector<std::string> outputs;
     std::vector<std::vector<int64_t>> tokens;
@@ -167,57 +57,66 @@ std::string aligned(const WordAligner& aligner, const std::vector<std::string>& 
     if (!any) break;
     const auto links = aligner.align(lines, outputs, first_line, tokens);
     for (size_t i = 0; i < lines.size(); ++i) {
-      if (rank < translations[i].size()) texts[i].push_back(to_pharaoh(links[i]));
+      if (rank < translations[i].size()) texts[i].append(to_pharaoh(links[i])).append("\n");
     }
   }
-  std::string text;
-  for (const auto& alternatives : texts) {
-    for (const auto& alternative : alternatives) text.append(alternative).append("\n");
-  }
-  return text;
+  return texts;
 }
 
-void translate_all(const Translator& translator, Input& input, const Format& format, const Write& write,
-                   const Alignments* alignments) {
-  int64_t done = 0;
-  const auto translate = [&](const std::vector<std::string>& lines) {
-    const auto translated = translator.translate(lines, done + 1);
-    if (alignments) alignments->write(aligned(alignments->aligner, lines, translated, done + 1, format));
-    std::string text;
-    for (const auto& translations : translated) text += formatted(translations, done++, format);
-    write(text);
-  };
-  for (bool more = true; more;) {
-    std::vector<std::string> lines;
-    size_t bytes = 0;
-    std::exception_ptr broken;
-    // Whoever waits for an answer before writing the next line gets it: only the first line is waited for.
-    while (more && lines.size() < window_lines && bytes < window_bytes) {
-      std::string line;
-      Read read;
-      try {
-        read = input.next(line, lines.empty());
-      } catch (const Error&) {
-        broken = std::current_exception();
-        break;
-      }
-      if (read == Read::nothing_yet) break;
-      if (read == Read::end) {
-        more = false;
-      } else {
-        bytes += line.size();
-        lines.push_back(std::move(line));
-      }
+class Translating {
+ public:
+  Translating(const Translator& translator, const WordAligner* aligner, Format format, const LineWork& work,
+              const BadLines& bad_lines)
+      : translator_(translator), aligner_(aligner), format_(format), work_(work), bad_lines_(bad_lines) {}
+
+  LineWork::Done operator()(std::vector<InputLine>& lines, int64_t first) const {
+    std::vector<std::string> texts;
+    for (const auto& line : lines) texts.push_back(line.usable() ? line.text : "");
+    auto sources = translator_.encode(texts);
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (static_cast<int64_t>(sources[i].size()) <= translator_.longest_source()) continue;
+      lines[i].problem = translator_.too_long(sources[i].size());
+      lines[i].remedy = "split it into sentences";
+      sources[i].clear();
     }
-    try {
-      translate(lines);
-    } catch (const Error&) {
-      // A line among them cannot be translated: those before it still are.
-      for (const auto& line : lines) translate({line});
+    sources.resize(work_.usable(lines));
+    auto translations = translator_.translate_encoded(sources);
+    if (aligner_) find_unalignable(lines, sources, translations);
+    const size_t count = std::min(sources.size(), work_.usable(lines));
+    translations.resize(count);
+    texts.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (lines[i].usable()) continue;
+      translations[i] = {Translation{.text = bad_lines_.instead_of(lines[i]), .tokens = {}}};
+      texts[i].clear();
     }
-    if (broken) std::rethrow_exception(broken);
+    LineWork::Done done{.lines = count, .texts = {""}};
+    for (size_t i = 0; i < count; ++i) {
+      done.texts[0] += formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
+    }
+    if (aligner_)
+      done.texts.push_back(fmt::format("{}", fmt::join(aligned(*aligner_, texts, translations, first, format_), "")));
+    return done;
   }
-}
+
+ private:
+  void find_unalignable(std::vector<InputLine>& lines, const std::vector<std::vector<int64_t>>& sources,
+                        const std::vector<std::vector<Translation>>& translations) const {
+    for (size_t i = 0; i < sources.size(); ++i) {
+      for (const auto& translation : translations[i]) {
+        if (!lines[i].usable() || sources[i].empty()) break;
+        lines[i].problem = aligner_->problem(sources[i].size(), translation.tokens.size());
+        lines[i].remedy = "split it into sentences";
+      }
+    }
+  }
+
+  const Translator& translator_;
+  const WordAligner* aligner_;
+  Format format_;
+  const LineWork& work_;
+  const BadLines& bad_lines_;
+};
 
 }  // namespace
 
@@ -226,13 +125,17 @@ void translate_all(const Translator& translator, Input& input, const Format& for
 int main(int argc, char** argv) {
   using namespace transformer;
   return run_program(argc, argv, [](CLI::App& app, auto parse) {
-    app.description("Translates text, a sentence a line: one line out for every line in, in the same order.");
+    app.description(
+        "Translates text, a sentence a line: one line out for every line in, in the same order. Where output goes to a "
+        "file, the same command goes on after whatever ended it: what is done is kept in FILE.partial until all is.");
     std::string input_file, output_file, alignments_file;
     Format format;
     DecodingOptions decoding(app);
     SettingOptions<AlignmentSettings> alignment(app, "Word alignments");
-    app.add_option("--input", input_file, "Text to translate, plain or .gz; standard input if not given");
-    app.add_option("--output", output_file, "Where translations go, once all are done; standard output if not given");
+    app.add_option("--input", input_file, "Text to translate, plain or .gz; standard input for - or if not given");
+    app.add_option("--output", output_file,
+                   "Where translations go, once all are done; standard output for - or if not given");
+    BadLines bad_lines(app, "not UTF-8, longer than 1 MiB, or of more word pieces than the model takes");
     app.add_flag("--scores", format.scores, "Put the score and a tab before each translation");
     auto* const wanted =
         app.add_option("--alignments", alignments_file,
@@ -243,47 +146,33 @@ int main(int argc, char** argv) {
     for (const char* name : {"--alignment-layer", "--alignment-head", "--alignment-at"})
       app.get_option(name)->needs(wanted);
     parse();
-    if (!alignments_file.empty() && alignments_file == output_file) {
-      throw Error("--alignments", "is the file that --output names", "name another");
-    }
-    check_output_file("--output", output_file, {input_file});
-    check_output_file("--alignments", alignments_file, {input_file});
 
-    std::unique_ptr<Input> input;
-    if (input_file.empty()) {
-      input = std::make_unique<StandardInput>();
-    } else {
-      input = std::make_unique<FileInput>(input_file);
-    }
+    LineWork::Options options{.program = "translate", .input = input_file, .outputs = {output_file}};
+    if (wanted->count() > 0) options.outputs.push_back(alignments_file);
+    LineWork work(options, bad_lines);
+    const auto device = decoding.device();
+    work.open_input();
     const Translator translator = decoding.open();
+    if (TreeConstraints(translator.vocabularies().target).has_labels()) {
+      std::cerr << fmt::format("translate: warning: {} writes trees; `parse` makes sure that they are\n",
+                               decoding.model());
+    }
     format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
+    const auto alignment_settings = alignment.over({});
+    std::unique_ptr<WordAligner> aligner;
+    if (wanted->count() > 0) aligner = std::make_unique<WordAligner>(decoding.model(), device, alignment_settings);
 
-    std::unique_ptr<AtomicFile> aligned_file;
-    std::unique_ptr<Alignments> alignments;
-    if (!alignments_file.empty()) {
-      alignments = std::make_unique<Alignments>(
-          Alignments{WordAligner(app.get_option("--model")->as<std::string>(),
-                                 open_device(app.get_option("--device")->as<std::string>()), alignment.over({})),
-                     [&](std::string_view text) { aligned_file->write(text); }});
-      aligned_file = std::make_unique<AtomicFile>(alignments_file);
-    }
-
-    if (!output_file.empty()) {
-      AtomicFile output(output_file);
-      translate_all(
-          translator, *input, format, [&](std::string_view text) { output.write(text); }, alignments.get());
-      output.commit();
-      if (aligned_file) aligned_file->commit();
-      return 0;
-    }
-    // A reader who has seen enough shows as a failed write rather than as a signal.
-    std::signal(SIGPIPE, SIG_IGN);
-    try {
-      translate_all(translator, *input, format, write_to_standard_output, alignments.get());
-    } catch (const OutputClosed&) {
-      return 1;
-    }
-    if (aligned_file) aligned_file->commit();
-    return 0;
+    const auto identity = [&] {
+      auto all = decoding.identity(translator);
+      all["form of output"] = fmt::format("scores: {}, n-best: {}", format.scores, format.n_best);
+      if (aligner) {
+        auto settings = alignment_settings;
+        Settings aligning;
+        aligning.section("alignment", settings, "");
+        all["way of aligning"] = aligning.yaml();
+      }
+      return all;
+    };
+    return work.run(identity, Translating(translator, aligner.get(), format, work, bad_lines));
   });
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/line_input.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
 
@@ -27,7 +28,8 @@ struct Flags {
     command.add_option("FILE", files, "Treebanks in Penn Treebank brackets, plain or .gz, read one after the other")
         ->required()
         ->type_name("");
-    command.add_option("--output", output, "Where the lines go, once all are read; standard output if not given")
+    command
+        .add_option("--output", output, "Where the lines go, once all are read; standard output for - or if not given")
         ->type_name("FILE");
   }
 };
@@ -40,7 +42,7 @@ void write_lines(const Flags& flags, const std::function<std::string(const Tree&
       for (Tree tree; reader.next(tree);) write(line_of(cleaned(tree)) + "\n");
     }
   };
-  if (flags.output.empty()) {
+  if (is_standard(flags.output)) {
     each([](std::string_view line) { std::cout << line; });
     return;
   }

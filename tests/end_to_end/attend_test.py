@@ -261,6 +261,9 @@ class AttendTest(ProgramTest):
             for part in parts:
                 self.assertIn(part, errors.replace("input:1", "input:1 line 1"))
         self.assertIn("second", self.attend("--format", "html", text="ba\ndo\n", status=2))
+        self.assertIn("--bad-lines", self.attend("--format", "svg", "--bad-lines", "empty", SENTENCE, status=2))
+        self.assertIn("--bad-lines", self.attend("--bad-lines", "copy", SENTENCE, status=2))
+        self.assertIn("no parser", self.attend("--tree", "the dog", status=2))
         self.assertEqual(self.attend(text=""), "")
 
     def test_what_is_no_model(self):
@@ -285,6 +288,17 @@ class AttendTest(ProgramTest):
         errors = self.attend("--output", inside, "--format", "svg", SENTENCE, status=1)
         self.assertIn("folder", errors)
         self.assertEqual([path.name for path in inside.iterdir()], ["kept.json"])
+
+    def test_a_bad_line_costs_a_line(self):
+        lines = [SENTENCE.encode(), b"", b"b\xff", b"bado " * 500, b"ba do."]
+        done = subprocess.run([ATTEND, "--model", self.model, "--bad-lines", "empty", "--input", "-", "--output", "-"],
+                              input=b"\n".join(lines), capture_output=True, env=ENVIRONMENT, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        output = done.stdout.decode().split("\n")
+        self.assertEqual(output[0] + "\n" + output[4] + "\n", self.attend(text=f"{SENTENCE}\nba do.\n"))
+        self.assertEqual(output[1:4] + output[5:], ["", "", "", ""])
+        self.assertIn(b"warning: 3 lines could not be used and were left empty: line 2 is blank, line 3 is not UTF-8",
+                      done.stderr)
 
     def test_full_disk(self):
         with open("/dev/full", "wb") as full:

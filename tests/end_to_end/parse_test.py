@@ -14,6 +14,7 @@ import unittest
 from programs import ENVIRONMENT, ProgramTest
 
 TREEBANK, TRAIN, PARSE, EVALUATE = sys.argv[1:5]
+TRANSLATOR = pathlib.Path(__file__).resolve().parents[2] / "data" / "model-en-de"
 CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
 
 CONFIG = """
@@ -150,6 +151,20 @@ class ParseTest(ProgramTest):
         self.assertIn("(XX dog)", output)
         self.assertEqual(errors.count("\n"), 1)
         self.assertIn("broken.words", errors)
+        output, errors = self.run_here(PARSE, "--model", "run", "--input", "broken.words", "--bad-lines", "copy",
+                                       "--output", "-")
+        self.assertEqual(output.splitlines()[1:], ["", "b\ufffd"])
+        self.assertIn("1 line could not be used and was copied: line 3 is not UTF-8", errors)
+        self.run_here(PARSE, "--model", "run", "--input", "broken.words", "--output", "broken.trees", status=2)
+        self.assertFalse((self.root / "broken.trees").exists())
+        self.assertIn("(XX dog)", (self.root / "broken.trees.partial").read_text())
+        self.run_here(PARSE, "--model", "run", "--input", "broken.words", "--output", "broken.trees", "--bad-lines", "empty")
+        self.assertEqual((self.root / "broken.trees").read_text().splitlines()[1:], ["", ""])
+        self.assertFalse((self.root / "broken.trees.partial").exists())
+        # A model that translates is none that parses.
+        _, errors = self.run_here(PARSE, "--model", TRANSLATOR, text="the dog sleeps .\n", status=2)
+        self.assertIn("is no parser", errors)
+        self.assertEqual(errors.count("\n"), 1)
         _, errors = self.run_here(PARSE, "--model", "none", status=2)
         self.assertIn("none", errors)
 
@@ -168,6 +183,10 @@ class ParseTest(ProgramTest):
         lines[1] = "(TOP (S"
         _, errors = self.run_here(EVALUATE, "brackets", "--reference", "dev.mrg", text="\n".join(lines), status=2)
         self.assertIn("standard input:2: ", errors)
+        output, errors = self.run_here(EVALUATE, "brackets", "--reference", "dev.mrg", "--bad-lines", "empty", "--format",
+                                       "json", text="\n".join(lines))
+        self.assertEqual(json.loads(output)["all"]["unparsed"], 2)
+        self.assertIn("line 2 is no tree", errors)
         # Several files are one treebank.
         output, _ = self.run_here(EVALUATE, "brackets", "--reference", "one.mrg", "two.mrg.gz", "--format", "json",
                                   text=(self.root / "one.mrg").read_text() + (self.root / "two.mrg").read_text())

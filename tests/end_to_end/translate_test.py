@@ -2,11 +2,15 @@
 
 import gzip
 import os
+import pty
 import random
 import re
+import resource
 import select
+import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from programs import ENVIRONMENT, ProgramTest
@@ -154,12 +158,304 @@ class TranslateTest(ProgramTest):
         compressed = self.root / "in.gz"
         compressed.write_bytes(gzip.compress(text.encode()))
         self.assertEqual(self.translate("", "--input", compressed), expected)
-        # A run that fails leaves the older file alone.
+        # "-" is a standard stream, for each of them.
+        self.assertEqual(self.translate(text, "--input", "-", "--output", "-"), expected)
+        self.assertEqual(self.translate(gzip.compress(text.encode())), expected)
+        self.assertEqual(self.translate(gzip.compress(text[:20].encode()) + gzip.compress(text[20:].encode())), expected)
+        # A run that fails leaves the older file alone, and what is done in another.
         source.write_bytes(text.encode() + b"broken \xff\n")
         _, errors = self.run_program("--input", source, "--output", output, status=2)
-        self.assert_one_line(errors, "in.txt:6")
+        self.assert_one_line(errors, "in.txt:6", "not UTF-8", "out.txt.partial", "goes on")
         self.assertEqual(output.read_text(), expected)
+        self.assertEqual((self.root / "out.txt.partial").read_text(), expected)
+        source.write_text(text + text)
+        self.run_program("--input", source, "--output", output)
+        self.assertEqual(output.read_text(), expected + expected)
         self.assertEqual([p.name for p in self.root.iterdir() if "out.txt" in p.name], ["out.txt"])
+        # One that fails at once leaves nothing.
+        source.write_bytes(b"broken \xff\n")
+        self.run_program("--input", source, "--output", output, status=2)
+        self.assertEqual([p.name for p in self.root.iterdir() if "out.txt" in p.name], ["out.txt"])
+        self.assertEqual(output.read_text(), expected + expected)
+
+    def test_streams_are_written_to_as_they_are(self):
+        text = "\n".join(sentences(3)) + "\n"
+        expected = self.translate(text)
+        self.assertEqual(self.translate(text, "--output", "/dev/stdout"), expected)
+        self.assertEqual(self.translate(text, "--output", "/dev/null"), "")
+        self.assertTrue(os.path.exists("/dev/null") and not os.path.isfile("/dev/null"))
+        _, errors = self.run_program("--output", "/dev/stderr", text=text)
+        self.assertEqual(errors, expected)
+        # A file that standard output leads to is written where it stands, never replaced.
+        file = self.root / "redirected"
+        with file.open("wb") as opened:
+            opened.write(b"before\n")
+            opened.flush()
+            number = os.fstat(opened.fileno()).st_ino
+            subprocess.run([TRANSLATE, "--model", self.model, "--output", "/dev/stdout"], input=text.encode(),
+                           stdout=opened, check=True, env=ENVIRONMENT, timeout=120)
+        self.assertEqual(file.read_text(), "before\n" + expected)
+        self.assertEqual(file.stat().st_ino, number)
+        # Named pipes, in and out.
+        for name in ("in.pipe", "out.pipe"):
+            os.mkfifo(self.root / name)
+        process = subprocess.Popen([TRANSLATE, "--model", self.model, "--input", self.root / "in.pipe", "--output",
+                                    self.root / "out.pipe"], env=ENVIRONMENT)
+        with open(self.root / "in.pipe", "wb", buffering=0) as written:
+            written.write(text.split("\n")[0].encode() + b"\n")
+            with open(self.root / "out.pipe", "rb", buffering=0) as read:
+                self.assertEqual(read.read(1 << 16).decode(), expected.split("\n")[0] + "\n")  # before the next is there
+                written.write("\n".join(text.split("\n")[1:]).encode())
+                written.close()
+                rest = b"".join(iter(lambda: read.read(1 << 16), b""))
+        self.assertEqual(process.wait(60), 0)
+        self.assertEqual(rest.decode(), "\n".join(expected.split("\n")[1:]))
+        self.assertTrue((self.root / "out.pipe").is_fifo())
+        for arguments in (["--alignments", "-"], ["--alignments", "-", "--output", "-"]):
+            _, errors = self.run_program(*arguments, text=text, status=2)
+            self.assert_one_line(errors, "standard output", "--output")
+        links = self.translate(text, "--alignments", "-", "--output", self.root / "beside")
+        self.assertEqual(links.count("\n"), 3)
+        self.assertEqual((self.root / "beside").read_text(), expected)
+
+    def test_a_bad_line_costs_a_line(self):
+        good = sentences(1200)
+        few = ("--beam", 1, "--max-extra-length", 0)
+        expected = self.translate("\n".join(good) + "\n", *few).split("\n")[:-1]
+        bad = {3: b"caf\xe9 ba\xff", 700: b"qx " * 6000, 1100: b"q" * (3 << 20)}
+        copies = {3: "caf\ufffd ba\ufffd", 700: "qx " * 6000, 1100: "q" * (1 << 20)}
+        lines, wanted = [line.encode() for line in good], {"empty": list(expected), "copy": list(expected)}
+        for place, line in bad.items():
+            lines.insert(place, line)
+            wanted["empty"].insert(place, "")
+            wanted["copy"].insert(place, copies[place])
+        data = b"\n".join(lines) + b"\n"
+        for mode in ("empty", "copy"):
+            for output in ([], ["--output", self.root / "bad.out"]):
+                found, errors = self.run_program("--bad-lines", mode, *few, *output, text=data)
+                if output:
+                    found = (self.root / "bad.out").read_text()
+                self.assertEqual(found.split("\n")[:-1], wanted[mode])
+                self.assert_one_line(errors, "warning: 3 lines", "line 4 is not UTF-8 (byte 4", "line 701 has",
+                                     "line 1101 is longer than 1 MiB")
+        # By default it ends there, all before it done.
+        found, errors = self.run_program(*few, text=data, status=2)
+        self.assertEqual(found.split("\n")[:-1], expected[:3])
+        self.assert_one_line(errors, "standard input:4", "not UTF-8")
+        found, errors = self.run_program(*few, text=data.replace(bad[3], b""), status=2)
+        self.assertEqual(found.split("\n")[:-1], expected[:3] + [""] + expected[3:699])
+        self.assert_one_line(errors, "standard input:701", "word pieces", "split")
+        # With everything that is written beside it.
+        links = self.root / "bad.links"
+        found, _ = self.run_program("--bad-lines", "copy", "--n-best", 2, "--alignments", links, "--scores",
+                                    text=b"ba do.\nd\xff\n\nki.\n")
+        rows = found.splitlines()
+        self.assertEqual([row.split(" ||| ")[0] for row in rows], ["0", "0", "1", "2", "3", "3"])
+        self.assertEqual(rows[2], "1 ||| d\ufffd ||| 0.000000")
+        self.assertEqual([line == "" for line in links.read_text().splitlines()[2:4]], [True, True])
+        self.assertEqual(len(links.read_text().splitlines()), 6)
+        found, _ = self.run_program("--bad-lines", "empty", "--scores", text=b"\xff\nki.\n")
+        self.assertEqual(found.splitlines()[0], "0.000000\t")
+        _, errors = self.run_program("--bad-lines", "skip", text="ba\n", status=2)
+        self.assert_one_line(errors, "--bad-lines", "copy")
+
+    def test_odd_text(self):
+        one, two = sentences(2)
+        for text, count in [(f"{one}\0{two}\n", 1), ("\0\n", 1), (f"{one}\u2028{two}\n", 1), ("\u2028\n\u00a0\n", 2),
+                            (f"{one}\r{two}\n", 1), ("\t \n", 1), ("a\tb", 1), ("\ufeff", 1), ("\ufeff\n", 1),
+                            ("\r\n\r\n", 2)]:
+            with self.subTest(text=text):
+                output = self.translate(text)
+                self.assertEqual(output.count("\n"), count)
+        self.assertEqual(self.translate("\u2028\n"), "\n")
+        with open("/dev/zero", "rb") as endless:
+            done = subprocess.run([TRANSLATE, "--model", self.model], stdin=endless, capture_output=True,
+                                  env=ENVIRONMENT, timeout=60)
+        self.assertEqual([done.returncode, done.stdout], [2, b""])
+        self.assert_one_line(done.stderr.decode(), "standard input:1", "1 MiB")
+        _, errors = self.run_program("--input", self.root, status=2)
+        self.assert_one_line(errors, str(self.root), "folder")
+        for damaged, part in [(gzip.compress(b"ba do.\n" * 9)[:-9], "too early"), (gzip.compress(b"ba do.\n" * 9)[:-8] + bytes(8), "damaged")]:
+            _, errors = self.run_program(text=damaged, status=2)
+            self.assert_one_line(errors, "standard input:", part)
+
+    def many(self, count=9000):
+        few = sentences(97, 3)
+        return "".join(few[i % 97] + "\n" for i in range(count))
+
+    def leftovers(self, name):
+        return sorted(path.name for path in self.root.iterdir() if path.name.startswith(name))
+
+    def start(self, *arguments, **options):
+        return subprocess.Popen([TRANSLATE, "--model", self.model, *map(str, arguments)], env=ENVIRONMENT,
+                                stderr=subprocess.PIPE, **options)
+
+    def stop_after_some(self, process, partial, signal_number, bytes_written=1):
+        deadline = time.monotonic() + 120
+        while not partial.exists() or partial.stat().st_size < bytes_written:
+            self.assertIsNone(process.poll(), "it ended before it could be stopped")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.002)
+        process.send_signal(signal_number)
+        _, errors = process.communicate(timeout=60)
+        return process.returncode, errors.decode()
+
+    def test_a_killed_translation_goes_on(self):
+        source, output, links = self.root / "long.in", self.root / "long.out", self.root / "long.links"
+        source.write_text(self.many())
+        for extra in ([], ["--n-best", 2, "--scores", "--alignments", links]):
+            self.run_program("--input", source, "--output", output, "--beam", 2, *extra)
+            expected = [file.read_bytes() for file in ([output, links] if extra else [output])]
+            for file in (output, links):
+                file.unlink(missing_ok=True)
+            arguments = ["--input", source, "--output", output, "--beam", 2, *extra]
+            sizes = []
+            for number, status in [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)]:
+                process = self.start(*arguments)
+                sizes.append((self.root / "long.out.partial").stat().st_size if sizes else 0)
+                found, errors = self.stop_after_some(process, self.root / "long.out.partial", number, sizes[-1] + 1)
+                self.assertEqual(found, status, errors)
+                if number != signal.SIGKILL:
+                    self.assertIn("goes on behind line", errors)
+                    self.assertRegex(errors, r"stopped; \d+ lines are kept in \S*long.out.partial, and the same command goes on")
+                self.assertFalse(output.exists() or links.exists())
+            _, errors = self.run_program(*arguments)
+            behind = int(re.search(r"goes on behind line (\d+),", errors).group(1))
+            self.assertGreaterEqual(behind, 1024)
+            self.assertEqual([file.read_bytes() for file in ([output, links] if extra else [output])], expected)
+            self.assertEqual(self.leftovers("long"), ["long.in"] + (["long.links"] if extra else []) + ["long.out"])
+
+    def kept(self, text, *arguments, name="other"):
+        """Leaves what a killed translation leaves, and how many lines that is."""
+        output = self.root / f"{name}.out"
+        process = self.start("--output", output, "--beam", 1, *arguments, stdin=subprocess.PIPE)
+        process.stdin.write(text.encode())  # and stays open: the last window waits for more
+        process.stdin.flush()
+        partial = self.root / f"{name}.out.partial"
+        deadline = time.monotonic() + 120
+        while not partial.exists() or partial.read_bytes().count(b"\n") < 2048:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        time.sleep(0.2)
+        process.kill()
+        process.communicate()
+        return output, partial
+
+    def test_what_belongs_to_other_work_is_begun_anew(self):
+        text = self.many(2500)
+        plain = self.translate(text, "--beam", 1)
+        # The same lines through a pipe go on; further ones may follow.
+        output, _ = self.kept(text)
+        _, errors = self.run_program("--output", output, "--beam", 1, text=text + "ba do.\n")
+        self.assertIn("goes on behind line 2048", errors)
+        self.assertEqual(output.read_text(), plain + self.translate("ba do.\n", "--beam", 1))
+        # Others: from the window on that differs.
+        changed = text.split("\n")
+        changed[1500] = "ki."
+        changed = "\n".join(changed)
+        output, _ = self.kept(text)
+        _, errors = self.run_program("--output", output, "--beam", 1, text=changed)
+        self.assertIn("goes on behind line 1024", errors)
+        self.assertEqual(output.read_text(), self.translate(changed, "--beam", 1))
+        output, _ = self.kept(text)
+        self.run_program("--output", output, "--beam", 1, text="ba do.\n")
+        self.assertEqual(output.read_text(), self.translate("ba do.\n", "--beam", 1))
+        # Other settings, another model.
+        output, _ = self.kept(text)
+        _, errors = self.run_program("--output", output, "--beam", 2, text=text)
+        self.assertIn("another search", errors)
+        self.assertEqual(output.read_text(), self.translate(text, "--beam", 2))
+        output, _ = self.kept(text)
+        model = self.root / "another"
+        subprocess.run([MAKE_MODEL, model, "two"], check=True, env=ENVIRONMENT)
+        _, errors = self.run_program("--output", output, "--beam", 1, text=text, model=model)
+        self.assertIn("another model", errors)
+        self.assertEqual(output.read_text(), self.run_program("--beam", 1, text=text, model=model)[0])
+        # What was changed since is done again; so is what a journal that was cut off does not tell.
+        for damage in (lambda partial, journal: partial.write_bytes(b"X" + partial.read_bytes()[1:]),
+                       lambda partial, journal: partial.write_bytes(partial.read_bytes()[:100]),
+                       lambda partial, journal: partial.unlink(),
+                       lambda partial, journal: journal.write_bytes(journal.read_bytes()[:-20])):
+            output, partial = self.kept(text)
+            damage(partial, self.root / "other.out.partial.journal")
+            self.run_program("--output", output, "--beam", 1, text=text)
+            self.assertEqual(output.read_text(), plain)
+        self.assertEqual(self.leftovers("other"), ["other.out"])
+
+    def test_files_of_others_are_never_touched(self):
+        for name in ("mine.out.partial", "mine.out.partial.journal"):
+            for content in (b"a thesis", b"unfinished business\n"):
+                file = self.root / name
+                file.write_bytes(content)
+                _, errors = self.run_program("--output", self.root / "mine.out", text="ba do.\n", status=2)
+                self.assert_one_line(errors, name, "in the way")
+                self.assertEqual(file.read_bytes(), content)
+                self.assertEqual(self.leftovers("mine"), [name])
+                file.unlink()
+        thesis = self.root / "thesis"
+        thesis.write_text("a thesis")
+        for name in ("mine.out.partial", "mine.out.partial.journal"):
+            (self.root / name).symlink_to("thesis")
+            self.run_program("--output", self.root / "mine.out", text="ba do.\n",
+                             status=1 if name.endswith("journal") else 2)
+            self.assertEqual(thesis.read_text(), "a thesis")
+            (self.root / name).unlink()
+        long_name = self.root / ("n" * 255)
+        self.translate("ba do.\n", "--output", long_name)
+        self.assertEqual(long_name.read_text(), self.translate("ba do.\n"))
+
+    def test_two_processes_on_one_output(self):
+        output = self.root / "twice.out"
+        process = self.start("--output", output, stdin=subprocess.PIPE)
+        deadline = time.monotonic() + 60
+        while not (self.root / "twice.out.partial.journal").exists():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        time.sleep(0.2)
+        _, errors = self.run_program("--output", output, text="ba\n", status=2)
+        self.assert_one_line(errors, "twice.out", "another process")
+        process.communicate(b"ba do.\n", timeout=60)
+        self.assertEqual(output.read_text(), self.translate("ba do.\n"))
+
+    def test_a_disk_that_fills_keeps_what_is_done(self):
+        source, output = self.root / "full.in", self.root / "full.out"
+        source.write_text(self.many(4000))
+        expected = self.translate(source.read_text(), "--beam", 1)
+        limit = len(expected.encode()) * 3 // 4
+
+        def limited():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        process = self.start("--input", source, "--output", output, "--beam", 1, preexec_fn=limited)
+        _, errors = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 1, errors)
+        self.assert_one_line(errors.decode(), "full.out", "File too large", "lines are kept", "goes on")
+        _, errors = self.run_program("--input", source, "--output", output, "--beam", 1)
+        self.assertIn("goes on behind line", errors)
+        self.assertEqual(output.read_text(), expected)
+
+    def test_progress(self):
+        output = self.root / "progress.out"
+        terminal, side = pty.openpty()
+        source = self.root / "progress.in"
+        source.write_text(self.many(6000))
+        process = subprocess.Popen([TRANSLATE, "--model", self.model, "--input", source, "--output", output], stderr=side,
+                                   env=ENVIRONMENT)
+        os.close(side)
+        shown = b""
+        while True:
+            try:
+                read = os.read(terminal, 1 << 16)
+            except OSError:
+                break
+            if not read:
+                break
+            shown += read
+        os.close(terminal)
+        self.assertEqual(process.wait(60), 0)
+        self.assertRegex(shown.decode(), r"\rtranslate: \d+ lines, [0-9.]+ lines/s, \d+ % of the input read")
+        self.assertEqual(shown.count(b"\n"), 1)
 
     def test_alignments(self):
         lines = sentences(12)
@@ -196,14 +492,14 @@ class TranslateTest(ProgramTest):
         before = links.read_text()
         self.run_program("--alignments", links, text=b"ba\nbad \xff\n", status=2)
         self.assertEqual(links.read_text(), before)
-        self.assertEqual([p.name for p in self.root.iterdir() if "links" in p.name], ["links"])
+        self.assertEqual([p.name for p in self.root.iterdir() if p.name.startswith("links")], ["links"])
         for arguments, status, parts in [
             (["--alignment-layer", 1], 2, ["--alignments"]),
             (["--alignments", links, "--alignment-layer", 3], 2, ["alignment_layer", "no layer 3"]),
             (["--alignments", links, "--alignment-head", 3], 2, ["alignment_head", "no head 3"]),
             (["--alignments", links, "--alignment-head", -1], 2, ["--alignment-head"]),
             (["--alignments", links, "--alignment-at", "once"], 2, ["--alignment-at", "reading"]),
-            (["--alignments", links, "--output", links], 2, ["--alignments", "--output"]),
+            (["--alignments", links, "--output", links], 2, ["links", "--output"]),
             (["--alignments", self.root / "no" / "links"], 1, ["links"]),
         ]:
             with self.subTest(arguments=arguments):
@@ -236,7 +532,7 @@ class TranslateTest(ProgramTest):
         data = ("\n".join(good) + "\n").encode() + b"bad \xc3\x28 byte\n" + b"ba\n"
         output, errors = self.run_program(text=data, status=2)
         self.assertEqual(output, expected)
-        self.assert_one_line(errors, "line 4", "UTF-8")
+        self.assert_one_line(errors, "standard input:4", "UTF-8")
 
     def test_overlong_lines_are_named_and_what_came_before_is_written(self):
         good = sentences(3)
@@ -244,7 +540,7 @@ class TranslateTest(ProgramTest):
         for overlong in ("qx " * 6000, "q" * (2 << 20)):
             output, errors = self.run_program(text="\n".join(good) + "\n" + overlong + "\nba\n", status=2)
             self.assertEqual(output, expected)
-            self.assert_one_line(errors, "line 4", "split")
+            self.assert_one_line(errors, "standard input:4", "split")
 
     def test_reader_that_leaves(self):
         process = subprocess.Popen([TRANSLATE, "--model", self.model, "--beam", "1"], stdin=subprocess.PIPE,
@@ -308,7 +604,7 @@ class TranslateTest(ProgramTest):
         done = subprocess.run([TRANSLATE, "--help"], capture_output=True, env=ENVIRONMENT, timeout=60)
         self.assertEqual(done.returncode, 0)
         for option in ("--model", "--beam", "--alpha", "--length-penalty", "--stop", "--max-extra-length", "--n-best",
-                       "--batch-sentences", "--scores", "--threads", "--device", "--input", "--output"):
+                       "--batch-sentences", "--scores", "--threads", "--device", "--input", "--output", "--bad-lines"):
             self.assertRegex(done.stdout.decode(), re.escape(option) + r"\b")
 
 

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+/// What programs call the input that "-" or no name stands for.
+inline constexpr const char* standard_input = "standard input";
+
+/// Whether `file`, as an option gives it, stands for a standard stream.
+inline bool is_standard(const std::string& file) {
+  return file.empty() || file == "-";
+}
+
+/// A line of input, and what is wrong with it.
+struct InputLine {
+  std::string text;             // without its end, always UTF-8: see `problem`
+  std::string problem, remedy;  // empty: the line can be used. Else the text is what can be shown of it
+
+  bool usable() const { return problem.empty(); }
+};
+
+/// Lines of a file or of standard input, plain or gzip (told apart by content), never read further than what is there.
+///
+/// A line ends with "\n" or "\r\n", the last one may end with the input; a byte order mark at the start is dropped. A
+/// line that is no text does not end the reading: it comes with its `problem`, with U+FFFD in the place of broken
+/// bytes, cut to longest_line bytes where it is longer.
+class LineInput {
+ public:
+  static constexpr size_t longest_line = size_t{1} << 20;
+
+  /// A file, or standard input for "" and "-". Throws Error where the file is missing, a folder, or may not be read.
+  explicit LineInput(const std::string& file);
+  ~LineInput();
+  LineInput(LineInput&&) noexcept;
+  LineInput& operator=(LineInput&&) noexcept;
+
+  enum class Read { line, nothing_yet, end };
+  /// The next line. Unless it may `wait`, nothing_yet where that would mean waiting for whoever writes it. Throws Error
+  /// for damaged gzip data and for a line without an end, Failure where reading fails.
+  Read next(InputLine& line, bool wait);
+  /// The same for whoever waits: false at the end.
+  bool next(InputLine& line) { return next(line, true) == Read::line; }
+
+  /// For messages: the input's name, and a line of it, counted from 1, as in "in.txt:7".
+  const std::string& name() const;
+  std::string where(int64_t line) const;
+  /// What is wrong with such a line, for who ends there.
+  Error error(int64_t number, const InputLine& line) const { return Error(where(number), line.problem, line.remedy); }
+
+  /// How much of the input was read, from 0 to 1, where its size is known.
+  std::optional<double> share() const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace transformer

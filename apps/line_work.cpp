@@ -1,0 +1,378 @@
+#include "apps/line_work.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "apps/output.h"
+#include "apps/unfinished_output.h"
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
+#include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
+
+namespace transformer {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t shown_bad_lines = 5;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Waits, in a thread of its own, for what asks the program to end, and ends it: at once, since all that is done is in
+/// its file already.
+class EndingSignals {
+ public:
+  /// `farewell`: what is said. It is called with `writing` held, so that no window is cut in two.
+  explicit EndingSignals(std::function<std::string()> farewell) : farewell_(std::move(farewell)) {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+      // What a parent had ignored (nohup) stays so; blocked, it would arrive all the same.
+      struct sigaction given {};
+      if (sigaction(signal, nullptr, &given) == 0 && given.sa_handler == SIG_IGN) continue;
+      sigaddset(&signals_, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+    thread_ = std::thread([this] { wait(); });
+  }
+
+  ~EndingSignals() {
+    ended_ = true;
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  EndingSignals(const EndingSignals&) = delete;
+  EndingSignals& operator=(const EndingSignals&) = delete;
+
+  std::mutex writing;
+
+ private:
+  void wait() {
+    sigset_t all = signals_;
+    sigaddset(&all, SIGTERM);  // as the destructor sends it
+    int signal = 0;
+    if (sigwait(&all, &signal) != 0 || ended_) return;
+    const std::lock_guard lock(writing);
+    const auto text = farewell_() + "\n";
+    static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
+    _exit(128 + signal);
+  }
+
+  std::function<std::string()> farewell_;
+  sigset_t signals_{}, before_{};
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
+/// How far long work is, on standard error.
+class Progress {
+ public:
+  Progress(std::string program, const LineInput& input)
+      : program_(std::move(program)), input_(input), live_(isatty(STDERR_FILENO) != 0) {}
+  ~Progress() {
+    if (shown_ && live_) std::cerr << std::endl;
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// `lines` are done, `here` of them by this process.
+  void show(int64_t lines, int64_t here) {
+    if (seconds_since(latest_) < (live_ ? 0.2 : 10)) return;
+    latest_ = Clock::now();
+    shown_ = true;
+    const double rate = static_cast<double>(here) / std::max(seconds_since(start_), 1e-9);
+    auto text = fmt::format("{}: {} lines, {:.{}f} lines/s", program_, lines, rate, rate < 10 ? 1 : 0);
+    if (const auto share = input_.share()) text += fmt::format(", {:.0f} % of the input read", *share * 100);
+    if (live_) {
+      std::cerr << '\r' << text << "\x1b[K" << std::flush;
+    } else {
+      std::cerr << text << std::endl;
+    }
+  }
+
+ private:
+  std::string program_;
+  const LineInput& input_;
+  bool live_, shown_ = false;
+  Clock::time_point start_ = Clock::now(), latest_ = start_;
+};
+
+std::string checksum_of(const std::vector<InputLine>& lines) {
+  Checksum checksum;
+  for (const auto& line : lines) {
+    checksum.add(line.text);
+    checksum.add(line.usable() ? "\n" : "\n\xFF");  // broken bytes are not what stands for them
+  }
+  return checksum.text();
+}
+
+}  // namespace
+
+BadLines::BadLines(CLI::App& app, const std::string& what, bool copies) {
+  app.add_option("--bad-lines", choice_,
+                 fmt::format("What becomes of a line that cannot be used ({}): stop ends there, with status 2, once "
+                             "the lines before it are done; empty puts an empty line in its place{}. What was put "
+                             "in the place of lines is told on standard error; the status is 0",
+                             what, copies ? ", copy the line itself, with U+FFFD for broken bytes" : ""))
+      ->check(CLI::IsMember(copies ? std::vector<std::string>{"stop", "empty", "copy"}
+                                   : std::vector<std::string>{"stop", "empty"}))
+      ->option_text(copies ? "{stop,empty,copy} [stop]" : "{stop,empty} [stop]");
+}
+
+void BadLines::check(const LineInput& input, int64_t number, const InputLine& line) {
+  if (line.usable()) return;
+  if (stop()) throw input.error(number, line);
+  add(number, line.problem);
+}
+
+void BadLines::add(int64_t number, const std::string& problem) {
+  ++count_;
+  if (first_.size() < shown_bad_lines) first_.emplace_back(number, problem);
+}
+
+void BadLines::report(const std::string& program) const {
+  if (count_ == 0) return;
+  std::string text = fmt::format(
+      "{}: warning: {} could not be used and {}: ", program, count_ == 1 ? "1 line" : fmt::format("{} lines", count_),
+      fmt::format("{} {}", count_ == 1 ? "was" : "were", choice_ == "copy" ? "copied" : "left empty"));
+  for (size_t i = 0; i < first_.size(); ++i) {
+    text += fmt::format("{}line {} {}", i == 0 ? "" : ", ", first_[i].first, printable(first_[i].second, 200));
+  }
+  if (static_cast<size_t>(count_) > first_.size()) text += ", ...";
+  std::cerr << text << std::endl;
+}
+
+struct LineWork::Implementation {
+  Implementation(Options given, BadLines& bad) : options(std::move(given)), bad_lines(bad) {}
+
+  Options options;
+  BadLines& bad_lines;
+  bool resumes = false;  // all output goes to files
+  std::optional<LineInput> input;
+
+  // Of work that may go on:
+  std::unique_ptr<UnfinishedOutput> unfinished;
+  std::unique_ptr<EndingSignals> signals;
+  std::atomic<int64_t> kept = 0;  // lines whose text is in its file
+
+  // Of other work:
+  std::vector<Output> outputs;
+
+  int64_t done = 0, here = 0;  // lines, and those of them that this process did
+
+  /// What to say after whatever ended the work: how it goes on.
+  std::string hint() const {
+    if (!resumes || kept == 0) return "";
+    return fmt::format("; {} lines are kept in {}, and the same command goes on", kept.load(),
+                       unfinished->partial().string());
+  }
+
+  struct Read {
+    std::vector<InputLine> lines;
+    bool more = true;
+    std::exception_ptr failure;  // of reading, behind these lines
+  };
+
+  Read read_window() {
+    Read read;
+    size_t bytes = 0;
+    while (read.lines.size() < window_lines && bytes < window_bytes) {
+      InputLine line;
+      LineInput::Read found;
+      try {
+        // Whoever waits for an answer before writing the next line gets it: only the first line is waited for. Where
+        // nobody does, windows are the same whenever the same lines are read.
+        found = input->next(line, resumes || read.lines.empty());
+      } catch (...) {
+        read.failure = std::current_exception();
+        break;
+      }
+      if (found == LineInput::Read::nothing_yet) break;
+      if (found == LineInput::Read::end) {
+        read.more = false;
+        break;
+      }
+      bytes += line.text.size();
+      read.lines.push_back(std::move(line));
+      // There is nothing to do behind it, and to wait for more would be to wait in vain.
+      if (bad_lines.stop() && !read.lines.back().usable()) break;
+    }
+    return read;
+  }
+
+  /// Passes over the windows that are done already; what it returns is the first that is not.
+  Read pass_over_done() {
+    const auto& windows = unfinished->done();
+    size_t same = 0;
+    Read read = read_window();
+    for (; same < windows.size(); ++same) {
+      const auto& window = windows[same];
+      if (window.lines != static_cast<int64_t>(read.lines.size()) || window.input != checksum_of(read.lines)) break;
+      done += window.lines;
+      for (const auto& [number, problem] : window.bad.first) bad_lines.add(number, problem);
+      bad_lines.count_ += window.bad.count - static_cast<int64_t>(window.bad.first.size());
+      if (!read.more || read.failure) {
+        read.lines.clear();
+        ++same;
+        break;
+      }
+      read = read_window();
+    }
+    if (!unfinished->difference().empty()) {
+      std::cerr << fmt::format("{}: begins anew: what is in {} was made with another {}", options.program,
+                               unfinished->partial().string(), unfinished->difference())
+                << std::endl;
+    } else if (done > 0) {
+      std::cerr << fmt::format("{}: goes on behind line {}, from {}", options.program, done,
+                               unfinished->partial().string())
+                << std::endl;
+    }
+    const std::lock_guard lock(signals->writing);
+    unfinished->go_on_after(same);
+    kept = done;
+    return read;
+  }
+
+  void do_window(Read& read, const Process& process) {
+    const int64_t first = done + 1;
+    const auto before = bad_lines.count_;
+    const auto shown = bad_lines.first_.size();
+    // The lines are as they were read when they are recognised.
+    const auto input_checksum = unfinished ? checksum_of(read.lines) : "";
+    const Done result = process(read.lines, first);
+    const bool whole = result.lines == read.lines.size();
+    for (size_t i = 0; i < result.lines; ++i) {
+      if (!read.lines[i].usable()) bad_lines.add(first + static_cast<int64_t>(i), read.lines[i].problem);
+    }
+    done += static_cast<int64_t>(result.lines);
+    here += static_cast<int64_t>(result.lines);
+    if (unfinished) {
+      const std::lock_guard lock(signals->writing);
+      unfinished->write(result.texts);
+      // Windows are recorded whole, or not at all: the lines before one that ends the work are done again with those
+      // behind it.
+      if (whole && !read.lines.empty() && !read.failure) {
+        UnfinishedOutput::Window window{
+            .lines = static_cast<int64_t>(result.lines), .input = input_checksum, .bad = {}};
+        window.bad.count = bad_lines.count_ - before;
+        window.bad.first.assign(bad_lines.first_.begin() + static_cast<std::ptrdiff_t>(shown), bad_lines.first_.end());
+        unfinished->record(window);
+      }
+      kept = done;
+    } else {
+      for (size_t i = 0; i < outputs.size(); ++i) outputs[i].write(result.texts[i]);
+      for (auto& output : outputs) output.flush();
+    }
+    if (!whole) throw input->error(done + 1, read.lines[result.lines]);
+    if (read.failure) std::rethrow_exception(read.failure);
+  }
+
+  void do_all(const Process& process) {
+    std::optional<Progress> progress;
+    if (unfinished) progress.emplace(options.program, *input);
+    Read read = unfinished ? pass_over_done() : read_window();
+    while (true) {
+      if (!read.lines.empty() || read.failure) do_window(read, process);
+      if (progress) progress->show(done, here);
+      if (!read.more) break;
+      read = read_window();
+    }
+  }
+};
+
+LineWork::LineWork(Options options, BadLines& bad_lines)
+    : implementation_(std::make_unique<Implementation>(std::move(options), bad_lines)) {
+  auto& self = *implementation_;
+  const auto& files = self.options.outputs;
+  self.resumes = std::none_of(files.begin(), files.end(),
+                              [](const std::string& file) { return is_standard(file) || is_stream(file); });
+  for (size_t i = 0; i < files.size(); ++i) {
+    check_output_file("", files[i], {self.options.input});
+    for (size_t k = 0; k < i; ++k) {
+      const bool both_standard = is_standard(files[i]) && is_standard(files[k]);
+      const auto target = [](const std::string& file) {
+        return std::filesystem::absolute(followed_links(file)).lexically_normal();
+      };
+      if (both_standard || (!is_standard(files[i]) && !is_standard(files[k]) && target(files[i]) == target(files[k]))) {
+        throw Error(both_standard ? "standard output" : files[i], "--output and another option both name it",
+                    "give each its own file");
+      }
+    }
+  }
+  if (!self.resumes) return;
+  self.signals = std::make_unique<EndingSignals>(
+      [&self] { return fmt::format("{}: stopped{}", self.options.program, self.hint()); });
+}
+
+LineWork::~LineWork() = default;
+
+void LineWork::open_input() {
+  implementation_->input.emplace(implementation_->options.input);
+}
+
+size_t LineWork::usable(const std::vector<InputLine>& lines) const {
+  if (!implementation_->bad_lines.stop()) return lines.size();
+  return static_cast<size_t>(
+      std::find_if(lines.begin(), lines.end(), [](const InputLine& line) { return !line.usable(); }) - lines.begin());
+}
+
+int LineWork::run(const std::function<std::map<std::string, std::string>()>& identity, const Process& process) {
+  auto& self = *implementation_;
+  const auto& options = self.options;
+  // A reader who has seen enough shows as a failed write rather than as a signal.
+  std::signal(SIGPIPE, SIG_IGN);
+  if (self.resumes) {
+    auto work = identity();
+    work.emplace("program", options.program + " " TRANSFORMER_VERSION);
+    work.emplace("way of treating bad lines", self.bad_lines.choice());
+    const std::lock_guard lock(self.signals->writing);
+    self.unfinished = std::make_unique<UnfinishedOutput>(options.outputs, work);
+  } else {
+    for (const auto& file : options.outputs) self.outputs.emplace_back(file);
+  }
+  try {
+    self.do_all(process);
+    if (self.unfinished) {
+      const std::lock_guard lock(self.signals->writing);
+      self.unfinished->commit();
+      self.resumes = false;
+    }
+    for (auto& output : self.outputs) output.commit();
+  } catch (const OutputClosed&) {
+    return 1;
+  } catch (const Error& error) {
+    throw Error("", error.what() + self.hint());
+  } catch (const Failure& failure) {
+    throw Failure("", failure.what() + self.hint());
+  }
+  self.bad_lines.report(options.program);
+  return 0;
+}
+
+std::string model_checksum(const std::filesystem::path& directory) {
+  Checksum checksum;
+  for (const char* name : {"config.yaml", "model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(directory / name, ignored)) continue;
+    checksum.add(name);
+    checksum.add(file_checksum(directory / name));
+  }
+  return checksum.text();
+}
+
+}  // namespace transformer

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "apps/line_input.h"
+
+namespace transformer {
+
+/// --bad-lines: what becomes of a line that cannot be used. Must outlive the parsing.
+class BadLines {
+ public:
+  /// `what` cannot be used, for --help. `copies`: whether a copy of the line would be something of the output's kind.
+  BadLines(CLI::App& app, const std::string& what, bool copies = true);
+
+  /// Whether the work ends at such a line.
+  bool stop() const { return choice_ == "stop"; }
+  /// What stands in the output for a line that cannot be used, where the work does not end there.
+  std::string instead_of(const InputLine& line) const { return choice_ == "copy" ? line.text : ""; }
+  const std::string& choice() const { return choice_; }
+
+  /// Throws Error for a line that cannot be used where the work ends at one; elsewhere counts it.
+  void check(const LineInput& input, int64_t number, const InputLine& line);
+  /// Counts a line that could not be used.
+  void add(int64_t number, const std::string& problem);
+  /// At the end, on standard error: how many there were, and the first of them. Nothing where there were none.
+  void report(const std::string& program) const;
+
+ private:
+  std::string choice_ = "stop";
+  int64_t count_ = 0;
+  std::vector<std::pair<int64_t, std::string>> first_;
+
+  friend class LineWork;
+};
+
+/// The frame of programs that make a line out of a line: windows of lines go through `work` together, bad ones become
+/// what --bad-lines says, and what is done is never lost.
+///
+/// Where all output goes to files, they are written as UnfinishedOutput does, and the same command goes on after
+/// whatever ended it; long work shows how far it is. Else lines are answered as soon as they come.
+class LineWork {
+ public:
+  /// Lines that go through together: enough to find lines of similar length for a batch, few enough to stay small.
+  static constexpr size_t window_lines = 1024;
+  static constexpr size_t window_bytes = size_t{4} << 20;
+
+  struct Options {
+    std::string program;               // for messages
+    std::string input;                 // as given: "" and "-" are standard input
+    std::vector<std::string> outputs;  // as given, the first of lines, any others in step with it
+  };
+
+  /// Throws Error where two outputs are one, or one is the input. Before threads start: where signals are waited for, they inherit what is
+  /// blocked.
+  LineWork(Options options, BadLines& bad_lines);
+  ~LineWork();
+  LineWork(const LineWork&) = delete;
+  LineWork& operator=(const LineWork&) = delete;
+
+  /// Opens the input, which a named pipe lets wait for whoever writes it. Throws Error.
+  void open_input();
+
+  /// What `process` makes of a window: text for each output, of its first `lines` lines.
+  struct Done {
+    size_t lines = 0;
+    std::vector<std::string> texts;
+  };
+  /// Lines whose number counts from `first`, from 1. It gives lines that it finds it cannot use a problem. Where
+  /// the work ends at bad lines it does the lines before the first one alone: see usable.
+  using Process = std::function<Done(std::vector<InputLine>& lines, int64_t first)>;
+  /// How many of `lines` are to be done: all, or those before the first bad one.
+  size_t usable(const std::vector<InputLine>& lines) const;
+
+  /// Does all, and gives the program's exit status: 1 where standard output's reader has gone. `identity`, called where
+  /// work may go on: everything that decides what is written, input apart, by name.
+  int run(const std::function<std::map<std::string, std::string>()>& identity, const Process& process);
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// The files of a model directory that decide what it writes, as one checksum.
+std::string model_checksum(const std::filesystem::path& directory);
+
+}  // namespace transformer

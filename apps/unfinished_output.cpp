@@ -1,0 +1,263 @@
+#include "apps/unfinished_output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "transformer/base/checksum.h"
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view magic = "unfinished output of a program of transformer, format 1\n";
+constexpr size_t longest_name = 255;
+
+std::string checksum_of(std::string_view text) {
+  Checksum checksum;
+  checksum.add(text);
+  return checksum.text();
+}
+
+/// Beside the file that is written in the end, so that it can be renamed.
+fs::path partial_of(const std::string& file) {
+  const auto target = followed_links(file);
+  auto name = target.filename().string();
+  if (name.size() + std::strlen(".partial.journal") > longest_name) name = checksum_of(name);
+  return target.parent_path() / (name + ".partial");
+}
+
+bool is_there(const fs::path& file) {
+  struct stat status = {};
+  return ::lstat(file.c_str(), &status) == 0;
+}
+
+[[noreturn]] void refuse(const fs::path& file) {
+  throw Error(file.string(), "is in the way of a file that this program would make, and was not made by it",
+              "move it away, or name another output");
+}
+
+}  // namespace
+
+UnfinishedOutput::UnfinishedOutput(const std::vector<std::string>& files,
+                                   const std::map<std::string, std::string>& work) {
+  for (const auto& file : files) {
+    std::error_code ignored;
+    if (fs::is_directory(file, ignored)) {
+      throw Failure(fmt::format("cannot write {}", file), std::strerror(EISDIR));
+    }
+    parts_.push_back({.file = file, .partial = partial_of(file), .output = nullptr});
+  }
+  journal_ = parts_.front().partial;
+  journal_ += ".journal";
+  Json header = {{"files", Json::array()}, {"work", work}};
+  for (const auto& part : parts_) header["files"].push_back(part.partial.filename().string());
+  header_ = fmt::format("{}{}\n", magic, header.dump(-1, ' ', false, Json::error_handler_t::replace));
+
+  lock();
+  try {
+    std::ifstream stream(journal_, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(stream), {});
+    // An empty one was just made, here or by a process that came no further.
+    if (!text.starts_with(magic) && !magic.starts_with(text)) refuse(journal_);
+    read_journal(text, work);
+    keep_what_agrees();
+  } catch (...) {
+    struct stat status = {};
+    if (::fstat(descriptor_, &status) == 0 && status.st_size == 0) ::unlink(journal_.c_str());
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+UnfinishedOutput::~UnfinishedOutput() {
+  struct stat status = {};
+  const bool opened = parts_.front().output != nullptr;
+  const bool empty = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.bytes == 0; });
+  if (!committed_ && opened && empty) {
+    for (const auto& part : parts_) ::unlink(part.partial.c_str());
+    ::unlink(journal_.c_str());
+  } else if (!opened && ::fstat(descriptor_, &status) == 0 && status.st_size == 0) {
+    ::unlink(journal_.c_str());
+  }
+  ::close(descriptor_);
+}
+
+void UnfinishedOutput::fail(int error_number) const {
+  throw Failure(fmt::format("cannot write {}", parts_.front().file), std::strerror(error_number));
+}
+
+void UnfinishedOutput::lock() {
+  while (true) {
+    descriptor_ = ::open(journal_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (descriptor_ < 0) fail(errno);
+    struct stat here = {}, there = {};
+    const bool regular = ::fstat(descriptor_, &here) == 0 && S_ISREG(here.st_mode);
+    // File systems without locks have no two processes told apart; all others have.
+    const bool busy = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    // A process that has just finished may have taken the journal away between the two.
+    const bool same =
+        ::lstat(journal_.c_str(), &there) == 0 && here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+    if (regular && !busy && same) return;
+    ::close(std::exchange(descriptor_, -1));
+    if (!regular) refuse(journal_);
+    if (busy) {
+      throw Error(parts_.front().file, "another process is writing it", "wait for that one, or name another output");
+    }
+  }
+}
+
+/// What the journal says, as far as it is whole.
+void UnfinishedOutput::read_journal(const std::string& text, const std::map<std::string, std::string>& work) {
+  std::vector<std::string> ours;
+  size_t position = magic.size();
+  const auto next = [&](std::string& line) {
+    const size_t end = position < text.size() ? text.find('\n', position) : std::string::npos;
+    if (end == std::string::npos) return false;
+    line = text.substr(position, end - position);
+    position = end + 1;
+    return true;
+  };
+  std::string line;
+  if (next(line)) {
+    const auto header = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    try {
+      ours = header.at("files").get<std::vector<std::string>>();
+      const auto before = header.at("work").get<std::map<std::string, std::string>>();
+      for (const auto& [name, value] : work) {
+        const auto found = before.find(name);
+        if (difference_.empty() && (found == before.end() || found->second != value)) difference_ = name;
+      }
+    } catch (const Json::exception&) {
+      difference_ = "journal";
+    }
+  }
+  for (const auto& part : parts_) {
+    // The journal of a folder that was moved knows it by another name.
+    const bool listed = std::any_of(ours.begin(), ours.end(), [&](const std::string& own) {
+      return fs::path(own).filename() == part.partial.filename();
+    });
+    if (is_there(part.partial) && !listed) refuse(part.partial);
+  }
+  if (ours.size() != parts_.size() && difference_.empty() && !ours.empty()) difference_ = "alignments";
+  if (!difference_.empty()) return;
+  while (next(line)) {
+    const auto entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    try {
+      Window window{.lines = entry.at("lines"), .input = entry.at("input"), .bad = {}};
+      window.bad.count = entry.at("bad").at("count");
+      window.bad.first = entry.at("bad").at("first").get<decltype(window.bad.first)>();
+      const auto& outputs = entry.at("outputs");
+      // What is left of another work's journal, over which this one's was being written, does not count.
+      if (outputs.size() != parts_.size() || entry.at("work") != checksum_of(header_)) return;
+      for (size_t i = 0; i < parts_.size(); ++i) {
+        static_cast<void>(outputs[i].at("checksum").get<std::string>());
+        static_cast<void>(outputs[i].at("bytes").get<uint64_t>());
+      }
+      done_.push_back(std::move(window));
+      lines_.push_back(line);
+    } catch (const Json::exception&) {
+      return;
+    }
+  }
+}
+
+/// Windows whose text is there as it was written.
+void UnfinishedOutput::keep_what_agrees() {
+  std::vector<std::ifstream> streams;
+  for (const auto& part : parts_) {
+    struct stat status = {};
+    // A link would lead to a file of somebody else's.
+    if (::lstat(part.partial.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) refuse(part.partial);
+    streams.emplace_back(part.partial, std::ios::binary);
+  }
+  size_t kept = 0;
+  for (bool agrees = true; agrees && kept < done_.size();) {
+    const auto entry = Json::parse(lines_[kept]);
+    std::vector<uint64_t> ends;
+    for (size_t i = 0; i < parts_.size() && agrees; ++i) {
+      const auto bytes = entry["outputs"][i]["bytes"].get<uint64_t>();
+      std::error_code error;
+      const auto begin = kept == 0 ? 0 : parts_[i].ends.back();
+      const auto size = fs::file_size(parts_[i].partial, error);
+      agrees = !error && bytes <= size && begin <= size - bytes;
+      if (!agrees) break;
+      std::string text(bytes, '\0');
+      streams[i].read(text.data(), static_cast<std::streamsize>(bytes));
+      agrees = static_cast<bool>(streams[i]) && checksum_of(text) == entry["outputs"][i]["checksum"].get<std::string>();
+      ends.push_back(begin + bytes);
+    }
+    if (!agrees) break;
+    for (size_t i = 0; i < parts_.size(); ++i) parts_[i].ends.push_back(ends[i]);
+    ++kept;
+  }
+  done_.resize(kept);
+  lines_.resize(kept);
+}
+
+void UnfinishedOutput::go_on_after(size_t windows) {
+  std::string journal = header_;
+  for (size_t i = 0; i < windows; ++i) journal += lines_[i] + '\n';
+  // Over what is there, which is cut behind it: at no time is there no journal, which alone tells whose the files are.
+  if (::lseek(descriptor_, 0, SEEK_SET) != 0) fail(errno);
+  append(journal);
+  if (::ftruncate(descriptor_, static_cast<off_t>(journal.size())) != 0) fail(errno);
+  for (auto& part : parts_) {
+    part.bytes = windows == 0 ? 0 : part.ends[windows - 1];
+    part.output = std::make_unique<AtomicFile>(part.file, AtomicFile::Unfinished{part.partial, part.bytes});
+  }
+}
+
+void UnfinishedOutput::append(const std::string& text) {
+  for (std::string_view rest = text; !rest.empty();) {
+    const ssize_t count = ::write(descriptor_, rest.data(), rest.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(errno);
+    rest.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+void UnfinishedOutput::write(const std::vector<std::string>& texts) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    auto& part = parts_[i];
+    part.window_bytes = texts[i].size();
+    part.window_checksum = checksum_of(texts[i]);
+    part.bytes += texts[i].size();
+    part.output->write(texts[i]);
+    part.output->flush();
+  }
+}
+
+void UnfinishedOutput::record(const Window& window) {
+  Json outputs = Json::array();
+  for (const auto& part : parts_) outputs.push_back({{"bytes", part.window_bytes}, {"checksum", part.window_checksum}});
+  const Json entry = {{"work", checksum_of(header_)},
+                      {"lines", window.lines},
+                      {"input", window.input},
+                      {"bad", {{"count", window.bad.count}, {"first", window.bad.first}}},
+                      {"outputs", outputs}};
+  append(entry.dump() + '\n');
+}
+
+void UnfinishedOutput::commit() {
+  // The first, which people wait for, last: while it is missing, the same command mends what is.
+  for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->output->commit();
+  committed_ = true;
+  ::unlink(journal_.c_str());
+}
+
+}  // namespace transformer
