@@ -56,8 +56,8 @@ class LineWork {
     std::vector<std::string> outputs;  // as given, the first of lines, any others in step with it
   };
 
-  /// Throws Error where two outputs are one, or one is the input. Before threads start: where signals are waited for, they inherit what is
-  /// blocked.
+  /// Throws Error where two outputs are one, or one is the input. Before threads start: where signals are waited for,
+  /// they inherit what is blocked.
   LineWork(Options options, BadLines& bad_lines);
   ~LineWork();
   LineWork(const LineWork&) = delete;
