@@ -15,7 +15,7 @@ namespace transformer {
 /// What a run is told about its folder.
 struct RunFolderOptions {
   bool restart = false;      // replace the run that is there
-  std::string from;          // go on from the checkpoint of this step, or "last"; empty: no other settings are meant
+  std::string from = {};     // go on from the checkpoint of this step, or "last"; empty: no other settings are meant
   bool look_only = false;    // --dry-run: change nothing, take no lock
   std::string command = {};  // what the user typed, for messages; empty: not known
 };
