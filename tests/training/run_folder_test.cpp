@@ -174,7 +174,7 @@ TEST_CASE("a run goes on from an earlier checkpoint with other settings") {
     CHECK_THAT(error_of([&] { RunFolder::undo(run.folder); }), Contains("nothing is set aside"));
   }
   SECTION("further back, then undone") {
-    auto again = std::make_unique<RunFolder>(run.open(clipped, {.from = "2"}));
+    auto again = std::make_unique<RunFolder>(run.folder, clipped.yaml(), rules, RunFolderOptions{.from = "2"});
     again->claim();
     again->begin("checksum");
     CHECK(run.record()["changes"][0]["step"] == 2);
