@@ -1,0 +1,72 @@
+#include <nlohmann/json.hpp>
+
+#include "support.h"
+#include "transformer/base/error.h"
+#include "transformer/training/metrics.h"
+
+using namespace transformer;
+using namespace transformer::test;
+
+namespace {
+
+constexpr const char* header = "{\"kind\":\"header\",\"format\":1}\n";
+
+}  // namespace
+
+TEST_CASE("metrics.jsonl is a header and a line for each report, and its length is known") {
+  TemporaryDirectory run;
+  Metrics metrics(run.path(), 0, 1);
+  CHECK(read_file(run / metrics_name) == header);
+  CHECK(metrics.bytes() == static_cast<int64_t>(std::string(header).size()));
+  metrics.record("train", 5, {{"loss", 2.5}, {"tokens", int64_t{12}}, {"signature", std::string("a\"b")}});
+  metrics.record("validation", 6, {{"perplexity", 7.0}});
+  const std::string expected = std::string(header) +
+                               "{\"kind\":\"train\",\"step\":5,\"loss\":2.5,\"tokens\":12,\"signature\":\"a\\\"b\"}\n"
+                               "{\"kind\":\"validation\",\"step\":6,\"perplexity\":7.0}\n";
+  CHECK(read_file(run / metrics_name) == expected);
+  CHECK(metrics.bytes() == static_cast<int64_t>(expected.size()));
+  // TensorBoard's own reader finds the numbers, whole ones as well, and no text.
+  const auto events = (run / EventFile::name).string();
+  write_file(events + ".json",
+             R"({"train/loss": [[5, 2.5]], "train/tokens": [[5, 12]], "validation/perplexity": [[6, 7]]})");
+  run_reference("event_file.py", fmt::format("read '{0}' '{0}.json' 0", events));
+}
+
+TEST_CASE("metrics.jsonl is gone on with at the checkpoint's length") {
+  TemporaryDirectory run;
+  int64_t at_the_checkpoint = 0;
+  {
+    Metrics metrics(run.path(), 0, 1);
+    metrics.record("train", 1, {{"loss", 1.0}});
+    at_the_checkpoint = metrics.bytes();
+    metrics.record("train", 2, {{"loss", 2.0}});
+  }
+  const auto all = read_file(run / metrics_name);
+  REQUIRE(static_cast<int64_t>(all.size()) > at_the_checkpoint);
+  SECTION("what came after it goes") {
+    Metrics metrics(run.path(), at_the_checkpoint, 2);
+    CHECK(read_file(run / metrics_name) == all.substr(0, at_the_checkpoint));
+    CHECK(metrics.bytes() == at_the_checkpoint);
+    metrics.record("train", 2, {{"loss", 2.0}});
+    CHECK(read_file(run / metrics_name) == all);
+    CHECK(metrics.bytes() == static_cast<int64_t>(all.size()));
+  }
+  SECTION("a shorter file stays as it is, without zeros up to that length") {
+    Metrics metrics(run.path(), static_cast<int64_t>(all.size()) + 100, 3);
+    CHECK(read_file(run / metrics_name) == all);
+    CHECK(metrics.bytes() == static_cast<int64_t>(all.size()));
+  }
+  SECTION("a file that somebody removed is begun anew") {
+    std::filesystem::remove(run / metrics_name);
+    const Metrics metrics(run.path(), at_the_checkpoint, 2);
+    CHECK(read_file(run / metrics_name) == header);
+    CHECK(metrics.bytes() == static_cast<int64_t>(std::string(header).size()));
+  }
+}
+
+TEST_CASE("metrics that cannot be written are named") {
+  TemporaryDirectory run;
+  std::filesystem::create_directory(run / metrics_name);  // a folder in the file's place
+  CHECK_THROWS_AS(Metrics(run.path(), 0, 1), Failure);
+  CHECK_THROWS_WITH(Metrics(run.path(), 0, 1), Catch::Contains((run / metrics_name).string()));
+}
