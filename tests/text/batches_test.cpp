@@ -387,11 +387,26 @@ TEST_CASE("a corpus without pairs has no batches") {
   CHECK(!batches.next(batch));
 }
 
+TEST_CASE("pieces are cut where padding and unused budget cost least, though the first batch be a piece alone") {
+  // With ends and begins 2 x 2, 5 x 5 and 5 x 4 in 10: the first alone leaves 8 unused, worth 2, and the others have
+  // one place of padding; the first two together would have 6.
+  const LengthCorpus corpus({{1, 1}, {4, 4}, {4, 3}});
+  for (const bool shuffle : {false, true}) {
+    auto plan = pairs_of(all_of(Batches(*corpus, {.batch_tokens = 10, .shuffle = shuffle}, 0)));
+    for (auto& pairs : plan) std::sort(pairs.begin(), pairs.end());
+    std::sort(plan.begin(), plan.end());
+    CHECK(plan == std::vector<std::vector<int64_t>>{{0}, {1, 2}});
+  }
+}
+
 TEST_CASE("a pair longer than the budget is refused") {
   const LengthCorpus corpus({{3, 3}, {5, 21}});
   CHECK_THAT(error_of([&] { Batches(*corpus, {.batch_tokens = 21}, 0); }),
              Contains("sentence pair 2") && Contains("22 target tokens") && Contains("at least 22"));
-  CHECK(Batches(*corpus, {.batch_tokens = 22}, 0).size() >= 1);
+  CHECK(Batches(*corpus, {.batch_tokens = 22}, 0).size() == 1 + 1);
+  const LengthCorpus first({{21, 5}, {3, 3}});
+  CHECK_THAT(error_of([&] { Batches(*first, {.batch_tokens = 21}, 0); }),
+             Contains("sentence pair 1") && Contains("22 source"));
 }
 
 }  // namespace transformer::test
