@@ -3,10 +3,10 @@
 
 #include "support.h"
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/bootstrap.h"
 #include "transformer/evaluation/chrf.h"
-#include "transformer/base/unicode.h"
 #include "transformer/evaluation/lowercase.h"
 
 using namespace transformer;
@@ -102,6 +102,12 @@ TEST_CASE("BLEU equals sacreBLEU's") {
         CHECK(sentence_bleu(hypotheses[0], of_sentence).score == bleu.score);
       }
     }
+  }
+}
+
+TEST_CASE("what is blank at a line's end is no part of it, before mteval-13a joins hyphenated lines") {
+  for (const char* end : {"\n", " ", "\t\n"}) {
+    CHECK(sentence_bleu(std::string("one two three four-") + end, {"one two three four-"}).score == Approx(100));
   }
 }
 

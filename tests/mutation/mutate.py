@@ -115,7 +115,7 @@ OPERATORS = {**COMPARISONS, "&&": "||", "||": "&&", "+": "-", "-": "+", "*": "/"
              ">>": "<<", "&": "|", "|": "&", "^": "|"}
 COMPOUND = {"+=": "-=", "-=": "+=", "*=": "/=", "/=": "*=", "|=": "&=", "&=": "|=", "<<=": ">>=", ">>=": "<<="}
 # What only changes speed or memory.
-HARMLESS = re.compile(r"(\.|->)(reserve|shrink_to_fit)\(|^_mm_prefetch|^__builtin_prefetch|^RECORD_FUNCTION|yield\(\)$")
+HARMLESS = re.compile(r"(\.|->)(reserve|shrink_to_fit)\($|^_mm_prefetch|^__builtin_prefetch")
 FUNCTIONS = {Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.DESTRUCTOR, Kind.FUNCTION_TEMPLATE,
              Kind.CONVERSION_FUNCTION}
 
@@ -244,6 +244,8 @@ class Finder:
         if kind == Kind.VAR_DECL and re.search(r"\bconstexpr\b", self.of(cursor)):
             return
         if function and self.plain(cursor):
+            if kind in (Kind.CALL_EXPR, Kind.UNEXPOSED_EXPR) and HARMLESS.search(self.of(cursor).split("(")[0] + "("):
+                return
             self.function = function
             self.mutate(cursor, children, parent)
         if kind == Kind.SWITCH_STMT or (kind == Kind.IF_STMT and "constexpr" in self.of(cursor)[:14]):
@@ -258,8 +260,6 @@ class Finder:
     def mutate(self, cursor, children, parent):
         kind, text = cursor.kind, self.of(cursor)
         start, end = self.range(cursor)
-        if HARMLESS.search(text) and kind in (Kind.CALL_EXPR, Kind.UNEXPOSED_EXPR):
-            return
         in_body = parent is not None and (
             parent.kind == Kind.COMPOUND_STMT
             or parent.kind in (Kind.IF_STMT, Kind.FOR_STMT, Kind.WHILE_STMT, Kind.CXX_FOR_RANGE_STMT)
