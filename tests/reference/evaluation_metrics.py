@@ -45,6 +45,11 @@ def corpora(rng):
     yield ["a b c d", "e f g h"], [["a b", "e f g h i j"], ["a b c d e f", "e f"]]
     yield ["a a a a a"], [["a a"], ["a a a"], ["b"]]
     yield ["The Cat SAT"], [["the cat sat"]]
+    # Two words that are one without the space, and each ASCII character at a word's end and beginning.
+    yield ["ab c"], [["a bc"]]
+    for character in map(chr, range(33, 127)):
+        yield [f"x{character} y"], [[f"x {character} y"]]
+        yield [f"x {character}y"], [[f"x {character} y"]]
     for size in [1] * 200 + [2, 3, 5, 20] * 25:
         references = [[sentence(rng) for _ in range(size)] for _ in range(rng.choice([1, 1, 2, 3]))]
         yield [variant(rng, rng.choice(references)[i]) for i in range(size)], references
