@@ -472,6 +472,18 @@ TEST_CASE("ties go to the lower row and token") {
   CHECK(found[2].tokens == Tokens{1, 1});
 }
 
+TEST_CASE("of two hypotheses with one score the one found first stays before the other") {
+  const double half = std::log(0.5);
+  for (const int64_t n_best : {1, 2}) {
+    const auto found = beam_search(fixed_rows({{minus_infinity, half, half}, {0.0, minus_infinity, minus_infinity}}),
+                                   Tokens{5}, begin, end, {.beam = 2, .n_best = n_best})
+                           .at(0);
+    REQUIRE(static_cast<int64_t>(found.size()) == n_best);
+    CHECK(found[0].tokens == Tokens{1});
+    if (n_best == 2) CHECK(found[1].tokens == Tokens{2});
+  }
+}
+
 TEST_CASE("a NaN is a failure of the model") {
   for (const double broken : {std::nan(""), -minus_infinity}) {
     CHECK_THROWS_AS(beam_search(fixed_rows({{0.0, broken, -1.0}}), Tokens{3}, begin, end, {}), Failure);
