@@ -145,6 +145,16 @@ TEST_CASE("a checkpoint gives back every number that went into it") {
   CHECK(read_file(checkpoint / "vocabulary.model") == "pieces");
 }
 
+TEST_CASE("writing and reading checkpoints leaves no file open") {
+  TemporaryDirectory run;
+  Training training(3);
+  const auto open_files = [] { return names_in("/proc/self/fd").size(); };
+  const auto before = open_files();
+  for (int i = 0; i < 3; ++i)
+    load_checkpoint(write_checkpoint(run.path(), training.state(), some_files), training.state());
+  CHECK(open_files() == before);
+}
+
 TEST_CASE("a checkpoint without the weights under its averages is refused") {
   TemporaryDirectory run;
   Training saved(3), loaded(4);
