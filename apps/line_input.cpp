@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "transformer/base/unicode.h"
+#include "transformer/text/lines.h"
 
 namespace transformer {
 
@@ -141,7 +142,7 @@ struct LineInput::Implementation {
     size_t end;
     while ((end = buffer.find('\n', searched)) == std::string::npos) {
       searched = buffer.size();
-      if (ended || buffer.size() - start > longest_line + 1) return buffer.size();
+      if (ended || buffer.size() - start > most_line_bytes + 1) return buffer.size();
       if (!wait && !readable()) return std::string::npos;
       fill();
     }
@@ -201,9 +202,9 @@ LineInput::Read LineInput::next(InputLine& line, bool wait) {
   if (text.ends_with('\r')) text.remove_suffix(1);
   if (self.number == 0 && text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   ++self.number;
-  if (text.size() > longest_line) {
+  if (text.size() > most_line_bytes) {
     self.skipping = !whole;
-    text = text.substr(0, longest_line);
+    text = text.substr(0, most_line_bytes);
     // Not in the middle of a character.
     while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80) text.remove_suffix(1);
     if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) text.remove_suffix(1);

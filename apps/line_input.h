@@ -29,11 +29,9 @@ struct InputLine {
 ///
 /// A line ends with "\n" or "\r\n", the last one may end with the input; a byte order mark at the start is dropped. A
 /// line that is no text does not end the reading: it comes with its `problem`, with U+FFFD in the place of broken
-/// bytes, cut to longest_line bytes where it is longer.
+/// bytes, cut to most_line_bytes where it is longer.
 class LineInput {
  public:
-  static constexpr size_t longest_line = size_t{1} << 20;
-
   /// A file, or standard input for "" and "-". Throws Error where the file is missing, a folder, or may not be read.
   explicit LineInput(const std::string& file);
   ~LineInput();

@@ -25,7 +25,7 @@ using Positions = ModelSettings::Positions;
 using Shared = ModelSettings::SharedEmbeddings;
 using Activation = ModelSettings::Activation;
 using Compatibility = ModelSettings::Compatibility;
-using Normalization = ModelSettings::Normalization;
+using LayerNormPlace = ModelSettings::Normalization;
 using FeedForwardKind = ModelSettings::FeedForward;
 
 constexpr int64_t vocabulary_size = 320;
@@ -101,7 +101,7 @@ TEST_CASE("CTranslate2 computes an exported model's log-probabilities, in every 
       {"one matrix for target and projection", [](auto& s) { s.shared_embeddings = Shared::target; }},
       {"stacks of different depth", [](auto& s) { s.encoder_layers = 3, s.decoder_layers = 1; }},
       {"learned positions", [](auto& s) { s.positions = Positions::learned, s.max_positions = 200; }},
-      {"pre-norm", [](auto& s) { s.normalization = Normalization::pre; }},
+      {"pre-norm", [](auto& s) { s.normalization = LayerNormPlace::pre; }},
       {"gelu", [](auto& s) { s.activation = Activation::gelu; }},
       {"swiglu", [](auto& s) { s.activation = Activation::swiglu; }},
       {"dot product", [](auto& s) { s.compatibility = Compatibility::dot_product; }},
@@ -110,7 +110,7 @@ TEST_CASE("CTranslate2 computes an exported model's log-probabilities, in every 
       {"narrow heads", [](auto& s) { s.d_k = s.d_v = 3; }},
       {"wide heads", [](auto& s) { s.heads = 4, s.d_k = s.d_v = 8; }},
       {"many together", [](auto& s) {
-         s.normalization = Normalization::pre;
+         s.normalization = LayerNormPlace::pre;
          s.activation = Activation::swiglu;
          s.compatibility = Compatibility::dot_product;
          s.positions = Positions::learned;
