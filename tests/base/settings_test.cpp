@@ -140,7 +140,7 @@ TEST_CASE("a list of numbers is checked number by number and saved exactly") {
              Contains("run.weights is out of range: -1; it takes a list of numbers, each at least 0"));
   CHECK_THAT(load_error("run:\n  weights: {a: 1}\n"), Contains("takes a list of numbers, each at least 0, found"));
   CHECK_THAT(load_error("run:\n  weights:\n"), Contains("found nothing"));
-  CHECK_THAT(bound.settings.reference(), Contains("| `weights` | list of numbers | `[]` | each at least 0 | shares |"));
+  CHECK_THAT(bound.settings.reference(), Contains("| `weights` | list of numbers | `[]` | each at least 0 | fixed | shares |"));
 }
 
 TEST_CASE("numbers are parsed as a whole") {

@@ -162,8 +162,13 @@ TEST_CASE("an export appears whole or not at all, and replaces nothing but an ex
   write_file(theirs / "mark", "");
   CHECK_THAT(error_of([&] { export_ctranslate2(ours, theirs); }), Contains("exists already") && Contains("--force"));
   CHECK(fs::exists(theirs / "mark"));
+  // What somebody has put beside an exported model is theirs.
+  CHECK_THAT(error_of([&] { export_ctranslate2(ours, theirs, /*force=*/true); }),
+             Contains("mark") && Contains("not replaced"));
+  CHECK(fs::exists(theirs / "mark"));
+  fs::remove(theirs / "mark");
+  write_file(theirs / "model.bin", "older");
   export_ctranslate2(ours, theirs.string() + "/", /*force=*/true);
-  CHECK_FALSE(fs::exists(theirs / "mark"));
   CHECK(read_file(theirs / "model.bin") == exported);
   CHECK(entries() == 2);
 
