@@ -178,8 +178,8 @@ struct LineWork::Implementation {
   /// What to say after whatever ended the work: how it goes on.
   std::string hint() const {
     if (!resumes || kept == 0) return "";
-    return fmt::format("; {} lines are kept in {}, and the same command goes on", kept.load(),
-                       unfinished->partial().string());
+    return fmt::format("; {} {} kept in {}, and the same command goes on", kept.load(),
+                       kept == 1 ? "line is" : "lines are", unfinished->partial().string());
   }
 
   struct Read {
