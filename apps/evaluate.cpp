@@ -19,6 +19,7 @@
 #include "transformer/evaluation/brackets.h"
 #include "transformer/evaluation/chrf.h"
 #include "transformer/evaluation/perplexity.h"
+#include "transformer/model/longest_text.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/treebank.h"
 
@@ -287,10 +288,10 @@ void perplexity(CLI::App& app) {
     const auto vocabularies = Vocabularies::load(flags->model, model->settings().source_vocabulary_size,
                                                  model->settings().target_vocabulary_size);
     const auto corpus = Corpus::read({flags->source}, {flags->target}, *vocabularies.source, *vocabularies.target,
-                                     {.max_length = judged_length(model->settings()), .keep_all = true});
+                                     {.max_length = longest_text(model->settings()), .keep_all = true});
     if (const auto cut = corpus.report().too_long; cut > 0) {
-      std::cerr << fmt::format("{} of {} pairs are longer than the model's {} positions and judged up to there\n", cut,
-                               corpus.size(), model->settings().max_positions);
+      std::cerr << fmt::format("{} of {} pairs are longer than the {} pieces that are judged of a side\n", cut,
+                               corpus.size(), longest_text(model->settings()));
     }
     const auto result = transformer::perplexity(model, corpus);
     if (flags->format.json()) {

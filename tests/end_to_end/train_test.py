@@ -80,6 +80,16 @@ class TrainTest(ProgramTest):
         self.assertGreater(json.loads(measured.stdout)["tokens"], 480)
         self.assertEqual(measured.stderr, "")
 
+    def test_validation_judges_what_training_leaves_out(self):
+        output = self.root / "short"
+        text, _ = self.run_train("--output", output, "--set", "data.max_length=12", "--set", "training.steps=20",
+                                 "--set", "training.warmup_steps=5")
+        self.assertNotIn("0 longer than 12 pieces", text)
+        measured = subprocess.run([EVALUATE, "perplexity", "--model", output, "--source", self.root / "valid.en",
+                                   "--target", self.root / "valid.de", "--format", "json"],
+                                  capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
+        self.assertAlmostEqual(json.loads(measured)["perplexity"], self.metrics(output)[-1]["perplexity"], places=4)
+
     def test_a_run_that_diverges_publishes_nothing(self):
         output = self.root / "diverged"
         _, errors = self.run_train("--output", output, "--set", "training.rate_factor=1e6", status=1)

@@ -4,6 +4,7 @@
 
 #include "model/reference.h"
 #include "transformer/base/error.h"
+#include "transformer/model/longest_text.h"
 
 using namespace transformer;
 using namespace transformer::test;
@@ -99,4 +100,12 @@ TEST_CASE("the model's section is read from YAML and --set, and saved completely
     INFO(wrong);
     CHECK_THROWS_AS(settings.set({wrong}), Error);
   }
+}
+
+TEST_CASE("texts are as long as positions go, and no longer than memory does") {
+  using Positions = ModelSettings::Positions;
+  CHECK(longest_text({.positions = Positions::sinusoidal}) == 5000);
+  CHECK(longest_text({.positions = Positions::sinusoidal, .max_positions = 10}) == 5000);
+  CHECK(longest_text({.positions = Positions::learned, .max_positions = 10}) == 9);
+  CHECK(longest_text({.positions = Positions::learned, .max_positions = 1000000}) == 5000);
 }

@@ -13,6 +13,7 @@
 #include "transformer/base/unicode.h"
 #include "transformer/decoding/continuous_search.h"
 #include "transformer/decoding/inference_model.h"
+#include "transformer/model/longest_text.h"
 #include "transformer/model/model_directory.h"
 
 namespace transformer {
@@ -171,10 +172,7 @@ struct Translator::Implementation {
   DecodingSettings settings;
 
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
-  int64_t longest() const {
-    if (model_settings.positions == ModelSettings::Positions::sinusoidal) return Translator::longest_line;
-    return std::min(Translator::longest_line, model_settings.max_positions - 1);  // one is the end's, or the begin's
-  }
+  int64_t longest() const { return longest_text(model_settings); }
 
   int64_t max_length(size_t source_pieces) const {
     const int64_t wanted = static_cast<int64_t>(source_pieces) + settings.max_extra_length;

@@ -32,9 +32,6 @@ struct InferenceOptions {
 /// none calls `set`.
 class Translator {
  public:
-  /// Word pieces of the longest line that is accepted: far beyond any sentence, and still decoded in bounded memory.
-  static constexpr int64_t longest_line = 5000;
-
   /// Loads `directory`: model.safetensors, config.yaml, and vocabulary.model or source.model and target.model. Its own
   /// decoding settings are the defaults. Throws Error naming what is missing, damaged or does not fit together.
   ///

@@ -2,14 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace transformer {
-
-int64_t judged_length(const ModelSettings& settings) {
-  return settings.positions == ModelSettings::Positions::learned ? settings.max_positions - 1
-                                                                 : std::numeric_limits<int32_t>::max();
-}
 
 Perplexity perplexity(Transformer& model, const Corpus& corpus, int64_t batch_tokens) {
   torch::NoGradGuard no_grad;

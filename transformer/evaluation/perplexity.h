@@ -12,10 +12,6 @@ struct Perplexity {
   int64_t tokens = 0;
 };
 
-/// Pieces of a side that a model of these settings can judge, the end token not counted: as many as there are, or as it
-/// learned positions for.
-int64_t judged_length(const ModelSettings& settings);
-
 /// Perplexity of `model`, in evaluation mode, on `corpus`. Computes `batch_tokens` tokens at a time.
 Perplexity perplexity(Transformer& model, const Corpus& corpus, int64_t batch_tokens = 4000);
 

@@ -11,6 +11,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
+#include "transformer/model/longest_text.h"
 #include "transformer/model/model_directory.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"
@@ -101,6 +102,10 @@ Corpus read_corpus(const char* what, const std::vector<std::string>& sources, co
   if (!options.keep_all && report.empty + report.too_long + report.ratio > 0) {
     spdlog::info("left out: {} pairs with an empty side, {} longer than {} pieces, {} of too unequal lengths",
                  report.empty, report.too_long, options.max_length, report.ratio);
+  }
+  if (options.keep_all && report.too_long > 0) {
+    spdlog::warn("{} pairs are longer than the {} pieces that are judged of a side", report.too_long,
+                 options.max_length);
   }
   return corpus;
 }
@@ -350,7 +355,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   std::optional<Corpus> validation;
   if (validates && communicator.rank() == 0) {
     validation = read_corpus("validation text", data.validation_source, data.validation_target, *vocabularies,
-                             {.max_length = data.max_length, .keep_all = true});
+                             {.max_length = longest_text(model_settings), .keep_all = true});
   }
   if (hooks.stop && communicator.any(*hooks.stop)) return RunEnd::interrupted;
   communicator.on_rank_0([&] {
