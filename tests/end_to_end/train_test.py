@@ -71,6 +71,36 @@ class TrainTest(ProgramTest):
                                   capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
         self.assertAlmostEqual(json.loads(measured)["perplexity"], self.metrics(output)[-1]["perplexity"], places=4)
 
+    def compare_perplexity(self, model, source, target):
+        """With the same from PyTorch's own modules; -> the reference's findings."""
+        files = [self.root / "judged.source", self.root / "judged.target"]
+        for file, lines in zip(files, (source, target)):
+            file.write_text("".join(line + "\n" for line in lines))
+        measured = json.loads(subprocess.run(
+            [EVALUATE, "perplexity", "--model", model, "--source", files[0], "--target", files[1], "--format", "json"],
+            capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout)
+        reference = json.loads(subprocess.run(
+            [sys.executable, f"{SOURCE}/tests/reference/perplexity.py", model, *files],
+            capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout)
+        self.assertEqual(measured["tokens"], reference["tokens"])
+        for name in ("perplexity", "loss"):
+            self.assertAlmostEqual(measured[name] / reference[name], 1, delta=1e-5)
+        return reference
+
+    def test_perplexity_is_what_pytorch_finds(self):
+        model, pairs = f"{SOURCE}/data/model-en-de", self.shipped_validation_set()
+        self.assertLess(self.compare_perplexity(model, *(lines[:50] for lines in pairs))["perplexity"], 5)
+        # And with a pair that all others of its batch are padded to.
+        pairs = [[*lines[:20], " ".join(lines[50:100])] for lines in pairs]
+        self.assertGreater(self.compare_perplexity(model, *pairs)["longest"], 256)
+
+    def shipped_validation_set(self):
+        sides = []
+        for language in ("en", "de"):
+            with gzip.open(f"{SOURCE}/data/tatoeba-en-de/valid.{language}.gz", "rt") as lines:
+                sides.append(lines.read().splitlines())
+        return sides
+
     def test_perplexity_judges_long_lines_whole(self):
         text = self.root / "long.txt"
         text.write_text("the cat sees the dog and " * 80 + "\n")
@@ -318,6 +348,7 @@ class TrainTest(ProgramTest):
         done = subprocess.run([TRANSLATE, "--model", output], input="red dog\n", capture_output=True, text=True,
                               check=True, env=ENVIRONMENT)
         self.assertEqual(done.stdout.count("\n"), 1)
+        self.compare_perplexity(output, *((self.root / name).read_text().splitlines() for name in ("valid.en", "valid.de")))
 
     def test_the_shipped_model_translates(self):
         with gzip.open(f"{SOURCE}/data/tatoeba-en-de/valid.en.gz", "rt") as source:
