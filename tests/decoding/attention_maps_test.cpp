@@ -1,5 +1,6 @@
 #include "transformer/decoding/attention_maps.h"
 
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <random>
@@ -8,6 +9,7 @@
 #include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
+#include "transformer/base/tensor_file.h"
 #include "transformer/decoding/word_alignment.h"
 
 namespace transformer::test {
@@ -124,6 +126,29 @@ TEST_CASE("the first layer's weights follow from the paper's equation") {
     const auto query = projected.narrow(1, head * d_k, d_k), key = projected.narrow(1, width + head * d_k, d_k);
     const auto expected = (query.matmul(key.t()) / std::sqrt(8.0)).softmax(-1);
     CHECK(torch::allclose(maps.encoder[0][head], expected, 0, 1e-6));
+  }
+}
+
+TEST_CASE("every map of every layer is what PyTorch's own modules find from the same weights") {
+  // Random weights with a matrix for each embedding, and learned ones with one for all.
+  const TemporaryDirectory directory;
+  const bool learned = GENERATE(false, true);
+  std::filesystem::path folder = std::filesystem::path(TRANSFORMER_SOURCE_DIR) / "data/model-en-de";
+  if (!learned) write_tiny_model(folder = directory / "model");
+  auto model = load_transformer(folder);
+  model->to(torch::kDouble);
+  model->eval();
+  std::mt19937 random(5);
+  const auto source = random_ids(random, 13), target = random_ids(random, 17);
+  run_reference("attention_maps.py", fmt::format("'{}' {} {} '{}'", folder.string(), fmt::join(source, ","),
+                                                 fmt::join(target, ","), (directory / "maps").string()));
+  auto expected = read_tensors(directory / "maps").tensors;
+  const auto maps = attention_maps(model, source, target);
+  for (const auto& [name, map] :
+       {std::pair("encoder", maps.encoder), {"decoder", maps.decoder}, {"cross", maps.cross}}) {
+    CAPTURE(learned, name);
+    REQUIRE(map.sizes() == expected.at(name).sizes());
+    CHECK((map - expected.at(name)).abs().max().item<double>() < 1e-6);
   }
 }
 
