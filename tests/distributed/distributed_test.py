@@ -1,5 +1,6 @@
 """Several processes on this machine: distributed_test.py WORKER. Standard library only."""
 
+import ctypes
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -218,9 +220,38 @@ class FailureTest(unittest.TestCase):
     def test_nccl_without_a_gpu(self):
         if pathlib.Path("/dev/nvidiactl").exists():
             self.skipTest("this machine has a GPU")
-        done = run("processes=2", "nccl=1", "timeout=20", "sums")
+        built = pathlib.Path(WORKER).with_name("transformer_nccl.so").exists()
+        self.nccl_refused(WORKER, "NCCL itself refuses (" if built else "there is no transformer_nccl.so in ",
+                          "nvidia-smi" if built else "scripts/setup")
+
+    def test_an_nccl_module_that_does_not_load(self):
+        with tempfile.TemporaryDirectory() as folder:
+            worker = shutil.copy(WORKER, pathlib.Path(folder).resolve())
+            module = pathlib.Path(worker).with_name("transformer_nccl.so")
+            self.nccl_refused(worker, f"there is no transformer_nccl.so in {module.parent};", "scripts/setup")
+            module.symlink_to("nowhere")
+            self.nccl_refused(worker, f"there is no transformer_nccl.so in {module.parent};", "scripts/setup")
+            module.unlink()
+            module.write_bytes(b"damaged")
+            self.nccl_refused(worker, f"its module is there, but cannot be loaded ({module}: file too short)",
+                              "install the LibTorch for CUDA")
+            # A library that needs what this machine has not, and one that is no module of ours.
+            ctypes.CDLL("libm.so.6")
+            library = next(line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines()
+                           if "/libm.so" in line or "/libm-" in line)
+            code = pathlib.Path(library).read_bytes()
+            module.write_bytes(code.replace(b"\0libc.so.6\0", b"\0libq.so.6\0"))
+            self.nccl_refused(worker, "its module is there, but cannot be loaded (libq.so.6: cannot open shared object "
+                                      "file: No such file or directory)", "install the LibTorch for CUDA")
+            module.write_bytes(code)
+            self.nccl_refused(worker, "transformer_nccl.so belongs to another version", "build it again")
+
+    def nccl_refused(self, worker, reason, remedy):
+        done = Done(start([worker, "processes=2", "nccl=1", "timeout=20", "sums"]), 120)
         self.assertEqual(done.status, 2, done)
-        self.assertIn("error: backend 'nccl': ", done.errors)
+        line = next(line for line in done.errors.splitlines() if "error: backend 'nccl': " in line)
+        self.assertIn("error: backend 'nccl': " + reason, line)
+        self.assertIn(remedy, line.split("; ", 1)[1])
 
 
 class LauncherTest(unittest.TestCase):

@@ -35,7 +35,7 @@ class Communicator {
   };
 
   /// All ranks. Throws Failure naming the ranks that did not come in time; Error for a port that is taken, and for NCCL
-  /// where this build or this LibTorch has none.
+  /// where its module is missing or cannot be loaded, or it refuses by itself, as without a GPU: each in its own words.
   Communicator(const Launch& launch, const Options& options);
   /// Says good-bye. While an exception passes through, the others hear of that (guard tells them its text, too). The
   /// process that holds the store stays until the others have gone.
