@@ -76,6 +76,46 @@ class DistributedTest(ProgramTest):
             self.assertIn("going on from", self.train(output, "--processes", str(count)))
             self.assert_close(alone, output)
 
+    def tensors(self, output):
+        """Of a run: what it publishes, and what its last checkpoint knows of the optimizer."""
+        state = load_file(output / "checkpoints" / "step-00000012" / "optimizer.safetensors")
+        return {**load_file(output / "model.safetensors"), **{f"state {name}": value for name, value in state.items()}}
+
+    def gradient_norm(self, tensors):
+        """Of Adam's first moments, a weighted mean of the gradients whose weights sum to less than 1."""
+        return sum(float((values**2).sum()) for name, values in tensors.items() if "first_moment" in name) ** 0.5
+
+    def test_clipping_the_moving_average_and_bf16_do_not_depend_on_the_number_of_processes(self):
+        limit, losses = 0.3, {}
+        for precision in ("float32", "bf16"):
+            settings = [f"training.precision={precision}", f"training.clip_norm={limit}", "training.moving_average=0.9"]
+            outputs = [self.root / f"{precision}-{count}" for count in (1, 2, 3)]
+            for count, output in enumerate(outputs, start=1):
+                self.train(output, "--processes", str(count), *(part for each in settings for part in ("--set", each)))
+            alone, *several = map(self.tensors, outputs)
+            losses[precision] = [line["loss"] for line in self.metrics(outputs[0]) if line["kind"] == "train"]
+            for number, tensors in enumerate(several, start=2):
+                self.assertEqual(tensors.keys(), alone.keys())
+                for name, values in alone.items():
+                    with self.subTest(f"{precision}, {number} processes, {name}"):
+                        difference = abs(tensors[name] - values)
+                        if precision == "float32":
+                            self.assertLess(difference.max(), 1e-5 * abs(values).max() + 1e-12)
+                        elif "moment" in name:
+                            # Sums in another order round some weights, later, to a neighbour among the bf16 numbers:
+                            # of a gradient next to zero that changes the sign, and so the weight's whole step.
+                            self.assertLess(difference.max(), 1e-2 * abs(values).max())
+                        else:
+                            self.assertLess(difference.mean(), 2e-5)
+            # All three did something: gradients are no longer than the limit, and the average is not the last weights.
+            self.assertLess(self.gradient_norm(alone), limit)
+            name = "encoder.layers.0.feed_forward.outer.weight"
+            self.assertGreater(abs(alone[name] - alone[f"state weight.{name}"]).max(), 1e-4)
+        self.assertNotEqual(losses["float32"], losses["bf16"])
+        unclipped = self.root / "unclipped"
+        self.train(unclipped, "--set", "training.precision=float32")
+        self.assertGreater(self.gradient_norm(self.tensors(unclipped)), limit)
+
     def test_a_run_under_torchrun_survives_the_death_of_a_rank(self):
         undisturbed = self.root / "undisturbed"
         more = ("--set", "training.steps=60")
