@@ -79,12 +79,13 @@ def wait_until(condition, seconds=30):
 class GradientsTest(unittest.TestCase):
     """As many processes as one likes compute what one computes from the whole batch."""
 
-    def trained(self, done, world_size, steps=20):
+    def trained(self, done, world_size, steps=20, rounding=1e-9):
         self.assertEqual(done.status, 0, done)
         found = next(line for line in done.lines if "gradients" in line)
         self.assertEqual(found["world_size"], world_size)
         self.assertLess(found["gradients"], 1e-9)
-        self.assertLess(found["weights"], 1e-9)
+        self.assertLess(found["weights"], rounding)
+        self.assertLess(found["average"], rounding)
         self.assertGreater(found["moved"], 0.01)  # the steps did something
         self.assertEqual(found["steps"], steps)
         if world_size > 1:
@@ -103,6 +104,12 @@ class GradientsTest(unittest.TestCase):
     def test_two_processes(self):
         own = self.trained(run("processes=2", "train"), 2)
         self.assertEqual(sorted(set(own)), [0, 2])
+
+    def test_clipped(self):
+        for count in (1, 2, 3):
+            done = run(f"processes={count}", "clip=0.05", "train")
+            self.trained(done, count, rounding=1e-6)  # the norm is a float32 number
+            self.assertGreater(next(line for line in done.lines if "gradients" in line)["largest_norm"], 0.1)
 
     def test_three_processes_with_unequal_parts(self):
         own = self.trained(run("processes=3", "micro_batches=4", "train"), 3)

@@ -17,6 +17,7 @@
 #include "transformer/training/distributed.h"
 #include "transformer/training/label_smoothing_loss.h"
 #include "transformer/training/launch.h"
+#include "transformer/training/moving_average.h"
 
 // distributed_worker [key=value ..] MODE: one process of a run, or with processes=N the parent of N. What it finds out
 // goes to standard output as a line of JSON, from rank 0 alone unless it says which rank.
@@ -122,10 +123,10 @@ torch::Tensor loss_of(Transformer& model, const std::vector<Sentence>& batch, in
          static_cast<double>(tokens);
 }
 
-Adam adam_of(const Transformer& model) {
+std::vector<std::pair<std::string, torch::Tensor>> parameters_of(const Transformer& model) {
   std::vector<std::pair<std::string, torch::Tensor>> parameters;
   for (const auto& item : model->named_parameters()) parameters.emplace_back(item.key(), item.value());
-  return Adam(parameters, {});
+  return parameters;
 }
 
 // The largest difference of two models' tensors, relative to the largest value of each tensor.
@@ -148,6 +149,24 @@ std::vector<torch::Tensor> copies(const Transformer& model, bool gradients) {
 
 constexpr double rate = 0.01;
 
+// What follows the gradients: clipping to clip=.., Adam's step, and the moving average.
+struct Update {
+  Update(const Transformer& model, const Arguments& arguments)
+      : limit(number(arguments, "clip", 0)),
+        adam(parameters_of(model), {}),
+        average(parameters_of(model), number(arguments, "average", 0.9)) {}
+
+  void step(int64_t number) {
+    if (limit > 0) adam.clip(limit, adam.gradient_norm());
+    adam.step(rate);
+    average.update(number);
+  }
+
+  double limit;
+  Adam adam;
+  MovingAverage average;
+};
+
 /// Trains in parallel, then again in this process alone on whole batches, and says how far apart they are.
 void train(Communicator& communicator, const Arguments& arguments) {
   const auto steps = static_cast<int64_t>(number(arguments, "steps", 20));
@@ -157,7 +176,7 @@ void train(Communicator& communicator, const Arguments& arguments) {
   auto model = tiny_model(1 + rank);  // rank 0's is the one that counts
   DistributedDataParallel parallel(communicator, *model, {.first_bucket_mb = 0.004, .bucket_mb = 0.02});
   if (arguments.contains("how") && rank == 1) fail(arguments.at("how"));
-  auto adam = adam_of(model);
+  Update update(model, arguments);
   std::vector<std::vector<torch::Tensor>> gradients;
   Json buckets, own;
   for (int64_t step = 0; step < steps; ++step) {
@@ -169,11 +188,11 @@ void train(Communicator& communicator, const Arguments& arguments) {
       if (index % world_size == rank) mine.push_back(batch);
     }
     own.push_back(mine.size());
-    adam.clear_gradients();
+    update.adam.clear_gradients();
     for (size_t i = 0; i + 1 < mine.size(); ++i) parallel.accumulate(loss_of(model, mine[i], tokens));
     parallel.backward(mine.empty() ? torch::Tensor() : loss_of(model, mine.back(), tokens));
     gradients.push_back(copies(model, true));
-    adam.step(rate);
+    update.step(step + 1);
     buckets.push_back(parallel.statistics().buckets.size());
   }
   parallel.check_replicas();
@@ -181,8 +200,8 @@ void train(Communicator& communicator, const Arguments& arguments) {
 
   communicator.on_rank_0([&] {
     auto reference = tiny_model(1);
-    auto reference_adam = adam_of(reference);
-    double gradient_difference = 0;
+    Update reference_update(reference, arguments);
+    double gradient_difference = 0, largest_norm = 0;
     for (int64_t step = 0; step < steps; ++step) {
       std::vector<Sentence> whole;
       for (int64_t index = 0; index < micro_batches(step, most); ++index) {
@@ -192,8 +211,14 @@ void train(Communicator& communicator, const Arguments& arguments) {
       reference->zero_grad();
       loss_of(reference, whole, target_tokens(whole)).backward();
       gradient_difference = std::max(gradient_difference, difference(gradients[step], copies(reference, true)));
-      reference_adam.step(rate);
+      largest_norm = std::max(largest_norm, reference_update.adam.gradient_norm().item<double>());
+      reference_update.step(step + 1);
     }
+    // Weights, before the average takes their place.
+    const double weight_difference = difference(copies(model, false), copies(reference, false));
+    const double moved = difference(copies(model, false), copies(tiny_model(1), false));
+    update.average.swap();
+    reference_update.average.swap();
     const auto& last = statistics.buckets;
     int64_t last_bytes = 0;
     bool ordered = true;
@@ -203,8 +228,10 @@ void train(Communicator& communicator, const Arguments& arguments) {
     }
     say({{"world_size", world_size},
          {"gradients", gradient_difference},
-         {"weights", difference(copies(model, false), copies(reference, false))},
-         {"moved", difference(copies(model, false), copies(tiny_model(1), false))},
+         {"weights", weight_difference},
+         {"average", difference(copies(model, false), copies(reference, false))},
+         {"largest_norm", largest_norm},
+         {"moved", moved},
          {"parameters", model->parameter_count()},
          {"steps", statistics.steps},
          {"collectives", statistics.collectives},
