@@ -16,6 +16,7 @@
 #include "transformer/base/file_lock.h"
 #include "transformer/base/process.h"
 #include "transformer/base/unicode.h"
+#include "transformer/model/parameter_count.h"
 #include "transformer/sweep/runner.h"
 #include "transformer/sweep/slurm.h"
 #include "transformer/training/cost.h"
@@ -106,7 +107,7 @@ void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::s
     if (!parameters.contains(run.row)) {
       Recipe recipe;
       recipe.load(plan.grid.base, run.overrides);
-      parameters[run.row] = Transformer(recipe.run.model)->parameter_count();
+      parameters[run.row] = parameter_count(recipe.run.model);
     }
     std::cout << run.name << ": " << parameters[run.row] << " parameters, " << run.steps() << " steps"
               << (row.changes.empty() ? "" : "; " + row.changes) << "\n ";

@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "transformer/base/atomic_file.h"
-#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/model/longest_text.h"
 #include "transformer/model/model_directory.h"
+#include "transformer/model/parameter_count.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"
 #include "transformer/training/average.h"
@@ -129,19 +129,6 @@ const char* name_of(TrainingSummary::End end) {
   return "interruption";
 }
 
-// Of the training text as it is tokenised: every pair, in order.
-std::string checksum_of(const Corpus& corpus) {
-  Checksum checksum;
-  for (int64_t pair = 0; pair < corpus.size(); ++pair) {
-    for (const auto ids : {corpus.source_ids(pair), corpus.target_ids(pair)}) {
-      const auto length = static_cast<int64_t>(ids.size());
-      checksum.add(&length, sizeof length);
-      checksum.add(ids.data(), ids.size_bytes());
-    }
-  }
-  return checksum.text();
-}
-
 // The weights of the run's model, made of its checkpoints.
 TensorMap average_run(const Trainer& trainer, const TrainingSettings& training) {
   std::vector<fs::path> averaged;
@@ -227,8 +214,8 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
                       : training.init_from.empty() ? "will be learned"
                                                    : fmt::format("of {}", training.init_from));
 
-  const int64_t needed = checkpoint_bytes(training, Transformer(model)->parameter_count()) *
-                         (training.keep_checkpoints + training.keep_best + 1);
+  const int64_t needed =
+      checkpoint_bytes(training, parameter_count(model)) * (training.keep_checkpoints + training.keep_best + 1);
   fs::path existing = fs::absolute(output);
   while (!something_at(existing)) existing = existing.parent_path();
   std::error_code error;
@@ -346,7 +333,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                                   {.max_length = data.max_length,
                                    .max_length_ratio = data.max_length_ratio,
                                    .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache)});
-  const auto checksum = checksum_of(corpus);
+  const auto checksum = corpus.checksum();
   communicator.check_same(
       "training text", fmt::format("{} pairs\n{} source tokens\n{} target tokens\nchecksum {}", corpus.report().pairs,
                                    corpus.report().source_tokens, corpus.report().target_tokens, checksum));
