@@ -1,12 +1,10 @@
 // Shows what a model attends to while it reads a sentence and writes its output.
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,10 +20,10 @@
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/unicode.h"
-#include "transformer/decoding/attention_maps.h"
-#include "transformer/decoding/translator.h"
-#include "transformer/decoding/tree_constraint.h"
-#include "transformer/decoding/word_alignment.h"
+#include "transformer/inference/attention_maps.h"
+#include "transformer/inference/translator.h"
+#include "transformer/inference/tree_constraint.h"
+#include "transformer/inference/word_alignment.h"
 #include "transformer/report/attention_page.h"
 #include "transformer/report/attention_picture.h"
 #include "transformer/report/attention_report.h"
@@ -81,14 +79,12 @@ std::vector<int64_t> chosen(const std::vector<int64_t>& asked, int64_t count, co
 class Attention {
  public:
   /// `before_last`: where no layer is asked for, the one before the last alone, as in the paper's figures.
-  Attention(const std::filesystem::path& directory, torch::Device device, Request request, bool before_last,
-            std::function<Translator()> open_translator)
-      : directory_(directory),
+  Attention(const DecodingOptions& decoding, Request request, bool before_last)
+      : directory_(decoding.model()),
         request_(std::move(request)),
-        open_translator_(std::move(open_translator)),
-        model_(load_transformer(directory, device)),
-        vocabularies_(Vocabularies::load(directory, model_->settings().source_vocabulary_size,
-                                         model_->settings().target_vocabulary_size)) {
+        translator_(decoding.open()),
+        model_(decoding.packed(translator_)),
+        vocabularies_(translator_.vocabularies()) {
     const auto& settings = model_->settings();
     if (request_.kinds.empty()) request_.kinds = {Kind::encoder, Kind::decoder, Kind::cross};
     heads_ = chosen(request_.heads, settings.heads, "--head", "head");
@@ -125,7 +121,6 @@ class Attention {
       report.target = *sentence.target;
       target = vocabularies_.target->encode(report.target);
     } else {
-      if (!translator_) translator_ = std::make_unique<Translator>(open_translator_());
       Translator::ConstraintOf constraint_of;
       if (request_.tree) {
         const TreeConstraints trees(vocabularies_.target);
@@ -135,13 +130,13 @@ class Attention {
         }
         constraint_of = [trees, words = split(report.source)](size_t) { return trees.over(words); };
       }
-      target = translator_->translate_ids({source}, constraint_of).front().front().tokens;
+      target = translator_.translate_ids({source}, constraint_of).front().front().tokens;
       report.target = vocabularies_.target->decode(target);
     }
     check_length(target, sentence.where, sentence.target ? "its output has" : "the model's output has");
     if (request_.tree) add_tree(report, sentence.where, source);
 
-    const auto maps = attention_maps(model_, source, target);
+    const auto maps = attention_maps(*model_, source, target);
     const auto read = tokens_of(*vocabularies_.source, written_tokens(source));
     const auto written = tokens_of(*vocabularies_.target, written_tokens(target));
     const auto reread = tokens_of(*vocabularies_.target, read_tokens(target));
@@ -191,17 +186,21 @@ class Attention {
     return {std::move(texts), std::move(joined)};
   }
 
-  AttentionView view(Kind kind, const torch::Tensor& maps, const Tokens& queries, const Tokens& keys) const {
+  AttentionView view(Kind kind, const AttentionWeights& maps, const Tokens& queries, const Tokens& keys) const {
     AttentionView view{kind,   queries.texts,     keys.texts, chosen(request_.layers, layer_count(kind), "", ""),
                        heads_, layer_count(kind), {}};
-    const auto numbers = [](std::vector<int64_t> from_one) {
-      for (auto& number : from_one) --number;
-      return torch::tensor(from_one, torch::kInt64);
-    };
-    auto weights = maps.index_select(0, numbers(view.layers)).index_select(1, numbers(view.heads));
+    AttentionWeights weights{static_cast<int64_t>(view.layers.size()), static_cast<int64_t>(heads_.size()), maps.queries,
+                             maps.keys, {}};
+    for (const int64_t layer : view.layers) {
+      for (const int64_t head : heads_) {
+        for (int64_t query = 0; query < maps.queries; ++query) {
+          const auto row = maps.row(layer - 1, head - 1, query);
+          weights.values.insert(weights.values.end(), row.begin(), row.end());
+        }
+      }
+    }
     if (request_.words) weights = joined_weights(weights, queries.joined, keys.joined);
-    weights = weights.to(torch::kFloat).contiguous();
-    view.weights.assign(weights.const_data_ptr<float>(), weights.const_data_ptr<float>() + weights.numel());
+    view.weights = std::move(weights.values);
     return view;
   }
 
@@ -225,11 +224,10 @@ class Attention {
 
   std::filesystem::path directory_;
   Request request_;
-  std::function<Translator()> open_translator_;
-  Transformer model_;
+  Translator translator_;
+  std::shared_ptr<const InferenceModel> model_;
   Vocabularies vocabularies_;
   std::vector<int64_t> heads_;
-  std::unique_ptr<Translator> translator_;  // opened when output is asked of it
 };
 
 /// Text of a word without punctuation around it, for comparing with --pick.
@@ -420,10 +418,9 @@ int main(int argc, char** argv) {
       throw Error("--bad-lines", "is for --format json, which has a line for every sentence", "leave it out");
     }
 
-    const auto device = decoding.device();
+    decoding.check_device();
     Sentences sentences(source, target, source_file, target_file);
-    Attention attention(decoding.model(), device, request,
-                        /*before_last=*/format == Format::svg && !heat_map, [&] { return decoding.open(); });
+    Attention attention(decoding, request, /*before_last=*/format == Format::svg && !heat_map);
     Output output(output_file);
 
     Sentence sentence, another;

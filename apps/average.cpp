@@ -6,11 +6,11 @@
 
 #include <iostream>
 
-#include "apps/program.h"
+#include "apps/torch_program.h"
 
 int main(int argc, char** argv) {
   using namespace transformer;
-  return run_program(argc, argv, [](CLI::App& app, auto parse) {
+  return run_torch_program(argc, argv, [](CLI::App& app, auto parse) {
     AverageOptions options;
     std::string weights = "float32";
     app.description(

@@ -1,15 +1,18 @@
 #pragma once
 
-#include <ATen/Parallel.h>
-
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "apps/line_work.h"
 #include "apps/setting_options.h"
-#include "transformer/base/device.h"
+#include "transformer/architecture/model_directory.h"
+#include "transformer/base/device_name.h"
 #include "transformer/base/settings.h"
-#include "transformer/decoding/translator.h"
+#include "transformer/base/threads.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/translator.h"
 
 namespace transformer {
 
@@ -37,17 +40,28 @@ class DecodingOptions {
 
   const std::string& model() const { return model_; }
 
-  /// Throws Error where it is not there. To be asked before anything is opened or begun.
-  torch::Device device() const { return open_device(device_); }
+  int64_t threads() const { return threads_ > 0 ? threads_ : default_threads(); }
+
+  /// Throws Error where the device's name is none. To be asked before anything is opened or begun.
+  void check_device() const { gpu_of(device_); }
+
+  /// The packed weights of a model that is open already, or else the model on a CPU, in the precision asked for where it
+  /// can be had there: for what is computed with packed weights alone.
+  std::shared_ptr<const InferenceModel> packed(const Translator& translator) const {
+    return translator.packed() ? translator.packed() : open_packed();
+  }
+  std::shared_ptr<const InferenceModel> open_packed() const {
+    const auto precision = precisions().at(precision_);
+    return InferenceModel::load(model_, read_model_settings(model_),
+                                precision == Precision::fp16 ? Precision::float32 : precision);
+  }
 
   /// The model, as the command line asks for it.
   Translator open() const {
-    if (threads_ > 0) at::set_num_threads(threads_);
-    const auto device = open_device(device_);
     InferenceOptions inference;
     inference.precision = precisions().at(precision_);
-    inference.threads = at::get_num_threads();
-    Translator translator(model_, device, inference);
+    inference.threads = threads();
+    Translator translator(model_, device_, inference);
     translator.set(search_.over(translator.settings()));
     return translator;
   }

@@ -18,8 +18,10 @@
 #include "transformer/evaluation/bootstrap.h"
 #include "transformer/evaluation/brackets.h"
 #include "transformer/evaluation/chrf.h"
-#include "transformer/evaluation/perplexity.h"
-#include "transformer/model/longest_text.h"
+#include "transformer/inference/perplexity.h"
+#include "transformer/architecture/longest_text.h"
+#include "transformer/architecture/model_directory.h"
+#include "transformer/base/threads.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/treebank.h"
 
@@ -284,16 +286,17 @@ void perplexity(CLI::App& app) {
   auto* command = app.add_subcommand("perplexity", "How well a model predicts translations, per word piece");
   const auto flags = std::make_shared<Flags>(*command);
   command->callback([flags] {
-    auto model = load_transformer(flags->model);
-    const auto vocabularies = Vocabularies::load(flags->model, model->settings().source_vocabulary_size,
-                                                 model->settings().target_vocabulary_size);
+    const auto settings = read_model_settings(flags->model);
+    const auto model = InferenceModel::load(flags->model, settings, Precision::float32);
+    const auto vocabularies =
+        Vocabularies::load(flags->model, settings.source_vocabulary_size, settings.target_vocabulary_size);
     const auto corpus = Corpus::read({flags->source}, {flags->target}, *vocabularies.source, *vocabularies.target,
-                                     {.max_length = longest_text(model->settings()), .keep_all = true});
+                                     {.max_length = longest_text(settings), .keep_all = true});
     if (const auto cut = corpus.report().too_long; cut > 0) {
       std::cerr << fmt::format("{} of {} pairs are longer than the {} pieces that are judged of a side\n", cut,
-                               corpus.size(), longest_text(model->settings()));
+                               corpus.size(), longest_text(settings));
     }
-    const auto result = transformer::perplexity(model, corpus);
+    const auto result = transformer::perplexity(*model, corpus, default_threads());
     if (flags->format.json()) {
       std::cout
           << ordered_json{{"perplexity", result.perplexity}, {"loss", result.loss}, {"tokens", result.tokens}}.dump(1)

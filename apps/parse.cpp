@@ -15,8 +15,8 @@
 #include "apps/program.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
-#include "transformer/decoding/translator.h"
-#include "transformer/decoding/tree_constraint.h"
+#include "transformer/inference/translator.h"
+#include "transformer/inference/tree_constraint.h"
 #include "transformer/text/treebank.h"
 
 namespace {
@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
     parse();
 
     LineWork work({.program = "parse", .input = input_file, .outputs = {output_file}}, bad_lines);
-    decoding.device();
+    decoding.check_device();
     work.open_input();
     const Translator translator = decoding.open();
     if (!TreeConstraints(translator.vocabularies().target).can_write_trees()) {

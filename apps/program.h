@@ -1,20 +1,18 @@
 #pragma once
 
-#include <c10/util/Exception.h>
-
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <new>
 #include <string>
 #include <system_error>
 #include <type_traits>
 
 #include "apps/messages.h"
 #include "transformer/base/error.h"
-#include "transformer/base/memory.h"
 
 namespace transformer {
 
@@ -45,7 +43,7 @@ int run_program(int argc, char** argv, Body body) {
     std::cerr << one_line(name) << ": error: " << one_line(message) << std::endl;
     return status;
   };
-  // LibTorch appends pages of context to the line that says what happened.
+  // Libraries append pages of context to the line that says what happened.
   const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
 
   CLI::App app;
@@ -68,9 +66,6 @@ int run_program(int argc, char** argv, Body body) {
     return fail(argument_mistake(app, error), 2);
   } catch (const Error& error) {
     return fail(error.what(), 2);
-  } catch (const c10::Error& error) {
-    if (is_out_of_memory(error)) return fail("out of memory", 1);
-    return fail(first_line(error.what_without_backtrace()), 1);
   } catch (const Failure& error) {
     return fail(error.what(), 1);
   } catch (const std::filesystem::filesystem_error& error) {
@@ -79,8 +74,9 @@ int run_program(int argc, char** argv, Body body) {
     const bool mistaken = code == std::errc::filename_too_long || code == std::errc::not_a_directory ||
                           code == std::errc::too_many_symbolic_link_levels;
     return fail(error.path1().string() + ": " + code.message(), mistaken ? 2 : 1);
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory", 1);
   } catch (const std::exception& error) {
-    if (is_out_of_memory(error)) return fail("out of memory", 1);
     return fail(first_line(error.what()), 1);
   } catch (...) {
     return fail("an unknown exception", 1);

@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "transformer/base/atomic_file.h"
-#include "transformer/decoding/translator.h"
+#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/perplexity.h"
 #include "transformer/evaluation/bleu.h"
-#include "transformer/evaluation/perplexity.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {
@@ -51,7 +51,8 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
     for (const auto& file : data.validation_target) {
       for (auto& line : read_lines(file)) references.push_back(std::move(line));
     }
-    const Translator translator(model, vocabularies, recipe.decoding, {.threads = at::get_num_threads()});
+    const auto translator =
+        packed_translator(model, vocabularies, recipe.decoding, {.threads = at::get_num_threads()});
     std::string text;
     for (const auto& translations : translator.translate(sources)) {
       hypotheses.push_back(translations.front().text);

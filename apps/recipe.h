@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "transformer/base/settings.h"
-#include "transformer/decoding/beam_search.h"
+#include "transformer/inference/beam_search.h"
 #include "transformer/training/run.h"
 
 namespace transformer {

@@ -11,15 +11,15 @@
 #include "program.h"
 #include "recipe.h"
 #include "transformer/base/atomic_file.h"
-#include "transformer/base/device.h"
+#include "transformer/model/device.h"
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
 #include "transformer/base/process.h"
 #include "transformer/base/unicode.h"
-#include "transformer/model/parameter_count.h"
+#include "transformer/architecture/parameter_count.h"
 #include "transformer/sweep/runner.h"
 #include "transformer/sweep/slurm.h"
-#include "transformer/training/cost.h"
+#include "transformer/architecture/cost.h"
 
 namespace {
 
@@ -131,7 +131,7 @@ void take_lock(std::optional<FileLock>& lock, const fs::path& output) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_program(argc, argv, [&](CLI::App& app, auto parse) {
+  return run_torch_program(argc, argv, [&](CLI::App& app, auto parse) {
     std::string grid_file, launcher = "local", run_name;
     std::string train = (fs::read_symlink("/proc/self/exe").parent_path() / "train").string();
     std::vector<std::string> overrides, only, devices, sbatch_options;

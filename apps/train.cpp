@@ -11,7 +11,7 @@
 #include "program.h"
 #include "recipe.h"
 #include "transformer/base/atomic_file.h"
-#include "transformer/base/device.h"
+#include "transformer/model/device.h"
 #include "transformer/base/unicode.h"
 #include "transformer/training/distributed.h"
 #include "transformer/training/launch.h"
@@ -32,7 +32,7 @@ void on_signal(int signal) {
 
 int main(int argc, char** argv) {
   using namespace transformer;
-  return run_program(argc, argv, [&](CLI::App& app, auto parse) {
+  return run_torch_program(argc, argv, [&](CLI::App& app, auto parse) {
     std::string config, output, init_from, reference;
     std::vector<std::string> overrides;
     RunOptions options;

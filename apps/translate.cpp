@@ -10,9 +10,9 @@
 #include "apps/decoding_options.h"
 #include "apps/line_work.h"
 #include "apps/program.h"
-#include "transformer/decoding/translator.h"
-#include "transformer/decoding/tree_constraint.h"
-#include "transformer/decoding/word_alignment.h"
+#include "transformer/inference/translator.h"
+#include "transformer/inference/tree_constraint.h"
+#include "transformer/inference/word_alignment.h"
 
 namespace transformer {
 
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
     LineWork::Options options{.program = "translate", .input = input_file, .outputs = {output_file}};
     if (wanted->count() > 0) options.outputs.push_back(alignments_file);
     LineWork work(options, bad_lines);
-    const auto device = decoding.device();
+    decoding.check_device();
     work.open_input();
     const Translator translator = decoding.open();
     if (TreeConstraints(translator.vocabularies().target).has_labels()) {
@@ -160,7 +160,9 @@ int main(int argc, char** argv) {
     format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
     const auto alignment_settings = alignment.over({});
     std::unique_ptr<WordAligner> aligner;
-    if (wanted->count() > 0) aligner = std::make_unique<WordAligner>(decoding.model(), device, alignment_settings);
+    if (wanted->count() > 0) {
+      aligner = std::make_unique<WordAligner>(decoding.packed(translator), translator.vocabularies(), alignment_settings);
+    }
 
     const auto identity = [&] {
       auto all = decoding.identity(translator);

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "transformer/decoding/continuous_search.h"
-#include "transformer/decoding/translator.h"
+#include "transformer/inference/continuous_search.h"
+#include "transformer/inference/translator.h"
 
 namespace transformer {
 

@@ -2,23 +2,37 @@
 
 include(libraries)
 
-add_library(transformer_torch INTERFACE)
-transformer_use_torch(transformer_torch ${PROJECT_BINARY_DIR}/installed-fmt)
-target_link_libraries(transformer_torch INTERFACE Threads::Threads)
-target_compile_definitions(transformer_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
-
 transformer_require(nlohmann_json nlohmann-json3-dev)
-# LibTorch contains Gloo, but a wheel lacks the headers that ProcessGroupGloo.hpp includes.
-find_path(TRANSFORMER_GLOO_INCLUDE gloo/rendezvous/store.h)
-if(NOT TRANSFORMER_GLOO_INCLUDE)
-  message(FATAL_ERROR "Gloo's headers were not found. scripts/setup installs everything; these alone: "
-                      "sudo apt-get install libgloo-dev")
-endif()
 if(TRANSFORMER_APPS OR TRANSFORMER_TESTS)
   transformer_require(CLI11 libcli11-dev)
 endif()
 if(TRANSFORMER_TESTS)
   transformer_require(Catch2 catch2 2)
+endif()
+
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM AND PROJECT_IS_TOP_LEVEL)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=mold TRANSFORMER_MOLD_WORKS)
+  if(TRANSFORMER_MOLD_WORKS)
+    add_link_options(-fuse-ld=mold)
+  endif()
+endif()
+if(NOT TRANSFORMER_LIBTORCH)
+  return()
+endif()
+
+# --- LibTorch -------------------------------------------------------------------------------------------
+
+add_library(transformer_torch INTERFACE)
+transformer_use_torch(transformer_torch ${PROJECT_BINARY_DIR}/installed-fmt)
+target_link_libraries(transformer_torch INTERFACE Threads::Threads)
+target_compile_definitions(transformer_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
+# It contains Gloo, but a wheel lacks the headers that ProcessGroupGloo.hpp includes.
+find_path(TRANSFORMER_GLOO_INCLUDE gloo/rendezvous/store.h)
+if(NOT TRANSFORMER_GLOO_INCLUDE)
+  message(FATAL_ERROR "Gloo's headers were not found. scripts/setup installs everything; these alone: "
+                      "sudo apt-get install libgloo-dev")
 endif()
 
 # --- CUDA headers ---------------------------------------------------------------------------------------
@@ -100,12 +114,3 @@ endfunction()
 transformer_find_cuda_headers()
 # Code for NCCL is compiled wherever this is found.
 find_path(TRANSFORMER_NCCL_INCLUDE nccl.h PATHS ${TRANSFORMER_CUDA_HEADERS} NO_DEFAULT_PATH)
-
-find_program(MOLD_PROGRAM mold)
-if(MOLD_PROGRAM AND PROJECT_IS_TOP_LEVEL)
-  include(CheckLinkerFlag)
-  check_linker_flag(CXX -fuse-ld=mold TRANSFORMER_MOLD_WORKS)
-  if(TRANSFORMER_MOLD_WORKS)
-    add_link_options(-fuse-ld=mold)
-  endif()
-endif()

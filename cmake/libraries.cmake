@@ -44,12 +44,17 @@ macro(transformer_require_module name module debian_package)
   endif()
 endmacro()
 
-transformer_require(Threads libc6-dev)
-if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  transformer_require(OpenMP libomp-dev COMPONENTS CXX)
+# Whether LibTorch is wanted: in a build that has not switched it off; by find_package where the library was built with
+# it and `COMPONENTS inference`, which does without, is not all that is asked for.
+if(NOT CMAKE_FIND_PACKAGE_NAME STREQUAL "transformer")
+  set(transformer_wants_libtorch ${TRANSFORMER_LIBTORCH})
+elseif("${transformer_FIND_COMPONENTS}" STREQUAL "inference")
+  set(transformer_wants_libtorch OFF)
 else()
-  transformer_require(OpenMP g++ COMPONENTS CXX)
+  set(transformer_wants_libtorch ${transformer_BUILT_WITH_LIBTORCH})
 endif()
+
+transformer_require(Threads libc6-dev)
 transformer_require(fmt libfmt-dev)
 # fmt keeps every major version in a namespace of its own, so that what was compiled with one does not link another.
 if(transformer_BUILT_WITH_FMT AND NOT "${fmt_VERSION}" MATCHES "^${transformer_BUILT_WITH_FMT}\\.")
@@ -58,13 +63,23 @@ if(transformer_BUILT_WITH_FMT AND NOT "${fmt_VERSION}" MATCHES "^${transformer_B
     "Name that one with -Dfmt_DIR=FOLDER, or build the library anew.")
   transformer_unusable("${transformer_rejected}")
 endif()
-transformer_require(spdlog libspdlog-dev)
 transformer_require(yaml-cpp libyaml-cpp-dev)
 transformer_require(ZLIB zlib1g-dev)
 transformer_require(PkgConfig pkg-config)
 transformer_require_module(sentencepiece sentencepiece libsentencepiece-dev)
 transformer_require_module(xxhash libxxhash libxxhash-dev)
 transformer_require_module(utf8proc libutf8proc libutf8proc-dev)
+if(NOT "${transformer_FIND_COMPONENTS}" STREQUAL "inference")
+  transformer_require(spdlog libspdlog-dev)
+endif()
+if(NOT transformer_wants_libtorch)
+  return()
+endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  transformer_require(OpenMP libomp-dev COMPONENTS CXX)
+else()
+  transformer_require(OpenMP g++ COMPONENTS CXX)
+endif()
 
 # --- LibTorch -------------------------------------------------------------------------------------------
 # torch's own TorchConfig.cmake runs CMake's CUDA machinery for a CUDA build and fails where there is no

@@ -22,7 +22,7 @@
 #include "benchmarks/table1.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
-#include "transformer/base/memory.h"
+#include "transformer/model/tensor_memory.h"
 #include "transformer/model/attention.h"
 
 namespace {

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "transformer/base/memory.h"
+#include "transformer/model/tensor_memory.h"
 #include "transformer/model/attention.h"
 
 namespace {

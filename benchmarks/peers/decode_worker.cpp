@@ -26,8 +26,8 @@
 
 #include "peers/worker.h"
 #include "transformer/base/settings.h"
-#include "transformer/decoding/continuous_search.h"
-#include "transformer/decoding/inference_model.h"
+#include "transformer/inference/continuous_search.h"
+#include "transformer/inference/inference_model.h"
 
 namespace transformer {
 

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "peers/worker.h"
-#include "transformer/base/tensor_file.h"
+#include "transformer/model/tensors.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/distributed.h"

@@ -1,4 +1,4 @@
-#include "transformer/model/model_directory.h"
+#include "transformer/architecture/model_directory.h"
 
 #include "error_of.h"
 #include "model/reference.h"

@@ -1,4 +1,4 @@
-#include "transformer/model/parameter_count.h"
+#include "transformer/architecture/parameter_count.h"
 
 #include "model/reference.h"
 #include "model/variations.h"

@@ -1,10 +1,10 @@
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 #include <catch2/catch.hpp>
 
 #include "model/reference.h"
 #include "transformer/base/error.h"
-#include "transformer/model/longest_text.h"
+#include "transformer/architecture/longest_text.h"
 
 using namespace transformer;
 using namespace transformer::test;

@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <string>
 
-#include "decoding/tiny_model.h"
+#include "inference/tiny_model.h"
 
 /// make_model DIR [two]: writes a model directory with untrained weights, for tests of programs that need one; `two`:
 /// with a vocabulary for each language.

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "fuzz/fuzz.h"
-#include "transformer/decoding/translator.h"
+#include "transformer/inference/translator.h"
 
 using namespace transformer;
 

@@ -131,5 +131,5 @@ void multiply_bf16(int sum, int a, int b) {
 #define TRANSFORMER_KERNELS emulated_amx_kernels
 #define TRANSFORMER_KERNELS_NAME "emulated AMX"
 #define TRANSFORMER_TILES
-#include "transformer/decoding/kernels_body.inc"
+#include "transformer/kernels/inference_kernels_body.inc"
 #endif

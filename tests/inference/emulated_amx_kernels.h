@@ -1,6 +1,6 @@
 #pragma once
 
-#include "transformer/decoding/kernels.h"
+#include "transformer/kernels/inference_kernels.h"
 
 namespace transformer {
 

@@ -4,15 +4,16 @@
 #include <set>
 #include <thread>
 
-#include "decoding/tiny_model.h"
+#include "inference/tiny_model.h"
 #include "error_of.h"
 #include "model/variations.h"
 #include "support.h"
 #include "transformer/base/error.h"
-#include "transformer/decoding/continuous_search.h"
-#include "transformer/decoding/inference_batch.h"
-#include "transformer/decoding/inference_model.h"
-#include "transformer/decoding/translator.h"
+#include "transformer/decoding/module_decoder.h"
+#include "transformer/inference/continuous_search.h"
+#include "transformer/inference/inference_batch.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/translator.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/text/lines.h"
 
@@ -113,7 +114,7 @@ TEST_CASE("packed float32 inference finds what the modules find, for every kind 
       const DecodingSettings decoding{.beam = beam, .n_best = beam, .batch_sentences = 5};
       const auto expected = by_modules(model, sources, lengths, decoding);
       for (const auto* kernels : available_kernels()) {
-        const InferenceModel packed(settings, weights_of(*model), Precision::float32, "", *kernels);
+        const InferenceModel packed(settings, stored_weights(weights_of(*model)), Precision::float32, "", *kernels);
         const auto found = continuous_search(packed, sources, lengths, decoding);
         INFO(name << ", beam " << beam << ", " << kernels->name);
         REQUIRE(found.size() == expected.size());
@@ -133,7 +134,7 @@ TEST_CASE("packed float32 inference finds what the modules find, for every kind 
 TEST_CASE("sinusoids go on past those that are stored") {
   auto settings = tiny_settings(pieces);
   const auto model = tiny_transformer(settings, 2);
-  const InferenceModel packed(settings, weights_of(*model), Precision::float32, "");
+  const InferenceModel packed(settings, stored_weights(weights_of(*model)), Precision::float32, "");
   Ids source(530, 7);
   source.push_back(Vocabulary::end);
   const DecodingSettings decoding{.beam = 2, .batch_sentences = 1};
@@ -145,7 +146,7 @@ TEST_CASE("sinusoids go on past those that are stored") {
 
 TEST_CASE("a step gives the modules' continuations however hypotheses are reordered and sentences come and go") {
   auto model = tiny_transformer(tiny_settings(pieces), 9);
-  const InferenceModel packed(model->settings(), weights_of(*model), Precision::float32, "");
+  const InferenceModel packed(model->settings(), stored_weights(weights_of(*model)), Precision::float32, "");
   constexpr int64_t beam = 3, width = 6;
   InferenceBatch batch(packed, beam);
   struct Live {
@@ -213,7 +214,7 @@ TEST_CASE("batches, threads and waiting sentences change nothing, bit for bit") 
   const auto lengths = lengths_of(sources, 8);
   auto model = tiny_transformer(tiny_settings(320), 4);
   for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
-    const InferenceModel packed(model->settings(), weights_of(*model), precision, "");
+    const InferenceModel packed(model->settings(), stored_weights(weights_of(*model)), precision, "");
     std::vector<std::vector<Hypothesis>> alone;
     // Longer output is favoured, so that sentences take many steps.
     DecodingSettings decoding{.beam = 4,
@@ -250,7 +251,7 @@ TEST_CASE("batches, threads and waiting sentences change nothing, bit for bit") 
 TEST_CASE("one model serves several threads at once") {
   const TemporaryDirectory directory;
   write_tiny_model(directory.path(), {.max_extra_length = 6});
-  const Translator translator(directory.path(), torch::kCPU, {.precision = Precision::int8, .threads = 2});
+  const Translator translator(directory.path(), "cpu", {.precision = Precision::int8, .threads = 2});
   const auto lines = made_up_sentences(30, 5);
   const auto expected = translator.translate(lines);
   std::vector<std::vector<std::vector<Translation>>> found(3);
@@ -286,7 +287,7 @@ TEST_CASE("weights that are not finite are refused by name, in every precision")
       };
       check(error_of([&] { load_weights(*modules, folder / "model.safetensors"); }));
       for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
-        check(error_of([&] { InferenceModel(settings, weights_of(*model), precision, "model.safetensors"); }));
+        check(error_of([&] { InferenceModel(settings, stored_weights(weights_of(*model)), precision, "model.safetensors"); }));
       }
     }
   }
@@ -303,7 +304,7 @@ TEST_CASE("weights beyond measure end in a failure, in every precision and which
       model->named_parameters()[name].fill_(3e38);  // a number, of which sums are none
     }
     for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
-      const InferenceModel packed(model->settings(), weights_of(*model), precision, "");
+      const InferenceModel packed(model->settings(), stored_weights(weights_of(*model)), precision, "");
       for (const int64_t threads : {1, 3}) {
         INFO(name << " precision " << static_cast<int>(precision));
         CHECK_THROWS_AS(continuous_search(packed, sources, lengths, {}, {.threads = threads}), Failure);
@@ -317,7 +318,7 @@ TEST_CASE("weights of another model are refused by name") {
   const auto settings = tiny_settings(pieces);
   const auto weights = weights_of(*tiny_transformer(settings));
   const auto refusal = [&](const TensorMap& given) {
-    return error_of([&] { InferenceModel(settings, given, Precision::float32, "model.safetensors"); });
+    return error_of([&] { InferenceModel(settings, stored_weights(given), Precision::float32, "model.safetensors"); });
   };
   CHECK(refusal(weights).empty());
   auto missing = weights;
@@ -340,7 +341,7 @@ TEST_CASE("word pieces that do not exist and positions that were not learned are
   auto settings = tiny_settings(pieces);
   settings.positions = ModelSettings::Positions::learned;
   settings.max_positions = 3;
-  const InferenceModel packed(settings, weights_of(*tiny_transformer(settings)), Precision::float32, "");
+  const InferenceModel packed(settings, stored_weights(weights_of(*tiny_transformer(settings))), Precision::float32, "");
   const auto refusal = [&](const Ids& source) {
     return error_of([&] { continuous_search(packed, std::vector<Ids>{source}, Ids{1}, {}); });
   };
@@ -372,17 +373,17 @@ TEST_CASE("a model that packed inference does not know is translated by its modu
   write_file(directory / "config.yaml", config.replace(config.find(full), full.size(), "attention_window: 3"));
   const auto lines = made_up_sentences(8, 3);
   const Translator translator(directory.path());
-  const Translator modules(load_transformer(directory.path()), Vocabularies::load(directory.path(), 320, 320),
+  const auto modules = module_translator(load_transformer(directory.path()), Vocabularies::load(directory.path(), 320, 320),
                            translator.settings());
   const auto found = translator.translate(lines), expected = modules.translate(lines);
   for (size_t i = 0; i < lines.size(); ++i) {
     CHECK(found[i].at(0).text == expected[i].at(0).text);
     CHECK(found[i].at(0).score == Approx(expected[i].at(0).score));
   }
-  const auto in_bf16 = Translator(directory.path(), torch::kCPU, {.precision = Precision::bf16}).translate(lines);
+  const auto in_bf16 = Translator(directory.path(), "cpu", {.precision = Precision::bf16}).translate(lines);
   auto rounded = load_transformer(directory.path());
   rounded->to(torch::kBFloat16);
-  const auto by_hand = Translator(rounded, Vocabularies::load(directory.path(), 320, 320), translator.settings());
+  const auto by_hand = module_translator(rounded, Vocabularies::load(directory.path(), 320, 320), translator.settings());
   const auto expected_in_bf16 = by_hand.translate(lines);
   bool differs = false;
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -392,7 +393,7 @@ TEST_CASE("a model that packed inference does not know is translated by its modu
   }
   CHECK(differs);
   for (const auto precision : {Precision::fp16, Precision::int8}) {
-    CHECK_THAT(error_of([&] { Translator(directory.path(), torch::kCPU, {.precision = precision}); }),
+    CHECK_THAT(error_of([&] { Translator(directory.path(), "cpu", {.precision = precision}); }),
                Catch::Matchers::StartsWith("precision: the modules decode in float32 or bf16"));
   }
 }
@@ -400,7 +401,7 @@ TEST_CASE("a model that packed inference does not know is translated by its modu
 TEST_CASE("fp16 is for GPUs") {
   const TemporaryDirectory directory;
   write_tiny_model(directory.path());
-  CHECK_THAT(error_of([&] { Translator(directory.path(), torch::kCPU, {.precision = Precision::fp16}); }),
+  CHECK_THAT(error_of([&] { Translator(directory.path(), "cpu", {.precision = Precision::fp16}); }),
              Catch::Matchers::StartsWith("precision: fp16 is for decoding on a GPU"));
 }
 
@@ -448,7 +449,7 @@ TEST_CASE("the shipped model: float32 says what the modules say, bf16 and int8 l
   const auto lines = read("valid.en.gz", all), references = read("valid.de.gz", all);
   REQUIRE(lines.size() == all);
   const auto translate = [&](Precision precision) {
-    return Translator(data / "model-en-de", torch::kCPU, {.precision = precision}).translate(lines);
+    return Translator(data / "model-en-de", "cpu", {.precision = precision}).translate(lines);
   };
   const auto bleu = [&](const std::vector<std::vector<Translation>>& translations) {
     std::vector<std::string> texts;
@@ -458,7 +459,7 @@ TEST_CASE("the shipped model: float32 says what the modules say, bf16 and int8 l
   const auto found = translate(Precision::float32);
   auto model = load_transformer(data / "model-en-de");
   const auto vocabulary_size = model->settings().target_vocabulary_size;
-  const Translator modules(model, Vocabularies::load(data / "model-en-de", vocabulary_size, vocabulary_size), {});
+  const auto modules = module_translator(model, Vocabularies::load(data / "model-en-de", vocabulary_size, vocabulary_size), {});
   const auto expected = modules.translate({lines.begin(), lines.begin() + some});
   for (size_t i = 0; i < some; ++i) {
     INFO(lines[i]);

@@ -1,4 +1,4 @@
-#include "transformer/decoding/kernels.h"
+#include "transformer/kernels/inference_kernels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "emulated_amx_kernels.h"
 #include "support.h"
-#include "transformer/decoding/packed_matrix.h"
+#include "transformer/inference/packed_matrix.h"
 
 namespace transformer::test {
 

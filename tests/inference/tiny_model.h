@@ -3,17 +3,25 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/settings.h"
-#include "transformer/decoding/beam_search.h"
+#include "transformer/decoding/module_decoder.h"
+#include "transformer/inference/beam_search.h"
+#include "transformer/inference/inference_model.h"
 #include "transformer/model/transformer.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer::test {
+
+/// The weights as they are now, packed in float32.
+inline std::shared_ptr<const InferenceModel> packed_model(const Transformer& model) {
+  return std::make_shared<InferenceModel>(model->settings(), stored_weights(weights_of(*model)), Precision::float32, "");
+}
 
 /// Sentences of made-up words, the same for the same seed.
 inline std::vector<std::string> made_up_sentences(size_t count, unsigned seed, size_t longest = 12) {

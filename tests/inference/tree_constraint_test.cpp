@@ -1,4 +1,4 @@
-#include "transformer/decoding/tree_constraint.h"
+#include "transformer/inference/tree_constraint.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,10 @@
 #include <set>
 #include <sstream>
 
-#include "decoding/tiny_model.h"
+#include "inference/tiny_model.h"
 #include "support.h"
-#include "transformer/decoding/translator.h"
+#include "transformer/decoding/module_decoder.h"
+#include "transformer/inference/translator.h"
 #include "transformer/text/treebank.h"
 
 namespace transformer::test {
@@ -129,8 +130,8 @@ TEST_CASE("a search under constraints is the search over what they allow, by bru
   const TreeConstraints trees(vocabulary);
   auto model = tiny_transformer(tiny_settings(vocabulary->size()), 4);
   const DecodingSettings settings{.beam = 1, .max_extra_length = 250};
-  const Translator modules(model, {vocabulary, vocabulary}, settings);
-  const Translator packed(model, {vocabulary, vocabulary}, settings, {.threads = 2});
+  const auto modules = module_translator(model, {vocabulary, vocabulary}, settings);
+  const auto packed = packed_translator(model, {vocabulary, vocabulary}, settings, {.threads = 2});
   const auto lines = made_up_sentences(12, 8, 2);
   const auto words = [&](size_t line) {
     std::vector<std::string> result;
@@ -193,8 +194,8 @@ TEST_CASE("whatever a constraint returns, no search reads beyond its scores") {
   const auto vocabulary = tree_vocabulary(directory, false);
   auto model = tiny_transformer(tiny_settings(vocabulary->size()), 4);
   const DecodingSettings settings{.beam = 2, .max_extra_length = 3};
-  const Translator modules(model, {vocabulary, vocabulary}, settings);
-  const Translator packed(model, {vocabulary, vocabulary}, settings, {.threads = 2});
+  const auto modules = module_translator(model, {vocabulary, vocabulary}, settings);
+  const auto packed = packed_translator(model, {vocabulary, vocabulary}, settings, {.threads = 2});
   const auto lines = made_up_sentences(3, 8, 2);
   for (const auto* translator : {&modules, &packed}) {
     const auto message = [&](const Ids& tokens, bool lost = false) -> std::string {
@@ -248,8 +249,8 @@ TEST_CASE("sentences without a constraint are translated as without any") {
       }
     }
   };
-  check(Translator(model, {vocabulary, vocabulary}, settings), 1e-4);  // LibTorch's products heed the batch's size
-  check(Translator(model, {vocabulary, vocabulary}, settings, InferenceOptions{}), 0);
+  check(module_translator(model, {vocabulary, vocabulary}, settings), 1e-4);  // LibTorch's products heed the batch's size
+  check(packed_translator(model, {vocabulary, vocabulary}, settings, InferenceOptions{}), 0);
 }
 
 TEST_CASE("a vocabulary that was learned from trees is told from others") {

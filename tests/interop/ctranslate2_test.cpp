@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "decoding/tiny_model.h"
+#include "inference/tiny_model.h"
 #include "error_of.h"
 #include "support.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
-#include "transformer/base/tensor_file.h"
+#include "transformer/model/tensors.h"
 
 using namespace transformer;
 using namespace transformer::test;

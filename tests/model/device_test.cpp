@@ -1,4 +1,4 @@
-#include "transformer/base/device.h"
+#include "transformer/model/device.h"
 
 #include "support.h"
 #include "transformer/base/error.h"

@@ -25,7 +25,7 @@ double expected(int64_t position, int64_t dimension, int64_t d_model) {
 TEST_CASE("sinusoids follow the formula, for odd widths and far positions too") {
   for (const int64_t d_model : {1, 2, 7, 64, 513}) {
     for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 40}, {600, 3}, {5000, 2}}) {
-      const auto table = sinusoids(first, count, d_model);
+      const auto table = sinusoid_table(first, count, d_model);
       REQUIRE(table.scalar_type() == torch::kFloat64);
       REQUIRE(table.sizes() == at::IntArrayRef({count, d_model}));
       double largest = 0;
@@ -49,7 +49,7 @@ TEST_CASE("the sinusoidal encoding gives any stretch of positions, in the type a
     for (const auto& [first, count] :
          {std::pair<int64_t, int64_t>{0, 1}, {0, 512}, {511, 1}, {510, 4}, {512, 1}, {600, 1}, {0, 5000}, {5000, 7}}) {
       INFO("first " << first << ", count " << count);
-      CHECK(difference(encoding->forward(first, count, like), sinusoids(first, count, D).to(type)) == 0);
+      CHECK(difference(encoding->forward(first, count, like), sinusoid_table(first, count, D).to(type)) == 0);
     }
   }
 }

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "support.h"
-#include "transformer/base/tensor_file.h"
+#include "transformer/model/tensors.h"
 
 namespace transformer::test {
 

@@ -4,7 +4,7 @@
 
 #include "model/reference.h"
 #include "model/variations.h"
-#include "transformer/base/memory.h"
+#include "transformer/model/tensor_memory.h"
 #include "transformer/model/attention.h"
 #include "transformer/model/transformer.h"
 

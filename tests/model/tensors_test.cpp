@@ -1,7 +1,8 @@
-#include "transformer/base/tensor_file.h"
+#include "transformer/model/tensors.h"
 
 #include <torch/types.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <ctime>
@@ -9,6 +10,7 @@
 
 #include "support.h"
 #include "transformer/base/error.h"
+#include "transformer/base/tensor_file.h"
 
 using namespace transformer;
 using Catch::Matchers::Contains;
@@ -94,30 +96,62 @@ TEST_CASE("a file can be read some rows at a time") {
   CHECK(reader.metadata().at("note") == note);
   REQUIRE(reader.entries().size() == 4);
   CHECK(reader.entries().at("matrix").shape == std::vector<int64_t>{5, 3, 4});
-  CHECK(reader.entries().at("vector").type == at::kLong);
-  for (const auto& [name, tensor] : tensors) CHECK(torch::equal(reader.read(name), tensor));
+  CHECK(reader.entries().at("vector").type == ElementType::int64);
+  const auto rows = [&](const std::string& name, int64_t first, int64_t count) {
+    auto sizes = tensors.at(name).sizes().vec();
+    sizes[0] = count;
+    auto tensor = torch::empty(sizes, tensors.at(name).options());
+    reader.read_rows(name, first, count, tensor.mutable_data_ptr());
+    return tensor;
+  };
+  const auto all = [&](const std::string& name) {
+    auto tensor = torch::empty_like(tensors.at(name));
+    reader.read(name, tensor.mutable_data_ptr());
+    return tensor;
+  };
+  for (const auto& [name, tensor] : tensors) CHECK(torch::equal(all(name), tensor));
   for (const std::string name : {"matrix", "vector", "empty"}) {
     const auto& tensor = tensors.at(name);
     for (int64_t first = 0; first <= tensor.size(0); ++first) {
       for (int64_t count = 0; first + count <= tensor.size(0); ++count) {
-        CHECK(torch::equal(reader.read_rows(name, first, count), tensor.narrow(0, first, count)));
+        CHECK(torch::equal(rows(name, first, count), tensor.narrow(0, first, count)));
       }
-      CHECK_THROWS_AS(reader.read_rows(name, first, tensor.size(0) - first + 1), std::invalid_argument);
+      CHECK_THROWS_AS(reader.read_rows(name, first, tensor.size(0) - first + 1, nullptr), std::invalid_argument);
     }
-    CHECK_THROWS_AS(reader.read_rows(name, -1, 1), std::invalid_argument);
+    CHECK_THROWS_AS(reader.read_rows(name, -1, 1, nullptr), std::invalid_argument);
   }
-  CHECK_THROWS_AS(reader.read_rows("scalar", 0, 1), std::invalid_argument);
+  CHECK_THROWS_AS(reader.read_rows("scalar", 0, 1, nullptr), std::invalid_argument);
   // A file that was cut while it is open.
   std::filesystem::resize_file(directory / "t", std::filesystem::file_size(directory / "t") - 1);
   bool failed = false;
   for (const auto& [name, tensor] : tensors) {
     try {
-      reader.read(name);
+      all(name);
     } catch (const Failure&) {
       failed = true;
     }
   }
   CHECK(failed);
+}
+
+TEST_CASE("every floating-point type becomes float32 as LibTorch converts it") {
+  torch::manual_seed(3);
+  const auto numbers = torch::cat({torch::randn({200}, torch::kDouble) * torch::exp(torch::randn({200}, torch::kDouble) * 20),
+                                   torch::tensor({0.0, -0.0, 65504.0, 6e-8, -6e-8, 1e-5, 1e300, -1e300, 1e-310,
+                                                  std::numeric_limits<double>::infinity()})});
+  for (const auto& [type, element] : {std::pair{torch::kDouble, ElementType::float64}, {torch::kFloat, ElementType::float32},
+                                      {torch::kHalf, ElementType::float16}, {torch::kBFloat16, ElementType::bfloat16}}) {
+    const auto given = numbers.to(type);
+    auto found = torch::empty({given.numel()}, torch::kFloat);
+    to_float(element, given.const_data_ptr(), given.numel(), found.mutable_data_ptr<float>());
+    CHECK(torch::equal(found, given.to(torch::kFloat)));
+    CHECK(torch::equal(found.signbit(), given.to(torch::kFloat).signbit()));
+  }
+  const auto nan = torch::full({3}, std::numeric_limits<double>::quiet_NaN()).to(torch::kHalf);
+  float found[3] = {};
+  to_float(ElementType::float16, nan.const_data_ptr(), 3, found);
+  CHECK(std::isnan(found[0]));
+  CHECK_THROWS_AS(to_float(ElementType::int8, found, 1, found), std::invalid_argument);
 }
 
 TEST_CASE("the header is padded to eight bytes and the same tensors give the same bytes") {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 namespace transformer::test {
 

@@ -89,21 +89,26 @@ std::vector<std::vector<int64_t>> pairs_of(const std::vector<Batch>& batches) {
   return result;
 }
 
+int64_t size(const IdMatrix& matrix) {
+  return matrix.rows * matrix.columns;
+}
+
+int64_t tokens_in(const IdMatrix& matrix) {
+  return size(matrix) - std::count(matrix.ids.begin(), matrix.ids.end(), Vocabulary::padding);
+}
+
 }  // namespace
 
 TEST_CASE("a batch is padded, begun and ended as the model expects") {
   const LengthCorpus corpus({{3, 1}, {1, 2}, {0, 0}});
   const auto a = corpus->source(0), b = corpus->source(1), x = corpus->target(0), y = corpus->target(1);
   const Batch batch = make_batch(*corpus, {1, 0, 2});
-  const auto expect = [](const at::Tensor& tensor, const std::vector<std::vector<int64_t>>& rows) {
-    REQUIRE(tensor.scalar_type() == at::kLong);
-    REQUIRE(tensor.dim() == 2);
-    REQUIRE(tensor.size(0) == static_cast<int64_t>(rows.size()));
-    REQUIRE(tensor.size(1) == static_cast<int64_t>(rows[0].size()));
-    for (size_t row = 0; row < rows.size(); ++row) {
-      for (size_t column = 0; column < rows[row].size(); ++column) {
-        CHECK(tensor[static_cast<int64_t>(row)][static_cast<int64_t>(column)].item<int64_t>() == rows[row][column]);
-      }
+  const auto expect = [](const IdMatrix& matrix, const std::vector<std::vector<int64_t>>& rows) {
+    REQUIRE(matrix.rows == static_cast<int64_t>(rows.size()));
+    REQUIRE(matrix.columns == static_cast<int64_t>(rows[0].size()));
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto row = matrix.row(static_cast<int64_t>(i));
+      CHECK(std::vector<int64_t>(row.begin(), row.end()) == rows[i]);
     }
   };
   expect(batch.source, {{b[0], 2, 0, 0}, {a[0], a[1], a[2], 2}, {2, 0, 0, 0}});
@@ -129,15 +134,16 @@ TEST_CASE("an epoch holds every pair once, in batches within the budget, full an
   std::vector<int> seen(static_cast<size_t>(corpus->size()));
   double used = 0, positions = 0, tokens = 0, unpadded = 0;
   for (const auto& batch : epoch) {
-    REQUIRE(batch.source.numel() <= budget);
-    REQUIRE(batch.target_input.numel() <= budget);
-    REQUIRE(batch.target_output.sizes() == batch.target_input.sizes());
-    REQUIRE(batch.source_tokens == batch.source.ne(Vocabulary::padding).sum().item<int64_t>());
-    REQUIRE(batch.target_tokens == batch.target_output.ne(Vocabulary::padding).sum().item<int64_t>());
+    REQUIRE(size(batch.source) <= budget);
+    REQUIRE(size(batch.target_input) <= budget);
+    REQUIRE(batch.target_output.rows == batch.target_input.rows);
+    REQUIRE(batch.target_output.columns == batch.target_input.columns);
+    REQUIRE(batch.source_tokens == tokens_in(batch.source));
+    REQUIRE(batch.target_tokens == tokens_in(batch.target_output));
     for (const int64_t pair : batch.pairs) ++seen[static_cast<size_t>(pair)];
     used +=
-        static_cast<double>(std::max(batch.source.numel(), batch.target_input.numel())) / static_cast<double>(budget);
-    const auto here = static_cast<double>(batch.source.numel() + batch.target_input.numel());
+        static_cast<double>(std::max(size(batch.source), size(batch.target_input))) / static_cast<double>(budget);
+    const auto here = static_cast<double>(size(batch.source) + size(batch.target_input));
     const auto real = static_cast<double>(batch.source_tokens + batch.target_tokens);
     positions += here;
     tokens += real;
@@ -224,9 +230,9 @@ TEST_CASE("an epoch in several pools holds every pair once, mixed and full") {
   std::vector<int> seen(static_cast<size_t>(corpus->size()));
   double used = 0, early_sum = 0, early = 0;
   for (size_t i = 0; i < epoch.size(); ++i) {
-    REQUIRE(epoch[i].source.numel() <= 500);
-    REQUIRE(epoch[i].target_input.numel() <= 500);
-    used += static_cast<double>(std::max(epoch[i].source.numel(), epoch[i].target_input.numel())) / 500;
+    REQUIRE(size(epoch[i].source) <= 500);
+    REQUIRE(size(epoch[i].target_input) <= 500);
+    used += static_cast<double>(std::max(size(epoch[i].source), size(epoch[i].target_input))) / 500;
     for (const int64_t pair : epoch[i].pairs) {
       ++seen[static_cast<size_t>(pair)];
       early += i < epoch.size() / 14;
@@ -251,7 +257,7 @@ TEST_CASE("an epoch in pools goes on where it was left, in any pool") {
     REQUIRE(rest.size() == whole.size() - std::min(first, whole.size()));
     for (size_t i = 0; i < rest.size(); ++i) {
       REQUIRE(rest[i].pairs == whole[first + i].pairs);
-      REQUIRE(rest[i].target_output.equal(whole[first + i].target_output));
+      REQUIRE(rest[i].target_output == whole[first + i].target_output);
     }
   }
 }
@@ -294,13 +300,13 @@ TEST_CASE("shares together are the whole, and each knows the counts of all") {
       REQUIRE(mine.size() == whole.size());
       for (size_t i = 0; i < mine.size(); ++i) {
         REQUIRE(mine[i].is_made() == (static_cast<int64_t>(i) % shares == options.share));
-        REQUIRE(mine[i].target_input.defined() == mine[i].is_made());
+        REQUIRE(!mine[i].target_input.ids.empty() == mine[i].is_made());
         REQUIRE(mine[i].source_tokens == whole[i].source_tokens);
         REQUIRE(mine[i].target_tokens == whole[i].target_tokens);
-        REQUIRE(mine[i].source_length == whole[i].source.size(1));
-        REQUIRE(mine[i].target_length == whole[i].target_input.size(1));
+        REQUIRE(mine[i].source_length == whole[i].source.columns);
+        REQUIRE(mine[i].target_length == whole[i].target_input.columns);
         REQUIRE(mine[i].pairs == whole[i].pairs);
-        if (mine[i].is_made()) REQUIRE(mine[i].source.equal(whole[i].source));
+        if (mine[i].is_made()) REQUIRE(mine[i].source == whole[i].source);
       }
     }
   }
@@ -321,7 +327,7 @@ TEST_CASE("shuffled batches come in no order of length, the others in order") {
   const auto lengths = [&](bool shuffle) {
     std::vector<int64_t> result;
     for (const auto& batch : all_of(Batches(*corpus, {.batch_tokens = 500, .shuffle = shuffle}, 0))) {
-      result.push_back(batch.target_input.size(1));
+      result.push_back(batch.target_input.columns);
     }
     return result;
   };
@@ -349,9 +355,9 @@ TEST_CASE("an epoch goes on where it was left") {
     REQUIRE(rest.size() == whole.size() - std::min(first, whole.size()));
     for (size_t i = 0; i < rest.size(); ++i) {
       REQUIRE(rest[i].pairs == whole[first + i].pairs);
-      REQUIRE(rest[i].source.equal(whole[first + i].source));
-      REQUIRE(rest[i].target_input.equal(whole[first + i].target_input));
-      REQUIRE(rest[i].target_output.equal(whole[first + i].target_output));
+      REQUIRE(rest[i].source == whole[first + i].source);
+      REQUIRE(rest[i].target_input == whole[first + i].target_input);
+      REQUIRE(rest[i].target_output == whole[first + i].target_output);
     }
   }
 }

@@ -25,16 +25,10 @@ struct Text {
 
 using Ids = std::vector<int64_t>;
 
-Ids numbers(const at::Tensor& tensor) {
-  const auto flat = tensor.contiguous();
-  return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
-}
-
 bool same(const Batch& a, const Batch& b) {
   return a.pairs == b.pairs && a.source_tokens == b.source_tokens && a.target_tokens == b.target_tokens &&
          a.source_length == b.source_length && a.target_length == b.target_length &&
-         numbers(a.source) == numbers(b.source) && numbers(a.target_input) == numbers(b.target_input) &&
-         numbers(a.target_output) == numbers(b.target_output);
+         a.source == b.source && a.target_input == b.target_input && a.target_output == b.target_output;
 }
 
 std::vector<Batch> all_batches(const Corpus& corpus, const Batches::Options& options, int64_t epoch,
@@ -110,7 +104,8 @@ TEST_CASE("batches of sampled pieces can be repeated, resumed and shared") {
   const auto later = all_batches(text.corpus, options, 3);
   std::map<int64_t, Ids> rows;  // of source ids, as epoch 2 spelled them
   const auto row_of = [](const Batch& batch, size_t row) {
-    auto ids = numbers(batch.source[static_cast<int64_t>(row)]);
+    const auto padded = batch.source.row(static_cast<int64_t>(row));
+    Ids ids(padded.begin(), padded.end());
     ids.erase(std::remove(ids.begin(), ids.end(), Vocabulary::padding), ids.end());
     return ids;
   };

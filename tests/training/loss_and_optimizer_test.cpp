@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "support.h"
-#include "transformer/base/tensor_file.h"
+#include "transformer/model/tensors.h"
 #include "transformer/model/fused_layers.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/label_smoothing_loss.h"

@@ -9,7 +9,8 @@
 
 #include "support.h"
 #include "transformer/base/error.h"
-#include "transformer/decoding/translator.h"
+#include "transformer/decoding/module_decoder.h"
+#include "transformer/training/device_transfer.h"
 #include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/run.h"
@@ -171,8 +172,8 @@ TEST_CASE("gradients accumulated over micro-batches are those of the mean over a
   REQUIRE(batches.next(second));
   torch::Tensor loss = torch::zeros({});
   for (const auto* batch : {&first, &second}) {
-    loss = loss + torch::cross_entropy_loss(model->forward(batch->source, batch->target_input).flatten(0, 1),
-                                            batch->target_output.flatten(), {}, at::Reduction::Sum, 0, 0.1);
+    loss = loss + torch::cross_entropy_loss(model->forward(tensor_of(batch->source), tensor_of(batch->target_input)).flatten(0, 1),
+                                            tensor_of(batch->target_output).flatten(), {}, at::Reduction::Sum, 0, 0.1);
   }
   (loss / (first.target_tokens + second.target_tokens)).backward();
 
@@ -545,8 +546,8 @@ TEST_CASE("the gradient's norm is recorded, before clipping") {
   Batches batches(*task.corpus, {.batch_tokens = settings.batch_tokens, .seed = settings.seed}, 0);
   Batch batch;
   REQUIRE(batches.next(batch));
-  torch::cross_entropy_loss(model->forward(batch.source, batch.target_input).flatten(0, 1),
-                            batch.target_output.flatten(), {}, at::Reduction::Mean, 0, settings.label_smoothing)
+  torch::cross_entropy_loss(model->forward(tensor_of(batch.source), tensor_of(batch.target_input)).flatten(0, 1),
+                            tensor_of(batch.target_output).flatten(), {}, at::Reduction::Mean, 0, settings.label_smoothing)
       .backward();
   double squares = 0;
   for (const auto& parameter : model->parameters()) squares += parameter.grad().square().sum().item<double>();
@@ -601,7 +602,7 @@ TEST_CASE("a copy task is learned to 100 %") {
   std::vector<std::string> lines;
   std::istringstream text(read_file(task.source));
   for (std::string line; std::getline(text, line) && lines.size() < 200;) lines.push_back(line);
-  const Translator translator(model, {task.vocabulary, task.vocabulary}, {});
+  const auto translator = module_translator(model, {task.vocabulary, task.vocabulary}, {});
   const auto translations = translator.translate(lines);
   int64_t right = 0;
   for (size_t i = 0; i < lines.size(); ++i) right += translations[i].front().text == lines[i];

@@ -1,4 +1,4 @@
-#include "transformer/training/cost.h"
+#include "transformer/architecture/cost.h"
 
 #include <fmt/format.h>
 

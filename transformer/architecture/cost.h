@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 namespace transformer {
 

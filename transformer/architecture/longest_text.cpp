@@ -1,4 +1,4 @@
-#include "transformer/model/longest_text.h"
+#include "transformer/architecture/longest_text.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 namespace transformer {
 

@@ -1,12 +1,15 @@
-#include "transformer/model/model_directory.h"
+#include "transformer/architecture/model_directory.h"
 
 #include <fmt/format.h>
 
 #include <sstream>
+#include <vector>
 
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
+#include "transformer/base/tensor_file.h"
 #include "transformer/base/unicode.h"
-#include "transformer/model/transformer.h"
 
 namespace transformer {
 namespace {
@@ -15,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* section = "model";
 constexpr const char* metadata_key = "model_settings";
+constexpr const char* weights_format = "transformer-model-1";
 
 std::map<std::string, std::string> values_of(ModelSettings model) {
   Settings settings;
@@ -79,15 +83,30 @@ std::string computing_settings_text(const ModelSettings& settings) {
   return text;
 }
 
-void write_bound_weights(const fs::path& file, const TensorMap& weights, const fs::path& config_yaml,
-                         std::optional<at::ScalarType> type) {
-  TensorMap converted = weights;
-  if (type) {
-    for (auto& [name, tensor] : converted) tensor = tensor.to(*type);
+std::map<std::string, std::string> bound_metadata(const fs::path& config_yaml) {
+  return {{"format", weights_format}, {metadata_key, computing_settings_text(read_section(config_yaml))}};
+}
+
+void check_model_directory(const fs::path& directory) {
+  if (!fs::is_directory(directory)) {
+    throw Error(directory.string(), "is not a model directory",
+                "name a folder that holds config.yaml, model.safetensors and a vocabulary, as train writes it");
   }
-  write_tensors(
-      file, converted,
-      {{"format", "transformer-model-1"}, {metadata_key, computing_settings_text(read_section(config_yaml))}});
+  for (const char* name : {"config.yaml", "model.safetensors"}) {
+    if (!something_at(directory / name)) {
+      throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
+                  "name a folder that train has written");
+    }
+  }
+}
+
+void verify_model_directory(const fs::path& directory) {
+  if (!something_at(directory / checksums_name)) return;
+  std::vector<std::string> names;
+  for (const char* name : {"model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
+    if (something_at(directory / name)) names.emplace_back(name);
+  }
+  verify_checksums(directory, names);
 }
 
 ModelSettings read_model_settings(const fs::path& directory) {

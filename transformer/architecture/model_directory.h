@@ -2,11 +2,9 @@
 
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <string>
 
-#include "transformer/base/tensor_file.h"
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 namespace transformer {
 
@@ -19,11 +17,16 @@ std::map<std::string, std::string> computing_settings(const ModelSettings& setti
 /// The same as text, a line a setting: what weights carry of the settings they were trained with.
 std::string computing_settings_text(const ModelSettings& settings);
 
-/// Writes a model's weights as safetensors, converted to `type` where one is given, bound to the settings of the
-/// `config_yaml` that lies beside them: read_model_settings refuses them with others. Throws what Settings::load and
-/// write_tensors throw.
-void write_bound_weights(const std::filesystem::path& file, const TensorMap& weights,
-                         const std::filesystem::path& config_yaml, std::optional<at::ScalarType> type = {});
+/// What a file of weights says of itself (its metadata) that binds them to the settings of the `config_yaml` that lies
+/// beside them: read_model_settings refuses them with others. Throws what Settings::load throws.
+std::map<std::string, std::string> bound_metadata(const std::filesystem::path& config_yaml);
+
+/// Throws Error unless `directory` is a folder with a config.yaml and a model.safetensors.
+void check_model_directory(const std::filesystem::path& directory);
+
+/// Compares weights and vocabularies of a model directory with the checksums beside them, where there are any. Throws
+/// Error naming the file that is damaged. config.yaml is not compared: people edit its decoding settings.
+void verify_model_directory(const std::filesystem::path& directory);
 
 /// The settings of a model directory, resolved: config.yaml's section `model`, compared with what model.safetensors
 /// says it was trained with. Weights of versions that did not write it down are taken as they are. Throws Error where

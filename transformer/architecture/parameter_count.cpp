@@ -1,4 +1,4 @@
-#include "transformer/model/parameter_count.h"
+#include "transformer/architecture/parameter_count.h"
 
 #include <fmt/format.h>
 

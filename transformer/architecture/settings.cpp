@@ -1,4 +1,4 @@
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "transformer/base/check_ranges.h"
 #include "transformer/base/error.h"
-#include "transformer/model/parameter_count.h"
+#include "transformer/architecture/parameter_count.h"
 
 namespace transformer {
 

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include <span>
 #include <string>
 
 namespace transformer {
 
-/// Whether `values`, of any floating-point type and device, hold neither an infinity nor what is not a number.
-bool all_finite(const at::Tensor& values);
+/// Whether `values` hold neither an infinity nor what is not a number.
+bool all_finite(std::span<const float> values);
 
-/// Throws Error unless all of `values`, weight `name` of a model that comes from `origin` (its file), are finite.
-void check_finite(const std::string& origin, const std::string& name, const at::Tensor& values);
+/// Throws Error: weight `name` of a model that comes from `origin` (its file) holds numbers that are not finite.
+[[noreturn]] void refuse_not_finite(const std::string& origin, const std::string& name);
 
 }  // namespace transformer

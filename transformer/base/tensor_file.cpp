@@ -1,6 +1,5 @@
 #include "transformer/base/tensor_file.h"
 
-#include <ATen/ATen.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -9,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -32,26 +32,37 @@ constexpr uint64_t largest_header = 100'000'000;
 constexpr size_t most_dimensions = 64;
 constexpr const char* metadata_key = "__metadata__";
 
-struct ElementType {
+struct KnownType {
+  ElementType type;
+  const char* in_file;
   const char* name;
-  at::ScalarType type;
+  int64_t size;
 };
-constexpr ElementType element_types[] = {
-    {"F64", at::kDouble}, {"F32", at::kFloat}, {"F16", at::kHalf}, {"BF16", at::kBFloat16}, {"I64", at::kLong},
-    {"I32", at::kInt},    {"I16", at::kShort}, {"I8", at::kChar},  {"U8", at::kByte},       {"BOOL", at::kBool}};
+constexpr KnownType known_types[] = {
+    {ElementType::float64, "F64", "float64", 8},  {ElementType::float32, "F32", "float32", 4},
+    {ElementType::float16, "F16", "float16", 2},  {ElementType::bfloat16, "BF16", "bfloat16", 2},
+    {ElementType::int64, "I64", "int64", 8},      {ElementType::int32, "I32", "int32", 4},
+    {ElementType::int16, "I16", "int16", 2},      {ElementType::int8, "I8", "int8", 1},
+    {ElementType::uint8, "U8", "uint8", 1},       {ElementType::boolean, "BOOL", "bool", 1}};
 
-const ElementType* find_type(const std::string& name) {
-  const auto* found = std::find_if(std::begin(element_types), std::end(element_types),
-                                   [&](const ElementType& type) { return type.name == name; });
-  return found == std::end(element_types) ? nullptr : found;
+const KnownType* find_type(const std::string& in_file) {
+  const auto* found = std::find_if(std::begin(known_types), std::end(known_types),
+                                   [&](const KnownType& type) { return type.in_file == in_file; });
+  return found == std::end(known_types) ? nullptr : found;
 }
 
-const char* type_name(const std::string& tensor, at::ScalarType type) {
-  for (const auto& known : element_types) {
-    if (known.type == type) return known.name;
-  }
-  throw std::invalid_argument(
-      fmt::format("tensor '{}' has element type {}, which is not written", tensor, c10::toString(type)));
+const KnownType& known(ElementType type) {
+  return *std::find_if(std::begin(known_types), std::end(known_types),
+                       [&](const KnownType& candidate) { return candidate.type == type; });
+}
+
+/// IEEE 754's binary16, whose every number is a float32.
+float from_half(uint16_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1fu, fraction = bits & 0x3ffu;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | fraction << 13);
+  if (exponent > 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  const float magnitude = std::ldexp(static_cast<float>(fraction), -24);
+  return sign ? -magnitude : magnitude;
 }
 
 class File {
@@ -197,7 +208,7 @@ class HeaderParser {
       if (!value.contains(key)) fail_tensor(fmt::format("its header entry has no {}", key));
     }
     const Json& type = value["dtype"];
-    const ElementType* element = type.is_string() ? find_type(type.get<std::string>()) : nullptr;
+    const KnownType* element = type.is_string() ? find_type(type.get<std::string>()) : nullptr;
     if (!element) {
       fail_tensor("the element type " + (type.is_string() ? in_quotes(type.get<std::string>()) : "given") +
                   " is not known");
@@ -214,7 +225,7 @@ class HeaderParser {
       entry.shape.push_back(static_cast<int64_t>(size.get<uint64_t>()));
     }
     auto sizes = entry.shape;
-    sizes.push_back(static_cast<int64_t>(at::elementSize(entry.type)));
+    sizes.push_back(element->size);
     const auto needed = checked_product(sizes);
     if (!needed) fail_tensor(fmt::format("its shape {} is too large to be real", printable(shape.dump())));
     const auto bytes = static_cast<uint64_t>(*needed);
@@ -232,7 +243,7 @@ class HeaderParser {
     }
     if (entry.end - entry.begin != bytes) {
       fail_tensor(fmt::format("its data takes {} bytes, but shape {} of {} needs {}", entry.end - entry.begin,
-                              printable(shape.dump()), element->name, bytes));
+                              printable(shape.dump()), element->in_file, bytes));
     }
     return entry;
   }
@@ -243,28 +254,67 @@ class HeaderParser {
 
 }  // namespace
 
-void write_tensors(const std::filesystem::path& file, const TensorMap& tensors,
-                   const std::map<std::string, std::string>& metadata) {
+int64_t element_size(ElementType type) {
+  return known(type).size;
+}
+
+const char* element_name(ElementType type) {
+  return known(type).name;
+}
+
+bool is_floating_point(ElementType type) {
+  return type == ElementType::float64 || type == ElementType::float32 || type == ElementType::float16 ||
+         type == ElementType::bfloat16;
+}
+
+void to_float(ElementType type, const void* elements, int64_t count, float* numbers) {
+  const auto convert = [&](const auto* from, const auto& number) { std::transform(from, from + count, numbers, number); };
+  switch (type) {
+    case ElementType::float32:
+      std::copy_n(static_cast<const float*>(elements), count, numbers);
+      return;
+    case ElementType::float64:
+      convert(static_cast<const double*>(elements), [](double number) { return static_cast<float>(number); });
+      return;
+    case ElementType::float16:
+      convert(static_cast<const uint16_t*>(elements), from_half);
+      return;
+    case ElementType::bfloat16:
+      convert(static_cast<const uint16_t*>(elements),
+              [](uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); });
+      return;
+    default:
+      throw std::invalid_argument(fmt::format("to_float: {} is no floating-point type", element_name(type)));
+  }
+}
+
+void write_tensor_file(const std::filesystem::path& file, const std::map<std::string, TensorSource>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
   // Wide elements first, so that every tensor is aligned for readers that map the file into memory.
-  std::vector<const TensorMap::value_type*> order;
+  std::vector<const std::pair<const std::string, TensorSource>*> order;
   for (const auto& item : tensors) {
-    if (!item.second.defined() || item.second.layout() != at::kStrided || item.first == metadata_key) {
-      throw std::invalid_argument("tensor '" + item.first + "' cannot be written");
-    }
+    if (item.first == metadata_key) throw std::invalid_argument("no tensor can be called '" + item.first + "'");
     order.push_back(&item);
   }
   std::stable_sort(order.begin(), order.end(), [](const auto* left, const auto* right) {
-    return left->second.element_size() > right->second.element_size();
+    return element_size(left->second.type) > element_size(right->second.type);
   });
 
+  const auto bytes_of = [](const std::string& name, const TensorSource& tensor) {
+    auto sizes = tensor.shape;
+    sizes.push_back(element_size(tensor.type));
+    const auto bytes = checked_product(sizes);
+    if (!bytes) throw std::invalid_argument("tensor '" + name + "' is too large to be real");
+    return static_cast<uint64_t>(*bytes);
+  };
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[metadata_key] = metadata;
   uint64_t offset = 0;
   for (const auto* item : order) {
     const auto& [name, tensor] = *item;
-    const uint64_t bytes = static_cast<uint64_t>(tensor.numel()) * static_cast<uint64_t>(tensor.element_size());
-    header[name] = {{"dtype", type_name(name, tensor.scalar_type())},
-                    {"shape", tensor.sizes().vec()},
+    const uint64_t bytes = bytes_of(name, tensor);
+    header[name] = {{"dtype", known(tensor.type).in_file},
+                    {"shape", tensor.shape},
                     {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
@@ -276,9 +326,7 @@ void write_tensors(const std::filesystem::path& file, const TensorMap& tensors,
   out.write(&header_bytes, sizeof header_bytes);
   out.write(text);
   for (const auto* item : order) {
-    // One at a time, so that tensors on a device do not all have a copy here.
-    const at::Tensor tensor = item->second.detach().to(at::kCPU).resolve_neg().contiguous();
-    if (tensor.numel() > 0) out.write(tensor.const_data_ptr(), tensor.nbytes());
+    if (const auto bytes = bytes_of(item->first, item->second)) out.write(item->second.data(), bytes);
   }
   out.commit();
 }
@@ -312,22 +360,25 @@ struct TensorReader::Implementation {
 
   [[noreturn]] void fail(const std::string& what) const { HeaderParser(path, 0).fail(what); }
 
-  /// `shape` of elements that lie `offset` elements after the tensor's first.
-  at::Tensor read(const std::string& name, const Entry& entry, at::IntArrayRef shape, int64_t offset) const {
-    at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(entry.type));
-    if (tensor.numel() == 0) return tensor;
-    const uint64_t skipped = static_cast<uint64_t>(offset) * tensor.element_size();
-    file.read(data_begin + entry.begin + skipped, tensor.mutable_data_ptr(), tensor.nbytes());
-    if (entry.type == at::kBool) {
-      const auto* bytes = static_cast<const unsigned char*>(tensor.const_data_ptr());
+  /// `count` elements that lie `offset` elements after the tensor's first.
+  void read(const std::string& name, const Entry& entry, int64_t offset, int64_t count, void* data) const {
+    const auto size = static_cast<uint64_t>(element_size(entry.type));
+    const uint64_t bytes = static_cast<uint64_t>(count) * size;
+    if (bytes == 0) return;
+    file.read(data_begin + entry.begin + static_cast<uint64_t>(offset) * size, data, bytes);
+    if (entry.type == ElementType::boolean) {
+      const auto* values = static_cast<const unsigned char*>(data);
       // Any other bit pattern is undefined behaviour in whatever computes with it.
-      if (std::any_of(bytes, bytes + tensor.numel(), [](unsigned char byte) { return byte > 1; })) {
+      if (std::any_of(values, values + bytes, [](unsigned char value) { return value > 1; })) {
         fail(fmt::format("tensor {}: holds a byte that is neither false nor true", in_quotes(name)));
       }
     }
-    return tensor;
   }
 };
+
+int64_t TensorReader::Entry::elements() const {
+  return *checked_product(shape);  // the header was refused where it is none
+}
 
 TensorReader::TensorReader(const std::filesystem::path& file)
     : implementation_(std::make_unique<Implementation>(file)) {}
@@ -342,28 +393,18 @@ const std::map<std::string, std::string>& TensorReader::metadata() const {
   return implementation_->metadata;
 }
 
-at::Tensor TensorReader::read(const std::string& name) const {
+void TensorReader::read(const std::string& name, void* data) const {
   const Entry& entry = implementation_->entries.at(name);
-  return implementation_->read(name, entry, entry.shape, 0);
+  implementation_->read(name, entry, 0, entry.elements(), data);
 }
 
-at::Tensor TensorReader::read_rows(const std::string& name, int64_t first, int64_t count) const {
+void TensorReader::read_rows(const std::string& name, int64_t first, int64_t count, void* data) const {
   const Entry& entry = implementation_->entries.at(name);
   if (entry.shape.empty() || first < 0 || count < 0 || first > entry.shape[0] - count) {
     throw std::invalid_argument(fmt::format("tensor '{}' has no rows {} to {}", name, first, first + count));
   }
-  auto shape = entry.shape;
-  int64_t row = 1;
-  for (size_t i = 1; i < shape.size(); ++i) row *= shape[i];
-  shape[0] = count;
-  return implementation_->read(name, entry, shape, first * row);
-}
-
-TensorFile read_tensors(const std::filesystem::path& file) {
-  const TensorReader in(file);
-  TensorFile result{{}, in.metadata()};
-  for (const auto& [name, entry] : in.entries()) result.tensors.emplace(name, in.read(name));
-  return result;
+  const int64_t row = entry.shape[0] == 0 ? 0 : entry.elements() / entry.shape[0];
+  implementation_->read(name, entry, first * row, count * row, data);
 }
 
 }  // namespace transformer

@@ -1,8 +1,9 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -10,21 +11,32 @@
 
 namespace transformer {
 
-/// Named tensors, in the order of their names.
-using TensorMap = std::map<std::string, at::Tensor>;
+/// The element types of safetensors files that are read and written.
+enum class ElementType { float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, boolean };
 
-/// What a safetensors file holds.
-struct TensorFile {
-  TensorMap tensors;                            // on the CPU, contiguous
-  std::map<std::string, std::string> metadata;  // free text that the writer added
+/// Bytes of an element.
+int64_t element_size(ElementType type);
+/// As messages name it: "float32".
+const char* element_name(ElementType type);
+bool is_floating_point(ElementType type);
+
+/// `count` elements of a floating-point type as float32: rounded to nearest, even, from float64. Throws
+/// std::invalid_argument for other types.
+void to_float(ElementType type, const void* elements, int64_t count, float* numbers);
+
+/// A tensor to be written: `data`, called when it is its turn, gives its elements in row-major order; they are used
+/// before the next call.
+struct TensorSource {
+  ElementType type = ElementType::float32;
+  std::vector<int64_t> shape;
+  std::function<const void*()> data;
 };
 
 /// Writes `tensors` as a safetensors file, which Python's `safetensors` and any other reader opens. The file appears
-/// whole or not at all. Element types: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8, bool.
-/// Tensors of any layout and on any device are written in row-major order.
-/// Throws Failure naming the file and the reason when it cannot be written (full disk, missing folder).
-void write_tensors(const std::filesystem::path& file, const TensorMap& tensors,
-                   const std::map<std::string, std::string>& metadata = {});
+/// whole or not at all. Throws Failure naming the file and the reason when it cannot be written (full disk, missing
+/// folder).
+void write_tensor_file(const std::filesystem::path& file, const std::map<std::string, TensorSource>& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
 
 /// A safetensors file that is read a tensor, or some rows of one, at a time. The file is not trusted: the constructor
 /// throws Error naming the file, and the tensor where there is one, when it is missing, cut short, or contradicts
@@ -32,9 +44,12 @@ void write_tensors(const std::filesystem::path& file, const TensorMap& tensors,
 class TensorReader {
  public:
   struct Entry {
-    at::ScalarType type;
+    ElementType type;
     std::vector<int64_t> shape;
     uint64_t begin;  // of its data, in bytes from the start of all data
+
+    int64_t elements() const;
+    int64_t bytes() const { return elements() * element_size(type); }
   };
 
   explicit TensorReader(const std::filesystem::path& file);
@@ -44,18 +59,16 @@ class TensorReader {
   const std::map<std::string, Entry>& entries() const;
   const std::map<std::string, std::string>& metadata() const;
 
-  /// A tensor of `entries()`, on the CPU, contiguous. Throws Failure when reading fails midway, and Error where
-  /// booleans are neither true nor false.
-  at::Tensor read(const std::string& name) const;
-  /// `count` rows of the same from `first` on, along its first dimension.
-  at::Tensor read_rows(const std::string& name, int64_t first, int64_t count) const;
+  /// The elements of a tensor of `entries()`, in row-major order, into data [bytes()]. Throws Failure when reading
+  /// fails midway, and Error where booleans are neither true nor false.
+  void read(const std::string& name, void* data) const;
+  /// `count` rows of the same from `first` on, along its first dimension. Throws std::invalid_argument for rows
+  /// that it has not.
+  void read_rows(const std::string& name, int64_t first, int64_t count, void* data) const;
 
  private:
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
-
-/// All of a file. Throws what TensorReader throws.
-TensorFile read_tensors(const std::filesystem::path& file);
 
 }  // namespace transformer

@@ -1,4 +1,4 @@
-#include "transformer/decoding/translator.h"
+#include "transformer/decoding/module_decoder.h"
 
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
@@ -10,11 +10,6 @@
 #include <optional>
 
 #include "transformer/base/error.h"
-#include "transformer/base/unicode.h"
-#include "transformer/decoding/continuous_search.h"
-#include "transformer/decoding/inference_model.h"
-#include "transformer/model/longest_text.h"
-#include "transformer/model/model_directory.h"
 
 namespace transformer {
 
@@ -139,11 +134,6 @@ class Evaluating {
   bool training_;
 };
 
-/// Whether packed inference decodes, rather than the modules.
-bool packs(const ModelSettings& settings, const torch::Device& device) {
-  return device.is_cpu() && InferenceModel::supports(settings);
-}
-
 /// What modules on `device` compute in.
 torch::ScalarType module_type(Precision precision, const torch::Device& device) {
   if (precision == Precision::fp16 && !device.is_cpu()) return torch::kHalf;
@@ -151,6 +141,22 @@ torch::ScalarType module_type(Precision precision, const torch::Device& device) 
   if (precision == Precision::float32) return torch::kFloat;
   if (device.is_cpu()) throw Error("precision", "the modules decode in float32 or bf16 on a CPU", "use bf16");
   throw Error("precision", "int8 is for decoding on a CPU", "use float32, bf16 or fp16");
+}
+
+/// How many of `sources`, in the order of `places` from `first` on, are decoded at once: as many as asked for, while
+/// their cached keys and values stay within a budget.
+size_t batch_size(std::span<const std::vector<int64_t>> sources, std::span<const size_t> places, size_t first,
+                  const ModelSettings& s, const DecodingSettings& settings, const Tensor& parameter) {
+  const double budget = parameter.is_cpu() ? 1e9 : 8e9;
+  const double token = static_cast<double>(s.decoder_layers * s.heads * (s.d_k + s.d_v)) * parameter.element_size();
+  size_t size = 0;
+  while (first + size < places.size() && size < static_cast<size_t>(settings.batch_sentences)) {
+    const auto pieces = static_cast<double>(sources[places[first + size]].size());  // of the longest so far, and its end
+    const double tokens = 2 * pieces + static_cast<double>(settings.max_extra_length);
+    if (size > 0 && static_cast<double>((size + 1) * settings.beam) * tokens * token > budget) break;
+    ++size;
+  }
+  return size;
 }
 
 }  // namespace
@@ -163,197 +169,73 @@ StepFunction transformer_step(Transformer model, const Tensor& source,
   };
 }
 
-struct Translator::Implementation {
-  std::unique_ptr<InferenceModel> packed;  // what translates, where there is one; else
-  Transformer model{nullptr};
-  ModelSettings model_settings;  // resolved
-  int64_t threads = 1;
-  Vocabularies vocabularies;
-  DecodingSettings settings;
-
-  /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
-  int64_t longest() const { return longest_text(model_settings); }
-
-  int64_t max_length(size_t source_pieces) const {
-    const int64_t wanted = static_cast<int64_t>(source_pieces) + settings.max_extra_length;
-    if (model_settings.positions == ModelSettings::Positions::sinusoidal) return wanted;
-    return std::min(wanted, model_settings.max_positions - 1);
-  }
-
-  /// How many of `sources`, in the order of `places` from `first` on, are decoded at once: as many as asked for, while
-  /// their cached keys and values stay within a budget.
-  size_t batch_size(const std::vector<std::vector<int64_t>>& sources, const std::vector<size_t>& places, size_t first,
-                    const Tensor& parameter) const {
-    const auto& s = model_settings;
-    const double budget = parameter.is_cpu() ? 1e9 : 8e9;
-    const double token = static_cast<double>(s.decoder_layers * s.heads * (s.d_k + s.d_v)) * parameter.element_size();
-    size_t size = 0;
-    while (first + size < places.size() && size < static_cast<size_t>(settings.batch_sentences)) {
-      const auto pieces = static_cast<double>(sources[places[first + size]].size());  // the longest so far
-      const double tokens = pieces + 1 + pieces + static_cast<double>(settings.max_extra_length);
-      if (size > 0 && static_cast<double>((size + 1) * settings.beam) * tokens * token > budget) break;
-      ++size;
-    }
-    return size;
-  }
-};
-
-Translator::Translator(const std::filesystem::path& directory, torch::Device device, const InferenceOptions& inference)
-    : implementation_(std::make_unique<Implementation>()) {
-  auto& self = *implementation_;
-  self.threads = inference.threads;
-  self.model_settings = read_model_settings(directory);
-  Settings settings;
-  settings.section("decoding", self.settings, "");
-  settings.load(directory / "config.yaml", UnknownSections::ignored);
-  self.settings = self.settings.validated();
-  if (packs(self.model_settings, device)) {
-    self.packed = InferenceModel::load(directory, self.model_settings, inference.precision);
-  } else {
-    const auto type = module_type(inference.precision, device);
-    self.model = load_transformer(directory, device);
-    self.model->to(type);
-  }
-  self.vocabularies = Vocabularies::load(directory, self.model_settings.source_vocabulary_size,
-                                         self.model_settings.target_vocabulary_size);
-}
-
-Translator::Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings)
-    : implementation_(std::make_unique<Implementation>()) {
-  auto& self = *implementation_;
-  self.model = std::move(model);
-  self.model_settings = self.model->settings();
-  self.vocabularies = std::move(vocabularies);
-  self.settings = settings.validated();
-}
-
-Translator::Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings,
-                       const InferenceOptions& inference)
-    : Translator(std::move(model), std::move(vocabularies), settings) {
-  auto& self = *implementation_;
-  self.threads = inference.threads;
-  const auto device = self.model->projection_weight().device();
-  if (packs(self.model_settings, device)) {
-    self.packed = std::make_unique<InferenceModel>(self.model_settings, weights_of(*self.model), inference.precision,
-                                                   "the model in memory");
-    self.model = nullptr;
-  } else if (module_type(inference.precision, device) != self.model->projection_weight().scalar_type()) {
-    throw Error("precision", "the model in memory is decoded in the type of its weights", "convert it before");
-  }
-}
-
-Translator::~Translator() = default;
-Translator::Translator(Translator&&) noexcept = default;
-Translator& Translator::operator=(Translator&&) noexcept = default;
-
-const DecodingSettings& Translator::settings() const {
-  return implementation_->settings;
-}
-
-const Vocabularies& Translator::vocabularies() const {
-  return implementation_->vocabularies;
-}
-
-void Translator::set(const DecodingSettings& settings) {
-  implementation_->settings = settings.validated();
-}
-
-std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines, int64_t first_line,
-                                                            const ConstraintOf& constraint_of) const {
-  const auto sources = encode(lines);
-  for (size_t i = 0; i < sources.size(); ++i) {
-    if (static_cast<int64_t>(sources[i].size()) <= longest_source()) continue;
-    throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)), too_long(sources[i].size()),
-                "split the line into sentences");
-  }
-  return translate_encoded(sources, constraint_of);
-}
-
-std::vector<std::vector<int64_t>> Translator::encode(const std::vector<std::string>& lines) const {
-  std::vector<std::vector<int64_t>> sources;
-  for (const auto& line : lines) {
-    const auto text = trim(line);
-    sources.push_back(text.empty() ? std::vector<int64_t>{} : implementation_->vocabularies.source->encode(text));
-  }
-  return sources;
-}
-
-int64_t Translator::longest_source() const {
-  return implementation_->longest();
-}
-
-std::string Translator::too_long(size_t pieces) const {
-  return fmt::format("has {} word pieces, and this model takes at most {}", pieces, longest_source());
-}
-
-std::vector<std::vector<Translation>> Translator::translate_encoded(const std::vector<std::vector<int64_t>>& sources,
-                                                                    const ConstraintOf& constraint_of) const {
-  std::vector<std::vector<Translation>> translations;
-  for (const auto& hypotheses : translate_ids(sources, constraint_of)) {
-    auto& alternatives = translations.emplace_back();
-    for (const auto& hypothesis : hypotheses) {
-      auto text = implementation_->vocabularies.target->decode(hypothesis.tokens);
-      // Byte pieces can spell a line end, which would make two lines of one.
-      std::replace_if(
-          text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-      alternatives.push_back({std::move(text), hypothesis.score, hypothesis.log_probability, hypothesis.tokens});
-    }
-  }
-  return translations;
-}
-
-std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector<std::vector<int64_t>>& sources,
-                                                               const ConstraintOf& constraint_of) const {
-  const auto& self = *implementation_;
+std::vector<std::vector<Hypothesis>> ModuleDecoder::decode(
+    std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
+    const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const {
   std::vector<std::vector<Hypothesis>> results(sources.size());
-  std::vector<size_t> places;  // of sentences with text, in order of length: little padding is computed
-  for (size_t i = 0; i < sources.size(); ++i) {
-    if (sources[i].empty()) {
-      results[i].emplace_back();
-    } else {
-      places.push_back(i);
-    }
-  }
+  std::vector<size_t> places(sources.size());  // in order of length: little padding is computed
+  std::iota(places.begin(), places.end(), size_t{0});
   std::stable_sort(places.begin(), places.end(),
                    [&](size_t a, size_t b) { return sources[a].size() < sources[b].size(); });
-  if (places.empty()) return results;
-
-  if (self.packed) {
-    std::vector<std::vector<int64_t>> with_end;
-    std::vector<int64_t> max_lengths;
-    std::vector<std::shared_ptr<const OutputConstraint>> constraints;
-    for (const size_t place : places) {
-      with_end.push_back(sources[place]);
-      with_end.back().push_back(Vocabulary::end);
-      max_lengths.push_back(self.max_length(sources[place].size()));
-      if (constraint_of) constraints.push_back(constraint_of(place));
-    }
-    auto found = continuous_search(*self.packed, with_end, max_lengths, self.settings,
-                                   {.threads = self.threads, .constraints = constraints});
-    for (size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(found[i]);
-    return results;
-  }
-
-  const Evaluating evaluating(self.model);
-  const auto parameter = self.model->projection_weight();
+  const Evaluating evaluating(model_);
+  const auto& parameter = model_->projection_weight();
   for (size_t first = 0, size = 0; first < places.size(); first += size) {
-    size = self.batch_size(sources, places, first, parameter);
-    const auto longest = static_cast<int64_t>(sources[places[first + size - 1]].size()) + 1;
+    size = batch_size(sources, places, first, model_->settings(), settings, parameter);
+    const auto longest = static_cast<int64_t>(sources[places[first + size - 1]].size());
     auto source = torch::full({static_cast<int64_t>(size), longest}, Vocabulary::padding, torch::kInt64);  // [B, S]
-    std::vector<int64_t> max_lengths;
-    std::vector<std::shared_ptr<const OutputConstraint>> constraints;
+    std::vector<int64_t> lengths;
+    std::vector<std::shared_ptr<const OutputConstraint>> chosen;
     for (size_t row = 0; row < size; ++row) {
-      if (constraint_of) constraints.push_back(constraint_of(places[first + row]));
-      const auto& ids = sources[places[first + row]];
-      auto* start = source.mutable_data_ptr<int64_t>() + static_cast<int64_t>(row) * longest;
-      *std::copy(ids.begin(), ids.end(), start) = Vocabulary::end;
-      max_lengths.push_back(self.max_length(ids.size()));
+      const size_t place = places[first + row];
+      std::copy(sources[place].begin(), sources[place].end(),
+                source.mutable_data_ptr<int64_t>() + static_cast<int64_t>(row) * longest);
+      lengths.push_back(max_lengths[place]);
+      if (!constraints.empty()) chosen.push_back(constraints[place]);
     }
-    auto found = beam_search(transformer_step(self.model, source.to(parameter.device()), std::move(constraints)),
-                             max_lengths, Vocabulary::begin, Vocabulary::end, self.settings);
+    auto found = beam_search(transformer_step(model_, source.to(parameter.device()), std::move(chosen)), lengths,
+                             Vocabulary::begin, Vocabulary::end, settings);
     for (size_t row = 0; row < size; ++row) results[places[first + row]] = std::move(found[row]);
   }
   return results;
+}
+
+std::unique_ptr<Decoder> load_module_decoder(const std::filesystem::path& directory, c10::Device device,
+                                             Precision precision) {
+  const auto type = module_type(precision, device);
+  auto model = load_transformer(directory, device);
+  model->to(type);
+  return std::make_unique<ModuleDecoder>(std::move(model));
+}
+
+StoredWeights stored_weights(const TensorMap& weights) {
+  StoredWeights stored;
+  for (const auto& [name, tensor] : weights) {
+    // Packing asks only whether they are numbers: rows come as float32 whatever they are.
+    const auto type = tensor.is_floating_point() ? ElementType::float32 : ElementType::int64;
+    stored[name] = {type, tensor.sizes().vec(), [tensor = tensor.detach()](int64_t first, int64_t count, float* numbers) {
+                      const auto rows = tensor.narrow(0, first, count).to(torch::kCPU, torch::kFloat).contiguous();
+                      std::copy_n(rows.const_data_ptr<float>(), rows.numel(), numbers);
+                    }};
+  }
+  return stored;
+}
+
+Translator module_translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings) {
+  return {std::make_shared<ModuleDecoder>(std::move(model)), std::move(vocabularies), settings};
+}
+
+Translator packed_translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings,
+                             const InferenceOptions& inference) {
+  const auto device = model->projection_weight().device();
+  if (device.is_cpu() && InferenceModel::supports(model->settings())) {
+    const auto packed = std::make_shared<InferenceModel>(model->settings(), stored_weights(weights_of(*model)),
+                                                         inference.precision, "the model in memory");
+    return {std::make_shared<PackedDecoder>(packed, inference.threads), std::move(vocabularies), settings, packed};
+  }
+  if (module_type(inference.precision, device) != model->projection_weight().scalar_type()) {
+    throw Error("precision", "the model in memory is decoded in the type of its weights", "convert it before");
+  }
+  return module_translator(std::move(model), std::move(vocabularies), settings);
 }
 
 }  // namespace transformer

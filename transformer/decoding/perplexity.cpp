@@ -1,7 +1,10 @@
-#include "transformer/evaluation/perplexity.h"
+#include "transformer/decoding/perplexity.h"
+
+#include <torch/types.h>
 
 #include <algorithm>
-#include <cmath>
+
+#include "transformer/text/batches.h"
 
 namespace transformer {
 
@@ -16,20 +19,19 @@ Perplexity perplexity(Transformer& model, const Corpus& corpus, int64_t batch_to
   }
   // A pair longer than the budget makes a batch by itself.
   Batches batches(corpus, {.batch_tokens = std::max(batch_tokens, longest + 1), .shuffle = false}, 0);
-  Perplexity result;
+  int64_t tokens = 0;
   double sum = 0;
   Batch batch;
   while (batches.next(batch)) {
-    const auto logits = model->forward(batch.source.to(device), batch.target_input.to(device));  // [B, T, V]
-    sum += torch::cross_entropy_loss(logits.flatten(0, 1).to(torch::kFloat), batch.target_output.to(device).flatten(),
-                                     {}, at::Reduction::Sum, TransformerImpl::padding_id)
+    const auto there = [&](const IdMatrix& ids) { return id_tensor(ids.rows, ids.columns, ids.ids).to(device); };
+    const auto logits = model->forward(there(batch.source), there(batch.target_input));  // [B, T, V]
+    sum += torch::cross_entropy_loss(logits.flatten(0, 1).to(torch::kFloat), there(batch.target_output).flatten(), {},
+                                     at::Reduction::Sum, TransformerImpl::padding_id)
                .item<double>();
-    result.tokens += batch.target_tokens;
+    tokens += batch.target_tokens;
   }
   model->train(training);
-  result.loss = result.tokens ? sum / static_cast<double>(result.tokens) : 0;
-  result.perplexity = std::exp(result.loss);
-  return result;
+  return perplexity_of(sum, tokens);
 }
 
 }  // namespace transformer

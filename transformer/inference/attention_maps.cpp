@@ -1,39 +1,20 @@
-#include "transformer/decoding/attention_maps.h"
+#include "transformer/inference/attention_maps.h"
 
-#include <c10/core/InferenceMode.h>
-#include <torch/types.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <stdexcept>
 #include <string_view>
 
 #include "transformer/base/unicode.h"
+#include "transformer/inference/inference_batch.h"
 
 namespace transformer {
-
-using torch::Tensor;
 
 namespace {
 
 constexpr std::string_view space_symbol = "\xE2\x96\x81";  // ▁
-
-/// Rows of ids [B, longest], padded on the right.
-Tensor padded(const std::vector<std::vector<int64_t>>& rows, torch::Device device) {
-  size_t longest = 0;
-  for (const auto& row : rows) longest = std::max(longest, row.size());
-  auto ids = torch::full({static_cast<int64_t>(rows.size()), static_cast<int64_t>(longest)}, Vocabulary::padding,
-                         torch::kInt64);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::copy(rows[i].begin(), rows[i].end(), ids.mutable_data_ptr<int64_t>() + i * longest);
-  }
-  return ids.to(device);
-}
-
-/// A row's layers stacked, [L, H, T, S].
-Tensor stacked(const std::vector<Tensor>& layers, int64_t row, int64_t queries, int64_t keys) {
-  std::vector<Tensor> own;
-  for (const auto& weights : layers) own.push_back(weights[row].narrow(1, 0, queries).narrow(2, 0, keys));
-  return torch::stack(own).to(torch::kCPU);
-}
 
 int hexadecimal(char digit) {
   if (digit >= '0' && digit <= '9') return digit - '0';
@@ -75,42 +56,82 @@ std::vector<std::vector<bool>> blanks_of(const std::vector<std::string>& texts) 
   return result;
 }
 
-/// `word_of` as a matrix [words, tokens] of ones.
-Tensor membership(const JoinedTokens& joined, torch::ScalarType type) {
-  const auto words = static_cast<int64_t>(joined.words.size()), tokens = static_cast<int64_t>(joined.word_of.size());
-  auto matrix = torch::zeros({words, tokens}, type);
-  return matrix.scatter_(0, torch::tensor(joined.word_of, torch::kInt64).unsqueeze(0), 1);
+AttentionWeights zeros(int64_t layers, int64_t heads, size_t queries, size_t keys) {
+  AttentionWeights weights{layers, heads, static_cast<int64_t>(queries), static_cast<int64_t>(keys), {}};
+  weights.values.resize(static_cast<size_t>(layers * heads) * queries * keys);
+  return weights;
+}
+
+/// Takes over what is told of one attention as a layer of `weights`.
+void put(const WatchedAttention& told, int64_t layer, AttentionWeights& weights) {
+  for (int64_t head = 0; head < weights.heads; ++head) {
+    const auto given = told.weights.subspan(static_cast<size_t>(head * told.keys), static_cast<size_t>(told.keys));
+    std::copy(given.begin(), given.end(), weights.row(layer, head, told.query).begin());
+  }
+}
+
+/// One pass over sources, and targets as they are read, a sentence a row.
+void pass(const InferenceModel& model, const std::vector<std::vector<int64_t>>& sources,
+          const std::vector<std::vector<int64_t>>& targets,
+          const std::function<void(size_t pair, const WatchedAttention&)>& told) {
+  InferenceBatch batch(model, 1);
+  // The places of a batch that nothing has left are numbered as sentences come.
+  batch.watch([&](const WatchedAttention& attention) { told(static_cast<size_t>(attention.place), attention); });
+  const auto places = batch.add(sources);
+  for (size_t position = 0;; ++position) {
+    std::vector<InferenceBatch::Row> rows;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (position < targets[i].size()) rows.push_back({places[i], 0, targets[i][position]});
+    }
+    if (rows.empty()) return;
+    batch.advance(rows);
+  }
 }
 
 }  // namespace
 
-AttentionMaps attention_maps(Transformer model, const std::vector<int64_t>& source,
-                             const std::vector<int64_t>& target) {
-  c10::InferenceMode inference;
-  const auto device = model->projection_weight().device();
-  const auto from = written_tokens(source), read = read_tokens(target);
-  const auto encoded = model->encode(padded({from}, device), /*weights=*/true);
-  const auto decoded = model->decode(padded({read}, device), encoded, /*weights=*/true);
-  const auto keys = static_cast<int64_t>(from.size()), queries = static_cast<int64_t>(read.size());
-  return {stacked(encoded.weights, 0, keys, keys), stacked(decoded.self_weights, 0, queries, queries),
-          stacked(decoded.memory_weights, 0, queries, keys)};
+std::span<float> AttentionWeights::row(int64_t layer, int64_t head, int64_t query) {
+  return std::span(values).subspan(static_cast<size_t>(((layer * heads + head) * queries + query) * keys),
+                                   static_cast<size_t>(keys));
 }
 
-std::vector<Tensor> cross_attention(Transformer model, const std::vector<std::vector<int64_t>>& sources,
-                                    const std::vector<std::vector<int64_t>>& targets) {
-  c10::InferenceMode inference;
-  TORCH_CHECK(sources.size() == targets.size(), sources.size(), " sources and ", targets.size(), " targets");
-  if (sources.empty()) return {};
-  const auto device = model->projection_weight().device();
-  std::vector<std::vector<int64_t>> from, read;
-  for (const auto& source : sources) from.push_back(written_tokens(source));
-  for (const auto& target : targets) read.push_back(read_tokens(target));
-  const auto decoded = model->decode(padded(read, device), model->encode(padded(from, device)), /*weights=*/true);
-  std::vector<Tensor> maps;
-  for (size_t row = 0; row < sources.size(); ++row) {
-    maps.push_back(stacked(decoded.memory_weights, static_cast<int64_t>(row), static_cast<int64_t>(read[row].size()),
-                           static_cast<int64_t>(from[row].size())));
+std::span<const float> AttentionWeights::row(int64_t layer, int64_t head, int64_t query) const {
+  return std::span(values).subspan(static_cast<size_t>(((layer * heads + head) * queries + query) * keys),
+                                   static_cast<size_t>(keys));
+}
+
+AttentionMaps attention_maps(const InferenceModel& model, const std::vector<int64_t>& source,
+                             const std::vector<int64_t>& target) {
+  const auto& s = model.settings();
+  const auto from = written_tokens(source), read = read_tokens(target);
+  AttentionMaps maps{zeros(s.encoder_layers, s.heads, from.size(), from.size()),
+                     zeros(s.decoder_layers, s.heads, read.size(), read.size()),
+                     zeros(s.decoder_layers, s.heads, read.size(), from.size())};
+  pass(model, {from}, {read}, [&](size_t, const WatchedAttention& told) {
+    put(told, told.layer,
+        told.kind == AttentionKind::encoder   ? maps.encoder
+        : told.kind == AttentionKind::decoder ? maps.decoder
+                                              : maps.cross);
+  });
+  return maps;
+}
+
+std::vector<AttentionWeights> cross_attention(const InferenceModel& model,
+                                              const std::vector<std::vector<int64_t>>& sources,
+                                              const std::vector<std::vector<int64_t>>& targets, int64_t layer) {
+  if (sources.size() != targets.size()) {
+    throw std::invalid_argument(fmt::format("{} sources and {} targets", sources.size(), targets.size()));
   }
+  std::vector<AttentionWeights> maps;
+  std::vector<std::vector<int64_t>> from, read;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    from.push_back(written_tokens(sources[i]));
+    read.push_back(read_tokens(targets[i]));
+    maps.push_back(zeros(1, model.settings().heads, read[i].size(), from[i].size()));
+  }
+  pass(model, from, read, [&](size_t pair, const WatchedAttention& told) {
+    if (told.kind == AttentionKind::cross && told.layer == layer) put(told, 0, maps[pair]);
+  });
   return maps;
 }
 
@@ -172,11 +193,25 @@ JoinedTokens joined_tokens(const Vocabulary& vocabulary, const std::vector<int64
   return joined;
 }
 
-Tensor joined_weights(const Tensor& weights, const JoinedTokens& queries, const JoinedTokens& keys) {
-  const auto type = weights.scalar_type();
-  const auto rows = membership(queries, type);                                 // [words, T]
-  const auto mean = rows / rows.sum(1, /*keepdim=*/true);                      // [words, T]
-  return mean.matmul(weights).matmul(membership(keys, type).transpose(0, 1));  // [.., words, words]
+AttentionWeights joined_weights(const AttentionWeights& weights, const JoinedTokens& queries,
+                                const JoinedTokens& keys) {
+  auto joined = zeros(weights.layers, weights.heads, queries.words.size(), keys.words.size());
+  std::vector<int64_t> tokens(queries.words.size());  // of every word
+  for (const int64_t word : queries.word_of) ++tokens[static_cast<size_t>(word)];
+  for (int64_t layer = 0; layer < weights.layers; ++layer) {
+    for (int64_t head = 0; head < weights.heads; ++head) {
+      for (int64_t query = 0; query < weights.queries; ++query) {
+        const auto word = queries.word_of[static_cast<size_t>(query)];
+        const auto given = weights.row(layer, head, query);
+        const auto sums = joined.row(layer, head, word);
+        for (size_t key = 0; key < given.size(); ++key) sums[static_cast<size_t>(keys.word_of[key])] += given[key];
+      }
+      for (size_t word = 0; word < tokens.size(); ++word) {
+        for (auto& sum : joined.row(layer, head, static_cast<int64_t>(word))) sum /= static_cast<float>(tokens[word]);
+      }
+    }
+  }
+  return joined;
 }
 
 }  // namespace transformer

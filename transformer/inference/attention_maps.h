@@ -1,35 +1,45 @@
 #pragma once
 
-#include <torch/types.h>
-
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "transformer/model/transformer.h"
+#include "transformer/inference/inference_model.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
 
+/// Attention's weights, [L, H, T, S]: of each layer, head and query, over the keys. Rows sum to 1.
+struct AttentionWeights {
+  int64_t layers = 0, heads = 0, queries = 0, keys = 0;
+  std::vector<float> values;
+
+  std::span<float> row(int64_t layer, int64_t head, int64_t query);
+  std::span<const float> row(int64_t layer, int64_t head, int64_t query) const;
+};
+
 /// The weights of every attention in one forced pass over a sentence and its output: what the paper's Figures 3 to 5
-/// show. On the CPU, in the type of the model's own weights; every row sums to 1.
+/// show.
 ///
 /// The source is its pieces and the end, S = pieces + 1. The target is read behind the begin token and written up to
 /// the end, T = pieces + 1: query t is the position that writes `written_tokens()[t]`, and key t of the decoder's
 /// self-attention the one that reads `read_tokens()[t]`.
 struct AttentionMaps {
-  torch::Tensor encoder;  // [encoder layers, H, S, S]
-  torch::Tensor decoder;  // [decoder layers, H, T, T], 0 above the diagonal
-  torch::Tensor cross;    // [decoder layers, H, T, S]
+  AttentionWeights encoder;  // [encoder layers, H, S, S]
+  AttentionWeights decoder;  // [decoder layers, H, T, T], 0 above the diagonal
+  AttentionWeights cross;    // [decoder layers, H, T, S]
 };
 
-/// Ids are pieces without begin and end. The model must be in evaluation mode.
-AttentionMaps attention_maps(Transformer model, const std::vector<int64_t>& source, const std::vector<int64_t>& target);
+/// Ids are pieces without begin and end. Throws Error for one that is none of the vocabulary's, and past the last
+/// learned position.
+AttentionMaps attention_maps(const InferenceModel& model, const std::vector<int64_t>& source,
+                             const std::vector<int64_t>& target);
 
-/// `AttentionMaps::cross` alone, of several pairs in one pass: a tensor each, [decoder layers, H, T, S] of its own
-/// lengths.
-std::vector<torch::Tensor> cross_attention(Transformer model, const std::vector<std::vector<int64_t>>& sources,
-                                           const std::vector<std::vector<int64_t>>& targets);
+/// `AttentionMaps::cross` alone, of several pairs in one pass and of decoder layer `layer`, from 0: [1, H, T, S] each.
+std::vector<AttentionWeights> cross_attention(const InferenceModel& model,
+                                              const std::vector<std::vector<int64_t>>& sources,
+                                              const std::vector<std::vector<int64_t>>& targets, int64_t layer);
 
 /// `pieces` and the end: the source's positions, and what the decoder's positions write.
 std::vector<int64_t> written_tokens(std::vector<int64_t> pieces);
@@ -45,9 +55,9 @@ struct JoinedTokens {
 };
 JoinedTokens joined_tokens(const Vocabulary& vocabulary, const std::vector<int64_t>& tokens);
 
-/// Weights [.., T, S] of tokens as those of words [.., words of the queries, words of the keys]: how much attention a
+/// Weights of tokens as those of words [L, H, words of the queries, words of the keys]: how much attention a
 /// word receives is the sum over its tokens, how a word attends is the mean of how its tokens do, so that rows
 /// still sum to 1.
-torch::Tensor joined_weights(const torch::Tensor& weights, const JoinedTokens& queries, const JoinedTokens& keys);
+AttentionWeights joined_weights(const AttentionWeights& weights, const JoinedTokens& queries, const JoinedTokens& keys);
 
 }  // namespace transformer

@@ -1,4 +1,4 @@
-#include "transformer/decoding/beam_search.h"
+#include "transformer/inference/beam_search.h"
 
 #include <fmt/format.h>
 

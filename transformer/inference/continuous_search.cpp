@@ -1,4 +1,4 @@
-#include "transformer/decoding/continuous_search.h"
+#include "transformer/inference/continuous_search.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,7 @@
 #include <numeric>
 #include <thread>
 
-#include "transformer/decoding/inference_batch.h"
+#include "transformer/inference/inference_batch.h"
 
 namespace transformer {
 

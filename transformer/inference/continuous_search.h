@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "transformer/decoding/beam_search.h"
-#include "transformer/decoding/inference_model.h"
-#include "transformer/decoding/output_constraint.h"
+#include "transformer/inference/beam_search.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/output_constraint.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {

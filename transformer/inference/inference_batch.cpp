@@ -1,4 +1,4 @@
-#include "transformer/decoding/inference_batch.h"
+#include "transformer/inference/inference_batch.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,6 @@
 #include <limits>
 #include <stdexcept>
 
-#include "transformer/model/transformer.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -55,6 +54,7 @@ struct InferenceBatch::Implementation {
   Buffer<float> x, y, normalised, wide, attended, scores, logits;
   std::vector<const void*> records;
   std::vector<Selection> selections;
+  std::function<void(const WatchedAttention&)> watcher;
   std::vector<float> best_logits;
   std::vector<int32_t> best_tokens;
 
@@ -169,6 +169,11 @@ struct InferenceBatch::Implementation {
         input, scores.data(), attended.data() + row * attended_stride(), attended_stride());
   }
 
+  void tell(AttentionKind kind, size_t layer, int64_t place, int64_t query, size_t keys) const {
+    watcher({kind, static_cast<int64_t>(layer), place, query, static_cast<int64_t>(keys),
+             {scores.data(), static_cast<size_t>(settings.heads) * keys}});
+  }
+
   /// Stores a record, rounded where records are.
   void store(const float* keys_and_values, void* to) const {
     if (rounded) {
@@ -198,14 +203,20 @@ struct InferenceBatch::Implementation {
       int64_t position = 0;
       for (const int64_t token : source) model.embed_source(token, position++, x.data() + row++ * model_stride());
     }
-    for (const auto& layer : model.encoder()) {
+    for (size_t index = 0; index < model.encoder().size(); ++index) {
+      const auto& layer = model.encoder()[index];
       project(rows, layer.after_attention, layer.query_key_value);
       row = 0;
-      for (const auto& source : sources) {
-        const auto count = static_cast<int64_t>(source.size());
+      for (size_t i = 0; i < sources.size(); ++i) {
+        const auto count = static_cast<int64_t>(sources[i].size());
         records.clear();
-        for (int64_t i = 0; i < count; ++i) records.push_back(wide.data() + (row + i) * wide_stride());
-        attend(false, row, count, records, key_width);
+        for (int64_t k = 0; k < count; ++k) records.push_back(wide.data() + (row + k) * wide_stride());
+        // A row's result does not depend on which others are attended to with it.
+        const int64_t at_once = watcher ? 1 : count;
+        for (int64_t k = 0; k < count; k += at_once) {
+          attend(false, row + k, at_once, records, key_width);
+          if (watcher) tell(AttentionKind::encoder, index, places[i], k, records.size());
+        }
         row += count;
       }
       finish_attention(rows, layer.attention_output, layer.after_attention);
@@ -274,7 +285,9 @@ struct InferenceBatch::Implementation {
     }
   }
 
-  Continuations step(std::span<const Row> given, int64_t width) {
+  /// Takes rows one token further: `activations` are what the projection to the vocabulary is given. Returns the
+  /// constraint of each row.
+  std::vector<const OutputConstraint*> advance(std::span<const Row> given) {
     const auto rows = static_cast<int64_t>(given.size());
     reserve(rows);
     follow(given);
@@ -297,6 +310,9 @@ struct InferenceBatch::Implementation {
         store(wide.data() + row * wide_stride() + key_width,
               static_cast<Bytes*>(history.back()) + page_offset / record * record_bytes);
         attend(rounded, row, 1, {history.data(), history.size()}, page_offset);
+        if (watcher && (row == 0 || given[row].place != given[row - 1].place)) {
+          tell(AttentionKind::decoder, index, given[row].place, sentences[given[row].place].length, history.size());
+        }
       }
       finish_attention(rows, layer.self_output, layer.after_self_attention);
 
@@ -306,8 +322,13 @@ struct InferenceBatch::Implementation {
         const int64_t place = given[row].place;
         while (end < rows && given[end].place == place) ++end;
         const auto& memory = sentences[place].memory_records;
-        attend(rounded, row, end - row, memory,
-               static_cast<int64_t>(index) * static_cast<int64_t>(memory.size()) * record);
+        const int64_t offset = static_cast<int64_t>(index) * static_cast<int64_t>(memory.size()) * record;
+        if (watcher) {
+          attend(rounded, row, 1, memory, offset);
+          tell(AttentionKind::cross, index, place, sentences[place].length, memory.size());
+          if (end == ++row) continue;
+        }
+        attend(rounded, row, end - row, memory, offset);
       }
       finish_attention(rows, layer.memory_output, layer.after_memory_attention);
       feed_forward(rows, layer.feed_forward, layer.after_feed_forward);
@@ -317,11 +338,25 @@ struct InferenceBatch::Implementation {
       if (row == 0 || given[row].place != given[row - 1].place) ++sentences[given[row].place].length;
     }
     activations.set(x.data(), rows, d_model, model_stride());
-    return best(rows, width, constraints);
+    return constraints;
+  }
+
+  std::vector<double> score(std::span<const Row> given, std::span<const int64_t> next) {
+    advance(given);
+    selections.assign(given.size(), {-std::numeric_limits<float>::infinity(), 0, 0, 0,
+                                     std::numeric_limits<float>::infinity(), nullptr, nullptr});
+    model.projection().select(activations, 0, selections, logits, /*kept=*/true);
+    std::vector<double> log_probabilities;
+    for (size_t row = 0; row < given.size(); ++row) {
+      const float* values = logits.data() + static_cast<int64_t>(row) * PackedMatrix::padded(model.projection().outputs());
+      log_probabilities.push_back(static_cast<double>(values[next[row]]) -
+                                  (static_cast<double>(selections[row].maximum) + std::log(selections[row].sum)));
+    }
+    return log_probabilities;
   }
 
   Continuations best(int64_t rows, int64_t width, std::span<const OutputConstraint* const> constraints) {
-    static_assert(TransformerImpl::padding_id == Vocabulary::padding && Vocabulary::padding == 0);
+    static_assert(Vocabulary::padding == 0);
     constexpr int64_t allowed = Vocabulary::begin + 1;  // the first
     const int64_t returned = std::clamp<int64_t>(model.projection().outputs() - allowed, 0, width);
     const auto size = static_cast<size_t>(rows * returned);
@@ -402,7 +437,27 @@ void InferenceBatch::remove(int64_t place) {
 }
 
 Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width) {
-  return implementation_->step(rows, width);
+  if (width < 1) throw std::invalid_argument("InferenceBatch::step: no continuations are asked for");
+  const auto constraints = implementation_->advance(rows);
+  return implementation_->best(static_cast<int64_t>(rows.size()), width, constraints);
+}
+
+void InferenceBatch::advance(std::span<const Row> rows) {
+  implementation_->advance(rows);
+}
+
+std::vector<double> InferenceBatch::score(std::span<const Row> rows, std::span<const int64_t> next) {
+  if (rows.size() != next.size()) throw std::invalid_argument("InferenceBatch::score: a next token for every row");
+  for (const int64_t token : next) {
+    if (token < 0 || token >= implementation_->model.projection().outputs()) {
+      throw std::out_of_range("InferenceBatch::score: a token that is none of the vocabulary's");
+    }
+  }
+  return implementation_->score(rows, next);
+}
+
+void InferenceBatch::watch(std::function<void(const WatchedAttention&)> watcher) {
+  implementation_->watcher = std::move(watcher);
 }
 
 int64_t InferenceBatch::bytes_per_token(const ModelSettings& settings) {

@@ -1,15 +1,29 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "transformer/decoding/beam_search.h"
-#include "transformer/decoding/inference_model.h"
-#include "transformer/decoding/output_constraint.h"
+#include "transformer/inference/beam_search.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/output_constraint.h"
 
 namespace transformer {
+
+enum class AttentionKind { encoder, decoder, cross };
+
+/// The attention of one query of a sentence: in the encoder or the decoder of itself, or across, of the decoder over the
+/// source.
+struct WatchedAttention {
+  AttentionKind kind;
+  int64_t layer;                   // from 0
+  int64_t place;                   // of the sentence in the batch
+  int64_t query;                   // its position
+  int64_t keys;                    // positions that it may attend to
+  std::span<const float> weights;  // [H, keys], valid during the call
+};
 
 /// Sentences that are being decoded together, of different lengths and at different positions, any of which may leave
 /// or come at any step. Nothing is computed for padding, and what a sentence gets does not depend on the others, bit
@@ -23,7 +37,8 @@ class InferenceBatch {
   InferenceBatch(const InferenceModel& model, int64_t beam);
   ~InferenceBatch();
 
-  /// Encodes sources (pieces and the end) and projects their keys and values. Returns each one's place in the batch.
+  /// Encodes sources (pieces and the end) and projects their keys and values. Returns each one's place in the batch: 0, 1, ... where
+  /// none has left it.
   /// `constraints`: what outputs may be, one a source (null: anything), or none at all.
   std::vector<int64_t> add(std::span<const std::vector<int64_t>> sources,
                            std::span<const std::shared_ptr<const OutputConstraint>> constraints = {});
@@ -39,6 +54,14 @@ class InferenceBatch {
   /// Advances rows by one token and returns each one's best `width` continuations (fewer where the vocabulary is
   /// smaller). A sentence's rows are neighbours. Padding and begin are never proposed, nor what a constraint rules out.
   Continuations step(std::span<const Row> rows, int64_t width);
+  /// The same where nobody asks what comes next: for `watch`.
+  void advance(std::span<const Row> rows);
+  /// Advances rows by one token and returns log p of the token that comes next in each, which is known.
+  std::vector<double> score(std::span<const Row> rows, std::span<const int64_t> next);
+
+  /// From now on `watcher` is told of every attention that is computed, of each sentence's first hypothesis in the
+  /// decoder. It slows the encoder down.
+  void watch(std::function<void(const WatchedAttention&)> watcher);
 
   /// Bytes of keys and values that one token of one hypothesis takes.
   static int64_t bytes_per_token(const ModelSettings& settings);

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "transformer/base/tensor_file.h"
-#include "transformer/decoding/packed_matrix.h"
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
+#include "transformer/architecture/weights.h"
+#include "transformer/inference/packed_matrix.h"
 
 namespace transformer {
 
@@ -41,13 +41,14 @@ class InferenceModel {
   /// default.
   static bool supports(const ModelSettings& settings);
 
-  /// Packs `weights` by the names that `weights_of` gives them. Throws Error naming the first that is missing, unknown,
-  /// of another shape, of integers or not finite, with `origin` (a file) in front. The settings must be supported.
-  InferenceModel(const ModelSettings& settings, TensorMap weights, Precision precision, const std::string& origin,
+  /// Packs `weights`. Throws Error naming the first that is missing, unknown, of another shape, of integers or not
+  /// finite, with `origin` (a file) in front. The settings must be supported.
+  InferenceModel(const ModelSettings& settings, StoredWeights weights, Precision precision, const std::string& origin,
                  const Kernels& kernels = *available_kernels().front());
   InferenceModel(InferenceModel&&) = delete;
-  /// The model of a model directory, without the modules that training needs. Throws Error where `load_transformer`
-  /// does. Weights are read some rows at a time: in memory they are never but in their packed form.
+  ~InferenceModel();
+  /// The model of a model directory, without the modules that training needs. Throws Error for what is damaged or does not fit
+  /// together. Weights are read some rows at a time: in memory they are never but in their packed form.
   static std::unique_ptr<InferenceModel> load(const std::filesystem::path& directory, const ModelSettings& settings,
                                               Precision precision);
 
@@ -69,15 +70,8 @@ class InferenceModel {
   const Norm& decoder_norm() const { return decoder_norm_; }
 
  private:
-  class Weights;
-  InferenceModel(const ModelSettings& settings, Weights weights, Precision precision, const Kernels& kernels);
-
-  struct Positions {
-    std::vector<float> table;  // [count, D]
-    int64_t count = 0;
-    bool learned = false;
-  };
-  void embed(const PackedMatrix& embedding, const Positions& positions, int64_t token, int64_t position,
+  class PositionTable;
+  void embed(const PackedMatrix& embedding, const PositionTable& positions, int64_t token, int64_t position,
              float* x) const;
 
   ModelSettings settings_;
@@ -87,7 +81,7 @@ class InferenceModel {
   float embedding_scale_ = 0;
   PackedMatrix embeddings_[3];  // as many as there are different ones
   const PackedMatrix *source_embedding_ = nullptr, *target_embedding_ = nullptr, *projection_ = nullptr;
-  Positions source_positions_, target_positions_;
+  std::shared_ptr<const PositionTable> source_positions_, target_positions_;
   std::vector<EncoderLayer> encoder_;
   std::vector<DecoderLayer> decoder_;
   Norm encoder_norm_, decoder_norm_;

@@ -1,4 +1,4 @@
-#include "transformer/decoding/output_constraint.h"
+#include "transformer/inference/output_constraint.h"
 
 #include <fmt/format.h>
 

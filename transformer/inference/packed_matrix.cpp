@@ -1,4 +1,4 @@
-#include "transformer/decoding/packed_matrix.h"
+#include "transformer/inference/packed_matrix.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 #include <cpuid.h>
 #endif
 
-#include "transformer/base/processor.h"
+#include "transformer/kernels/processor.h"
 
 namespace transformer {
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "transformer/decoding/kernels.h"
+#include "transformer/kernels/inference_kernels.h"
 
 namespace transformer {
 

@@ -1,7 +1,9 @@
 #pragma once
 
-#include "transformer/model/transformer.h"
-#include "transformer/text/batches.h"
+#include <cstdint>
+
+#include "transformer/inference/inference_model.h"
+#include "transformer/text/corpus.h"
 
 namespace transformer {
 
@@ -12,7 +14,11 @@ struct Perplexity {
   int64_t tokens = 0;
 };
 
-/// Perplexity of `model`, in evaluation mode, on `corpus`. Computes `batch_tokens` tokens at a time.
-Perplexity perplexity(Transformer& model, const Corpus& corpus, int64_t batch_tokens = 4000);
+/// What the sum of -log p over so many tokens makes.
+Perplexity perplexity_of(double sum, int64_t tokens);
+
+/// Perplexity of packed weights on `corpus`, judged by `threads` workers. The result does not depend on their number.
+/// Throws Error past the last learned position.
+Perplexity perplexity(const InferenceModel& model, const Corpus& corpus, int64_t threads = 1);
 
 }  // namespace transformer

@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "transformer/decoding/beam_search.h"
-#include "transformer/decoding/output_constraint.h"
-#include "transformer/decoding/packed_matrix.h"
-#include "transformer/model/transformer.h"
+#include "transformer/inference/beam_search.h"
+#include "transformer/inference/decoder.h"
+#include "transformer/inference/output_constraint.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -22,12 +21,6 @@ struct Translation {
   std::vector<int64_t> tokens;  // pieces of the target vocabulary that the model wrote, without begin and end
 };
 
-/// How decoding computes.
-struct InferenceOptions {
-  Precision precision = Precision::float32;
-  int64_t threads = 1;  // workers, each with sentences of its own
-};
-
 /// Translates text with a model directory. Any number of threads may call `translate` of one translator at once, while
 /// none calls `set`.
 class Translator {
@@ -35,26 +28,24 @@ class Translator {
   /// Loads `directory`: model.safetensors, config.yaml, and vocabulary.model or source.model and target.model. Its own
   /// decoding settings are the defaults. Throws Error naming what is missing, damaged or does not fit together.
   ///
-  /// On a CPU weights are packed and rounded as `inference` says, and the modules that training needs are not made. On
-  /// other devices, and for settings that packed inference does not know, it translates with those modules and
-  /// LibTorch's threads: in float32, bf16 or, on a GPU, fp16, everything but the log-probabilities. A precision that
-  /// cannot be had throws Error: int8 with modules, fp16 on a CPU.
-  explicit Translator(const std::filesystem::path& directory, torch::Device device = torch::kCPU,
+  /// On the device "cpu" weights are packed and rounded as `inference` says. Elsewhere ("cuda", "cuda:1") it decodes
+  /// with the modules of the paper (open_module_decoder), in float32, bf16 or fp16, everything but the
+  /// log-probabilities. A precision that cannot be had throws Error: int8 on a GPU, fp16 on a CPU.
+  explicit Translator(const std::filesystem::path& directory, const std::string& device = "cpu",
                       const InferenceOptions& inference = {});
-  /// Uses a model already in memory, through its modules, in the type of its weights. A model in training mode is put
-  /// into evaluation mode while it translates, which only one thread may do. The vocabularies must have the sizes that
-  /// the model was made for.
-  Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings);
-  /// The same, on packed copies of the weights as they are now where packed inference knows the model (the trainer's
-  /// validation, quickly), else through its modules in the type of its weights: another precision throws Error there.
-  Translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings,
-             const InferenceOptions& inference);
+  /// A model that is open already. The vocabularies must have the sizes that it was made for. `packed` is what
+  /// `packed()` returns.
+  Translator(std::shared_ptr<const Decoder> decoder, Vocabularies vocabularies, const DecodingSettings& settings,
+             std::shared_ptr<const InferenceModel> packed = nullptr);
   ~Translator();
   Translator(Translator&&) noexcept;
   Translator& operator=(Translator&&) noexcept;
 
   const DecodingSettings& settings() const;
   const Vocabularies& vocabularies() const;
+  const ModelSettings& model_settings() const;  // resolved
+  /// The packed weights, where decoding uses them; else null.
+  std::shared_ptr<const InferenceModel> packed() const;
   /// Throws Error for settings out of range.
   void set(const DecodingSettings& settings);
 
@@ -82,12 +73,5 @@ class Translator {
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
-
-/// A step function over a Transformer: encodes `source` [B, S] (pieces, end, padding; on the model's device) once, then
-/// decodes with cached keys and values. Padding and begin are never proposed, nor is what a sentence's constraint,
-/// where there is one, does not allow; log-probabilities are the model's all the same. The model should be in
-/// evaluation mode.
-StepFunction transformer_step(Transformer model, const torch::Tensor& source,
-                              std::vector<std::shared_ptr<const OutputConstraint>> constraints = {});
 
 }  // namespace transformer

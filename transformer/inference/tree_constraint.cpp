@@ -1,4 +1,4 @@
-#include "transformer/decoding/tree_constraint.h"
+#include "transformer/inference/tree_constraint.h"
 
 #include <algorithm>
 #include <string_view>

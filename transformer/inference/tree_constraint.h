@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "transformer/decoding/output_constraint.h"
+#include "transformer/inference/output_constraint.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {

@@ -1,19 +1,17 @@
-#include "transformer/decoding/word_alignment.h"
+#include "transformer/inference/word_alignment.h"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
-#include <numeric>
+#include <stdexcept>
 
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {
-
-using torch::Tensor;
 
 namespace {
 
@@ -69,14 +67,8 @@ std::vector<std::string_view> alignment_words(std::string_view text) {
   return split_words(text);
 }
 
-WordAligner::WordAligner(const std::filesystem::path& directory, torch::Device device,
+WordAligner::WordAligner(std::shared_ptr<const InferenceModel> model, Vocabularies vocabularies,
                          const AlignmentSettings& settings)
-    : WordAligner(load_transformer(directory, device), {}, settings) {
-  vocabularies_ = Vocabularies::load(directory, model_->settings().source_vocabulary_size,
-                                     model_->settings().target_vocabulary_size);
-}
-
-WordAligner::WordAligner(Transformer model, Vocabularies vocabularies, const AlignmentSettings& settings)
     : model_(std::move(model)), vocabularies_(std::move(vocabularies)), settings_(settings) {
   const auto& s = model_->settings();
   const auto check = [](const char* name, int64_t value, int64_t count, const char* what) {
@@ -89,11 +81,20 @@ WordAligner::WordAligner(Transformer model, Vocabularies vocabularies, const Ali
   check("alignment_head", settings.alignment_head, s.heads, "head");
 }
 
-Tensor WordAligner::chosen(const Tensor& maps) const {
-  const auto heads = maps[settings_.alignment_layer > 0 ? settings_.alignment_layer - 1 : -1].to(torch::kDouble);
-  const auto weights = settings_.alignment_head > 0 ? heads[settings_.alignment_head - 1] : heads.mean(0);
-  // A position reads what the one before it wrote; the begin token, which the first reads, takes the end's place.
-  return settings_.alignment_at == AlignmentSettings::At::reading ? weights.roll(-1, 0) : weights;
+AttentionWeights WordAligner::chosen(const AttentionWeights& layer) const {
+  AttentionWeights result{1, 1, layer.queries, layer.keys, std::vector<float>(static_cast<size_t>(layer.queries * layer.keys))};
+  const int64_t first = settings_.alignment_head > 0 ? settings_.alignment_head - 1 : 0;
+  const int64_t end = settings_.alignment_head > 0 ? settings_.alignment_head : layer.heads;
+  for (int64_t query = 0; query < layer.queries; ++query) {
+    // A position reads what the one before it wrote; the begin token, which the first reads, takes the end's place.
+    const bool reading = settings_.alignment_at == AlignmentSettings::At::reading;
+    const auto to = result.row(0, 0, reading ? (query + layer.queries - 1) % layer.queries : query);
+    for (int64_t head = first; head < end; ++head) {
+      const auto weights = layer.row(0, head, query);
+      std::transform(weights.begin(), weights.end(), to.begin(), to.begin(), std::plus<>());
+    }
+  }
+  return result;
 }
 
 std::string WordAligner::problem(size_t source_pieces, size_t target_pieces) const {
@@ -107,9 +108,10 @@ std::string WordAligner::problem(size_t source_pieces, size_t target_pieces) con
 std::vector<std::vector<AlignmentLink>> WordAligner::align(
     const std::vector<std::string>& sources, const std::vector<std::string>& targets, int64_t first_line,
     const std::vector<std::vector<int64_t>>& target_tokens) const {
-  TORCH_CHECK(sources.size() == targets.size(), sources.size(), " sources and ", targets.size(), " targets");
   const bool split = !target_tokens.empty();
-  TORCH_CHECK(!split || target_tokens.size() == targets.size(), "tokens of ", target_tokens.size(), " targets");
+  if (sources.size() != targets.size() || (split && target_tokens.size() != targets.size())) {
+    throw std::invalid_argument("WordAligner: as many targets, and tokens of targets, as sources");
+  }
   std::vector<std::vector<AlignmentLink>> links(sources.size());
   std::vector<Pair> pairs(sources.size());
   std::vector<size_t> places;  // of pairs with text on both sides, in order of length: little padding is computed
@@ -138,15 +140,18 @@ std::vector<std::vector<AlignmentLink>> WordAligner::align(
       from.push_back(pair.source);
       to.push_back(pair.target);
     }
-    const auto maps = cross_attention(model_, from, to);
+    const auto layers = model_->settings().decoder_layers;
+    const auto maps = cross_attention(*model_, from, to,
+                                      settings_.alignment_layer > 0 ? settings_.alignment_layer - 1 : layers - 1);
     for (size_t i = first; i < end; ++i) {
       const auto read = joined_tokens(*vocabularies_.source, written_tokens(from[i - first]));
       const auto written = joined_tokens(*vocabularies_.target, written_tokens(to[i - first]));
-      const auto best = joined_weights(chosen(maps[i - first]), written, read).argmax(1);  // [words of the target]
+      const auto weights = joined_weights(chosen(maps[i - first]), written, read);
       const auto source_places = places_in_line(read, alignment_words(sources[places[i]]).size());
       const auto target_places = places_in_line(written, alignment_words(targets[places[i]]).size());
       for (size_t word = 0; word < target_places.size(); ++word) {
-        const int64_t source = source_places[static_cast<size_t>(best[static_cast<int64_t>(word)].item<int64_t>())];
+        const auto row = weights.row(0, 0, static_cast<int64_t>(word));
+        const int64_t source = source_places[static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin())];
         if (source >= 0 && target_places[word] >= 0) links[places[i]].push_back({source, target_places[word]});
       }
     }

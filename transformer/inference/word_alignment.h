@@ -1,16 +1,14 @@
 #pragma once
 
-#include <torch/types.h>
-
 #include <cstdint>
-#include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "transformer/base/settings.h"
-#include "transformer/decoding/attention_maps.h"
-#include "transformer/model/transformer.h"
+#include "transformer/inference/attention_maps.h"
+#include "transformer/inference/inference_model.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -40,19 +38,16 @@ std::string to_pharaoh(const std::vector<AlignmentLink>& links);
 /// (text/normalization.h) leaves their number as it is.
 std::vector<std::string_view> alignment_words(std::string_view text);
 
-/// Word alignments from the attention over the source, by one forced pass over a line and its translation with the
-/// modules that training uses.
+/// Word alignments from the attention over the source, by one forced pass over a line and its translation.
 ///
 /// A word of the translation is linked to the word of the source that receives most attention of the positions that
 /// write it (or read it), pieces joined as `joined_weights` does; to none where the end token receives most.
 /// Lines whose pieces are not given are split anew; the shipped model writes one in two hundred in other pieces.
 class WordAligner {
  public:
-  /// The model of a model directory. Throws Error for a layer or head that it has not, as load_transformer does, and
-  /// as Vocabularies::load does.
-  WordAligner(const std::filesystem::path& directory, torch::Device device, const AlignmentSettings& settings);
-  /// A model in memory, in evaluation mode.
-  WordAligner(Transformer model, Vocabularies vocabularies, const AlignmentSettings& settings);
+  /// Throws Error for a layer or head that the model has not.
+  WordAligner(std::shared_ptr<const InferenceModel> model, Vocabularies vocabularies,
+              const AlignmentSettings& settings);
 
   /// The links of each pair of lines; none where one of them is blank. `target_tokens`, where given, are the pieces
   /// that each target was written in (Translation::tokens). Throws Error naming the line, counted from `first_line`,
@@ -65,9 +60,10 @@ class WordAligner {
   std::string problem(size_t source_pieces, size_t target_pieces) const;
 
  private:
-  torch::Tensor chosen(const torch::Tensor& maps) const;  // [L, H, T, S] -> [T, S]
+  /// Of a layer's weights [1, H, T, S], those that align: [1, 1, T, S].
+  AttentionWeights chosen(const AttentionWeights& layer) const;
 
-  Transformer model_;
+  std::shared_ptr<const InferenceModel> model_;
   Vocabularies vocabularies_;
   AlignmentSettings settings_;
 };

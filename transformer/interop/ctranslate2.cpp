@@ -1,25 +1,27 @@
 #include "transformer/interop/ctranslate2.h"
 
 #include <fmt/format.h>
-#include <torch/types.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "transformer/architecture/model_directory.h"
+#include "transformer/architecture/sinusoids.h"
+#include "transformer/architecture/weights.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
-#include "transformer/model/model_directory.h"
-#include "transformer/model/positional_encoding.h"
-#include "transformer/model/transformer.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -27,23 +29,39 @@ namespace transformer {
 namespace {
 
 namespace fs = std::filesystem;
-using torch::Tensor;
 
 constexpr uint32_t binary_version = 6;          // of model.bin's layout
 constexpr uint32_t specification_revision = 7;  // of the names and meanings of a Transformer's variables
 constexpr const char* weights_file = "model.bin";
 
+/// A value of model.bin, in row-major order.
+struct Variable {
+  enum class Type : uint8_t { float32, int8, int16, int32 };  // as model.bin numbers them
+  Type type = Type::float32;
+  std::vector<int64_t> shape;
+  std::vector<unsigned char> bytes;
+};
+
+template <class Number>
+Variable variable(Variable::Type type, std::vector<int64_t> shape, const Number* numbers, size_t count) {
+  Variable result{type, std::move(shape), std::vector<unsigned char>(count * sizeof(Number))};
+  std::memcpy(result.bytes.data(), numbers, result.bytes.size());
+  return result;
+}
+
 /// What model.bin holds. A name may stand for another variable instead of having a value: shared matrices are stored
 /// once.
 struct Variables {
-  TensorMap values;
+  std::map<std::string, Variable> values;
   std::map<std::string, std::string> aliases;
 };
 
 /// Takes a model's weights out by our names and puts them in by CTranslate2's.
 class Conversion {
  public:
-  Conversion(const ModelSettings& settings, TensorMap weights) : settings_(settings), weights_(std::move(weights)) {}
+  /// The weights are those of the settings; `origin` is their file.
+  Conversion(const ModelSettings& settings, StoredWeights weights, std::string origin)
+      : settings_(settings), weights_(std::move(weights)), origin_(std::move(origin)) {}
 
   Variables run() {
     embeddings();
@@ -51,16 +69,16 @@ class Conversion {
     for (const char* stack : {"encoder", "decoder"}) {
       const std::string name = stack;
       // What a specification says of itself besides weights; all else has the default meant for a plain Transformer.
-      set(name + "/num_heads", scalar(settings_.heads, torch::kInt16));
+      set(name + "/num_heads", scalar<int16_t>(settings_.heads));
       set(name + "/pre_norm", flag(settings_.normalization == ModelSettings::Normalization::pre));
-      set(name + "/activation", scalar(activation(), torch::kInt8));
+      set(name + "/activation", scalar<int8_t>(activation()));
       set(name + "/scale_embeddings", flag(true));  // by sqrt(D)
       if (settings_.normalization == ModelSettings::Normalization::pre) norm(name + ".norm", name + "/layer_norm");
     }
-    set("encoder/embeddings_merge", scalar(0, torch::kInt8));
+    set("encoder/embeddings_merge", scalar<int8_t>(0));
     set("encoder/multi_query_attention", flag(false));
-    set("decoder/alignment_layer", scalar(-1, torch::kInt16));
-    set("decoder/alignment_heads", scalar(1, torch::kInt16));
+    set("decoder/alignment_layer", scalar<int16_t>(-1));
+    set("decoder/alignment_heads", scalar<int16_t>(1));
     for (const char* other : {"alibi", "alibi_use_positive_positions", "scale_alibi", "start_from_zero_embedding"}) {
       set(fmt::format("decoder/{}", other), flag(false));
     }
@@ -75,23 +93,41 @@ class Conversion {
       memory_attention(ours, theirs);
       feed_forward(ours, theirs);
     }
-    TORCH_CHECK(weights_.empty(), "the CTranslate2 exporter knows nothing of the weights '", weights_.begin()->first,
-                "'");
+    if (!weights_.empty()) {
+      throw std::logic_error(
+          fmt::format("the CTranslate2 exporter knows nothing of the weights '{}'", weights_.begin()->first));
+    }
     return std::move(variables_);
   }
 
  private:
-  static Tensor scalar(int64_t value, torch::ScalarType type) { return torch::scalar_tensor(value, type); }
-  static Tensor flag(bool value) { return scalar(value ? 1 : 0, torch::kInt8); }
+  struct Weight {
+    std::vector<int64_t> shape;
+    std::vector<float> numbers;
+  };
 
-  void set(const std::string& name, const Tensor& value) { variables_.values.emplace(name, value.contiguous()); }
+  template <class Number>
+  static Variable scalar(int64_t value) {
+    const auto number = static_cast<Number>(value);
+    constexpr auto type = sizeof(Number) == 1   ? Variable::Type::int8
+                          : sizeof(Number) == 2 ? Variable::Type::int16
+                                                : Variable::Type::int32;
+    return variable(type, {}, &number, 1);
+  }
+  static Variable flag(bool value) { return scalar<int8_t>(value ? 1 : 0); }
 
-  Tensor take(const std::string& name) {
-    const auto found = weights_.find(name);
-    TORCH_CHECK(found != weights_.end(), "the model has no weights '", name, "'");
-    auto tensor = found->second.to(torch::kCPU, torch::kFloat);
-    weights_.erase(found);
-    return tensor;
+  void set(const std::string& name, Variable value) { variables_.values.emplace(name, std::move(value)); }
+  void set(const std::string& name, const std::vector<int64_t>& shape, const float* numbers) {
+    size_t count = 1;
+    for (const int64_t size : shape) count *= static_cast<size_t>(size);
+    set(name, variable(Variable::Type::float32, shape, numbers, count));
+  }
+  void set(const std::string& name, const Weight& weight) { set(name, weight.shape, weight.numbers.data()); }
+
+  Weight take(const std::string& name) {
+    auto node = weights_.extract(name);
+    if (node.empty()) throw std::logic_error(fmt::format("the model has no weights '{}'", name));
+    return {node.mapped().shape, read_weight(node.mapped(), name, origin_)};
   }
 
   /// The number of the activation in CTranslate2's list of them.
@@ -104,7 +140,7 @@ class Conversion {
       case ModelSettings::Activation::swiglu:
         return 2;  // silu, the gate being told from the presence of a third matrix
     }
-    TORCH_CHECK(false, "unknown activation");
+    throw std::logic_error("unknown activation");
   }
 
   void embeddings() {
@@ -130,7 +166,8 @@ class Conversion {
       set(encoder, take("source_positions.weight"));
       set(decoder, take("target_positions.weight"));
     } else {
-      set(decoder, sinusoids(0, ctranslate2_positions, settings_.d_model).to(torch::kFloat));
+      const auto encodings = sinusoids(0, ctranslate2_positions, settings_.d_model);
+      set(decoder, Weight{{ctranslate2_positions, settings_.d_model}, {encodings.begin(), encodings.end()}});
       variables_.aliases[encoder] = decoder;
     }
   }
@@ -148,10 +185,10 @@ class Conversion {
   /// What the heads of an attention sub-layer are like, where it is not the usual.
   void heads(const std::string& theirs) {
     if (settings_.d_k * settings_.heads != settings_.d_model) {
-      set(theirs + "head_dim", scalar(settings_.d_k, torch::kInt32));
+      set(theirs + "head_dim", scalar<int32_t>(settings_.d_k));
     }
     if (settings_.compatibility == ModelSettings::Compatibility::dot_product) {
-      set(theirs + "queries_scale", torch::scalar_tensor(1.0, torch::kFloat));
+      set(theirs + "queries_scale", Weight{{}, {1.0f}});
     }
   }
 
@@ -169,8 +206,12 @@ class Conversion {
     const int64_t queries = settings_.heads * settings_.d_k;
     const auto split = [&](const std::string& name, const std::string& as) {
       const auto joint = take(ours + name);
-      set(theirs + "linear_0/" + as, joint.narrow(0, 0, queries));
-      set(theirs + "linear_1/" + as, joint.narrow(0, queries, joint.size(0) - queries));
+      auto first = joint.shape, second = joint.shape;
+      first[0] = queries;
+      second[0] -= queries;
+      const int64_t width = joint.shape.size() > 1 ? joint.shape[1] : 1;
+      set(theirs + "linear_0/" + as, first, joint.numbers.data());
+      set(theirs + "linear_1/" + as, second, joint.numbers.data() + queries * width);
     };
     heads(theirs);
     split("input_weight", "weight");
@@ -192,7 +233,8 @@ class Conversion {
   }
 
   const ModelSettings& settings_;
-  TensorMap weights_;
+  StoredWeights weights_;
+  std::string origin_;
   Variables variables_;
 };
 
@@ -203,7 +245,9 @@ class Writer {
 
   template <class Number>
   void number(size_t value) {
-    TORCH_CHECK(value <= std::numeric_limits<Number>::max(), value, " is too large for model.bin");
+    if (value > std::numeric_limits<Number>::max()) {
+      throw std::out_of_range(fmt::format("{} is too large for model.bin", value));
+    }
     const auto stored = static_cast<Number>(value);
     file_.write(&stored, sizeof stored);
   }
@@ -211,39 +255,32 @@ class Writer {
     number<uint16_t>(text.size() + 1);
     file_.write(text.c_str(), text.size() + 1);
   }
-  void tensor(const Tensor& tensor) {
-    number<uint8_t>(static_cast<size_t>(tensor.dim()));
-    for (const int64_t size : tensor.sizes()) number<uint32_t>(static_cast<size_t>(size));
-    number<uint8_t>(type_number(tensor.scalar_type()));
-    number<uint32_t>(tensor.nbytes());
-    file_.write(tensor.const_data_ptr(), tensor.nbytes());
+  void variable(const Variable& variable) {
+    number<uint8_t>(variable.shape.size());
+    for (const int64_t size : variable.shape) number<uint32_t>(static_cast<size_t>(size));
+    number<uint8_t>(static_cast<size_t>(variable.type));
+    number<uint32_t>(variable.bytes.size());
+    file_.write(variable.bytes.data(), variable.bytes.size());
   }
   void commit() { file_.commit(); }
 
  private:
-  static size_t type_number(torch::ScalarType type) {
-    const torch::ScalarType known[] = {torch::kFloat, torch::kInt8, torch::kInt16, torch::kInt32};
-    const auto* found = std::find(std::begin(known), std::end(known), type);
-    TORCH_CHECK(found != std::end(known), "model.bin knows no numbers of type ", type);
-    return static_cast<size_t>(found - known);
-  }
-
   AtomicFile file_;
 };
 
 void write_variables(const fs::path& file, const Variables& variables) {
-  for (const auto& [name, tensor] : variables.values) {
-    if (tensor.nbytes() <= std::numeric_limits<uint32_t>::max()) continue;
-    throw Error(name, fmt::format("has {} bytes, and CTranslate2's format ends at 4 GiB a matrix", tensor.nbytes()));
+  for (const auto& [name, variable] : variables.values) {
+    if (variable.bytes.size() <= std::numeric_limits<uint32_t>::max()) continue;
+    throw Error(name, fmt::format("has {} bytes, and CTranslate2's format ends at 4 GiB a matrix", variable.bytes.size()));
   }
   Writer writer(file);
   writer.number<uint32_t>(binary_version);
   writer.text("TransformerSpec");
   writer.number<uint32_t>(specification_revision);
   writer.number<uint32_t>(variables.values.size());
-  for (const auto& [name, tensor] : variables.values) {
+  for (const auto& [name, variable] : variables.values) {
     writer.text(name);
-    writer.tensor(tensor);
+    writer.variable(variable);
   }
   writer.number<uint32_t>(variables.aliases.size());
   for (const auto& [name, original] : variables.aliases) {
@@ -259,8 +296,12 @@ void write_vocabulary(const fs::path& file, const Vocabulary& vocabulary) {
   write_atomically(file, pieces.dump(2, ' ', /*ensure_ascii=*/true) + "\n");
 }
 
-void write_all(const fs::path& directory, const Transformer& model, const Vocabularies& vocabularies) {
-  write_variables(directory / weights_file, Conversion(model->settings(), weights_of(*model)).run());
+void write_all(const fs::path& directory, const fs::path& model, const ModelSettings& settings,
+               const Vocabularies& vocabularies) {
+  const auto file = model / "model.safetensors";
+  auto weights = stored_weights(file);
+  check_weights(weights, settings, file.string());
+  write_variables(directory / weights_file, Conversion(settings, std::move(weights), file.string()).run());
   const auto& target = *vocabularies.target;
   for (const int64_t id : {Vocabulary::begin, Vocabulary::end, Vocabulary::unknown}) {
     if (vocabularies.source->piece(id) == target.piece(id)) continue;
@@ -273,7 +314,7 @@ void write_all(const fs::path& directory, const Transformer& model, const Vocabu
                                  {"bos_token", target.piece(Vocabulary::begin)},
                                  {"decoder_start_token", target.piece(Vocabulary::begin)},
                                  {"eos_token", target.piece(Vocabulary::end)},
-                                 {"layer_norm_epsilon", model->settings().layer_norm_epsilon},
+                                 {"layer_norm_epsilon", settings.layer_norm_epsilon},
                                  {"multi_query_attention", false},
                                  {"unk_token", target.piece(Vocabulary::unknown)}};
   write_atomically(directory / "config.json", config.dump(2) + "\n");
@@ -408,13 +449,13 @@ void export_ctranslate2(const fs::path& model_directory, const fs::path& given_o
   auto output = fs::absolute(given_output).lexically_normal();
   if (!output.has_filename()) output = output.parent_path();  // written with a slash at its end
   check_output(output, force);
-  // Settings are read first, since loading a large model only to refuse it would take a while.
-  check_ctranslate2(read_model_settings(model_directory));
-  const auto model = load_transformer(model_directory);
-  const auto vocabularies = Vocabularies::load(model_directory, model->settings().source_vocabulary_size,
-                                               model->settings().target_vocabulary_size);
+  const auto settings = read_model_settings(model_directory);
+  check_ctranslate2(settings);
+  verify_model_directory(model_directory);
+  const auto vocabularies =
+      Vocabularies::load(model_directory, settings.source_vocabulary_size, settings.target_vocabulary_size);
   PartialDirectory directory(output);
-  write_all(directory.path(), model, vocabularies);
+  write_all(directory.path(), model_directory, settings, vocabularies);
   check_output(output, force);  // something may have come to lie there meanwhile
   directory.commit();
 }

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 namespace transformer {
 

@@ -2,5 +2,5 @@
 // The kernels for AVX2 and FMA.
 #define TRANSFORMER_KERNELS avx2_kernels
 #define TRANSFORMER_KERNELS_NAME "avx2"
-#include "transformer/decoding/kernels_body.inc"
+#include "transformer/kernels/inference_kernels_body.inc"
 #endif

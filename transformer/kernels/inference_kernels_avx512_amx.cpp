@@ -3,5 +3,5 @@
 #define TRANSFORMER_KERNELS avx512_amx_kernels
 #define TRANSFORMER_KERNELS_NAME "avx512-amx"
 #define TRANSFORMER_TILES
-#include "transformer/decoding/kernels_body.inc"
+#include "transformer/kernels/inference_kernels_body.inc"
 #endif

@@ -1,4 +1,4 @@
-#include "transformer/base/processor.h"
+#include "transformer/kernels/processor.h"
 
 namespace transformer {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "transformer/base/bf16.h"
+#include "transformer/kernels/bf16.h"
 
 // Matrix products for training on CPUs, once for each instruction set. As in training_kernels.h, declarations only.
 

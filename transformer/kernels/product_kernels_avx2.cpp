@@ -2,5 +2,5 @@
 // The products for AVX2 and FMA.
 #define TRANSFORMER_PRODUCT_KERNELS avx2_product_kernels
 #define TRANSFORMER_PRODUCT_KERNELS_NAME "avx2"
-#include "transformer/model/product_kernels_body.inc"
+#include "transformer/kernels/product_kernels_body.inc"
 #endif

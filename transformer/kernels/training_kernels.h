@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "transformer/base/bf16.h"
+#include "transformer/kernels/bf16.h"
 
 // The loops that training on a CPU spends its time in beside matrix products, once for each instruction set. This
 // header is included by files that are compiled for processors other than the one at hand, so it holds declarations

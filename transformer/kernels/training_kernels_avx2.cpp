@@ -2,5 +2,5 @@
 // The training kernels for AVX2 and FMA.
 #define TRANSFORMER_TRAINING_KERNELS avx2_training_kernels
 #define TRANSFORMER_TRAINING_KERNELS_NAME "avx2"
-#include "transformer/model/training_kernels_body.inc"
+#include "transformer/kernels/training_kernels_body.inc"
 #endif

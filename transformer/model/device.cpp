@@ -1,13 +1,13 @@
-#include "transformer/base/device.h"
+#include "transformer/model/device.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
 #include <torch/cuda.h>
 
-#include <charconv>
 #include <filesystem>
 
+#include "transformer/base/device_name.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -39,26 +39,19 @@ void open_cuda(const std::string& name) {
 }  // namespace
 
 c10::Device open_device(const std::string& name) {
-  if (name == "cpu") return c10::Device(c10::kCPU);
-  int index = 0;
-  bool known = name == "cuda";
-  if (name.starts_with("cuda:")) {
-    const char* last = name.data() + name.size();
-    const auto [stop, error] = std::from_chars(name.data() + 5, last, index);
-    known = error == std::errc() && stop == last && index >= 0 && index < 128;
-  }
-  if (!known) throw Error("device '" + name + "'", "is no device", "write cpu, cuda, or cuda:1 for the second GPU");
+  const auto gpu = gpu_of(name);
+  if (!gpu) return c10::Device(c10::kCPU);
   open_cuda(name);
   const auto count = static_cast<int>(torch::cuda::device_count());
   if (count == 0) {
     throw Error("device '" + name + "'", "this machine has no GPU that CUDA can use",
                 "check nvidia-smi and CUDA_VISIBLE_DEVICES, or use the device 'cpu'");
   }
-  if (index >= count) {
+  if (*gpu >= count) {
     throw Error("device '" + name + "'", fmt::format("this machine has {} GPU{}", count, count == 1 ? "" : "s"),
                 count == 1 ? "use 'cuda'" : fmt::format("the last is 'cuda:{}'", count - 1));
   }
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*gpu));
 }
 
 }  // namespace transformer

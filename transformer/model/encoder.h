@@ -9,7 +9,7 @@
 
 #include "transformer/model/attention.h"
 #include "transformer/model/feed_forward.h"
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 namespace transformer {
 

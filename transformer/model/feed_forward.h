@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "transformer/model/fused_layers.h"
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 namespace transformer {
 

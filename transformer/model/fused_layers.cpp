@@ -12,8 +12,8 @@
 #include <memory>
 #include <mutex>
 
-#include "transformer/base/parallel.h"
-#include "transformer/base/processor.h"
+#include "transformer/model/parallel.h"
+#include "transformer/kernels/processor.h"
 #include "transformer/model/products.h"
 
 namespace transformer {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "transformer/model/training_kernels.h"
+#include "transformer/kernels/training_kernels.h"
 
 // Sub-layers of the paper's model with their residual connection and normalisation, forward and backward each in one
 // piece, for training on CPUs: own loops (training_kernels.h) between matrix products, no masks of dropout, and nothing

@@ -1,4 +1,4 @@
-#include "transformer/base/parallel.h"
+#include "transformer/model/parallel.h"
 
 #include <ATen/Parallel.h>
 

@@ -4,18 +4,15 @@
 
 #include <cmath>
 
+#include "transformer/architecture/sinusoids.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
 
 using torch::Tensor;
 
-Tensor sinusoids(int64_t first, int64_t count, int64_t d_model) {
-  const auto options = torch::TensorOptions().dtype(torch::kFloat64);
-  auto position = torch::arange(first, first + count, options).unsqueeze(1);         // [count, 1]
-  auto even = torch::arange(0, d_model, 2, options);                                 // 2i
-  auto angle = position / torch::pow(10000.0, even / static_cast<double>(d_model));  // [count, ceil(D / 2)]
-  return torch::stack({angle.sin(), angle.cos()}, -1).flatten(1).narrow(1, 0, d_model);
+Tensor sinusoid_table(int64_t first, int64_t count, int64_t d_model) {
+  return torch::tensor(sinusoids(first, count, d_model), torch::kFloat64).view({count, d_model});
 }
 
 PositionalEncodingImpl::PositionalEncodingImpl(ModelSettings::Positions kind, int64_t d_model, int64_t max_positions)
@@ -24,7 +21,7 @@ PositionalEncodingImpl::PositionalEncodingImpl(ModelSettings::Positions kind, in
     table_ = register_parameter("weight", torch::randn({max_positions, d_model}) / std::sqrt(d_model));
   } else {
     constexpr int64_t usual_length = 512;  // longer inputs compute the rest anew
-    table_ = register_buffer("sinusoids", sinusoids(0, usual_length, d_model).contiguous());
+    table_ = register_buffer("sinusoids", sinusoid_table(0, usual_length, d_model));
   }
 }
 
@@ -36,7 +33,7 @@ Tensor PositionalEncodingImpl::forward(int64_t first, int64_t count, const Tenso
                             table_.size(0)),
                 "split the line, or train with more positions or with sinusoidal ones");
   }
-  return sinusoids(first, count, d_model_).to(like.device(), like.scalar_type());
+  return sinusoid_table(first, count, d_model_).to(like.device(), like.scalar_type());
 }
 
 }  // namespace transformer

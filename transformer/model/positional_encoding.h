@@ -3,13 +3,12 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 
 namespace transformer {
 
-/// PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos(pos / 10000^(2i/D)) (§3.5) for positions
-/// first .. first + count - 1: [count, D] in float64.
-torch::Tensor sinusoids(int64_t first, int64_t count, int64_t d_model);
+/// `sinusoids` (architecture/sinusoids.h) as a tensor [count, D] of float64.
+torch::Tensor sinusoid_table(int64_t first, int64_t count, int64_t d_model);
 
 /// The encoding that is added to embeddings: sinusoids, or a learned table (Table 3 E; parameter `weight`).
 class PositionalEncodingImpl : public torch::nn::Module {

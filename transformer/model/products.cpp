@@ -10,8 +10,8 @@
 #include <memory>
 #include <type_traits>
 
-#include "transformer/base/parallel.h"
-#include "transformer/base/processor.h"
+#include "transformer/model/parallel.h"
+#include "transformer/kernels/processor.h"
 
 namespace transformer {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "transformer/model/product_kernels.h"
+#include "transformer/kernels/product_kernels.h"
 
 // Matrix products of training: of factors a [M, K] and b [K, N] of one type, either of them perhaps a transposed view,
 // without gradient. On a CPU, those of float32 and bfloat16 are made by product_kernels(); the others, and all where

@@ -4,16 +4,22 @@
 
 #include <cmath>
 
+#include "transformer/architecture/model_directory.h"
+#include "transformer/architecture/parameter_count.h"
 #include "transformer/base/checked.h"
-#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
-#include "transformer/base/finite.h"
-#include "transformer/base/folder.h"
 #include "transformer/base/memory.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/model/fused_layers.h"
-#include "transformer/model/model_directory.h"
-#include "transformer/model/parameter_count.h"
+
+// libc10 and libsentencepiece each export a variable of this name: an int of 4 bytes there, an object of 32 here. The
+// dynamic linker makes one of the two in programs that link both, LibTorch's as a rule, and SentencePiece's constructor then writes over what lies
+// behind it: LibTorch's switch for ending the process where it should throw, for one. A definition in the program goes
+// before both; this one has room for either.
+extern "C" {
+extern char FLAGS_minloglevel[64];
+alignas(64) char FLAGS_minloglevel[64];
+}
 
 namespace transformer {
 
@@ -23,6 +29,11 @@ namespace {
 
 std::string shape_text(const Tensor& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
+}
+
+void convert(TensorMap& weights, std::optional<torch::ScalarType> type) {
+  if (!type) return;
+  for (auto& [name, tensor] : weights) tensor = tensor.to(*type);
 }
 
 // Parameters are written as soon as they are allocated, and a system that has promised more memory than it has ends the
@@ -154,10 +165,14 @@ TensorMap weights_of(const torch::nn::Module& module) {
 }
 
 void write_weights(const std::filesystem::path& file, TensorMap weights, std::optional<torch::ScalarType> type) {
-  if (type) {
-    for (auto& [name, tensor] : weights) tensor = tensor.to(*type);
-  }
+  convert(weights, type);
   write_tensors(file, weights, {{"format", "transformer-model-1"}});
+}
+
+void write_bound_weights(const std::filesystem::path& file, TensorMap weights, const std::filesystem::path& config_yaml,
+                         std::optional<torch::ScalarType> type) {
+  convert(weights, type);
+  write_tensors(file, weights, bound_metadata(config_yaml));
 }
 
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& file, torch::ScalarType type) {
@@ -188,28 +203,6 @@ void load_weights(torch::nn::Module& module, const std::filesystem::path& file) 
   }
   torch::NoGradGuard no_grad;
   for (auto& item : module.named_parameters()) item.value().copy_(tensors.at(item.key()));
-}
-
-void verify_model_directory(const std::filesystem::path& directory) {
-  if (!something_at(directory / checksums_name)) return;
-  std::vector<std::string> names;
-  for (const char* name : {"model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
-    if (something_at(directory / name)) names.emplace_back(name);
-  }
-  verify_checksums(directory, names);
-}
-
-void check_model_directory(const std::filesystem::path& directory) {
-  if (!std::filesystem::is_directory(directory)) {
-    throw Error(directory.string(), "is not a model directory",
-                "name a folder that holds config.yaml, model.safetensors and a vocabulary, as train writes it");
-  }
-  for (const char* name : {"config.yaml", "model.safetensors"}) {
-    if (!something_at(directory / name)) {
-      throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
-                  "name a folder that train has written");
-    }
-  }
 }
 
 Transformer load_transformer(const std::filesystem::path& directory, torch::Device device) {

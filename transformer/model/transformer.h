@@ -7,12 +7,12 @@
 #include <optional>
 #include <vector>
 
-#include "transformer/base/tensor_file.h"
+#include "transformer/architecture/settings.h"
 #include "transformer/model/decoder.h"
 #include "transformer/model/embedding.h"
 #include "transformer/model/encoder.h"
 #include "transformer/model/positional_encoding.h"
-#include "transformer/model/settings.h"
+#include "transformer/model/tensors.h"
 
 namespace transformer {
 
@@ -75,6 +75,11 @@ TensorMap weights_of(const torch::nn::Module& module);
 /// base/tensor_file.h).
 void write_weights(const std::filesystem::path& file, TensorMap weights, std::optional<torch::ScalarType> type = {});
 
+/// The same, bound to the settings of the `config_yaml` that lies beside them (bound_metadata in
+/// architecture/model_directory.h).
+void write_bound_weights(const std::filesystem::path& file, TensorMap weights, const std::filesystem::path& config_yaml,
+                         std::optional<torch::ScalarType> type = {});
+
 /// Writes all parameters as safetensors in `type` (whole or not at all; see base/tensor_file.h).
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& file,
                   torch::ScalarType type = torch::kFloat32);
@@ -82,13 +87,6 @@ void save_weights(const torch::nn::Module& module, const std::filesystem::path& 
 /// Reads parameters back, converted to the module's type and device. Throws Error naming the first parameter that is
 /// missing, unknown to the module, of another shape, of integers or not finite; the module is then as it was.
 void load_weights(torch::nn::Module& module, const std::filesystem::path& file);
-
-/// Throws Error unless `directory` is a folder with a config.yaml and a model.safetensors.
-void check_model_directory(const std::filesystem::path& directory);
-
-/// Compares weights and vocabularies of a model directory with the checksums beside them, where there are any. Throws
-/// Error naming the file that is damaged. config.yaml is not compared: people edit its decoding settings.
-void verify_model_directory(const std::filesystem::path& directory);
 
 /// The model of a model directory: config.yaml's `model` section and model.safetensors, in evaluation mode.
 Transformer load_transformer(const std::filesystem::path& directory, torch::Device device = torch::kCPU);

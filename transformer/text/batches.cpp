@@ -185,9 +185,9 @@ void check_lengths(const Corpus& corpus, int64_t budget) {
   }
 }
 
-// The batch of `rows` pairs whose sides are source(row) and target(row); without tensors only its counts.
+// The batch of `rows` pairs whose sides are source(row) and target(row); without ids only its counts.
 template <class Source, class Target>
-Batch padded(size_t rows, const Source& source_of, const Target& target_of, bool tensors) {
+Batch padded(size_t rows, const Source& source_of, const Target& target_of, bool ids) {
   Batch batch;
   for (size_t row = 0; row < rows; ++row) {
     const auto source_length = static_cast<int64_t>(source_of(row).size()) + 1;
@@ -197,14 +197,14 @@ Batch padded(size_t rows, const Source& source_of, const Target& target_of, bool
     batch.source_tokens += source_length;
     batch.target_tokens += target_length;
   }
-  if (!tensors) return batch;
+  if (!ids) return batch;
   const auto count = static_cast<int64_t>(rows);
-  batch.source = at::full({count, batch.source_length}, Vocabulary::padding, at::kLong);
-  batch.target_input = at::full({count, batch.target_length}, Vocabulary::padding, at::kLong);
-  batch.target_output = at::full({count, batch.target_length}, Vocabulary::padding, at::kLong);
-  auto* source = batch.source.data_ptr<int64_t>();
-  auto* input = batch.target_input.data_ptr<int64_t>();
-  auto* output = batch.target_output.data_ptr<int64_t>();
+  batch.source = IdMatrix(count, batch.source_length, Vocabulary::padding);
+  batch.target_input = IdMatrix(count, batch.target_length, Vocabulary::padding);
+  batch.target_output = IdMatrix(count, batch.target_length, Vocabulary::padding);
+  auto* source = batch.source.ids.data();
+  auto* input = batch.target_input.ids.data();
+  auto* output = batch.target_output.ids.data();
   for (size_t row = 0; row < rows; ++row) {
     const auto source_ids = source_of(row);
     const auto target_ids = target_of(row);
@@ -224,10 +224,13 @@ Batch padded(size_t rows, const Source& source_of, const Target& target_of, bool
 struct Batches::Implementation {
   Implementation(const Corpus& corpus_, const Options& options_, int64_t epoch_, int64_t first_)
       : corpus(corpus_), options(options_), epoch(epoch_), first(first_) {
-    TORCH_CHECK(epoch >= 0 && first >= 0, "batch ", first, " of epoch ", epoch);
-    TORCH_CHECK(options.pool_pairs > 0, "pools of ", options.pool_pairs, " pairs");
-    TORCH_CHECK(options.share >= 0 && options.share < options.shares, "share ", options.share, " of ", options.shares);
-    TORCH_CHECK(options.step >= 0 && options.taken >= 0, "batch ", options.taken, " of a step of ", options.step);
+    const auto require = [](bool holds, const char* what) {
+      if (!holds) throw std::invalid_argument(fmt::format("Batches: {}", what));
+    };
+    require(epoch >= 0 && first >= 0, "an epoch or a batch before the first");
+    require(options.pool_pairs > 0, "pools without pairs");
+    require(options.share >= 0 && options.share < options.shares, "a share that is none of the shares");
+    require(options.step >= 0 && options.taken >= 0, "a batch or a step before the first");
     const auto sizes = corpus.sizes();
     check_weights(options.weights, sizes.size());
     check_lengths(corpus, options.batch_tokens);
@@ -363,11 +366,13 @@ double Batches::padding() const {
 
 Batch make_batch(const Corpus& corpus, const std::vector<int64_t>& pairs) {
   for (const int64_t pair : pairs) {
-    TORCH_CHECK(pair >= 0 && pair < corpus.size(), "pair ", pair, " of a corpus of ", corpus.size());
+    if (pair < 0 || pair >= corpus.size()) {
+      throw std::out_of_range(fmt::format("pair {} of a corpus of {}", pair, corpus.size()));
+    }
   }
   auto batch = padded(
       pairs.size(), [&](size_t row) { return corpus.source_ids(pairs[row]); },
-      [&](size_t row) { return corpus.target_ids(pairs[row]); }, /*tensors=*/true);
+      [&](size_t row) { return corpus.target_ids(pairs[row]); }, /*ids=*/true);
   batch.pairs = pairs;
   return batch;
 }

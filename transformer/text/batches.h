@@ -1,9 +1,8 @@
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "transformer/text/corpus.h"
@@ -11,20 +10,33 @@
 
 namespace transformer {
 
-/// Sentence pairs of similar length as padded tensors.
+/// Ids in rows of one length.
+struct IdMatrix {
+  int64_t rows = 0, columns = 0;
+  std::vector<int64_t> ids;  // [rows, columns]
+
+  IdMatrix() = default;
+  IdMatrix(int64_t rows_, int64_t columns_, int64_t id)
+      : rows(rows_), columns(columns_), ids(static_cast<size_t>(rows_ * columns_), id) {}
+  std::span<const int64_t> row(int64_t index) const {
+    return std::span(ids).subspan(static_cast<size_t>(index * columns), static_cast<size_t>(columns));
+  }
+  bool operator==(const IdMatrix&) const = default;
+};
+
+/// Sentence pairs of similar length, padded.
 struct Batch {
-  at::Tensor source;          // [B, S] int64: pieces, end, padding
-  at::Tensor target_input;    // [B, T] int64: begin, pieces, padding
-  at::Tensor target_output;   // [B, T] int64: pieces, end, padding
+  IdMatrix source;            // [B, S]: pieces, end, padding
+  IdMatrix target_input;      // [B, T]: begin, pieces, padding
+  IdMatrix target_output;     // [B, T]: pieces, end, padding
   int64_t source_tokens = 0;  // without padding, ends counted
   int64_t target_tokens = 0;
   int64_t source_length = 0;   // S
   int64_t target_length = 0;   // T
   std::vector<int64_t> pairs;  // [B] indices into the corpus
 
-  /// False for a batch of another share (Batches::Options::shares): its tensors are undefined, the rest is as it is
-  /// there.
-  bool is_made() const { return source.defined(); }
+  /// False for a batch of another share (Batches::Options::shares): its ids are absent, the rest is as it is there.
+  bool is_made() const { return !source.ids.empty(); }
 };
 
 /// The batches of one epoch over a corpus, each of approximately equal lengths and at most `batch_tokens` source and
@@ -32,8 +44,8 @@ struct Batch {
 /// weights, batch_tokens, pool_pairs, sampling and epoch.
 ///
 /// An epoch is planned pool by pool, so that memory does not grow with the corpus: its pairs are shared out over pools
-/// at random (Mixture), and each pool is sorted into batches of its own. A thread of its own plans, and prepares
-/// tensors a few batches ahead.
+/// at random (Mixture), and each pool is sorted into batches of its own. A thread of its own plans, and makes
+/// them a few batches ahead.
 class Batches {
  public:
   struct Options {

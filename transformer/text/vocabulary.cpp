@@ -1,6 +1,5 @@
 #include "transformer/text/vocabulary.h"
 
-#include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
@@ -8,6 +7,7 @@
 #include <charconv>
 #include <exception>
 #include <optional>
+#include <stdexcept>
 #include <unordered_map>
 
 #include "transformer/base/atomic_file.h"
@@ -16,15 +16,6 @@
 #include "transformer/base/read_file.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/sentencepiece_model.h"
-
-// libc10 and libsentencepiece each export a variable of this name: an int of 4 bytes there, an object of 32 here. The
-// dynamic linker makes one of the two, LibTorch's as a rule, and SentencePiece's constructor then writes over what lies
-// behind it: LibTorch's switch for ending the process where it should throw, for one. A definition in the program goes
-// before both; this one has room for either.
-extern "C" {
-extern char FLAGS_minloglevel[64];
-alignas(64) char FLAGS_minloglevel[64];
-}
 
 namespace transformer {
 
@@ -36,6 +27,10 @@ constexpr std::string_view space_symbol = "\u2581";
 // Stands in for it while SentencePiece works. A noncharacter, which Unicode reserves for uses inside programs and
 // which therefore is in no text.
 constexpr std::string_view stand_in = "\U0010FFFE";
+
+void check_id(int64_t id, int64_t size) {
+  if (id < 0 || id >= size) throw std::out_of_range(fmt::format("piece id {} is not in a vocabulary of {}", id, size));
+}
 
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
   std::string result;
@@ -221,7 +216,7 @@ struct Vocabulary::Implementation {
     std::vector<int> ids;
     const auto run = [&](std::string_view input) {
       const auto status = split(input, &ids);
-      TORCH_CHECK(status.ok(), "SentencePiece could not encode: ", status.error_message());
+      if (!status.ok()) throw Failure("SentencePiece", fmt::format("could not encode: {}", status.error_message()));
     };
     if (stand_in_bytes.empty() || text.find(space_symbol) == std::string_view::npos) {
       run(text);
@@ -309,12 +304,12 @@ std::string Vocabulary::decode(const std::vector<int64_t>& ids) const {
   std::vector<int> kept;
   kept.reserve(ids.size());
   for (const int64_t id : ids) {
-    TORCH_CHECK(id >= 0 && id < size(), "piece id ", id, " is not in a vocabulary of ", size());
+    check_id(id, size());
     if (id != padding && id != begin && id != end) kept.push_back(static_cast<int>(id));
   }
   std::string text;
   const auto status = implementation_->processor.Decode(kept, &text);
-  TORCH_CHECK(status.ok(), "SentencePiece could not decode: ", status.error_message());
+  if (!status.ok()) throw Failure("SentencePiece", fmt::format("could not decode: {}", status.error_message()));
   return text;
 }
 
@@ -325,7 +320,7 @@ std::vector<std::string> Vocabulary::pieces(std::string_view text) const {
 }
 
 const std::string& Vocabulary::piece(int64_t id) const {
-  TORCH_CHECK(id >= 0 && id < size(), "piece id ", id, " is not in a vocabulary of ", size());
+  check_id(id, size());
   return implementation_->pieces[static_cast<size_t>(id)];
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "transformer/base/tensor_file.h"
+#include "transformer/model/tensors.h"
 
 namespace transformer {
 

@@ -4,10 +4,9 @@
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
-#include "transformer/base/finite.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
-#include "transformer/model/model_directory.h"
+#include "transformer/architecture/model_directory.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/run_folder.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "transformer/base/tensor_file.h"
+#include "transformer/model/tensors.h"
 
 namespace transformer {
 

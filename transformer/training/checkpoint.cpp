@@ -14,7 +14,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
-#include "transformer/model/model_directory.h"
+#include "transformer/architecture/model_directory.h"
 
 namespace transformer {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "transformer/base/tensor_file.h"
+#include "transformer/model/tensors.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/moving_average.h"

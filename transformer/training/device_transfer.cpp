@@ -3,7 +3,13 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "transformer/model/tensors.h"
+
 namespace transformer {
+
+at::Tensor tensor_of(const IdMatrix& ids) {
+  return id_tensor(ids.rows, ids.columns, ids.ids);
+}
 
 DeviceTransfer::DeviceTransfer(c10::Device device) : device_(device) {
   if (device_.is_cpu()) return;
@@ -17,13 +23,13 @@ DeviceBatch DeviceTransfer::begin(const Batch& batch) const {
   DeviceBatch sent;
   sent.target_tokens = batch.target_tokens;
   if (!stream_) {
-    sent.source = batch.source;
-    sent.target_input = batch.target_input;
-    sent.target_output = batch.target_output;
+    sent.source = tensor_of(batch.source);
+    sent.target_input = tensor_of(batch.target_input);
+    sent.target_output = tensor_of(batch.target_output);
     return sent;
   }
   const c10::StreamGuard guard(*stream_);
-  const auto send = [&](const at::Tensor& tensor) { return tensor.pin_memory().to(device_, /*non_blocking=*/true); };
+  const auto send = [&](const IdMatrix& ids) { return tensor_of(ids).pin_memory().to(device_, /*non_blocking=*/true); };
   sent.source = send(batch.source);
   sent.target_input = send(batch.target_input);
   sent.target_output = send(batch.target_output);

@@ -10,6 +10,9 @@
 
 namespace transformer {
 
+/// `ids` as a tensor [rows, columns] of int64.
+at::Tensor tensor_of(const IdMatrix& ids);
+
 /// A micro-batch on the device that computes it.
 struct DeviceBatch {
   at::Tensor source;         // [B, S]
@@ -23,7 +26,7 @@ struct DeviceBatch {
 };
 
 /// Brings micro-batches to a device. To a GPU they go from page-locked memory over a stream of their own: while an
-/// earlier step still computes, and without the host waiting. On a CPU nothing is copied.
+/// earlier step still computes, and without the host waiting.
 class DeviceTransfer {
  public:
   explicit DeviceTransfer(c10::Device device);

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "transformer/base/parallel.h"
+#include "transformer/model/parallel.h"
 #include "transformer/model/fused_layers.h"
 #include "transformer/model/products.h"
 

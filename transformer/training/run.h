@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "transformer/model/settings.h"
+#include "transformer/architecture/settings.h"
 #include "transformer/text/corpus.h"
 #include "transformer/text/vocabulary.h"
 #include "transformer/training/run_folder.h"

@@ -10,13 +10,12 @@
 #include <cmath>
 #include <set>
 
-#include "transformer/base/device.h"
+#include "transformer/model/device.h"
 #include "transformer/base/error.h"
-#include "transformer/base/finite.h"
 #include "transformer/base/memory.h"
-#include "transformer/base/processor.h"
+#include "transformer/kernels/processor.h"
 #include "transformer/text/random.h"
-#include "transformer/training/cost.h"
+#include "transformer/architecture/cost.h"
 #include "transformer/training/micro_batch.h"
 #include "transformer/training/profile.h"
 
@@ -163,7 +162,7 @@ void Trainer::find_micro_batch() {
                      .pass = [&](int64_t tokens) {
                        const int64_t rows = std::max<int64_t>(1, tokens / length);
                        Batch batch;
-                       batch.source = batch.target_input = batch.target_output = at::full({rows, length}, 4, at::kLong);
+                       batch.source = batch.target_input = batch.target_output = IdMatrix(rows, length, 4);
                        batch.target_tokens = rows * length;
                        auto sent = transfer_.begin(batch);
                        forward(sent).loss.backward();

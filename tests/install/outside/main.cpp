@@ -1,7 +1,7 @@
 // outside MODEL: uses parts of the installed library whose results are known, then translates standard input.
 #include <fmt/format.h>
-#include <transformer/decoding/beam_search.h>
-#include <transformer/decoding/translator.h>
+#include <transformer/inference/beam_search.h>
+#include <transformer/inference/translator.h>
 #include <transformer/model/attention.h>
 
 #include <cmath>

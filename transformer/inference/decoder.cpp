@@ -1,0 +1,40 @@
+#include "transformer/inference/decoder.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "transformer/base/error.h"
+#include "transformer/inference/continuous_search.h"
+
+namespace transformer {
+
+std::vector<std::vector<Hypothesis>> PackedDecoder::decode(
+    std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
+    const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const {
+  return continuous_search(*model_, sources, max_lengths, settings, {.threads = threads_, .constraints = constraints});
+}
+
+std::unique_ptr<Decoder> open_module_decoder(const std::filesystem::path& directory, const std::string& device,
+                                             const InferenceOptions& inference) {
+  constexpr const char* library = "transformer_modules.so";
+  std::error_code unknown;
+  const auto beside = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / library;
+  // Never closed: threads and exit handlers of LibTorch's stay behind.
+  void* opened = dlopen(beside.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const bool is_beside = std::filesystem::exists(beside, unknown);
+  std::string reason = opened ? "" : dlerror();
+  if (!opened && !is_beside) {
+    opened = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (!opened) reason = dlerror();
+  }
+  const auto open = opened ? reinterpret_cast<OpenModuleDecoder*>(dlsym(opened, open_module_decoder_name)) : nullptr;
+  if (!open) {
+    throw Error(fmt::format("device '{}'", device),
+                fmt::format("{}, which brings LibTorch along, cannot be opened ({})", library,
+                            opened ? "it is of another version" : reason),
+                "install the programs with LibTorch, or use the device 'cpu'");
+  }
+  return std::unique_ptr<Decoder>(open(directory, device, inference));
+}
+
+}  // namespace transformer

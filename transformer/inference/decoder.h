@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transformer/inference/beam_search.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/output_constraint.h"
+
+namespace transformer {
+
+/// How decoding computes.
+struct InferenceOptions {
+  Precision precision = Precision::float32;
+  int64_t threads = 1;  // workers on a CPU, each with sentences of its own
+};
+
+/// A model that finds outputs for sources of ids: packed weights on a CPU, or modules (room `decoding`).
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+
+  virtual const ModelSettings& settings() const = 0;  // resolved
+
+  /// `beam_search` for each of `sources` (pieces and the end; none is empty): a sentence's result does not depend on
+  /// the others. `constraints`: what outputs may be, one a source (null: anything), or none at all. Any number of
+  /// threads may call it at once. Throws as beam_search does.
+  virtual std::vector<std::vector<Hypothesis>> decode(
+      std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
+      const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const = 0;
+};
+
+/// Packed weights, decoded by `threads` workers.
+class PackedDecoder : public Decoder {
+ public:
+  PackedDecoder(std::shared_ptr<const InferenceModel> model, int64_t threads)
+      : model_(std::move(model)), threads_(threads) {}
+
+  const ModelSettings& settings() const override { return model_->settings(); }
+  std::vector<std::vector<Hypothesis>> decode(
+      std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
+      const DecodingSettings& settings,
+      std::span<const std::shared_ptr<const OutputConstraint>> constraints) const override;
+
+ private:
+  std::shared_ptr<const InferenceModel> model_;
+  int64_t threads_;
+};
+
+/// What transformer_modules.so exports under this name, which changes with what passes through it.
+using OpenModuleDecoder = Decoder*(const std::filesystem::path& directory, const std::string& device,
+                                   const InferenceOptions& inference);
+inline constexpr const char* open_module_decoder_name = "transformer_open_module_decoder_1";
+
+/// The decoder of a model directory's modules on `device`, opened from the shared library transformer_modules.so, which
+/// brings LibTorch along and lies beside the program or where the loader looks. Throws Error where it is not to be had,
+/// for a device that is not there, and for what is wrong with the directory.
+std::unique_ptr<Decoder> open_module_decoder(const std::filesystem::path& directory, const std::string& device,
+                                             const InferenceOptions& inference);
+
+}  // namespace transformer
