@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "transformer/base/atomic_file.h"
-#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/module_backend.h"
 #include "transformer/decoding/perplexity.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/text/lines.h"

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "apps/log.h"
-#include "program.h"
+#include "torch_program.h"
 #include "recipe.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/model/device.h"

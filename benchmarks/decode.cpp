@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "transformer/inference/continuous_search.h"
-#include "transformer/inference/translator.h"
+#include "transformer/decoding/module_backend.h"
 
 namespace transformer {
 
@@ -104,7 +104,7 @@ void run(int argc, char** argv) {
   for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
     if (std::find(precisions.begin(), precisions.end(), name_of(precision)) == precisions.end()) continue;
     const double load = seconds();
-    const InferenceModel packed(model_settings, weights_of(*model), precision, "");
+    const InferenceModel packed(model_settings, stored_weights(weights_of(*model)), precision, "");
     fmt::print("{}: packed in {:.2f} s, {} MB\n", name_of(precision), seconds() - load, packed.bytes() >> 20);
     for (size_t i = 0; i < cases.size(); ++i) {
       const auto& c = cases[i];

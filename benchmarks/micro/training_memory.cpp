@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "transformer/base/memory.h"
 #include "transformer/model/tensor_memory.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"

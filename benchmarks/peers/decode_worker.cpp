@@ -14,7 +14,6 @@
 //
 // SOURCES holds a sentence a line, ids of pieces without the end.
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -93,7 +92,6 @@ void serve(int argc, char** argv) {
   const int64_t before = status("VmRSS");
   const std::filesystem::path directory = argv[1];
   const int64_t threads = std::stoll(argv[3]);
-  at::set_num_threads(1);  // workers are threads of their own
   ModelSettings model_settings;
   Settings settings;
   settings.section("model", model_settings, "");

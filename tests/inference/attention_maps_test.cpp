@@ -10,7 +10,7 @@
 #include "support.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/error.h"
-#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/module_backend.h"
 #include "transformer/inference/word_alignment.h"
 
 namespace transformer::test {

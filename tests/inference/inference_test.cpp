@@ -9,7 +9,7 @@
 #include "model/variations.h"
 #include "support.h"
 #include "transformer/base/error.h"
-#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/module_backend.h"
 #include "transformer/inference/continuous_search.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"

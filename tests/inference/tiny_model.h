@@ -10,7 +10,7 @@
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/settings.h"
-#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/module_backend.h"
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/model/transformer.h"

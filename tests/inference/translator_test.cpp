@@ -9,7 +9,7 @@
 #include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
-#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/module_backend.h"
 
 namespace transformer::test {
 

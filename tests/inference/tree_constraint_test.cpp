@@ -9,7 +9,7 @@
 
 #include "inference/tiny_model.h"
 #include "support.h"
-#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/module_backend.h"
 #include "transformer/inference/translator.h"
 #include "transformer/text/treebank.h"
 

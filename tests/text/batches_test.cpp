@@ -89,12 +89,12 @@ std::vector<std::vector<int64_t>> pairs_of(const std::vector<Batch>& batches) {
   return result;
 }
 
-int64_t size(const IdMatrix& matrix) {
+int64_t positions_in(const IdMatrix& matrix) {
   return matrix.rows * matrix.columns;
 }
 
 int64_t tokens_in(const IdMatrix& matrix) {
-  return size(matrix) - std::count(matrix.ids.begin(), matrix.ids.end(), Vocabulary::padding);
+  return positions_in(matrix) - std::count(matrix.ids.begin(), matrix.ids.end(), Vocabulary::padding);
 }
 
 }  // namespace
@@ -134,16 +134,16 @@ TEST_CASE("an epoch holds every pair once, in batches within the budget, full an
   std::vector<int> seen(static_cast<size_t>(corpus->size()));
   double used = 0, positions = 0, tokens = 0, unpadded = 0;
   for (const auto& batch : epoch) {
-    REQUIRE(size(batch.source) <= budget);
-    REQUIRE(size(batch.target_input) <= budget);
+    REQUIRE(positions_in(batch.source) <= budget);
+    REQUIRE(positions_in(batch.target_input) <= budget);
     REQUIRE(batch.target_output.rows == batch.target_input.rows);
     REQUIRE(batch.target_output.columns == batch.target_input.columns);
     REQUIRE(batch.source_tokens == tokens_in(batch.source));
     REQUIRE(batch.target_tokens == tokens_in(batch.target_output));
     for (const int64_t pair : batch.pairs) ++seen[static_cast<size_t>(pair)];
     used +=
-        static_cast<double>(std::max(size(batch.source), size(batch.target_input))) / static_cast<double>(budget);
-    const auto here = static_cast<double>(size(batch.source) + size(batch.target_input));
+        static_cast<double>(std::max(positions_in(batch.source), positions_in(batch.target_input))) / static_cast<double>(budget);
+    const auto here = static_cast<double>(positions_in(batch.source) + positions_in(batch.target_input));
     const auto real = static_cast<double>(batch.source_tokens + batch.target_tokens);
     positions += here;
     tokens += real;
@@ -230,9 +230,9 @@ TEST_CASE("an epoch in several pools holds every pair once, mixed and full") {
   std::vector<int> seen(static_cast<size_t>(corpus->size()));
   double used = 0, early_sum = 0, early = 0;
   for (size_t i = 0; i < epoch.size(); ++i) {
-    REQUIRE(size(epoch[i].source) <= 500);
-    REQUIRE(size(epoch[i].target_input) <= 500);
-    used += static_cast<double>(std::max(size(epoch[i].source), size(epoch[i].target_input))) / 500;
+    REQUIRE(positions_in(epoch[i].source) <= 500);
+    REQUIRE(positions_in(epoch[i].target_input) <= 500);
+    used += static_cast<double>(std::max(positions_in(epoch[i].source), positions_in(epoch[i].target_input))) / 500;
     for (const int64_t pair : epoch[i].pairs) {
       ++seen[static_cast<size_t>(pair)];
       early += i < epoch.size() / 14;

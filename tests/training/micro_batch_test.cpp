@@ -5,6 +5,7 @@
 #include <new>
 
 #include "support.h"
+#include "transformer/base/memory.h"
 #include "transformer/model/tensor_memory.h"
 
 using namespace transformer;

@@ -9,7 +9,7 @@
 
 #include "support.h"
 #include "transformer/base/error.h"
-#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/module_backend.h"
 #include "transformer/training/device_transfer.h"
 #include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"

@@ -15,16 +15,16 @@ namespace transformer {
 
 struct Translator::Implementation {
   std::shared_ptr<const InferenceModel> packed;
-  std::shared_ptr<const Decoder> decoder;
+  std::shared_ptr<const DecodingBackend> backend;
   Vocabularies vocabularies;
   DecodingSettings settings;
 
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
-  int64_t longest() const { return longest_text(decoder->settings()); }
+  int64_t longest() const { return longest_text(backend->settings()); }
 
   int64_t max_length(size_t source_pieces) const {
     const int64_t wanted = static_cast<int64_t>(source_pieces) + settings.max_extra_length;
-    const auto& model = decoder->settings();
+    const auto& model = backend->settings();
     return model.positions == ModelSettings::Positions::sinusoidal ? wanted : std::min(wanted, model.max_positions - 1);
   }
 };
@@ -40,20 +40,20 @@ Translator::Translator(const std::filesystem::path& directory, const std::string
   self.settings = self.settings.validated();
   if (!gpu_of(device) && InferenceModel::supports(model_settings)) {
     self.packed = InferenceModel::load(directory, model_settings, inference.precision);
-    self.decoder = std::make_shared<PackedDecoder>(self.packed, inference.threads);
+    self.backend = std::make_shared<PackedBackend>(self.packed, inference.threads);
   } else {
-    self.decoder = open_module_decoder(directory, device, inference);
+    self.backend = open_module_backend(directory, device, inference);
   }
   self.vocabularies =
       Vocabularies::load(directory, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
 }
 
-Translator::Translator(std::shared_ptr<const Decoder> decoder, Vocabularies vocabularies,
+Translator::Translator(std::shared_ptr<const DecodingBackend> backend, Vocabularies vocabularies,
                        const DecodingSettings& settings, std::shared_ptr<const InferenceModel> packed)
     : implementation_(std::make_unique<Implementation>()) {
   auto& self = *implementation_;
   self.packed = std::move(packed);
-  self.decoder = std::move(decoder);
+  self.backend = std::move(backend);
   self.vocabularies = std::move(vocabularies);
   self.settings = settings.validated();
 }
@@ -71,7 +71,7 @@ const Vocabularies& Translator::vocabularies() const {
 }
 
 const ModelSettings& Translator::model_settings() const {
-  return implementation_->decoder->settings();
+  return implementation_->backend->settings();
 }
 
 std::shared_ptr<const InferenceModel> Translator::packed() const {
@@ -146,7 +146,7 @@ std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector
     if (constraint_of) constraints.push_back(constraint_of(i));
   }
   if (places.empty()) return results;
-  auto found = self.decoder->decode(with_end, max_lengths, self.settings, constraints);
+  auto found = self.backend->decode(with_end, max_lengths, self.settings, constraints);
   for (size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(found[i]);
   return results;
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "transformer/inference/beam_search.h"
-#include "transformer/inference/decoder.h"
+#include "transformer/inference/decoding_backend.h"
 #include "transformer/inference/output_constraint.h"
 #include "transformer/text/vocabulary.h"
 
@@ -29,13 +29,13 @@ class Translator {
   /// decoding settings are the defaults. Throws Error naming what is missing, damaged or does not fit together.
   ///
   /// On the device "cpu" weights are packed and rounded as `inference` says. Elsewhere ("cuda", "cuda:1") it decodes
-  /// with the modules of the paper (open_module_decoder), in float32, bf16 or fp16, everything but the
+  /// with the modules of the paper (open_module_backend), in float32, bf16 or fp16, everything but the
   /// log-probabilities. A precision that cannot be had throws Error: int8 on a GPU, fp16 on a CPU.
   explicit Translator(const std::filesystem::path& directory, const std::string& device = "cpu",
                       const InferenceOptions& inference = {});
   /// A model that is open already. The vocabularies must have the sizes that it was made for. `packed` is what
   /// `packed()` returns.
-  Translator(std::shared_ptr<const Decoder> decoder, Vocabularies vocabularies, const DecodingSettings& settings,
+  Translator(std::shared_ptr<const DecodingBackend> backend, Vocabularies vocabularies, const DecodingSettings& settings,
              std::shared_ptr<const InferenceModel> packed = nullptr);
   ~Translator();
   Translator(Translator&&) noexcept;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "transformer/base/memory.h"
 #include "transformer/model/tensor_memory.h"
 
 namespace transformer {

@@ -12,7 +12,7 @@
 
 #include "transformer/model/device.h"
 #include "transformer/base/error.h"
-#include "transformer/base/memory.h"
+#include "transformer/model/tensor_memory.h"
 #include "transformer/kernels/processor.h"
 #include "transformer/text/random.h"
 #include "transformer/architecture/cost.h"

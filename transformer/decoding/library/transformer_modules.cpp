@@ -1,4 +1,4 @@
-// The shared library that programs without LibTorch open where a GPU is asked for (inference/decoder.h).
+// The shared library that programs without LibTorch open where a GPU is asked for (inference/decoding_backend.h).
 
 #include <c10/util/Exception.h>
 
@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/module_backend.h"
 #include "transformer/model/device.h"
 #include "transformer/model/tensor_memory.h"
 
@@ -26,31 +26,31 @@ auto plainly(const Work& work) {
   }
 }
 
-class PlainDecoder : public Decoder {
+class PlainBackend : public DecodingBackend {
  public:
-  explicit PlainDecoder(std::unique_ptr<Decoder> decoder) : decoder_(std::move(decoder)) {}
+  explicit PlainBackend(std::unique_ptr<DecodingBackend> backend) : backend_(std::move(backend)) {}
 
-  const ModelSettings& settings() const override { return decoder_->settings(); }
+  const ModelSettings& settings() const override { return backend_->settings(); }
   std::vector<std::vector<Hypothesis>> decode(
       std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
       const DecodingSettings& settings,
       std::span<const std::shared_ptr<const OutputConstraint>> constraints) const override {
-    return plainly([&] { return decoder_->decode(sources, max_lengths, settings, constraints); });
+    return plainly([&] { return backend_->decode(sources, max_lengths, settings, constraints); });
   }
 
  private:
-  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<DecodingBackend> backend_;
 };
 
 }  // namespace
 
 }  // namespace transformer
 
-extern "C" __attribute__((visibility("default"))) transformer::Decoder* transformer_open_module_decoder_1(
+extern "C" __attribute__((visibility("default"))) transformer::DecodingBackend* transformer_open_module_backend_1(
     const std::filesystem::path& directory, const std::string& device, const transformer::InferenceOptions& inference) {
   using namespace transformer;
   return plainly([&] {
-    return std::make_unique<PlainDecoder>(load_module_decoder(directory, open_device(device), inference.precision))
+    return std::make_unique<PlainBackend>(load_module_backend(directory, open_device(device), inference.precision))
         .release();
   });
 }

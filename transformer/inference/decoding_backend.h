@@ -20,9 +20,9 @@ struct InferenceOptions {
 };
 
 /// A model that finds outputs for sources of ids: packed weights on a CPU, or modules (room `decoding`).
-class Decoder {
+class DecodingBackend {
  public:
-  virtual ~Decoder() = default;
+  virtual ~DecodingBackend() = default;
 
   virtual const ModelSettings& settings() const = 0;  // resolved
 
@@ -35,9 +35,9 @@ class Decoder {
 };
 
 /// Packed weights, decoded by `threads` workers.
-class PackedDecoder : public Decoder {
+class PackedBackend : public DecodingBackend {
  public:
-  PackedDecoder(std::shared_ptr<const InferenceModel> model, int64_t threads)
+  PackedBackend(std::shared_ptr<const InferenceModel> model, int64_t threads)
       : model_(std::move(model)), threads_(threads) {}
 
   const ModelSettings& settings() const override { return model_->settings(); }
@@ -52,14 +52,14 @@ class PackedDecoder : public Decoder {
 };
 
 /// What transformer_modules.so exports under this name, which changes with what passes through it.
-using OpenModuleDecoder = Decoder*(const std::filesystem::path& directory, const std::string& device,
+using OpenModuleBackend = DecodingBackend*(const std::filesystem::path& directory, const std::string& device,
                                    const InferenceOptions& inference);
-inline constexpr const char* open_module_decoder_name = "transformer_open_module_decoder_1";
+inline constexpr const char* open_module_backend_name = "transformer_open_module_backend_1";
 
 /// The decoder of a model directory's modules on `device`, opened from the shared library transformer_modules.so, which
 /// brings LibTorch along and lies beside the program or where the loader looks. Throws Error where it is not to be had,
 /// for a device that is not there, and for what is wrong with the directory.
-std::unique_ptr<Decoder> open_module_decoder(const std::filesystem::path& directory, const std::string& device,
+std::unique_ptr<DecodingBackend> open_module_backend(const std::filesystem::path& directory, const std::string& device,
                                              const InferenceOptions& inference);
 
 }  // namespace transformer

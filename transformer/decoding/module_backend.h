@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "transformer/inference/decoder.h"
+#include "transformer/inference/decoding_backend.h"
 #include "transformer/inference/translator.h"
 #include "transformer/model/transformer.h"
 
@@ -22,9 +22,9 @@ StepFunction transformer_step(Transformer model, const torch::Tensor& source,
 /// Decodes through the modules, on their device and in the type of their weights, with LibTorch's threads: on GPUs, and
 /// as what tests compare packed weights with. A model in training mode is put into evaluation mode while it decodes,
 /// which only one thread may do.
-class ModuleDecoder : public Decoder {
+class ModuleBackend : public DecodingBackend {
  public:
-  explicit ModuleDecoder(Transformer model) : model_(std::move(model)) {}
+  explicit ModuleBackend(Transformer model) : model_(std::move(model)) {}
 
   const ModelSettings& settings() const override { return model_->settings(); }
   std::vector<std::vector<Hypothesis>> decode(
@@ -37,7 +37,7 @@ class ModuleDecoder : public Decoder {
 };
 
 /// The modules of a model directory on `device`, in a precision that modules know there: others throw Error.
-std::unique_ptr<Decoder> load_module_decoder(const std::filesystem::path& directory, c10::Device device,
+std::unique_ptr<DecodingBackend> load_module_backend(const std::filesystem::path& directory, c10::Device device,
                                              Precision precision);
 
 /// Weights in memory, as packing reads them. The tensors are kept.

@@ -1,4 +1,4 @@
-#include "transformer/decoding/module_decoder.h"
+#include "transformer/decoding/module_backend.h"
 
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
@@ -169,7 +169,7 @@ StepFunction transformer_step(Transformer model, const Tensor& source,
   };
 }
 
-std::vector<std::vector<Hypothesis>> ModuleDecoder::decode(
+std::vector<std::vector<Hypothesis>> ModuleBackend::decode(
     std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
     const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const {
   std::vector<std::vector<Hypothesis>> results(sources.size());
@@ -199,12 +199,12 @@ std::vector<std::vector<Hypothesis>> ModuleDecoder::decode(
   return results;
 }
 
-std::unique_ptr<Decoder> load_module_decoder(const std::filesystem::path& directory, c10::Device device,
+std::unique_ptr<DecodingBackend> load_module_backend(const std::filesystem::path& directory, c10::Device device,
                                              Precision precision) {
   const auto type = module_type(precision, device);
   auto model = load_transformer(directory, device);
   model->to(type);
-  return std::make_unique<ModuleDecoder>(std::move(model));
+  return std::make_unique<ModuleBackend>(std::move(model));
 }
 
 StoredWeights stored_weights(const TensorMap& weights) {
@@ -221,7 +221,7 @@ StoredWeights stored_weights(const TensorMap& weights) {
 }
 
 Translator module_translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings) {
-  return {std::make_shared<ModuleDecoder>(std::move(model)), std::move(vocabularies), settings};
+  return {std::make_shared<ModuleBackend>(std::move(model)), std::move(vocabularies), settings};
 }
 
 Translator packed_translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings,
@@ -230,7 +230,7 @@ Translator packed_translator(Transformer model, Vocabularies vocabularies, const
   if (device.is_cpu() && InferenceModel::supports(model->settings())) {
     const auto packed = std::make_shared<InferenceModel>(model->settings(), stored_weights(weights_of(*model)),
                                                          inference.precision, "the model in memory");
-    return {std::make_shared<PackedDecoder>(packed, inference.threads), std::move(vocabularies), settings, packed};
+    return {std::make_shared<PackedBackend>(packed, inference.threads), std::move(vocabularies), settings, packed};
   }
   if (module_type(inference.precision, device) != model->projection_weight().scalar_type()) {
     throw Error("precision", "the model in memory is decoded in the type of its weights", "convert it before");

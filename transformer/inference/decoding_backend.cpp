@@ -1,4 +1,4 @@
-#include "transformer/inference/decoder.h"
+#include "transformer/inference/decoding_backend.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -8,13 +8,13 @@
 
 namespace transformer {
 
-std::vector<std::vector<Hypothesis>> PackedDecoder::decode(
+std::vector<std::vector<Hypothesis>> PackedBackend::decode(
     std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
     const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const {
   return continuous_search(*model_, sources, max_lengths, settings, {.threads = threads_, .constraints = constraints});
 }
 
-std::unique_ptr<Decoder> open_module_decoder(const std::filesystem::path& directory, const std::string& device,
+std::unique_ptr<DecodingBackend> open_module_backend(const std::filesystem::path& directory, const std::string& device,
                                              const InferenceOptions& inference) {
   constexpr const char* library = "transformer_modules.so";
   std::error_code unknown;
@@ -27,14 +27,14 @@ std::unique_ptr<Decoder> open_module_decoder(const std::filesystem::path& direct
     opened = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!opened) reason = dlerror();
   }
-  const auto open = opened ? reinterpret_cast<OpenModuleDecoder*>(dlsym(opened, open_module_decoder_name)) : nullptr;
+  const auto open = opened ? reinterpret_cast<OpenModuleBackend*>(dlsym(opened, open_module_backend_name)) : nullptr;
   if (!open) {
     throw Error(fmt::format("device '{}'", device),
                 fmt::format("{}, which brings LibTorch along, cannot be opened ({})", library,
                             opened ? "it is of another version" : reason),
                 "install the programs with LibTorch, or use the device 'cpu'");
   }
-  return std::unique_ptr<Decoder>(open(directory, device, inference));
+  return std::unique_ptr<DecodingBackend>(open(directory, device, inference));
 }
 
 }  // namespace transformer

@@ -1,0 +1,85 @@
+"""What one sentence costs: scripts/bench start.
+
+The shipped model in int8, one thread. Ours is the whole life of `translate`, from its start to its end. CTranslate2's is
+a Python process that translates the same sentence with the same weights: what counts there is the time from the library
+being imported to the translation being there, and the process's peak memory. Both take turns; everything is in the
+page cache."""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+from pairs import BINARIES, ROOT, WORK, alternate, begun, parsed
+
+SENTENCE = "Good morning. Where is the train station?"
+MODEL = ROOT / "data" / "model-en-de"
+PEER = """
+import sys, time
+import ctranslate2, sentencepiece
+start = time.perf_counter()
+translator = ctranslate2.Translator(sys.argv[1], compute_type="int8", inter_threads=1, intra_threads=1)
+processor = sentencepiece.SentencePieceProcessor(model_file=sys.argv[2])
+best = translator.translate_batch([processor.encode(sys.argv[3], out_type=str)], beam_size=4)[0].hypotheses[0]
+text = processor.decode(best)
+print(time.perf_counter() - start, text, sep="\\t")
+"""
+
+
+def measured(command, text=None):
+    """(seconds, peak bytes, standard output) of a process's whole life."""
+    core = sorted(os.sched_getaffinity(0))[-1]
+    start = time.perf_counter()
+    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               env={**os.environ, "OMP_NUM_THREADS": "1"},
+                               preexec_fn=lambda: os.sched_setaffinity(0, [core]))
+    process.stdin.write((text or "").encode())
+    process.stdin.close()
+    output = process.stdout.read().decode()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    process.stdout.close()
+    if process.returncode != 0:
+        raise RuntimeError(f"{command[0]} ended with {process.returncode}")
+    return seconds, usage.ru_maxrss * 1024, output
+
+
+def ours():
+    seconds, peak, text = measured([BINARIES / "translate", "--model", MODEL, "--precision", "int8", "--threads", "1"],
+                                   SENTENCE + "\n")
+    return seconds, peak, text.strip()
+
+
+def theirs():
+    _, peak, output = measured([sys.executable, "-c", PEER, WORK / "start", MODEL / "vocabulary.model", SENTENCE])
+    seconds, text = output.strip().split("\t")
+    return float(seconds), peak, text
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/bench start", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=re.compile, help=argparse.SUPPRESS)
+    args = parsed(parser, ["export", "translate"], "benchmarks/results/start-cpu.txt")
+    WORK.mkdir(parents=True, exist_ok=True)
+    subprocess.run([BINARIES / "export", "--to", "ctranslate2", "--model", MODEL, "--output", WORK / "start", "--force"],
+                   check=True, stdout=subprocess.DEVNULL)
+    results = begun(args, "One sentence, the shipped model in int8, one thread: ours, a whole process, to CTranslate2 in "
+                    "Python, imports left out of its time.")
+    ours(), theirs()  # both are in the page cache
+    pairs = alternate(ours, theirs, args.pairs)
+    for what, index, scale, unit in (("time", 0, 1e3, "ms"), ("peak memory", 1, 1e-6, "MB")):
+        mine, their = (statistics.median(pair[side][index] for pair in pairs) * scale for side in (0, 1))
+        ratio = statistics.median(pair[0][index] / pair[1][index] for pair in pairs)
+        results.add(f"{what}: {mine:.1f} to {their:.1f} {unit}; {ratio:.2f}x (less is better for ours)")
+        results.add("    pairs: " + ", ".join(f"{a[index] * scale:.1f} / {b[index] * scale:.1f}" for a, b in pairs),
+                    print_it=False)
+    same = pairs[0][0][2] == pairs[0][1][2]
+    results.add(f"the translations are {'the same' if same else f'{pairs[0][0][2]!r} and {pairs[0][1][2]!r}'}")
+
+
+main()

@@ -1,0 +1,98 @@
+"""Who may know whom: rooms_test.py SOURCE_DIR BUILD_DIR PROGRAM... Standard library only.
+
+The programs are those that do without LibTorch.
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+SOURCE, BUILD = (pathlib.Path(path).resolve() for path in sys.argv[1:3])
+PROGRAMS = [pathlib.Path(program) for program in sys.argv[3:]]
+
+# Room -> the rooms whose headers it may include beside its own.
+MAY_KNOW = {
+    "base": set(),
+    "kernels": set(),
+    "text": {"base"},
+    "architecture": {"base"},
+    "inference": {"base", "kernels", "text", "architecture"},
+    "evaluation": {"base", "text"},
+    "report": {"base", "text"},
+    "sweep": {"base", "report"},
+    "interop": {"base", "text", "architecture"},
+    "model": {"base", "kernels", "architecture"},
+    "training": {"base", "kernels", "text", "architecture", "model"},
+    "decoding": {"base", "text", "architecture", "inference", "model"},
+}
+WITH_LIBTORCH = {"model", "training", "decoding"}
+LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+# Library -> where alone it may be included.
+ONLY_IN = {
+    "yaml-cpp/": r"base/.*\.cpp",
+    "sentencepiece": r"text/.*\.cpp",
+    "torch/csrc/distributed/": r"training/.*",
+    "nlohmann/": r".*\.cpp",
+}
+
+
+def sources(room):
+    return [file for file in sorted((SOURCE / "transformer" / room).rglob("*"))
+            if file.suffix in (".h", ".cpp", ".inc")]
+
+
+def includes(file):
+    return re.findall(r'^\s*#\s*include\s*["<]([^">]+)[">]', file.read_text(), re.MULTILINE)
+
+
+class RoomsTest(unittest.TestCase):
+    def test_every_folder_is_a_room(self):
+        folders = {folder.name for folder in (SOURCE / "transformer").iterdir() if folder.is_dir()}
+        self.assertEqual(folders, set(MAY_KNOW))
+
+    def test_rooms_include_only_what_they_may_know(self):
+        for room, known in MAY_KNOW.items():
+            for file in sources(room):
+                for included in includes(file):
+                    with self.subTest(file=str(file.relative_to(SOURCE)), includes=included):
+                        if included.startswith("transformer/"):
+                            self.assertIn(included.split("/")[1], known | {room})
+                        self.assertFalse(included.startswith(("apps/", "tests/")))
+                        if room not in WITH_LIBTORCH:
+                            self.assertIsNone(LIBTORCH.match(included), "this room does without LibTorch")
+
+    def test_third_parties_stay_in_their_room(self):
+        for room in MAY_KNOW:
+            for file in sources(room):
+                inside = str(file.relative_to(SOURCE / "transformer"))
+                for included in includes(file):
+                    for library, place in ONLY_IN.items():
+                        if included.startswith(library):
+                            with self.subTest(file=inside, includes=included):
+                                self.assertRegex(inside, f"^{place}$")
+
+    def test_rooms_without_libtorch_are_compiled_with_its_headers_absent(self):
+        compiled = 0
+        for command in json.loads((BUILD / "compile_commands.json").read_text()):
+            file = pathlib.Path(command["file"])
+            if not file.is_relative_to(SOURCE / "transformer"):
+                continue
+            if file.relative_to(SOURCE / "transformer").parts[0] in WITH_LIBTORCH:
+                continue
+            compiled += 1
+            self.assertNotRegex(command["command"], r"/torch/include", str(file))
+        self.assertGreater(compiled, 50)
+
+    def test_programs_that_do_without_libtorch_do_not_link_it(self):
+        self.assertTrue(PROGRAMS)
+        for program in PROGRAMS:
+            linked = subprocess.run(["ldd", program], check=True, capture_output=True, text=True).stdout
+            self.assertIn("libstdc++", linked)
+            self.assertNotRegex(linked, "libtorch|libc10|libgomp", program.name)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
