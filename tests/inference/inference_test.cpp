@@ -148,7 +148,7 @@ TEST_CASE("a step gives the modules' continuations however hypotheses are reorde
   auto model = tiny_transformer(tiny_settings(pieces), 9);
   const InferenceModel packed(model->settings(), stored_weights(weights_of(*model)), Precision::float32, "");
   constexpr int64_t beam = 3, width = 6;
-  InferenceBatch batch(packed, beam);
+  InferenceBatch batch(packed);
   struct Live {
     int64_t place;
     Ids source;
@@ -168,7 +168,9 @@ TEST_CASE("a step gives the modules' continuations however hypotheses are reorde
     while (live.size() < 4 && next < sources.size()) {
       const size_t count = 1 + random() % 2;
       const auto chosen = std::span(sources).subspan(next, std::min(count, sources.size() - next));
-      const auto places = batch.add(chosen);
+      std::vector<InferenceBatch::Source> given;
+      for (const auto& source : chosen) given.push_back({.pieces = source, .beam = beam});
+      const auto places = batch.add(given);
       for (size_t i = 0; i < places.size(); ++i) live.push_back({places[i], chosen[i], {}});
       next += chosen.size();
     }
@@ -242,7 +244,7 @@ TEST_CASE("batches, threads and waiting sentences change nothing, bit for bit") 
         check_equal_bits(continuous_search(packed, sources, lengths, decoding, {.threads = threads}), alone);
         // A budget that holds one sentence or two.
         check_equal_bits(
-            continuous_search(packed, sources, lengths, decoding, {.threads = threads, .cache_bytes = 2e4}), alone);
+            continuous_search(packed, sources, lengths, decoding, {.threads = threads, .cache_bytes = 20000}), alone);
       }
     }
   }

@@ -228,9 +228,9 @@ Translator packed_translator(Transformer model, Vocabularies vocabularies, const
                              const InferenceOptions& inference) {
   const auto device = model->projection_weight().device();
   if (device.is_cpu() && InferenceModel::supports(model->settings())) {
-    const auto packed = std::make_shared<InferenceModel>(model->settings(), stored_weights(weights_of(*model)),
+    const auto packed = std::make_shared<const InferenceModel>(model->settings(), stored_weights(weights_of(*model)),
                                                          inference.precision, "the model in memory");
-    return {std::make_shared<PackedBackend>(packed, inference.threads), std::move(vocabularies), settings, packed};
+    return {packed, std::move(vocabularies), settings, inference.threads};
   }
   if (module_type(inference.precision, device) != model->projection_weight().scalar_type()) {
     throw Error("precision", "the model in memory is decoded in the type of its weights", "convert it before");

@@ -74,10 +74,12 @@ void put(const WatchedAttention& told, int64_t layer, AttentionWeights& weights)
 void pass(const InferenceModel& model, const std::vector<std::vector<int64_t>>& sources,
           const std::vector<std::vector<int64_t>>& targets,
           const std::function<void(size_t pair, const WatchedAttention&)>& told) {
-  InferenceBatch batch(model, 1);
+  InferenceBatch batch(model);
   // The places of a batch that nothing has left are numbered as sentences come.
   batch.watch([&](const WatchedAttention& attention) { told(static_cast<size_t>(attention.place), attention); });
-  const auto places = batch.add(sources);
+  std::vector<InferenceBatch::Source> given;
+  for (const auto& source : sources) given.push_back({.pieces = source});
+  const auto places = batch.add(given);
   for (size_t position = 0;; ++position) {
     std::vector<InferenceBatch::Row> rows;
     for (size_t i = 0; i < targets.size(); ++i) {

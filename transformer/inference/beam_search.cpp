@@ -164,7 +164,7 @@ bool SentenceSearch::enough_finished() const {
 std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const int64_t> max_lengths,
                                                  int64_t begin, int64_t end, const DecodingSettings& given) {
   const auto options = given.validated();
-  const int64_t width = SentenceSearch::width(options);
+  const int64_t width = options.beam + 1;
 
   std::vector<SentenceSearch> searches;
   std::vector<int64_t> active;

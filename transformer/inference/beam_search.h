@@ -92,8 +92,9 @@ class SentenceSearch {
 
   SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end);
 
-  /// Continuations that each row needs: its best `beam` besides the end token are all that can live on.
-  static int64_t width(const DecodingSettings& options) { return options.beam + 1; }
+  /// Continuations that each row needs: its best `beam` besides the end token are all that can live on. More change
+  /// nothing.
+  int64_t width() const { return options_.beam + 1; }
 
   struct Live {
     double log_probability = 0;

@@ -11,7 +11,11 @@ namespace transformer {
 std::vector<std::vector<Hypothesis>> PackedBackend::decode(
     std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
     const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const {
-  return continuous_search(*model_, sources, max_lengths, settings, {.threads = threads_, .constraints = constraints});
+  std::vector<DecodingRequest> requests;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    requests.push_back({sources[i], max_lengths[i], settings, constraints.empty() ? nullptr : constraints[i]});
+  }
+  return decode_all(*engine_, std::move(requests));
 }
 
 std::unique_ptr<DecodingBackend> open_module_backend(const std::filesystem::path& directory, const std::string& device,

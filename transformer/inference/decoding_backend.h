@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transformer/inference/beam_search.h"
+#include "transformer/inference/engine.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/output_constraint.h"
 
@@ -34,11 +35,11 @@ class DecodingBackend {
       const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const = 0;
 };
 
-/// Packed weights, decoded by `threads` workers.
+/// Packed weights, decoded by an engine's workers; sentences of callers at the same time share batches.
 class PackedBackend : public DecodingBackend {
  public:
-  PackedBackend(std::shared_ptr<const InferenceModel> model, int64_t threads)
-      : model_(std::move(model)), threads_(threads) {}
+  PackedBackend(std::shared_ptr<const InferenceModel> model, const Engine::Options& options)
+      : model_(std::move(model)), engine_(std::make_unique<Engine>(model_, options)) {}
 
   const ModelSettings& settings() const override { return model_->settings(); }
   std::vector<std::vector<Hypothesis>> decode(
@@ -48,7 +49,7 @@ class PackedBackend : public DecodingBackend {
 
  private:
   std::shared_ptr<const InferenceModel> model_;
-  int64_t threads_;
+  std::unique_ptr<Engine> engine_;
 };
 
 /// What transformer_modules.so exports under this name, which changes with what passes through it.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <stdexcept>
 
 #include "transformer/text/vocabulary.h"
@@ -15,13 +16,23 @@ namespace {
 
 // Tokens encoded at once: enough for the products' full speed, few enough for their rows to stay in the cache.
 constexpr int64_t encoded_tokens = 256;
-// Keys and values of about so many tokens of a layer are allocated at once.
+// Keys and values of about so many tokens of a layer are allocated at once: a page, which holds the hypotheses of a few
+// positions.
 constexpr int64_t page_tokens = 64;
+
+int64_t positions_of_page(int64_t beam) {
+  return std::max<int64_t>(1, page_tokens / beam);
+}
+/// Of a page.
+int64_t tokens_of_page(int64_t beam) {
+  return positions_of_page(beam) * beam;
+}
 
 using Bytes = unsigned char;
 
 /// Keys and values, float32 or bf16.
 struct Sentence {
+  int64_t beam = 1;
   int64_t length = 0;                                                // positions decoded
   Buffer<Bytes> memory;                                              // [layers, S, record]
   std::vector<const void*> memory_records;                           // of the first layer
@@ -37,17 +48,16 @@ struct InferenceBatch::Implementation {
   const InferenceModel& model;
   const ModelSettings& settings;
   const Kernels& kernels;
-  int64_t beam;
   int64_t d_model, key_width, value_width, record;  // a record holds a position's keys, then its values, of a layer
   bool rounded;                                     // records are bf16
   bool normalised_before;                           // the sub-layers
   int64_t record_bytes;
-  int64_t page_positions, page_layer;  // elements of a page from layer to layer
   float scale;                         // 1 / sqrt(d_k)
 
   std::vector<Sentence> sentences;
   std::vector<int64_t> free_places;
-  std::vector<Buffer<Bytes>> free_pages;
+  std::map<int64_t, std::vector<Buffer<Bytes>>> free_pages;  // by their size
+  int64_t cache_bytes = 0;                                   // of all sentences' memories and pages
 
   std::vector<float> nothing;  // zeros [d_model]
   Activations activations;
@@ -58,11 +68,10 @@ struct InferenceBatch::Implementation {
   std::vector<float> best_logits;
   std::vector<int32_t> best_tokens;
 
-  Implementation(const InferenceModel& given, int64_t hypotheses)
+  explicit Implementation(const InferenceModel& given)
       : model(given),
         settings(given.settings()),
         kernels(given.kernels()),
-        beam(hypotheses),
         d_model(settings.d_model),
         key_width(settings.heads * settings.d_k),
         value_width(settings.heads * settings.d_v),
@@ -70,8 +79,6 @@ struct InferenceBatch::Implementation {
         rounded(given.precision() != Precision::float32),
         normalised_before(settings.normalization == ModelSettings::Normalization::pre),
         record_bytes(record * element_bytes(given.precision())),
-        page_positions(std::max<int64_t>(1, page_tokens / hypotheses)),
-        page_layer(page_positions * hypotheses * record),
         scale(static_cast<float>(1 / std::sqrt(static_cast<double>(settings.d_k)))),
         nothing(static_cast<size_t>(d_model)),
         activations(given.kernels(), given.precision()) {}
@@ -194,21 +201,21 @@ struct InferenceBatch::Implementation {
   }
 
   /// Encodes sentences one after the other in the rows of one matrix, and fills in their memory.
-  void encode(std::span<const std::vector<int64_t>> sources, std::span<const int64_t> places) {
+  void encode(std::span<const Source> sources, std::span<const int64_t> places) {
     int64_t rows = 0;
-    for (const auto& source : sources) rows += static_cast<int64_t>(source.size());
+    for (const auto& source : sources) rows += static_cast<int64_t>(source.pieces.size());
     reserve(rows);
     int64_t row = 0;
     for (const auto& source : sources) {
       int64_t position = 0;
-      for (const int64_t token : source) model.embed_source(token, position++, x.data() + row++ * model_stride());
+      for (const int64_t token : source.pieces) model.embed_source(token, position++, x.data() + row++ * model_stride());
     }
     for (size_t index = 0; index < model.encoder().size(); ++index) {
       const auto& layer = model.encoder()[index];
       project(rows, layer.after_attention, layer.query_key_value);
       row = 0;
       for (size_t i = 0; i < sources.size(); ++i) {
-        const auto count = static_cast<int64_t>(sources[i].size());
+        const auto count = static_cast<int64_t>(sources[i].pieces.size());
         records.clear();
         for (int64_t k = 0; k < count; ++k) records.push_back(wide.data() + (row + k) * wide_stride());
         // A row's result does not depend on which others are attended to with it.
@@ -226,8 +233,9 @@ struct InferenceBatch::Implementation {
 
     for (size_t i = 0; i < sources.size(); ++i) {
       auto& sentence = sentences[places[i]];
-      const auto count = static_cast<int64_t>(sources[i].size());
-      sentence.memory.reserve(static_cast<int64_t>(model.decoder().size()) * count * record_bytes);
+      const auto count = static_cast<int64_t>(sources[i].pieces.size());
+      sentence.memory = Buffer<Bytes>(static_cast<int64_t>(model.decoder().size()) * count * record_bytes);
+      cache_bytes += sentence.memory.size();
       sentence.memory_records.clear();
       for (int64_t k = 0; k < count; ++k) sentence.memory_records.push_back(sentence.memory.data() + k * record_bytes);
     }
@@ -236,7 +244,7 @@ struct InferenceBatch::Implementation {
       model.decoder()[layer].key_value.multiply(activations, wide.data(), wide_stride());
       row = 0;
       for (size_t i = 0; i < sources.size(); ++i) {
-        const auto count = static_cast<int64_t>(sources[i].size());
+        const auto count = static_cast<int64_t>(sources[i].pieces.size());
         Bytes* to = sentences[places[i]].memory.data() + static_cast<int64_t>(layer) * count * record_bytes;
         for (int64_t k = 0; k < count; ++k, ++row, to += record_bytes) store(wide.data() + row * wide_stride(), to);
       }
@@ -245,15 +253,17 @@ struct InferenceBatch::Implementation {
 
   /// Where hypothesis `slot` of a sentence keeps its keys and values of the position being decoded, in the first layer.
   void* new_record(Sentence& sentence, int64_t slot) {
-    const auto page = static_cast<size_t>(sentence.length / page_positions);
+    const int64_t positions = positions_of_page(sentence.beam);
+    const auto page = static_cast<size_t>(sentence.length / positions);
     if (page == sentence.pages.size()) {
-      if (free_pages.empty()) {
-        free_pages.emplace_back(static_cast<int64_t>(model.decoder().size()) * page_layer / record * record_bytes);
-      }
-      sentence.pages.push_back(std::move(free_pages.back()));
-      free_pages.pop_back();
+      const int64_t bytes = static_cast<int64_t>(model.decoder().size()) * tokens_of_page(sentence.beam) * record_bytes;
+      auto& free = free_pages[bytes];
+      if (free.empty()) free.emplace_back(bytes);
+      sentence.pages.push_back(std::move(free.back()));
+      free.pop_back();
+      cache_bytes += bytes;
     }
-    return sentence.pages[page].data() + (sentence.length % page_positions * beam + slot) * record_bytes;
+    return sentence.pages[page].data() + (sentence.length % positions * sentence.beam + slot) * record_bytes;
   }
 
   /// Gives every row its history, which ends with a record of its own.
@@ -264,14 +274,26 @@ struct InferenceBatch::Implementation {
       auto& sentence = sentences[rows[first].place];
       next.clear();
       constraints.clear();
-      size_t row = first;
-      for (; row < rows.size() && rows[row].place == rows[first].place; ++row) {
-        if (static_cast<int64_t>(next.size()) == beam) {
-          throw std::logic_error("InferenceBatch: more hypotheses than the beam it was made for");
+      size_t end = first;
+      while (end < rows.size() && rows[end].place == rows[first].place) ++end;
+      for (size_t row = first; row < end; ++row) {
+        if (static_cast<int64_t>(next.size()) == sentence.beam) {
+          throw std::logic_error("InferenceBatch: more hypotheses than the sentence's beam");
         }
         auto& history = next.emplace_back();
-        history.reserve(static_cast<size_t>(sentence.length) + 1);
-        if (sentence.length > 0) history = sentence.histories.at(rows[row].parent);
+        if (sentence.length > 0) {
+          // The last that follows a parent takes its history over.
+          auto& parent = sentence.histories.at(static_cast<size_t>(rows[row].parent));
+          const auto others = rows.subspan(row + 1, end - row - 1);
+          const bool followed = std::any_of(others.begin(), others.end(),
+                                            [&](const Row& other) { return other.parent == rows[row].parent; });
+          if (followed) {
+            history.reserve(parent.size() + 1);
+            history = parent;
+          } else {
+            history = std::move(parent);
+          }
+        }
         history.push_back(new_record(sentence, static_cast<int64_t>(next.size()) - 1));
         if (sentence.constraint) {
           constraints.push_back(sentence.length > 0
@@ -281,7 +303,7 @@ struct InferenceBatch::Implementation {
       }
       std::swap(sentence.histories, next);
       std::swap(sentence.constraints, constraints);
-      first = row;
+      first = end;
     }
   }
 
@@ -303,10 +325,11 @@ struct InferenceBatch::Implementation {
 
     for (size_t index = 0; index < model.decoder().size(); ++index) {
       const auto& layer = model.decoder()[index];
-      const int64_t page_offset = static_cast<int64_t>(index) * page_layer;
       project(rows, layer.after_self_attention, layer.query_key_value);
       for (int64_t row = 0; row < rows; ++row) {
         const auto& history = *histories[row];
+        const int64_t page_offset =
+            static_cast<int64_t>(index) * tokens_of_page(sentences[given[row].place].beam) * record;
         store(wide.data() + row * wide_stride() + key_width,
               static_cast<Bytes*>(history.back()) + page_offset / record * record_bytes);
         attend(rounded, row, 1, {history.data(), history.size()}, page_offset);
@@ -399,24 +422,24 @@ struct InferenceBatch::Implementation {
   }
 };
 
-InferenceBatch::InferenceBatch(const InferenceModel& model, int64_t beam)
-    : implementation_(std::make_unique<Implementation>(model, beam)) {}
+InferenceBatch::InferenceBatch(const InferenceModel& model) : implementation_(std::make_unique<Implementation>(model)) {}
 InferenceBatch::~InferenceBatch() = default;
 
-std::vector<int64_t> InferenceBatch::add(std::span<const std::vector<int64_t>> sources,
-                                         std::span<const std::shared_ptr<const OutputConstraint>> constraints) {
+std::vector<int64_t> InferenceBatch::add(std::span<const Source> sources) {
   auto& self = *implementation_;
   std::vector<int64_t> places;
-  for (size_t i = 0; i < sources.size(); ++i) {
+  for (const auto& source : sources) {
     places.push_back(self.take_place());
-    if (!constraints.empty()) self.sentences[places.back()].constraint = constraints[i];
+    auto& sentence = self.sentences[static_cast<size_t>(places.back())];
+    sentence.beam = source.beam;
+    sentence.constraint = source.constraint;
   }
   for (size_t first = 0; first < sources.size();) {
     size_t end = first;
     int64_t tokens = 0;
     do {
-      tokens += static_cast<int64_t>(sources[end++].size());
-    } while (end < sources.size() && tokens + static_cast<int64_t>(sources[end].size()) <= encoded_tokens);
+      tokens += static_cast<int64_t>(sources[end++].pieces.size());
+    } while (end < sources.size() && tokens + static_cast<int64_t>(sources[end].pieces.size()) <= encoded_tokens);
     self.encode(sources.subspan(first, end - first), std::span(places).subspan(first, end - first));
     first = end;
   }
@@ -426,14 +449,35 @@ std::vector<int64_t> InferenceBatch::add(std::span<const std::vector<int64_t>> s
 void InferenceBatch::remove(int64_t place) {
   auto& self = *implementation_;
   auto& sentence = self.sentences.at(place);
-  for (auto& page : sentence.pages) self.free_pages.push_back(std::move(page));
+  for (auto& page : sentence.pages) {
+    self.cache_bytes -= page.size();
+    self.free_pages[page.size()].push_back(std::move(page));
+  }
   sentence.pages.clear();
+  self.cache_bytes -= sentence.memory.size();
+  sentence.memory = {};
   sentence.histories.clear();
   sentence.memory_records.clear();
   sentence.constraint = nullptr;
   sentence.constraints.clear();
   sentence.length = 0;
   self.free_places.push_back(place);
+}
+
+void InferenceBatch::clear() {
+  auto& self = *implementation_;
+  self.sentences.clear();
+  self.free_places.clear();
+  self.free_pages.clear();
+  self.cache_bytes = 0;
+}
+
+int64_t InferenceBatch::cache_bytes() const {
+  return implementation_->cache_bytes;
+}
+
+void InferenceBatch::release() {
+  implementation_->free_pages.clear();
 }
 
 Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width) {
@@ -460,8 +504,12 @@ void InferenceBatch::watch(std::function<void(const WatchedAttention&)> watcher)
   implementation_->watcher = std::move(watcher);
 }
 
-int64_t InferenceBatch::bytes_per_token(const ModelSettings& settings) {
-  return settings.decoder_layers * settings.heads * (settings.d_k + settings.d_v) * static_cast<int64_t>(sizeof(float));
+int64_t InferenceBatch::expected_bytes(const InferenceModel& model, int64_t pieces, int64_t beam) {
+  const auto& s = model.settings();
+  const int64_t token =
+      s.decoder_layers * s.heads * (s.d_k + s.d_v) * Implementation::element_bytes(model.precision());
+  const int64_t pages = (pieces + positions_of_page(beam) - 1) / positions_of_page(beam);
+  return token * (pieces + pages * tokens_of_page(beam));
 }
 
 }  // namespace transformer

@@ -33,17 +33,22 @@ struct WatchedAttention {
 /// so that following other parents moves pointers alone.
 class InferenceBatch {
  public:
-  /// Sentences have at most `beam` hypotheses each. The model must outlive the batch.
-  InferenceBatch(const InferenceModel& model, int64_t beam);
+  /// The model must outlive the batch.
+  explicit InferenceBatch(const InferenceModel& model);
   ~InferenceBatch();
 
-  /// Encodes sources (pieces and the end) and projects their keys and values. Returns each one's place in the batch: 0, 1, ... where
-  /// none has left it.
-  /// `constraints`: what outputs may be, one a source (null: anything), or none at all.
-  std::vector<int64_t> add(std::span<const std::vector<int64_t>> sources,
-                           std::span<const std::shared_ptr<const OutputConstraint>> constraints = {});
+  struct Source {
+    std::span<const int64_t> pieces;  // and the end
+    int64_t beam = 1;                 // hypotheses at most
+    std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
+  };
+  /// Encodes sources and projects their keys and values. Returns each one's place in the batch: 0, 1, ... where none
+  /// has left it.
+  std::vector<int64_t> add(std::span<const Source> sources);
   /// The sentence is done; its place goes to another.
   void remove(int64_t place);
+  /// All are.
+  void clear();
 
   /// A hypothesis to be continued.
   struct Row {
@@ -63,8 +68,12 @@ class InferenceBatch {
   /// decoder. It slows the encoder down.
   void watch(std::function<void(const WatchedAttention&)> watcher);
 
-  /// Bytes of keys and values that one token of one hypothesis takes.
-  static int64_t bytes_per_token(const ModelSettings& settings);
+  /// Bytes that the sentences' keys and values take. Those of sentences that are gone are kept for others.
+  int64_t cache_bytes() const;
+  /// Gives back what is kept.
+  void release();
+  /// What a sentence of so many pieces will take, with an output as long.
+  static int64_t expected_bytes(const InferenceModel& model, int64_t pieces, int64_t beam);
 
  private:
   struct Implementation;

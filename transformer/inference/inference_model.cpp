@@ -21,16 +21,19 @@ class InferenceModel::PositionTable {
   explicit PositionTable(std::vector<float> learned, int64_t d_model) : d_model_(d_model), learned_(std::move(learned)) {}
   explicit PositionTable(int64_t d_model) : d_model_(d_model), blocks_(block_count) {}
 
-  /// encoding(position) [D]. Throws Error past the last learned position.
+  /// Throws Error where a sequence of so many tokens needs more positions than were learned.
+  void check(int64_t tokens) const {
+    const auto count = static_cast<int64_t>(learned_.size()) / d_model_;
+    if (!blocks_.empty() || tokens <= count) return;
+    throw Error("model.max_positions",
+                fmt::format("a sequence of {} tokens is longer than the {} positions this model learned", tokens, count),
+                "split the line, or train with more positions or with sinusoidal ones");
+  }
+
+  /// x [D] += encoding(position). Throws as `check` does.
   void add(int64_t position, float* x) const {
     if (blocks_.empty()) {
-      const auto count = static_cast<int64_t>(learned_.size()) / d_model_;
-      if (position >= count) {
-        throw Error("model.max_positions",
-                    fmt::format("a sequence of {} tokens is longer than the {} positions this model learned",
-                                position + 1, count),
-                    "split the line, or train with more positions or with sinusoidal ones");
-      }
+      check(position + 1);
       add(learned_.data() + position * d_model_, x);
     } else if (position < block_count * block_positions) {
       const auto& block = blocks_[static_cast<size_t>(position / block_positions)];
@@ -62,6 +65,16 @@ class InferenceModel::PositionTable {
 };
 
 InferenceModel::~InferenceModel() = default;
+
+namespace {
+
+void check_token(int64_t token, const PackedMatrix& embedding) {
+  if (token >= 0 && token < embedding.outputs()) return;
+  throw Error(fmt::format("word piece {}", token),
+              fmt::format("is not one of the vocabulary's {} pieces", embedding.outputs()));
+}
+
+}  // namespace
 
 bool InferenceModel::supports(const ModelSettings& given) {
   // Every setting that is handled below, whatever its value, or that has no effect outside training.
@@ -206,6 +219,13 @@ std::unique_ptr<InferenceModel> InferenceModel::load(const std::filesystem::path
   return std::make_unique<InferenceModel>(settings, stored_weights(file), precision, file.string());
 }
 
+void InferenceModel::check(std::span<const int64_t> source, int64_t max_length) const {
+  if (source.empty()) throw Error("source", "is empty", "give its pieces and the end");
+  for (const int64_t token : source) check_token(token, *source_embedding_);
+  source_positions_->check(static_cast<int64_t>(source.size()));
+  target_positions_->check(max_length + 1);  // what is read, begin included
+}
+
 void InferenceModel::embed_source(int64_t token, int64_t position, float* x) const {
   embed(*source_embedding_, *source_positions_, token, position, x);
 }
@@ -216,10 +236,7 @@ void InferenceModel::embed_target(int64_t token, int64_t position, float* x) con
 
 void InferenceModel::embed(const PackedMatrix& embedding, const PositionTable& positions, int64_t token,
                            int64_t position, float* x) const {
-  if (token < 0 || token >= embedding.outputs()) {
-    throw Error(fmt::format("word piece {}", token),
-                fmt::format("is not one of the vocabulary's {} pieces", embedding.outputs()));
-  }
+  check_token(token, embedding);
   embedding.row(token, embedding_scale_, x);
   positions.add(position, x);
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,10 @@ class InferenceModel {
   const Kernels& kernels() const { return kernels_; }
   /// Of the packed weights.
   size_t bytes() const { return bytes_; }
+
+  /// Throws Error where a source is empty or holds an id that is none of the vocabulary's, and where a source or an output
+  /// of `max_length` tokens needs more positions than were learned.
+  void check(std::span<const int64_t> source, int64_t max_length) const;
 
   /// Embedding times sqrt(D) plus positional encoding, into x [D]. Throws Error past the last learned position.
   void embed_source(int64_t token, int64_t position, float* x) const;

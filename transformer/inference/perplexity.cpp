@@ -23,14 +23,16 @@ constexpr size_t pairs_at_once = 32;
 /// -log p of each pair's target, its end included.
 void judge(const InferenceModel& model, const Corpus& corpus, std::span<const int64_t> pairs,
            std::vector<double>& losses) {
-  InferenceBatch batch(model, 1);
+  InferenceBatch batch(model);
   std::vector<std::vector<int64_t>> sources, reads, writes;
   for (const int64_t pair : pairs) {
     sources.push_back(written_tokens({corpus.source_ids(pair).begin(), corpus.source_ids(pair).end()}));
     reads.push_back(read_tokens({corpus.target_ids(pair).begin(), corpus.target_ids(pair).end()}));
     writes.push_back(written_tokens({corpus.target_ids(pair).begin(), corpus.target_ids(pair).end()}));
   }
-  const auto places = batch.add(sources);
+  std::vector<InferenceBatch::Source> given;
+  for (const auto& source : sources) given.push_back({.pieces = source});
+  const auto places = batch.add(given);
   for (size_t position = 0;; ++position) {
     std::vector<InferenceBatch::Row> rows;
     std::vector<int64_t> next;

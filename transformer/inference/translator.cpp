@@ -16,8 +16,16 @@ namespace transformer {
 struct Translator::Implementation {
   std::shared_ptr<const InferenceModel> packed;
   std::shared_ptr<const DecodingBackend> backend;
+  int64_t threads = 1;  // of packed decoding
   Vocabularies vocabularies;
   DecodingSettings settings;
+
+  /// Decodes with packed weights from now on.
+  void start(std::shared_ptr<const InferenceModel> model) {
+    packed = std::move(model);
+    backend = std::make_shared<PackedBackend>(
+        packed, Engine::Options{.threads = threads, .batch_sentences = settings.batch_sentences});
+  }
 
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
   int64_t longest() const { return longest_text(backend->settings()); }
@@ -39,8 +47,8 @@ Translator::Translator(const std::filesystem::path& directory, const std::string
   settings.load(directory / "config.yaml", UnknownSections::ignored);
   self.settings = self.settings.validated();
   if (!gpu_of(device) && InferenceModel::supports(model_settings)) {
-    self.packed = InferenceModel::load(directory, model_settings, inference.precision);
-    self.backend = std::make_shared<PackedBackend>(self.packed, inference.threads);
+    self.threads = inference.threads;
+    self.start(InferenceModel::load(directory, model_settings, inference.precision));
   } else {
     self.backend = open_module_backend(directory, device, inference);
   }
@@ -49,13 +57,22 @@ Translator::Translator(const std::filesystem::path& directory, const std::string
 }
 
 Translator::Translator(std::shared_ptr<const DecodingBackend> backend, Vocabularies vocabularies,
-                       const DecodingSettings& settings, std::shared_ptr<const InferenceModel> packed)
+                       const DecodingSettings& settings)
     : implementation_(std::make_unique<Implementation>()) {
   auto& self = *implementation_;
-  self.packed = std::move(packed);
   self.backend = std::move(backend);
   self.vocabularies = std::move(vocabularies);
   self.settings = settings.validated();
+}
+
+Translator::Translator(std::shared_ptr<const InferenceModel> model, Vocabularies vocabularies,
+                       const DecodingSettings& settings, int64_t threads)
+    : implementation_(std::make_unique<Implementation>()) {
+  auto& self = *implementation_;
+  self.vocabularies = std::move(vocabularies);
+  self.settings = settings.validated();
+  self.threads = threads;
+  self.start(std::move(model));
 }
 
 Translator::~Translator() = default;
@@ -79,7 +96,10 @@ std::shared_ptr<const InferenceModel> Translator::packed() const {
 }
 
 void Translator::set(const DecodingSettings& settings) {
-  implementation_->settings = settings.validated();
+  auto& self = *implementation_;
+  const bool same_batches = settings.batch_sentences == self.settings.batch_sentences;
+  self.settings = settings.validated();
+  if (self.packed && !same_batches) self.start(self.packed);
 }
 
 std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines, int64_t first_line,

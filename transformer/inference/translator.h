@@ -33,10 +33,11 @@ class Translator {
   /// log-probabilities. A precision that cannot be had throws Error: int8 on a GPU, fp16 on a CPU.
   explicit Translator(const std::filesystem::path& directory, const std::string& device = "cpu",
                       const InferenceOptions& inference = {});
-  /// A model that is open already. The vocabularies must have the sizes that it was made for. `packed` is what
-  /// `packed()` returns.
-  Translator(std::shared_ptr<const DecodingBackend> backend, Vocabularies vocabularies, const DecodingSettings& settings,
-             std::shared_ptr<const InferenceModel> packed = nullptr);
+  /// A model that is open already, and vocabularies of the sizes that it was made for.
+  Translator(std::shared_ptr<const DecodingBackend> backend, Vocabularies vocabularies,
+             const DecodingSettings& settings);
+  Translator(std::shared_ptr<const InferenceModel> model, Vocabularies vocabularies, const DecodingSettings& settings,
+             int64_t threads = 1);
   ~Translator();
   Translator(Translator&&) noexcept;
   Translator& operator=(Translator&&) noexcept;

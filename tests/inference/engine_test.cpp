@@ -1,0 +1,193 @@
+#include "transformer/inference/engine.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "error_of.h"
+#include "inference/tiny_model.h"
+#include "support.h"
+#include "transformer/base/error.h"
+#include "transformer/inference/continuous_search.h"
+
+namespace transformer::test {
+
+namespace {
+
+using Ids = std::vector<int64_t>;
+
+constexpr int64_t pieces = 40;
+
+Ids with_end(Ids source) {
+  source.push_back(Vocabulary::end);
+  return source;
+}
+
+/// Requests of every kind of search, over sentences of 1 to `longest` pieces.
+std::vector<DecodingRequest> mixed_requests(size_t count, unsigned seed, size_t longest = 12) {
+  std::mt19937 random(seed);
+  std::vector<DecodingRequest> requests;
+  for (auto& source : random_sentences(count, seed, pieces, longest)) {
+    DecodingSettings settings;
+    settings.beam = 1 + static_cast<int64_t>(random() % 6);
+    settings.n_best = 1 + static_cast<int64_t>(random() % static_cast<size_t>(settings.beam));
+    settings.alpha = static_cast<double>(random() % 3) / 2;
+    settings.stop = random() % 2 == 0 ? DecodingSettings::Stop::exact : DecodingSettings::Stop::beam_finished;
+    const auto longest_output = static_cast<int64_t>(source.size() + random() % 20);
+    requests.push_back({with_end(std::move(source)), longest_output, settings});
+  }
+  return requests;
+}
+
+std::vector<Hypothesis> alone(const InferenceModel& model, const DecodingRequest& request) {
+  return continuous_search(model, std::vector<Ids>{request.source}, Ids{request.max_length}, request.settings).front();
+}
+
+void check_same(const std::vector<Hypothesis>& found, const std::vector<Hypothesis>& expected) {
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    CHECK(found[i].tokens == expected[i].tokens);
+    CHECK(found[i].log_probability == expected[i].log_probability);  // bit for bit
+    CHECK(found[i].finished == expected[i].finished);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("searches of every kind share batches, and each finds what it finds alone") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  const auto requests = mixed_requests(60, 7);
+  std::vector<std::vector<Hypothesis>> expected;
+  for (const auto& request : requests) expected.push_back(alone(*model, request));
+  // The last budget holds the keys and values of hardly a sentence: all but one a worker are put back and begun anew.
+  for (const Engine::Options& options : {Engine::Options{}, Engine::Options{.threads = 3, .batch_sentences = 5},
+                                         Engine::Options{.threads = 2, .batch_sentences = 64, .cache_bytes = 100},
+                                         Engine::Options{.threads = 1, .batch_sentences = 8, .cache_bytes = 200'000}}) {
+    Engine engine(model, options);
+    CAPTURE(options.threads, options.batch_sentences, options.cache_bytes);
+    const auto found = decode_all(engine, requests);
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i) check_same(found[i], expected[i]);
+  }
+}
+
+TEST_CASE("any number of callers submit to one engine at once") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  Engine engine(model, {.threads = 2, .batch_sentences = 8});
+  constexpr int callers = 8;
+  std::vector<std::vector<std::vector<Hypothesis>>> found(callers);
+  {
+    std::vector<std::jthread> threads;
+    for (int caller = 0; caller < callers; ++caller) {
+      threads.emplace_back([&, caller] { found[caller] = decode_all(engine, mixed_requests(12, 100 + caller)); });
+    }
+  }
+  for (int caller = 0; caller < callers; ++caller) {
+    const auto requests = mixed_requests(12, 100 + caller);
+    REQUIRE(found[caller].size() == requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) check_same(found[caller][i], alone(*model, requests[i]));
+  }
+}
+
+TEST_CASE("each sentence is told of once, and nothing more after a job is cancelled") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  Engine engine(model, {.threads = 2, .batch_sentences = 4});
+  const auto requests = mixed_requests(200, 3);
+  std::vector<int> told(requests.size());
+  const auto whole = engine.submit(requests, [&](size_t index, const DecodingResult& result) {
+    ++told[index];
+    CHECK(!result.hypotheses.empty());
+  });
+  std::atomic<int> of_cancelled = 0;
+  const auto cancelled = engine.submit(requests, [&](size_t, const DecodingResult&) { ++of_cancelled; });
+  engine.cancel(*cancelled);
+  const int at_once = of_cancelled;
+  engine.wait(*cancelled);
+  engine.wait(*whole);
+  CHECK(of_cancelled == at_once);
+  CHECK(of_cancelled < static_cast<int>(requests.size()));
+  CHECK(told == std::vector<int>(requests.size(), 1));
+
+  // From within, as by one who has heard enough.
+  std::shared_ptr<Engine::Job> job;
+  std::mutex mutex;
+  std::atomic<int> heard = 0;
+  {
+    const std::lock_guard lock(mutex);
+    job = engine.submit(requests, [&](size_t, const DecodingResult&) {
+      const std::lock_guard inner(mutex);
+      if (++heard == 3) engine.cancel(*job);
+    });
+  }
+  engine.wait(*job);
+  CHECK(heard == 3);
+  // Others are served as before.
+  check_same(decode_all(engine, {requests[0]})[0], alone(*model, requests[0]));
+}
+
+TEST_CASE("an engine that ends leaves what waits, and none waits for it") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  std::atomic<int> told = 0;
+  {
+    Engine engine(model, {.threads = 2, .batch_sentences = 2});
+    engine.submit(mixed_requests(500, 3, 30), [&](size_t, const DecodingResult&) { ++told; });
+  }
+  const int before = told;
+  CHECK(before < 500);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(told == before);
+  Engine idle(model);
+  CHECK(decode_all(idle, {}).empty());
+}
+
+TEST_CASE("what cannot be decoded is refused when it is submitted, and harms nobody in the batch") {
+  auto settings = tiny_settings(pieces);
+  settings.positions = ModelSettings::Positions::learned;
+  settings.max_positions = 20;
+  const auto model = packed_model(tiny_transformer(settings, 4));
+  Engine engine(model, {.threads = 1, .batch_sentences = 8});
+  const auto refusal = [&](DecodingRequest request) {
+    return error_of([&] { engine.submit({std::move(request)}, [](size_t, const DecodingResult&) {}); });
+  };
+  using Catch::Matchers::Contains;
+  CHECK_THAT(refusal({{}, 3}), Contains("empty"));
+  CHECK_THAT(refusal({{5, 40, 2}, 3}), Contains("word piece 40"));
+  CHECK_THAT(refusal({Ids(21, 5), 3}), Contains("max_positions"));
+  CHECK_THAT(refusal({{5, 2}, 20}), Contains("max_positions"));
+  CHECK(refusal({{5, 2}, 19}).empty());
+  CHECK_THROWS_AS(Engine(model, {.threads = 0}), std::invalid_argument);
+}
+
+TEST_CASE("a sentence whose scores are not numbers fails alone") {
+  // Whatever the target reads after its first token: an embedding that is not finite reaches the sentences that write it.
+  auto transformer = tiny_transformer(tiny_settings(pieces), 4);
+  const auto healthy = packed_model(transformer);
+  {
+    torch::NoGradGuard no_grad;
+    // Finite, but its products are not.
+    for (auto& parameter : transformer->named_parameters()) {
+      if (parameter.key() == "source_embedding.weight") parameter.value()[7].fill_(3e38);
+    }
+  }
+  const auto damaged = packed_model(transformer);
+  Engine engine(damaged, {.threads = 1, .batch_sentences = 8});
+  std::vector<DecodingRequest> requests;
+  for (const int64_t piece : {5, 6, 7, 8, 9}) requests.push_back({{piece, 11, 2}, 5});
+  std::vector<DecodingResult> results(requests.size());
+  const auto job = engine.submit(requests, [&](size_t index, DecodingResult result) { results[index] = std::move(result); });
+  engine.wait(*job);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].source[0] == 7) {
+      REQUIRE(results[i].error);
+      CHECK_THROWS_AS(std::rethrow_exception(results[i].error), Failure);
+    } else {
+      REQUIRE_FALSE(results[i].error);
+      check_same(results[i].hypotheses, alone(*healthy, requests[i]));
+    }
+  }
+}
+
+}  // namespace transformer::test

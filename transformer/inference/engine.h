@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "transformer/inference/beam_search.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/output_constraint.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+/// A sentence to be decoded, and how.
+struct DecodingRequest {
+  std::vector<int64_t> source;  // pieces and the end; not empty
+  int64_t max_length = 0;       // of the output, its end not counted
+  DecodingSettings settings = {};
+  std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
+  int64_t end = Vocabulary::end;                                 // the token that ends it, or SentenceSearch::no_end
+};
+
+/// What became of one: its hypotheses, best first, or why there are none.
+struct DecodingResult {
+  std::vector<Hypothesis> hypotheses;
+  std::exception_ptr error;
+};
+
+/// Decodes with packed weights for any number of callers at once. Long-lived workers each advance a batch of sentences,
+/// whoever asked for them and however each is to be searched; where one is done the next takes its place. The result of
+/// a sentence is that of `beam_search`, whatever it shares a batch with and however many workers there are.
+class Engine {
+ public:
+  struct Options {
+    int64_t threads = 1;           // workers; they share the weights
+    int64_t batch_sentences = 32;  // that a worker decodes at once, at most
+    /// For the keys and values of all workers' sentences; 0: half of the memory that there is. Where it runs out, a
+    /// sentence that came late is put back and decoded anew later: nothing but time is lost. One sentence a worker is
+    /// always decoded, whatever it takes.
+    int64_t cache_bytes = 0;
+  };
+
+  explicit Engine(std::shared_ptr<const InferenceModel> model) : Engine(std::move(model), Options()) {}
+  Engine(std::shared_ptr<const InferenceModel> model, const Options& options);
+  /// Ends what is under way as `cancel` does.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const Options& options() const;
+
+  /// Told of each sentence as it is done, by its index among the requests that were submitted together; on a worker's
+  /// thread, one call at a time for a job. It must not throw, and should return soon.
+  using Done = std::function<void(size_t index, DecodingResult result)>;
+  class Job;
+
+  /// Queues sentences behind those that wait already, the longest first. Returns at once. Settings must be validated.
+  /// Throws what InferenceModel::check throws of any of them.
+  std::shared_ptr<Job> submit(std::vector<DecodingRequest> requests, Done done);
+  /// Waits until each of a job's sentences is done or cancelled.
+  void wait(const Job& job);
+  /// None of a job's sentences is decoded any further. `done` is not called again once this returns.
+  void cancel(Job& job);
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace transformer
