@@ -42,6 +42,14 @@ class DecodingOptions {
 
   int64_t threads() const { return threads_ > 0 ? threads_ : default_threads(); }
 
+  /// Windows of lines that `translator`'s workers need to have sentences always, so that none waits for the longest of
+  /// a window.
+  size_t windows(const Translator& translator) const {
+    if (!translator.packed()) return 1;
+    const int64_t at_once = threads() * translator.settings().batch_sentences;
+    return static_cast<size_t>(2 + at_once / static_cast<int64_t>(LineWork::window_lines));
+  }
+
   /// Throws Error where the device's name is none. To be asked before anything is opened or begun.
   void check_device() const { gpu_of(device_); }
 

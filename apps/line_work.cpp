@@ -7,7 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <deque>
 #include <exception>
+#include <future>
 #include <iostream>
 #include <mutex>
 #include <optional>
@@ -188,7 +190,8 @@ struct LineWork::Implementation {
     std::exception_ptr failure;  // of reading, behind these lines
   };
 
-  Read read_window() {
+  /// `wait`: for the first line, where it is not there yet.
+  Read read_window(bool wait = true) {
     Read read;
     size_t bytes = 0;
     while (read.lines.size() < window_lines && bytes < window_bytes) {
@@ -197,7 +200,7 @@ struct LineWork::Implementation {
       try {
         // Whoever waits for an answer before writing the next line gets it: only the first line is waited for. Where
         // nobody does, windows are the same whenever the same lines are read.
-        found = input->next(line, resumes || read.lines.empty());
+        found = input->next(line, resumes || (wait && read.lines.empty()));
       } catch (...) {
         read.failure = std::current_exception();
         break;
@@ -248,13 +251,32 @@ struct LineWork::Implementation {
     return read;
   }
 
-  void do_window(Read& read, const Process& process) {
-    const int64_t first = done + 1;
+  /// A window that is being done, in a thread of its own.
+  struct Window {
+    Read read;
+    int64_t first = 0;           // its first line
+    std::string input_checksum;  // of the lines as they were read
+    std::future<Done> result;    // last: the thread ends before what it works on goes
+  };
+
+  std::unique_ptr<Window> begin_window(Read&& read, int64_t first, const Process& process) const {
+    auto window = std::make_unique<Window>();
+    window->read = std::move(read);
+    window->first = first;
+    if (unfinished) window->input_checksum = checksum_of(window->read.lines);
+    window->result = std::async(std::launch::async, [&lines = window->read.lines, first, &process] {
+      return lines.empty() ? Done() : process(lines, first);
+    });
+    return window;
+  }
+
+  void finish_window(Window& window) {
+    auto& read = window.read;
+    const int64_t first = window.first;
     const auto before = bad_lines.count_;
     const auto shown = bad_lines.first_.size();
-    // The lines are as they were read when they are recognised.
-    const auto input_checksum = unfinished ? checksum_of(read.lines) : "";
-    const Done result = process(read.lines, first);
+    Done result = window.result.get();
+    result.texts.resize(options.outputs.size());
     const bool whole = result.lines == read.lines.size();
     for (size_t i = 0; i < result.lines; ++i) {
       if (!read.lines[i].usable()) bad_lines.add(first + static_cast<int64_t>(i), read.lines[i].problem);
@@ -267,11 +289,11 @@ struct LineWork::Implementation {
       // Windows are recorded whole, or not at all: the lines before one that ends the work are done again with those
       // behind it.
       if (whole && !read.lines.empty() && !read.failure) {
-        UnfinishedOutput::Window window{
-            .lines = static_cast<int64_t>(result.lines), .input = input_checksum, .bad = {}};
-        window.bad.count = bad_lines.count_ - before;
-        window.bad.first.assign(bad_lines.first_.begin() + static_cast<std::ptrdiff_t>(shown), bad_lines.first_.end());
-        unfinished->record(window);
+        UnfinishedOutput::Window record{
+            .lines = static_cast<int64_t>(result.lines), .input = window.input_checksum, .bad = {}};
+        record.bad.count = bad_lines.count_ - before;
+        record.bad.first.assign(bad_lines.first_.begin() + static_cast<std::ptrdiff_t>(shown), bad_lines.first_.end());
+        unfinished->record(record);
       }
       kept = done;
     } else {
@@ -282,15 +304,43 @@ struct LineWork::Implementation {
     if (read.failure) std::rethrow_exception(read.failure);
   }
 
+  size_t usable(const std::vector<InputLine>& lines) const {
+    if (!bad_lines.stop()) return lines.size();
+    return static_cast<size_t>(
+        std::find_if(lines.begin(), lines.end(), [](const InputLine& line) { return !line.usable(); }) - lines.begin());
+  }
+
   void do_all(const Process& process) {
     std::optional<Progress> progress;
     if (unfinished) progress.emplace(options.program, *input);
     Read read = unfinished ? pass_over_done() : read_window();
+    std::deque<std::unique_ptr<Window>> windows;  // in the order of their lines
+    int64_t next = done + 1;
+    bool more = true;
     while (true) {
-      if (!read.lines.empty() || read.failure) do_window(read, process);
-      if (progress) progress->show(done, here);
-      if (!read.more) break;
-      read = read_window();
+      if (!read.lines.empty() || read.failure) {
+        const auto count = static_cast<int64_t>(read.lines.size());
+        // Behind a line that ends the work there is nothing to do.
+        more = read.more && !read.failure && usable(read.lines) == read.lines.size();
+        windows.push_back(begin_window(std::move(read), next, process));
+        next += count;
+      } else {
+        more = read.more;
+      }
+      read = {};
+      if (more && windows.size() < options.windows) {
+        read = read_window(/*wait=*/windows.empty());
+        if (!read.lines.empty() || read.failure || !read.more) continue;
+      }
+      // Enough is under way, or nobody has written more: what is first is waited for.
+      if (!windows.empty()) {
+        finish_window(*windows.front());
+        windows.pop_front();
+        if (progress) progress->show(done, here);
+      } else if (!more) {
+        break;
+      }
+      read.more = more;
     }
   }
 };
@@ -326,9 +376,11 @@ void LineWork::open_input() {
 }
 
 size_t LineWork::usable(const std::vector<InputLine>& lines) const {
-  if (!implementation_->bad_lines.stop()) return lines.size();
-  return static_cast<size_t>(
-      std::find_if(lines.begin(), lines.end(), [](const InputLine& line) { return !line.usable(); }) - lines.begin());
+  return implementation_->usable(lines);
+}
+
+void LineWork::set_windows(size_t windows) {
+  implementation_->options.windows = std::max<size_t>(1, windows);
 }
 
 int LineWork::run(const std::function<std::map<std::string, std::string>()>& identity, const Process& process) {

@@ -54,6 +54,7 @@ class LineWork {
     std::string program;               // for messages
     std::string input;                 // as given: "" and "-" are standard input
     std::vector<std::string> outputs;  // as given, the first of lines, any others in step with it
+    size_t windows = 1;                // that are done at the same time, at most
   };
 
   /// Throws Error where two outputs are one, or one is the input. Before threads start: where signals are waited for,
@@ -63,6 +64,9 @@ class LineWork {
   LineWork(const LineWork&) = delete;
   LineWork& operator=(const LineWork&) = delete;
 
+  /// Options::windows, where it shows later. Their texts are written in the order of lines all the same.
+  void set_windows(size_t windows);
+
   /// Opens the input, which a named pipe lets wait for whoever writes it. Throws Error.
   void open_input();
 
@@ -71,7 +75,8 @@ class LineWork {
     size_t lines = 0;
     std::vector<std::string> texts;
   };
-  /// Lines whose number counts from `first`, from 1. It gives lines that it finds it cannot use a problem. Where
+  /// Lines whose number counts from `first`, from 1; called by several threads at once where there are several
+  /// windows. It gives lines that it finds it cannot use a problem. Where
   /// the work ends at bad lines it does the lines before the first one alone: see usable.
   using Process = std::function<Done(std::vector<InputLine>& lines, int64_t first)>;
   /// How many of `lines` are to be done: all, or those before the first bad one.

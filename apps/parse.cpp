@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <atomic>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -31,7 +32,7 @@ std::vector<std::string> words_in(std::string_view line) {
 }
 
 struct Counts {
-  int64_t sentences = 0, repaired = 0;
+  std::atomic<int64_t> sentences = 0, repaired = 0;  // of all windows
 };
 
 /// The best of the translations that needs no repair; where all do, the best one, repaired.
@@ -130,6 +131,7 @@ int main(int argc, char** argv) {
     decoding.check_device();
     work.open_input();
     const Translator translator = decoding.open();
+    work.set_windows(decoding.windows(translator));
     if (!TreeConstraints(translator.vocabularies().target).can_write_trees()) {
       throw Error(decoding.model(), "is no parser: its vocabulary has no brackets that open and close constituents",
                   "give the directory of a model that was trained on trees, as `treebank linearize` writes them");
@@ -142,7 +144,7 @@ int main(int argc, char** argv) {
       return all;
     };
     const int status = work.run(identity, Parsing(translator, request, work, bad_lines, counts));
-    if (verbose) std::cerr << fmt::format("{} of {} trees repaired\n", counts.repaired, counts.sentences);
+    if (verbose) std::cerr << fmt::format("{} of {} trees repaired\n", counts.repaired.load(), counts.sentences.load());
     return status;
   });
 }

@@ -153,6 +153,7 @@ int main(int argc, char** argv) {
     decoding.check_device();
     work.open_input();
     const Translator translator = decoding.open();
+    work.set_windows(decoding.windows(translator));
     if (TreeConstraints(translator.vocabularies().target).has_labels()) {
       std::cerr << fmt::format("translate: warning: {} writes trees; `parse` makes sure that they are\n",
                                decoding.model());
