@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <deque>
 #include <exception>
 #include <future>
 #include <iostream>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -84,22 +86,21 @@ class EndingSignals {
 /// How far long work is, on standard error.
 class Progress {
  public:
-  Progress(std::string program, const LineInput& input)
-      : program_(std::move(program)), input_(input), live_(isatty(STDERR_FILENO) != 0) {}
+  explicit Progress(std::string program) : program_(std::move(program)), live_(isatty(STDERR_FILENO) != 0) {}
   ~Progress() {
     if (shown_ && live_) std::cerr << std::endl;
   }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `lines` are done, `here` of them by this process.
-  void show(int64_t lines, int64_t here) {
+  /// `lines` are done, `here` of them by this process; `share` of the input is, where that is known.
+  void show(int64_t lines, int64_t here, std::optional<double> share) {
     if (seconds_since(latest_) < (live_ ? 0.2 : 10)) return;
     latest_ = Clock::now();
     shown_ = true;
     const double rate = static_cast<double>(here) / std::max(seconds_since(start_), 1e-9);
     auto text = fmt::format("{}: {} lines, {:.{}f} lines/s", program_, lines, rate, rate < 10 ? 1 : 0);
-    if (const auto share = input_.share()) text += fmt::format(", {:.0f} % of the input read", *share * 100);
+    if (share) text += fmt::format(", {:.0f} % of the input read", *share * 100);
     if (live_) {
       std::cerr << '\r' << text << "\x1b[K" << std::flush;
     } else {
@@ -109,9 +110,68 @@ class Progress {
 
  private:
   std::string program_;
-  const LineInput& input_;
   bool live_, shown_ = false;
   Clock::time_point start_ = Clock::now(), latest_ = start_;
+};
+
+/// A window of lines as they were read.
+struct Read {
+  std::vector<InputLine> lines;
+  bool more = true;
+  std::exception_ptr failure;   // of reading, behind these lines
+  std::optional<double> share;  // of the input that was read so far, where its size is known
+};
+
+/// Reads windows of lines.
+class WindowReader {
+ public:
+  /// `whole`: windows are the same whenever the same lines are read, so that each is waited for until it is full. Else
+  /// whoever waits for an answer before writing the next line gets it: only a window's first line is waited for.
+  WindowReader(const std::string& file, bool whole, bool stops_at_bad_lines)
+      : input_(file), whole_(whole), stops_at_bad_lines_(stops_at_bad_lines) {}
+
+  const LineInput& input() const { return input_; }
+
+  Read read() {
+    Read read;
+    size_t bytes = 0;
+    while (read.lines.size() < LineWork::window_lines && bytes < LineWork::window_bytes) {
+      InputLine line;
+      LineInput::Read found;
+      try {
+        found = input_.next(line, whole_ || read.lines.empty());
+      } catch (...) {
+        read.failure = std::current_exception();
+        break;
+      }
+      if (found == LineInput::Read::nothing_yet) break;
+      if (found == LineInput::Read::end) {
+        read.more = false;
+        break;
+      }
+      bytes += line.text.size();
+      read.lines.push_back(std::move(line));
+      // There is nothing to do behind it, and to wait for more would be to wait in vain.
+      if (stops_at_bad_lines_ && !read.lines.back().usable()) {
+        read.more = false;
+        break;
+      }
+    }
+    if (read.failure) read.more = false;
+    read.share = input_.share();
+    return read;
+  }
+
+ private:
+  LineInput input_;
+  bool whole_, stops_at_bad_lines_;
+};
+
+/// What the thread that reads and the one that writes know of each other, and of the threads that work in between.
+struct Progressing {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Read> read;  // the next window
 };
 
 std::string checksum_of(const std::vector<InputLine>& lines) {
@@ -165,7 +225,7 @@ struct LineWork::Implementation {
   Options options;
   BadLines& bad_lines;
   bool resumes = false;  // all output goes to files
-  std::optional<LineInput> input;
+  std::shared_ptr<WindowReader> reader;
 
   // Of work that may go on:
   std::unique_ptr<UnfinishedOutput> unfinished;
@@ -184,57 +244,23 @@ struct LineWork::Implementation {
                        kept == 1 ? "line is" : "lines are", unfinished->partial().string());
   }
 
-  struct Read {
-    std::vector<InputLine> lines;
-    bool more = true;
-    std::exception_ptr failure;  // of reading, behind these lines
-  };
-
-  /// `wait`: for the first line, where it is not there yet.
-  Read read_window(bool wait = true) {
-    Read read;
-    size_t bytes = 0;
-    while (read.lines.size() < window_lines && bytes < window_bytes) {
-      InputLine line;
-      LineInput::Read found;
-      try {
-        // Whoever waits for an answer before writing the next line gets it: only the first line is waited for. Where
-        // nobody does, windows are the same whenever the same lines are read.
-        found = input->next(line, resumes || (wait && read.lines.empty()));
-      } catch (...) {
-        read.failure = std::current_exception();
-        break;
-      }
-      if (found == LineInput::Read::nothing_yet) break;
-      if (found == LineInput::Read::end) {
-        read.more = false;
-        break;
-      }
-      bytes += line.text.size();
-      read.lines.push_back(std::move(line));
-      // There is nothing to do behind it, and to wait for more would be to wait in vain.
-      if (bad_lines.stop() && !read.lines.back().usable()) break;
-    }
-    return read;
-  }
-
   /// Passes over the windows that are done already; what it returns is the first that is not.
   Read pass_over_done() {
     const auto& windows = unfinished->done();
     size_t same = 0;
-    Read read = read_window();
+    Read read = reader->read();
     for (; same < windows.size(); ++same) {
       const auto& window = windows[same];
       if (window.lines != static_cast<int64_t>(read.lines.size()) || window.input != checksum_of(read.lines)) break;
       done += window.lines;
       for (const auto& [number, problem] : window.bad.first) bad_lines.add(number, problem);
       bad_lines.count_ += window.bad.count - static_cast<int64_t>(window.bad.first.size());
-      if (!read.more || read.failure) {
+      if (!read.more) {
         read.lines.clear();
         ++same;
         break;
       }
-      read = read_window();
+      read = reader->read();
     }
     if (!unfinished->difference().empty()) {
       std::cerr << fmt::format("{}: begins anew: what is in {} was made with another {}", options.program,
@@ -256,16 +282,27 @@ struct LineWork::Implementation {
     Read read;
     int64_t first = 0;           // its first line
     std::string input_checksum;  // of the lines as they were read
-    std::future<Done> result;    // last: the thread ends before what it works on goes
+    std::atomic<bool> done = false;
+    std::future<Done> result;  // last: the thread ends before what it works on goes
   };
 
-  std::unique_ptr<Window> begin_window(Read&& read, int64_t first, const Process& process) const {
+  std::unique_ptr<Window> begin_window(Read&& read, int64_t first, const Process& process,
+                                       const std::shared_ptr<Progressing>& progressing) const {
     auto window = std::make_unique<Window>();
     window->read = std::move(read);
     window->first = first;
     if (unfinished) window->input_checksum = checksum_of(window->read.lines);
-    window->result = std::async(std::launch::async, [&lines = window->read.lines, first, &process] {
-      return lines.empty() ? Done() : process(lines, first);
+    window->result = std::async(std::launch::async, [&window = *window, first, &process, progressing] {
+      struct Telling {
+        Window& window;
+        Progressing& progressing;
+        ~Telling() {
+          const std::lock_guard lock(progressing.mutex);
+          window.done = true;
+          progressing.changed.notify_all();
+        }
+      } const telling{window, *progressing};
+      return window.read.lines.empty() ? Done() : process(window.read.lines, first);
     });
     return window;
   }
@@ -300,7 +337,7 @@ struct LineWork::Implementation {
       for (size_t i = 0; i < outputs.size(); ++i) outputs[i].write(result.texts[i]);
       for (auto& output : outputs) output.flush();
     }
-    if (!whole) throw input->error(done + 1, read.lines[result.lines]);
+    if (!whole) throw reader->input().error(done + 1, read.lines[result.lines]);
     if (read.failure) std::rethrow_exception(read.failure);
   }
 
@@ -312,36 +349,50 @@ struct LineWork::Implementation {
 
   void do_all(const Process& process) {
     std::optional<Progress> progress;
-    if (unfinished) progress.emplace(options.program, *input);
-    Read read = unfinished ? pass_over_done() : read_window();
+    if (unfinished) progress.emplace(options.program);
+    const auto progressing = std::make_shared<Progressing>();
+    progressing->read = unfinished ? pass_over_done() : reader->read();
     std::deque<std::unique_ptr<Window>> windows;  // in the order of their lines
     int64_t next = done + 1;
-    bool more = true;
+    bool reading = false, more = true;
     while (true) {
-      if (!read.lines.empty() || read.failure) {
-        const auto count = static_cast<int64_t>(read.lines.size());
+      std::unique_lock lock(progressing->mutex);
+      progressing->changed.wait(lock, [&] {
+        return progressing->read || (!windows.empty() && windows.front()->done) || (windows.empty() && !reading);
+      });
+      std::optional<Read> read;
+      if (windows.size() < options.windows) read = std::exchange(progressing->read, std::nullopt);
+      lock.unlock();
+      if (read) {
+        reading = false;
+        const auto count = static_cast<int64_t>(read->lines.size());
         // Behind a line that ends the work there is nothing to do.
-        more = read.more && !read.failure && usable(read.lines) == read.lines.size();
-        windows.push_back(begin_window(std::move(read), next, process));
+        more = read->more && usable(read->lines) == read->lines.size();
+        if (count > 0 || read->failure) windows.push_back(begin_window(std::move(*read), next, process, progressing));
         next += count;
-      } else {
-        more = read.more;
-      }
-      read = {};
-      if (more && windows.size() < options.windows) {
-        read = read_window(/*wait=*/windows.empty());
-        if (!read.lines.empty() || read.failure || !read.more) continue;
-      }
-      // Enough is under way, or nobody has written more: what is first is waited for.
-      if (!windows.empty()) {
+      } else if (!windows.empty()) {
+        // Enough is under way, or what is first is done.
         finish_window(*windows.front());
+        if (progress) progress->show(done, here, windows.front()->read.share);
         windows.pop_front();
-        if (progress) progress->show(done, here);
-      } else if (!more) {
-        break;
       }
-      read.more = more;
+      if (more && !reading && windows.size() < options.windows) {
+        reading = true;
+        read_ahead(progressing);
+      }
+      if (!more && windows.empty()) break;
     }
+  }
+
+  /// Reads a window in a thread that nobody waits for: whoever writes the input may never do, and the work may have
+  /// ended by then.
+  void read_ahead(const std::shared_ptr<Progressing>& progressing) const {
+    std::thread([reader = reader, progressing] {
+      auto read = reader->read();
+      const std::lock_guard lock(progressing->mutex);
+      progressing->read = std::move(read);
+      progressing->changed.notify_all();
+    }).detach();
   }
 };
 
@@ -372,7 +423,8 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
 LineWork::~LineWork() = default;
 
 void LineWork::open_input() {
-  implementation_->input.emplace(implementation_->options.input);
+  auto& self = *implementation_;
+  self.reader = std::make_shared<WindowReader>(self.options.input, self.resumes, self.bad_lines.stop());
 }
 
 size_t LineWork::usable(const std::vector<InputLine>& lines) const {
