@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "transformer/report/plot.css.h"
+
 namespace transformer {
 namespace {
 
@@ -214,7 +216,7 @@ std::string svg(double width, double height, const std::string& title, const std
       "height=\"{1:.0f}\" role=\"img\" aria-label=\"{2}\">",
       width, height, escape_markup(title));
   if (use == SvgUse::standalone) {
-    add(out, "<style>{}</style><rect class=\"paper\" width=\"{:.0f}\" height=\"{:.0f}\"/>", plot_style(), width,
+    add(out, "<style>\n{}</style><rect class=\"paper\" width=\"{:.0f}\" height=\"{:.0f}\"/>", plot_style(), width,
         height);
   }
   return out + content + "</svg>\n";
@@ -622,33 +624,7 @@ std::string dot_plot(const DotPlot& plot, SvgUse use) {
 std::string plot_style() {
   // The hues are those of Okabe and Ito, without the yellow, darkened or lightened until each has a contrast of 3 : 1
   // to the background.
-  return R"(
-:root { --ink: #1f2328; --soft: #59636e; --grid: #e1e5ea; --paper: #ffffff; --shade: #f4f6f8; --band: #c9d1da;
-  --s0: #0072b2; --s1: #cc5500; --s2: #00855f; --s3: #b04f88; --s4: #96690a; --s5: #3796d0; }
-@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9aa4af; --grid: #2b323b;
-  --paper: #0f141a; --shade: #181f27; --band: #46515e;
-  --s0: #58a6ff; --s1: #f0883e; --s2: #3fb98f; --s3: #db8bc0; --s4: #e3b341; --s5: #9ad9f5; } }
-.plot { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-.plot text { fill: var(--ink); }
-.plot .title { font-size: 13.5px; font-weight: 600; }
-.plot .tick { font-size: 11px; fill: var(--soft); font-variant-numeric: tabular-nums; }
-.plot .small { font-size: 10.5px; }
-.plot .soft { fill: var(--soft); }
-.plot .middle { text-anchor: middle; }
-.plot .end { text-anchor: end; }
-.plot .paper { fill: var(--paper); }
-.plot .grid { stroke: var(--grid); stroke-width: 1; }
-.plot .axis { stroke: var(--soft); stroke-width: 1; }
-.plot .band { fill: var(--band); }
-.plot .curve { fill: none; stroke: var(--c); stroke-width: 1.8; stroke-linejoin: round; }
-.plot .bar { stroke: var(--c); stroke-width: 1.5; }
-.plot .mark { fill: var(--c); stroke: var(--paper); stroke-width: 1; }
-.plot .mark.hollow { fill: var(--paper); stroke: var(--c); stroke-width: 1.6; }
-.plot .hit { fill: transparent; }
-.plot .point:hover .mark { stroke: var(--ink); stroke-width: 2; }
-.plot .ink { --c: var(--ink); } .plot .s0 { --c: var(--s0); } .plot .s1 { --c: var(--s1); }
-.plot .s2 { --c: var(--s2); } .plot .s3 { --c: var(--s3); } .plot .s4 { --c: var(--s4); } .plot .s5 { --c: var(--s5); }
-)";
+  return std::string(embedded::plot_css);
 }
 
 }  // namespace transformer

@@ -14,6 +14,9 @@
 #include <utility>
 
 #include "transformer/report/plot.h"
+#include "transformer/report/sweep_page.css.h"
+#include "transformer/report/sweep_page.html.h"
+#include "transformer/report/sweep_page.js.h"
 
 namespace transformer {
 namespace {
@@ -729,78 +732,6 @@ void add_figures(std::string& out, const std::string& title, const std::vector<s
                  escape_markup(title), figures);
 }
 
-constexpr const char* page_style = R"(
-* { box-sizing: border-box; }
-html { color-scheme: light dark; -webkit-text-size-adjust: 100%; }
-body { margin: 0 auto; padding: 24px clamp(12px, 3vw, 40px) 60px; max-width: 1500px; background: var(--paper);
-  color: var(--ink); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 .4em; overflow-wrap: anywhere; }
-h2 { font-size: 1.2rem; margin: 2em 0 .6em; }
-p { max-width: 80ch; margin: .5em 0; overflow-wrap: anywhere; }
-.small { font-size: .875rem; color: var(--soft); }
-.scroll { overflow-x: auto; border: 1px solid var(--grid); border-radius: 8px; margin: 1em 0; }
-table { border-collapse: collapse; width: 100%; font-size: .8125rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
-th, td { padding: .4em .5em; text-align: left; vertical-align: top; border-bottom: 1px solid var(--grid); }
-tbody tr:last-child td { border-bottom: 0; }
-th { background: var(--shade); vertical-align: bottom; }
-th { font-weight: 600; cursor: pointer; }
-th:focus-visible { outline: 2px solid var(--s0); outline-offset: -2px; }
-th[aria-sort]::after { content: " ↑"; }
-th[aria-sort="descending"]::after { content: " ↓"; }
-.number { text-align: right; white-space: nowrap; }
-th.number { white-space: normal; }
-.name { font-weight: 600; overflow-wrap: anywhere; min-width: 9em; max-width: 16em; position: sticky; left: 0;
-  background: var(--paper); }
-.changes { min-width: 11em; max-width: 22em; overflow-wrap: anywhere; }
-.soft, .paper { color: var(--soft); }
-.beyond { font-weight: 700; }
-.better { color: var(--s0); } .worse { color: var(--s1); }
-.state { min-width: 8em; max-width: 22em; overflow-wrap: anywhere; } .state.failed { min-width: 17em; }
-.state.running { min-width: 11em; }
-.state::before { content: "●"; margin-right: .4em; color: var(--s2); }
-.state.running::before { content: "◐"; color: var(--s0); }
-.state.waiting::before { content: "○"; color: var(--soft); }
-.state.failed::before { content: "✕"; color: var(--s1); }
-.figures { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); }
-figure { margin: 0; padding: 10px; border: 1px solid var(--grid); border-radius: 8px; break-inside: avoid; }
-figure svg { display: block; width: 100%; height: auto; max-width: 680px; margin: 0 auto; }
-details { margin: 1.5em 0; } summary { cursor: pointer; font-weight: 600; }
-pre { overflow-x: auto; background: var(--shade); padding: 12px; border-radius: 8px; font-size: .8125rem; }
-code { overflow-wrap: anywhere; }
-@media print { @page { size: landscape; margin: 12mm; } body { padding: 0; max-width: none; font-size: 10pt; }
-  .scroll { overflow: visible; border: 0; } table { font-size: 7.5pt; } tr { break-inside: avoid; }
-  th, td { padding: .25em .35em; } .name, .changes, .state { min-width: 0; } .name { position: static; }
-  .figures { display: block; } figure { display: inline-block; width: 32%; vertical-align: top; margin-bottom: 8px; }
-  h2 { break-after: avoid; margin-top: 1em; } p { orphans: 3; } details:not([open]) { display: none; } }
-)";
-
-// Sorts a table by a click on a head: numbers as numbers, cells without one last; a second click turns the order.
-constexpr const char* page_script = R"(
-for (const table of document.querySelectorAll("table")) {
-  const heads = [...table.querySelectorAll("th")];
-  heads.forEach((head, column) => {
-    head.addEventListener("keydown", event => { if (event.key === "Enter") head.click(); });
-    head.addEventListener("click", () => {
-      const down = head.getAttribute("aria-sort") === "ascending";
-      heads.forEach(other => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const sign = down ? -1 : 1, body = table.tBodies[0];
-      const key = row => {
-        const cell = row.cells[column];
-        return "sort" in cell.dataset ? Number(cell.dataset.sort) : cell.textContent;
-      };
-      const rows = [...body.rows].map(row => [key(row), row]);
-      rows.sort(([a], [b]) => {
-        if (a === "" || b === "") return (a === "") - (b === "");
-        if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
-        return sign * (typeof a === "number" ? a - b : a.localeCompare(b, undefined, {numeric: true}));
-      });
-      body.append(...rows.map(([, row]) => row));
-    });
-  });
-}
-)";
-
 }  // namespace
 
 Spread spread_of(const std::vector<double>& values) {
@@ -912,11 +843,7 @@ std::string sweep_markdown(const SweepReport& report) {
 std::string sweep_html(const SweepReport& report) {
   const Views views = views_of(report);
   const std::string title = report.title.empty() ? "Sweep" : report.title;
-  std::string out = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
-      "content=\"width=device-width, initial-scale=1\">\n<meta name=\"sweep-report-format\" content=\"{}\">\n"
-      "<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n",
-      sweep_report_version, escape_markup(title), plot_style(), page_style, escape_markup(title));
+  std::string out = fmt::format("<h1>{}</h1>\n", escape_markup(title));
   add_paragraphs(out, paragraphs_of(report.description));
   add_paragraphs(out, {summary_of(views)});
   if (!views.rows.empty()) out += html_table(table_of(views), "results");
@@ -968,7 +895,12 @@ std::string sweep_html(const SweepReport& report) {
     fmt::format_to(std::back_inserter(out), "<details><summary>Base configuration</summary>\n<pre>{}</pre></details>\n",
                    escape_markup(report.base_config));
   }
-  return fmt::format("{}</main>\n<script>{}</script>\n</body>\n</html>\n", out, page_script);
+  // The script sorts a table by a click on a head: numbers as numbers, cells without one last; a second click turns the
+  // order.
+  return fmt::format(fmt::runtime(embedded::sweep_page_html), fmt::arg("format", sweep_report_version),
+                     fmt::arg("title", escape_markup(title)), fmt::arg("plot_style", plot_style()),
+                     fmt::arg("page_style", embedded::sweep_page_css), fmt::arg("content", out),
+                     fmt::arg("script", embedded::sweep_page_js));
 }
 
 }  // namespace transformer
