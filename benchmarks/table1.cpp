@@ -10,6 +10,7 @@
 #include <set>
 
 #include "transformer/base/error.h"
+#include "transformer/report/number_text.h"
 #include "transformer/report/plot.h"
 
 namespace transformer::benchmark {

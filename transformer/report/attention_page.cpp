@@ -11,6 +11,7 @@
 #include "transformer/report/attention_page.css.h"
 #include "transformer/report/attention_page.html.h"
 #include "transformer/report/attention_page.js.h"
+#include "transformer/report/markup.h"
 #include "transformer/report/plot.h"
 
 namespace transformer {

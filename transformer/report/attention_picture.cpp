@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "transformer/report/plot.h"
+#include "transformer/report/markup.h"
 #include "transformer/report/text_width.h"
 
 namespace transformer {

@@ -3,8 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "transformer/report/axis.h"
 
 namespace transformer {
 
@@ -12,29 +13,6 @@ namespace transformer {
 /// dark. Lengths are in SVG units, of which a browser shows one as a pixel unless it scales the picture. Text is UTF-8;
 /// what is not, and control characters, become U+FFFD. A series is told from another by its colour (told apart in the
 /// common forms of colour blindness) and by its mark, and past six series by its dashes.
-
-enum class Scale {
-  linear,
-  logarithmic,  // ticks at 1, 2 and 5 times powers of ten
-  binary,       // logarithmic, ticks at powers of two
-};
-
-struct Tick {
-  double value = 0;
-  std::string label;
-};
-
-/// Round values from `lower` to `upper`, both included, ascending, at most `most` (at least 2) of them. All labels
-/// differ. A logarithmic axis of less than three octaves has the ticks of a linear one, where its own would be fewer
-/// than three. Throws std::invalid_argument unless lower < upper and both are finite, and for a logarithmic axis
-/// positive.
-std::vector<Tick> axis_ticks(double lower, double upper, Scale scale, int64_t most = 7);
-
-struct Axis {
-  std::string label;
-  Scale scale = Scale::linear;
-  std::optional<double> lower, upper;  // absent: so that all points fit
-};
 
 struct PlotPoint {
   double x = 0, y = 0;  // a point that its axis cannot show (not finite, or not positive on a logarithmic one) is a gap
@@ -100,14 +78,5 @@ std::string dot_plot(const DotPlot& plot, SvgUse use = SvgUse::embedded);
 /// The style sheet that embedded plots need, once a page. It defines the page's colours, too: --ink, --soft, --grid,
 /// --paper and --shade, light or dark as the reader prefers, light in print.
 std::string plot_style();
-
-/// `text` for an element or a quoted attribute of HTML and XML.
-std::string escape_markup(std::string_view text);
-
-/// 1234 -> "1234", 20000 -> "20k", 1.5e6 -> "1.5M", 0.25 -> "0.25", 3e-7 -> "3e-07"; at most `digits` significant ones.
-std::string short_number(double value, int digits = 6);
-
-/// 1234567 -> "1,234,567".
-std::string grouped_number(int64_t value);
 
 }  // namespace transformer

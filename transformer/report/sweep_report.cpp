@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "transformer/report/markup.h"
+#include "transformer/report/number_text.h"
 #include "transformer/report/plot.h"
 #include "transformer/report/sweep_page.css.h"
 #include "transformer/report/sweep_page.html.h"

@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "transformer/report/axis.h"
+#include "transformer/report/plot.h"
+#include "transformer/report/plot_pieces.h"
+
+namespace transformer {
+
+using namespace plot;
+
+namespace {
+
+struct Box {
+  double left, top, right, bottom;
+  bool overlaps(const Box& other) const {
+    return left < other.right && other.left < right && top < other.bottom && other.top < bottom;
+  }
+};
+
+// Beside its point wherever there is room: to the right, to the left, above, below. Nothing where there is none.
+void add_point_label(std::string& out, const std::string& label, double x, double y, const Box& frame,
+                     std::vector<Box>& taken) {
+  constexpr double size = 10.5;
+  const double width = text_width(label, size);
+  struct Place {
+    double left, baseline;
+  };
+  for (const Place& place : {Place{x + 8, y + 3.5}, Place{x - 8 - width, y + 3.5}, Place{x - width / 2, y - 8},
+                             Place{x - width / 2, y + 15}}) {
+    const Box box{place.left, place.baseline - size, place.left + width, place.baseline + 2};
+    if (box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom) continue;
+    if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) { return box.overlaps(other); })) continue;
+    taken.push_back(box);
+    add_text(out, place.left, place.baseline, label, "small");
+    return;
+  }
+}
+
+}  // namespace
+
+std::string line_plot(const LinePlot& plot, SvgUse use) {
+  std::vector<double> xs, ys;
+  for (const auto& series : plot.series) {
+    for (const auto& point : series.points) {
+      if (!can_show(plot.x.scale, point.x) || !can_show(plot.y.scale, point.y)) continue;
+      xs.push_back(point.x);
+      for (const double y : {point.y - point.error, point.y, point.y + point.error}) {
+        if (can_show(plot.y.scale, y)) ys.push_back(y);
+      }
+    }
+  }
+  const bool empty = xs.empty();
+
+  const double title_height = plot.title.empty() ? 8 : 30;
+  const double top = title_height, bottom = plot.height - 42, right = plot.width - 14;
+  const Projection y(plot.y, ys, bottom, top, std::max<int64_t>(3, static_cast<int64_t>((bottom - top) / 34)));
+  double tick_width = 0;
+  for (const auto& tick : y.ticks()) tick_width = std::max(tick_width, text_width(tick.label, 11));
+  const double left = 26 + tick_width;
+  const Projection x(plot.x, xs, left, right, std::max<int64_t>(3, static_cast<int64_t>((right - left) / 62)));
+  const Box frame{left, top, right, bottom};
+
+  std::string out;
+  add_text(out, left, 18, shortened(plot.title, right - left, 13.5), "title");
+  for (const auto& tick : y.ticks()) {
+    add_line(out, left, y(tick.value), right, y(tick.value), "grid");
+    add_text(out, left - 6, y(tick.value) + 4, tick.label, "tick end");
+  }
+  for (const auto& tick : x.ticks()) {
+    add_line(out, x(tick.value), top, x(tick.value), bottom, "grid");
+    add_text(out, x(tick.value), bottom + 15, tick.label, "tick middle");
+  }
+  add_line(out, left, bottom, right, bottom, "axis");
+  add_line(out, left, top, left, bottom, "axis");
+  add_text(out, (left + right) / 2, bottom + 34, plot.x.label, "label middle");
+  add_text(out, 12, (top + bottom) / 2, plot.y.label, "label middle",
+           fmt::format(" transform=\"rotate(-90 12 {:.1f})\"", (top + bottom) / 2));
+  if (empty) add_text(out, (left + right) / 2, (top + bottom) / 2, nothing_yet, "label middle soft");
+
+  // An inner picture clips what lies outside the axes; a clip path would need a name that is unique in the page.
+  out += fmt::format(
+      "<svg x=\"{0:.1f}\" y=\"{1:.1f}\" width=\"{2:.1f}\" height=\"{3:.1f}\" viewBox=\"{0:.1f} {1:.1f} {2:.1f} "
+      "{3:.1f}\">",
+      left, top, right - left, bottom - top);
+  if (plot.diagonal) {
+    const double from = std::max(x.lower(), y.lower()), to = std::min(x.upper(), y.upper());
+    if (from < to) add_line(out, x(from), y(from), x(to), y(to), "axis", R"( stroke-dasharray="2 4")");
+  }
+  std::vector<Box> taken;
+  for (const auto& series : plot.series) {
+    const std::string look = style_class(series.style);
+    const auto shown = [&](const PlotPoint& point) {
+      return can_show(plot.x.scale, point.x) && can_show(plot.y.scale, point.y);
+    };
+    if (series.line) {
+      std::vector<std::string> pieces;
+      bool open = false;
+      for (const auto& point : series.points) {
+        if (shown(point)) {
+          if (!open) pieces.emplace_back();
+          pieces.back() += fmt::format("{}{:.1f},{:.1f}", pieces.back().empty() ? "" : " ", x(point.x), y(point.y));
+        }
+        open = shown(point);
+      }
+      for (const auto& piece : pieces) {
+        out += fmt::format("<polyline class=\"curve {}\"{} points=\"{}\">", look, dashes(series.style, series.dashed),
+                           piece);
+        add_title(out, series.name);
+        out += "</polyline>";
+      }
+    }
+    for (const auto& point : series.points) {
+      if (!shown(point)) continue;
+      const double px = x(point.x), py = y(point.y);
+      out += "<g class=\"point\">";
+      add_title(out, point.title);
+      if (point.error > 0) {
+        const double low = can_show(plot.y.scale, point.y - point.error) ? y(point.y - point.error) : bottom;
+        const double high = y(point.y + point.error);
+        add_line(out, px, low, px, high, fmt::format("bar {}", look));
+        add_line(out, px - 3, low, px + 3, low, fmt::format("bar {}", look));
+        add_line(out, px - 3, high, px + 3, high, fmt::format("bar {}", look));
+      }
+      const bool marked = series.markers && point.marked;
+      if (marked) add_mark(out, px, py, series.style);
+      if (!point.title.empty())
+        out += fmt::format("<circle class=\"hit\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"8\"/>", px, py);
+      out += "</g>";
+      if (marked) taken.push_back({px - 5, py - 5, px + 5, py + 5});
+    }
+  }
+  for (const auto& series : plot.series) {
+    for (const auto& point : series.points) {
+      if (point.label.empty() || !can_show(plot.x.scale, point.x) || !can_show(plot.y.scale, point.y)) continue;
+      if (!x.contains(point.x) || !y.contains(point.y)) continue;
+      add_point_label(out, point.label, x(point.x), y(point.y), frame, taken);
+    }
+  }
+  out += "</svg>";
+
+  std::vector<LegendEntry> entries;
+  std::set<std::string> named;
+  for (const auto& series : plot.series) {
+    if (series.name.empty() || !named.insert(series.name).second) continue;
+    entries.push_back({.name = series.name,
+                       .style = series.style,
+                       .line = series.line,
+                       .mark = series.markers,
+                       .dashed = series.dashed});
+  }
+  const double legend = add_legend(out, entries, 14, plot.height, plot.width - 28);
+  return svg(plot.width, plot.height + legend, plot.title, out, use);
+}
+
+}  // namespace transformer

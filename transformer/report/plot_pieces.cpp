@@ -1,0 +1,168 @@
+#include "transformer/report/plot_pieces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+
+#include "transformer/base/unicode.h"
+#include "transformer/report/markup.h"
+#include "transformer/report/plot.css.h"
+
+namespace transformer {
+namespace plot {
+namespace {
+
+constexpr int64_t hues = 6;
+
+double character_width(char32_t c) {
+  if (c < 0x80) {
+    const char letter = static_cast<char>(c);
+    if (std::string_view(" .,:;|!'ijlI()[]").find(letter) != std::string_view::npos) return 0.34;
+    if (std::string_view("mwMW%@").find(letter) != std::string_view::npos) return 0.93;
+    return letter >= 'A' && letter <= 'Z' ? 0.72 : 0.6;
+  }
+  const bool full_width = (c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xd7a4) || (c >= 0xf900 && c < 0xfb00) ||
+                          (c >= 0xff00 && c < 0xff61) || c >= 0x1f300;
+  return full_width ? 1.05 : 0.65;
+}
+
+}  // namespace
+
+double text_width(std::string_view text, double size) {
+  double width = 0;
+  for (size_t position = 0; position < text.size();) width += character_width(next_code_point(text, position));
+  return width * size;
+}
+
+std::string shortened(std::string_view text, double width, double size) {
+  if (text_width(text, size) <= width) return std::string(text);
+  std::string kept;
+  double used = size * character_width(U'…');
+  for (size_t position = 0; position < text.size();) {
+    const size_t from = position;
+    used += size * character_width(next_code_point(text, position));
+    if (used > width) break;
+    kept += text.substr(from, position - from);
+  }
+  return kept + "…";
+}
+
+std::string style_class(int64_t style) {
+  return style < 0 ? "ink" : fmt::format("s{}", style % hues);
+}
+
+std::string dashes(int64_t style, bool dashed) {
+  if (dashed) return R"( stroke-dasharray="5 4")";
+  const int64_t round = style < 0 ? 0 : style / hues;
+  if (round == 0) return "";
+  return round % 2 == 1 ? R"( stroke-dasharray="8 3")" : R"( stroke-dasharray="2 3")";
+}
+
+void add_title(std::string& out, const std::string& title) {
+  if (!title.empty()) out += fmt::format("<title>{}</title>", escape_markup(title));
+}
+
+void add_mark(std::string& out, double x, double y, int64_t style, bool hollow) {
+  const std::string look = fmt::format("class=\"mark {}{}\"", style_class(style), hollow ? " hollow" : "");
+  const auto polygon = [&](std::initializer_list<std::pair<double, double>> corners) {
+    out += fmt::format("<polygon {} points=\"", look);
+    const char* separator = "";
+    for (const auto& [dx, dy] : corners) {
+      out += fmt::format("{}{:.1f},{:.1f}", separator, x + dx, y + dy);
+      separator = " ";
+    }
+    out += "\"/>";
+  };
+  switch (style < 0 ? 0 : style % hues) {
+    case 1:
+      return polygon({{-3.5, -3.5}, {3.5, -3.5}, {3.5, 3.5}, {-3.5, 3.5}});
+    case 2:
+      return polygon({{0, -4.6}, {4.4, 3.4}, {-4.4, 3.4}});
+    case 3:
+      return polygon({{0, -5}, {5, 0}, {0, 5}, {-5, 0}});
+    case 4:
+      return polygon({{0, 4.6}, {4.4, -3.4}, {-4.4, -3.4}});
+    case 5:
+      return polygon({{-4.5, -1.5},
+                      {-1.5, -1.5},
+                      {-1.5, -4.5},
+                      {1.5, -4.5},
+                      {1.5, -1.5},
+                      {4.5, -1.5},
+                      {4.5, 1.5},
+                      {1.5, 1.5},
+                      {1.5, 4.5},
+                      {-1.5, 4.5},
+                      {-1.5, 1.5},
+                      {-4.5, 1.5}});
+    default:
+      out += fmt::format("<circle {} cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.8\"/>", look, x, y);
+  }
+}
+
+void add_text(std::string& out, double x, double y, std::string_view text, std::string_view look,
+              std::string_view more) {
+  out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\"{}>{}</text>", x, y, look, more, escape_markup(text));
+}
+
+void add_line(std::string& out, double x1, double y1, double x2, double y2, std::string_view look,
+              std::string_view more) {
+  out += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"{}/>", x1, y1, x2, y2,
+                     look, more);
+}
+
+std::string svg(double width, double height, const std::string& title, const std::string& content, SvgUse use) {
+  std::string out;
+  if (use == SvgUse::standalone) out += "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+  out += fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\" role=\"img\" aria-label=\"{2}\">",
+      width, height, escape_markup(title));
+  if (use == SvgUse::standalone) {
+    out += fmt::format("<style>\n{}</style><rect class=\"paper\" width=\"{:.0f}\" height=\"{:.0f}\"/>", plot_style(),
+                       width, height);
+  }
+  return out + content + "</svg>\n";
+}
+
+double add_legend(std::string& out, const std::vector<LegendEntry>& entries, double left, double top, double width) {
+  if (entries.empty()) return 0;
+  constexpr double swatch = 30, gap = 14, row_height = 18;
+  double widest = 0;
+  for (const auto& entry : entries) widest = std::max(widest, text_width(entry.name) + swatch + gap);
+  widest = std::min(widest, width);
+  const auto columns = std::max<int64_t>(1, static_cast<int64_t>(width / widest));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const auto& entry = entries[i];
+    const double x =
+        left + static_cast<double>(static_cast<int64_t>(i) % columns) * (width / static_cast<double>(columns));
+    const double y = top + static_cast<double>(static_cast<int64_t>(i) / columns) * row_height + row_height / 2;
+    out += "<g>";
+    add_title(out, entry.name);
+    if (entry.band) {
+      out += fmt::format("<rect class=\"band\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"24\" height=\"10\"/>", x, y - 5);
+    }
+    if (entry.line) {
+      add_line(out, x, y, x + 24, y, fmt::format("curve {}", style_class(entry.style)),
+               dashes(entry.style, entry.dashed));
+    }
+    if (entry.mark) add_mark(out, x + 12, y, entry.style, entry.hollow);
+    add_text(out, x + swatch, y + 4, shortened(entry.name, widest - swatch - 4), "label");
+    out += "</g>";
+  }
+  const auto rows = (static_cast<int64_t>(entries.size()) + columns - 1) / columns;
+  return static_cast<double>(rows) * row_height + 6;
+}
+
+}  // namespace plot
+
+std::string plot_style() {
+  // The hues are those of Okabe and Ito, without the yellow, darkened or lightened until each has a contrast of 3 : 1
+  // to the background.
+  return std::string(embedded::plot_css);
+}
+
+}  // namespace transformer

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transformer/report/plot.h"
+
+/// What plots are drawn of. Every add_... appends SVG to `out`; looks are names of classes in plot.css.
+namespace transformer::plot {
+
+inline constexpr double font_size = 12;
+inline constexpr const char* nothing_yet = "no values yet";  // in the place of points
+
+/// An estimate that errs on the wide side: how wide text is depends on the reader's fonts.
+double text_width(std::string_view text, double size = font_size);
+
+/// `text` as far as it fits, with an ellipsis where it does not.
+std::string shortened(std::string_view text, double width, double size = font_size);
+
+/// The class of a series' colour, and the attribute of its line's dashes.
+std::string style_class(int64_t style);
+std::string dashes(int64_t style, bool dashed);
+
+/// What is shown while the mouse is over the element that is open.
+void add_title(std::string& out, const std::string& title);
+
+/// A mark of about nine units across.
+void add_mark(std::string& out, double x, double y, int64_t style, bool hollow = false);
+
+void add_text(std::string& out, double x, double y, std::string_view text, std::string_view look,
+              std::string_view more = "");
+
+void add_line(std::string& out, double x1, double y1, double x2, double y2, std::string_view look,
+              std::string_view more = "");
+
+struct LegendEntry {
+  std::string name;
+  int64_t style = 0;
+  bool line = true, mark = true, hollow = false, dashed = false, band = false;
+};
+
+/// The legend's entries in columns from (left, top) on; returns its height.
+double add_legend(std::string& out, const std::vector<LegendEntry>& entries, double left, double top, double width);
+
+/// The whole picture, of `content`.
+std::string svg(double width, double height, const std::string& title, const std::string& content, SvgUse use);
+
+}  // namespace transformer::plot
