@@ -21,3 +21,33 @@ TEST_CASE("numbers are short") {
   CHECK(grouped_number(-100) == "-100");
   CHECK(grouped_number(1234567) == "1,234,567");
 }
+
+TEST_CASE("numbers of a report have as many digits as they need") {
+  CHECK(fixed_number(5) == "5.00");
+  CHECK(fixed_number(-99.994) == "−99.99");
+  CHECK(fixed_number(123.44) == "123.4");
+  CHECK(fixed_number(-1234.4) == "−1234");
+  CHECK(signed_number(0.5) == "+0.50");
+  CHECK(signed_number(-0.5) == "−0.50");
+  CHECK(signed_number(250) == "+250.0");
+  CHECK(with_minus("-1-1") == "−1-1");
+  CHECK(with_minus("1") == "1");
+}
+
+TEST_CASE("durations are in the unit that suits them") {
+  CHECK(duration_text(5) == "5.0 s");
+  CHECK(duration_text(119) == "119 s");
+  CHECK(duration_text(120) == "2 min");
+  CHECK(duration_text(7199) == "120 min");
+  CHECK(duration_text(7200) == "2.0 h");
+  CHECK(duration_text(47.5 * 3600) == "47.5 h");
+  CHECK(duration_text(60 * 3600) == "2.5 days");
+}
+
+TEST_CASE("powers of ten have a mantissa from 1 to below 10") {
+  CHECK(power_of_ten(3.3e18) == "3.3·10¹⁸");
+  CHECK(power_of_ten(1) == "1.0·10⁰");
+  CHECK(power_of_ten(9.96e5) == "1.0·10⁶");
+  CHECK(power_of_ten(9.94e5) == "9.9·10⁵");
+  CHECK(power_of_ten(4.7e-23) == "4.7·10⁻²³");
+}

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <utility>
@@ -28,6 +29,41 @@ std::string grouped_number(int64_t value) {
     out += digits[i];
   }
   return out;
+}
+
+std::string with_minus(std::string number) {
+  if (number.starts_with('-')) number.replace(0, 1, "−");
+  return number;
+}
+
+std::string fixed_number(double value) {
+  const double size = std::abs(value);
+  return with_minus(fmt::format("{:.{}f}", value, size < 100 ? 2 : size < 1000 ? 1 : 0));
+}
+
+std::string signed_number(double value) {
+  const double size = std::abs(value);
+  return with_minus(fmt::format("{:+.{}f}", value, size < 100 ? 2 : size < 1000 ? 1 : 0));
+}
+
+std::string duration_text(double seconds) {
+  if (seconds < 120) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 1 : 0);
+  if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
+  if (seconds < 48 * 3600) return fmt::format("{:.1f} h", seconds / 3600);
+  return fmt::format("{:.1f} days", seconds / 86400);
+}
+
+std::string power_of_ten(double value) {
+  auto exponent = static_cast<int64_t>(std::floor(std::log10(value)));
+  double mantissa = value / std::pow(10, static_cast<double>(exponent));
+  if (mantissa >= 9.95) {
+    mantissa /= 10;
+    ++exponent;
+  }
+  static const std::array<const char*, 10> superscripts = {"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
+  std::string text = fmt::format("{:.1f}·10{}", mantissa, exponent < 0 ? "⁻" : "");
+  for (const char digit : std::to_string(std::abs(exponent))) text += superscripts[static_cast<size_t>(digit - '0')];
+  return text;
 }
 
 }  // namespace transformer
