@@ -1,0 +1,106 @@
+// make_pages FOLDER: the pages that browser tests open, and in attention.json what the first of them shows.
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "transformer/report/attention_page.h"
+#include "transformer/report/attention_report.h"
+#include "transformer/report/sweep_report.h"
+
+using namespace transformer;
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+// Rows sum to 1; most weights are small, as a model's are.
+AttentionView view_of(AttentionView::Kind kind, Strings queries, Strings keys, std::vector<int64_t> layers,
+                      std::vector<int64_t> heads) {
+  AttentionView view{kind, std::move(queries), std::move(keys), std::move(layers), std::move(heads), 6, {}};
+  std::mt19937 random(1);
+  for (size_t row = 0; row < view.layers.size() * view.heads.size() * view.queries.size(); ++row) {
+    std::vector<double> weights;
+    double sum = 0;
+    for (size_t key = 0; key < view.keys.size(); ++key) {
+      weights.push_back(std::pow(static_cast<double>(random() % 1000 + 1) / 1000, 6));
+      sum += weights.back();
+    }
+    for (const double weight : weights) view.weights.push_back(static_cast<float>(weight / sum));
+  }
+  return view;
+}
+
+AttentionReport attention() {
+  const Strings source = {"The", "dog", "barks", "at", "</script><b>", "Donaudampfschifffahrtsgesellschaftskapitän",
+                          "</s>"};
+  const Strings target = {"<s>", "القطة", "日本語", "👩‍👩‍👧", "Ende"};
+  AttentionReport report;
+  report.model = "models/<en> & \"de\"";
+  report.source = "The dog barks at </script><b> Donaudampfschifffahrtsgesellschaftskapitän";
+  report.target = "القطة 日本語 👩‍👩‍👧 Ende";
+  report.words = true;
+  report.views = {view_of(AttentionView::Kind::encoder, source, source, {1, 2, 3, 4, 5, 6}, {1, 2, 3, 9}),
+                  view_of(AttentionView::Kind::decoder, target, target, {5}, {1, 2}),
+                  view_of(AttentionView::Kind::cross, target, source, {1, 2, 3, 4, 5, 6}, {4})};
+  // (S (NP The dog) (VP barks (PP at x y)))
+  report.tree = Tree{"TOP",
+                     "",
+                     {{"S",
+                       "",
+                       {{"NP", "", {{"XX", "The"}, {"XX", "dog"}}},
+                        {"VP", "", {{"XX", "barks"}, {"<PP>", "", {{"XX", "at"}, {"XX", "x"}, {"XX", "y"}}}}}}}}};
+  report.tree_word = {0, 1, 2, 3, 4, 5, -1};
+  return report;
+}
+
+SweepRun finished(uint64_t seed, double perplexity, double bleu, double seconds) {
+  SweepRun run;
+  run.seed = seed;
+  run.state = SweepRun::State::finished;
+  run.perplexity = perplexity;
+  run.bleu = bleu;
+  run.bleu_signature = "signature";
+  run.parameters = 65'000'000;
+  run.seconds = seconds;
+  run.flops = 3.3e18;
+  run.curve = {{100, 0, 2 * perplexity, bleu / 2}, {200, 0, perplexity, bleu}};
+  return run;
+}
+
+SweepReport sweep() {
+  SweepReport report;
+  report.title = "A <sweep> & its rows";
+  report.description = "What it is about.";
+  report.base_row = "base";
+  report.base_config = "model:\n  heads: 8\n";
+  report.rows = {{"base", "", "", PublishedFigures{4.92, 25.8, 65}, {finished(1, 5, 25, 90), finished(2, 5.2, 26, 95)}},
+                 {"A-h10", "A", "heads 10", PublishedFigures{5.3, 24.9, 65}, {finished(1, 110, 9.5, 7000)}},
+                 {"A-h9", "A", "heads 9", {}, {finished(1, 20.5, 100, 60)}},
+                 {"B-waits", "B", "d_k 16", PublishedFigures{5.1, 25, 58}, {}}};
+  return report;
+}
+
+void write(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream out(file, std::ios::binary);
+  out << text;
+  if (!out.flush()) throw std::runtime_error("cannot write " + file.string());
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  const std::filesystem::path folder = arguments[1];
+  const AttentionReport report = attention();
+  write(folder / "attention.html", attention_html(report));
+  write(folder / "attention.json", attention_json(report));
+  write(folder / "picked.html", attention_html(report, {.picked = 2}));
+  AttentionReport small;
+  small.views = {view_of(AttentionView::Kind::decoder, {"a", "b"}, {"a", "b"}, {3}, {7})};
+  write(folder / "small.html", attention_html(small));
+  write(folder / "sweep.html", sweep_html(sweep()));
+}
