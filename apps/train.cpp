@@ -13,8 +13,8 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/model/device.h"
 #include "transformer/base/unicode.h"
-#include "transformer/training/distributed.h"
-#include "transformer/training/launch.h"
+#include "transformer/training/distributed/communicator.h"
+#include "transformer/training/distributed/launch.h"
 
 namespace {
 

@@ -29,7 +29,7 @@
 #include "transformer/model/tensors.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
-#include "transformer/training/distributed.h"
+#include "transformer/training/distributed/communicator.h"
 #include "transformer/training/label_smoothing_loss.h"
 
 namespace transformer {

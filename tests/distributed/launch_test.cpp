@@ -1,4 +1,4 @@
-#include "transformer/training/launch.h"
+#include "transformer/training/distributed/launch.h"
 
 #include "error_of.h"
 #include "support.h"

@@ -14,9 +14,9 @@
 #include "transformer/base/error.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
-#include "transformer/training/distributed.h"
+#include "transformer/training/distributed/communicator.h"
+#include "transformer/training/distributed/launch.h"
 #include "transformer/training/label_smoothing_loss.h"
-#include "transformer/training/launch.h"
 #include "transformer/training/moving_average.h"
 
 // distributed_worker [key=value ..] MODE: one process of a run, or with processes=N the parent of N. What it finds out

@@ -10,7 +10,7 @@
 #include "transformer/text/batches.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/device_transfer.h"
-#include "transformer/training/distributed.h"
+#include "transformer/training/distributed/communicator.h"
 #include "transformer/training/label_smoothing_loss.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/moving_average.h"

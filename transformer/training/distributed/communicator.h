@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transformer/training/launch.h"
+#include "transformer/training/distributed/launch.h"
 
 namespace transformer {
 

@@ -1,4 +1,4 @@
-// NCCL's part of training/distributed.cpp, in a module of its own: it needs LibTorch's CUDA part, which programs open
+// NCCL's part of training/distributed, in a module of its own: it needs LibTorch's CUDA part, which programs open
 // only when a GPU is asked for.
 
 #define USE_C10D_NCCL

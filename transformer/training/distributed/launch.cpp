@@ -1,4 +1,4 @@
-#include "transformer/training/launch.h"
+#include "transformer/training/distributed/launch.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 
 #include "transformer/base/error.h"
 #include "transformer/base/process.h"
-#include "transformer/training/distributed.h"
+#include "transformer/training/distributed/communicator.h"
 
 extern char** environ;
 

@@ -1,4 +1,4 @@
-#include "transformer/training/distributed.h"
+#include "transformer/training/distributed/communicator.h"
 
 // The wheel's Gloo part is only declared where this is set.
 #define USE_C10D_GLOO
