@@ -15,6 +15,7 @@
 #include "transformer/base/unicode.h"
 #include "transformer/training/distributed/communicator.h"
 #include "transformer/training/distributed/launch.h"
+#include "transformer/training/distributed/processes.h"
 
 namespace {
 

@@ -30,6 +30,7 @@
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/distributed/communicator.h"
+#include "transformer/training/distributed/data_parallel.h"
 #include "transformer/training/label_smoothing_loss.h"
 
 namespace transformer {

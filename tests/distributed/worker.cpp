@@ -15,7 +15,9 @@
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/distributed/communicator.h"
+#include "transformer/training/distributed/data_parallel.h"
 #include "transformer/training/distributed/launch.h"
+#include "transformer/training/distributed/processes.h"
 #include "transformer/training/label_smoothing_loss.h"
 #include "transformer/training/moving_average.h"
 

@@ -11,6 +11,7 @@
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/device_transfer.h"
 #include "transformer/training/distributed/communicator.h"
+#include "transformer/training/distributed/data_parallel.h"
 #include "transformer/training/label_smoothing_loss.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/moving_average.h"

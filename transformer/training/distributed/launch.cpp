@@ -1,26 +1,14 @@
 #include "transformer/training/distributed/launch.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <chrono>
-#include <cstring>
-#include <filesystem>
-#include <iostream>
 #include <limits>
 #include <optional>
 
 #include "transformer/base/error.h"
-#include "transformer/base/process.h"
-#include "transformer/training/distributed/communicator.h"
 
 extern char** environ;
 
@@ -28,8 +16,6 @@ namespace transformer {
 
 namespace {
 
-// Set for the copies that run_processes starts, which look like torchrun's otherwise.
-constexpr const char* processes_variable = "TRANSFORMER_PROCESSES";
 constexpr const char* loopback = "127.0.0.1";
 
 // Below the ports that systems hand out by themselves (from 32768), above those that services are registered for.
@@ -279,140 +265,6 @@ std::string local_device(const std::string& device, const Launch& launch, int gp
                 "start a process a GPU");
   }
   return fmt::format("cuda:{}", launch.local_rank);
-}
-
-// --- Processes on this machine ------------------------------------------------------------------------------------
-
-namespace {
-
-std::string system_message() {
-  return std::strerror(errno);
-}
-
-// A listening socket on the loopback interface, on a port of the system's choice.
-class LoopbackSocket {
- public:
-  LoopbackSocket() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* generic = reinterpret_cast<sockaddr*>(&address);
-    if (descriptor_ < 0 || bind(descriptor_, generic, length) != 0 || listen(descriptor_, SOMAXCONN) != 0 ||
-        getsockname(descriptor_, generic, &length) != 0) {
-      throw Failure("--processes", "cannot open a port on the loopback interface: " + system_message());
-    }
-    port_ = ntohs(address.sin_port);
-  }
-  ~LoopbackSocket() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  LoopbackSocket(const LoopbackSocket&) = delete;
-  LoopbackSocket& operator=(const LoopbackSocket&) = delete;
-
-  int port() const { return port_; }
-  /// To an owner that closes it.
-  int release() { return std::exchange(descriptor_, -1); }
-
- private:
-  int descriptor_, port_ = 0;
-};
-
-struct Process {
-  pid_t id = 0;
-  bool running = true;
-  int status = 0;  // as waitpid says
-};
-
-}  // namespace
-
-int run_processes(int count, const std::vector<std::string>& arguments, const ProcessesOptions& options) {
-  if (count < 1) throw Error("--processes", fmt::format("is {}, expected at least 1", count));
-  const auto inherited = process_environment();
-  if (const auto launch = read_launch(inherited); launch.launcher != Launcher::none) {
-    throw Error("--processes",
-                fmt::format("this process is itself rank {} of {}, started by {}", launch.rank, launch.world_size,
-                            launcher_name(launch.launcher)),
-                "leave it out");
-  }
-  const auto program = std::filesystem::read_symlink("/proc/self/exe").string();
-  const auto name = std::filesystem::path(arguments.empty() ? program : arguments.front()).filename().string();
-
-  const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
-  LoopbackSocket socket;
-  std::vector<Process> processes;
-  auto signal_all = [&](int signal) {
-    for (const auto& process : processes) {
-      if (process.running) kill(process.id, signal);
-    }
-  };
-
-  auto environment = inherited;
-  environment[processes_variable] = environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(count);
-  environment["MASTER_ADDR"] = loopback;
-  environment["MASTER_PORT"] = std::to_string(socket.port());
-  environment["TORCHELASTIC_USE_AGENT_STORE"] = "True";
-  environment["TORCHELASTIC_RUN_ID"] = fmt::format("processes-{}", getpid());
-  environment["TORCHELASTIC_RESTART_COUNT"] = "0";
-  std::vector<std::string> command{program};
-  if (!arguments.empty()) command.insert(command.end(), arguments.begin() + 1, arguments.end());
-  // Each would take all cores otherwise.
-  environment.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, usable_cores() / count)));
-  std::optional<StoreHost> store;
-  try {
-    for (int rank = 0; rank < count; ++rank) {
-      environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
-      processes.push_back(
-          {.id = start_process(
-               {.command = command, .environment = environment, .log = {}, .signals = signals.before()})});
-    }
-    // After the processes, so that no thread exists at the fork; their connections wait in the socket meanwhile.
-    if (count > 1) store.emplace(read_launch(environment), socket.release());
-  } catch (...) {
-    signal_all(SIGKILL);
-    for (const auto& process : processes) waitpid(process.id, nullptr, 0);
-    throw;
-  }
-  using Clock = std::chrono::steady_clock;
-  std::optional<Clock::time_point> failed;  // when the first did
-  int result = 0, passed_on = 0, running = count;
-  bool terminated = false, killed = false;
-  auto report = [&](int rank, int status) {
-    const bool asked =
-        passed_on != 0 && (WIFSIGNALED(status) ? WTERMSIG(status) == passed_on
-                                               : WEXITSTATUS(status) == 130 || WEXITSTATUS(status) == 128 + passed_on);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    if (!failed) result = WIFEXITED(status) ? WEXITSTATUS(status) : asked ? 130 : 1;
-    if (asked) return;
-    std::cerr << fmt::format("{}: rank {} {}", name, rank, process_end(status)) << std::endl;
-    if (failed) return;
-    failed = Clock::now();
-    if (store) store->note_end(rank, process_end(status));
-  };
-  while (running > 0) {
-    const int signal = signals.next(100);
-    if (signal != 0 && signal != SIGCHLD) {
-      passed_on = signal;
-      signal_all(signal);
-    }
-    for (int rank = 0; rank < count; ++rank) {
-      auto& process = processes[rank];
-      if (!process.running || waitpid(process.id, &process.status, WNOHANG) != process.id) continue;
-      process.running = false;
-      --running;
-      report(rank, process.status);
-    }
-    const double since = failed ? std::chrono::duration<double>(Clock::now() - *failed).count() : 0;
-    if (since > options.grace_seconds && !terminated) {
-      signal_all(SIGTERM);
-      terminated = true;
-    }
-    if (since > options.grace_seconds + options.kill_seconds && !killed) {
-      signal_all(SIGKILL);
-      killed = true;
-    }
-  }
-  return result;
 }
 
 }  // namespace transformer

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 namespace transformer {
 
@@ -31,6 +30,9 @@ struct Launch {
   bool on_one_machine() const { return local_world_size == world_size; }
 };
 
+/// Set for the copies that run_processes starts, which look like torchrun's otherwise.
+inline constexpr const char* processes_variable = "TRANSFORMER_PROCESSES";
+
 /// "torchrun", as it is typed.
 std::string launcher_name(Launch::Launcher launcher);
 
@@ -57,25 +59,5 @@ std::string first_host(const std::string& list, const std::string& where);
 /// process is shown one GPU only (as Slurm may do); everything else stays. Throws Error when there are fewer of the
 /// `gpus` this process sees than processes on this machine.
 std::string local_device(const std::string& device, const Launch& launch, int gpus);
-
-struct ProcessesOptions {
-  /// How long the others may go on after one process failed. They are told of it at once and normally end by
-  /// themselves; then they get SIGTERM, and `kill_seconds` later SIGKILL.
-  double grace_seconds = 10;
-  double kill_seconds = 5;
-};
-
-/// Starts `count` copies of this program with `arguments` (the first is the program's name) as ranks 0 to count - 1 on
-/// this machine, waits for them all and returns an exit status: 0 when all ended with 0, else what the first that
-/// failed ended with (1 for a signal). Which rank ended how goes to standard error. Copies read_launch their place.
-///
-/// SIGINT, SIGTERM and SIGHUP are passed on to all of them, once, and ending with 130 is then in order. They have a
-/// process group of their own each, so that a terminal's Ctrl-C does not reach them twice. They are killed when
-/// this process dies. This process holds their store, on the loopback interface and a port of the system's choice, so
-/// that nobody can take the port in between, and nobody outside this machine can reach it.
-///
-/// Call it before this process starts threads: signals are to arrive here and nowhere else. Throws Error for a count
-/// below 1 or inside a process that a launcher started, Failure when a process cannot be started.
-int run_processes(int count, const std::vector<std::string>& arguments, const ProcessesOptions& options = {});
 
 }  // namespace transformer

@@ -1,0 +1,87 @@
+#include "transformer/training/distributed/gloo.h"
+
+// The wheel's Gloo part is only declared where this is set.
+#define USE_C10D_GLOO
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "transformer/base/error.h"
+#include "transformer/training/distributed/clock.h"
+
+namespace transformer {
+
+namespace {
+
+std::string address_text(const sockaddr* address) {
+  char text[NI_MAXHOST] = "";
+  const socklen_t length = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  return getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text : "";
+}
+
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+// The address that this machine has towards `host`; "" where there is no way.
+std::string address_towards(const std::string& host, int port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;  // connecting one sends nothing
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return "";
+  std::string result;
+  for (const addrinfo* entry = found; entry && result.empty(); entry = entry->ai_next) {
+    const int descriptor = socket(entry->ai_family, entry->ai_socktype, entry->ai_protocol);
+    if (descriptor < 0) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    auto* generic = reinterpret_cast<sockaddr*>(&own);
+    if (connect(descriptor, entry->ai_addr, entry->ai_addrlen) == 0 && getsockname(descriptor, generic, &length) == 0) {
+      result = address_text(generic);
+    }
+    close(descriptor);
+  }
+  freeaddrinfo(found);
+  return result;
+}
+
+// The first address of this machine that others can reach; "" for none.
+std::string outward_address() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  std::string result;
+  for (const ifaddrs* entry = all; entry && result.empty(); entry = entry->ifa_next) {
+    const bool up = entry->ifa_flags & IFF_UP && entry->ifa_flags & IFF_RUNNING && !(entry->ifa_flags & IFF_LOOPBACK);
+    if (up && entry->ifa_addr && entry->ifa_addr->sa_family == AF_INET) result = address_text(entry->ifa_addr);
+  }
+  freeifaddrs(all);
+  return result;
+}
+
+std::shared_ptr<gloo::transport::Device> gloo_device(const Launch& launch) {
+  using Gloo = c10d::ProcessGroupGloo;
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) return Gloo::createDeviceForInterface(interface);
+  if (launch.on_one_machine()) return Gloo::createDeviceForHostname("127.0.0.1");
+  // Resolving this machine's own name, as Gloo would, often gives a loopback address.
+  auto address = address_towards(launch.address, launch.port);
+  if (address.empty() || is_loopback(address)) address = outward_address();
+  if (address.empty()) {
+    throw Error("GLOO_SOCKET_IFNAME", "no network interface was found that other machines can reach",
+                "set it to the interface's name");
+  }
+  return Gloo::createDeviceForHostname(address);
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> open_gloo(const StorePointer& store, const Launch& launch, double timeout) {
+  auto options = c10d::ProcessGroupGloo::Options::create(milliseconds(timeout));
+  options->devices.push_back(gloo_device(launch));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(store, launch.rank, launch.world_size, options);
+}
+
+}  // namespace transformer

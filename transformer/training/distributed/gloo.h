@@ -1,0 +1,12 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "transformer/training/distributed/rendezvous.h"
+
+namespace transformer {
+
+/// All ranks. Throws Error where no network interface is found that the others can reach.
+c10::intrusive_ptr<c10d::Backend> open_gloo(const StorePointer& store, const Launch& launch, double timeout);
+
+}  // namespace transformer

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace transformer {
+
+struct ProcessesOptions {
+  /// How long the others may go on after one process failed. They are told of it at once and normally end by
+  /// themselves; then they get SIGTERM, and `kill_seconds` later SIGKILL.
+  double grace_seconds = 10;
+  double kill_seconds = 5;
+};
+
+/// Starts `count` copies of this program with `arguments` (the first is the program's name) as ranks 0 to count - 1 on
+/// this machine, waits for them all and returns an exit status: 0 when all ended with 0, else what the first that
+/// failed ended with (1 for a signal). Which rank ended how goes to standard error. Copies read_launch their place.
+///
+/// SIGINT, SIGTERM and SIGHUP are passed on to all of them, once, and ending with 130 is then in order. They have a
+/// process group of their own each, so that a terminal's Ctrl-C does not reach them twice. They are killed when
+/// this process dies. This process holds their store, on the loopback interface and a port of the system's choice, so
+/// that nobody can take the port in between, and nobody outside this machine can reach it.
+///
+/// Call it before this process starts threads: signals are to arrive here and nowhere else. Throws Error for a count
+/// below 1 or inside a process that a launcher started, Failure when a process cannot be started.
+int run_processes(int count, const std::vector<std::string>& arguments, const ProcessesOptions& options = {});
+
+}  // namespace transformer

@@ -1,0 +1,29 @@
+#include "transformer/training/distributed/rank_state.h"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+namespace transformer {
+
+std::vector<uint8_t> RankState::bytes() const {
+  const auto text = fmt::format("{} {} {} {} {} {}", beat, entered, sections, static_cast<char>(phase), origin, reason);
+  return {text.begin(), text.end()};
+}
+
+RankState RankState::read(const std::vector<uint8_t>& bytes) {
+  std::istringstream text(std::string(bytes.begin(), bytes.end()));
+  RankState state;
+  char phase = 'r';
+  text >> state.beat >> state.entered >> state.sections >> phase >> state.origin;
+  state.phase = static_cast<Phase>(phase);
+  text.get();
+  std::getline(text, state.reason, '\0');
+  return state;
+}
+
+std::string state_key(int rank) {
+  return fmt::format("state/{}", rank);
+}
+
+}  // namespace transformer
