@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transformer/base/document.h"
+#include "transformer/base/spelling.h"
 #include "transformer/base/unicode.h"
 
 namespace transformer {

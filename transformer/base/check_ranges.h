@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "transformer/base/settings.h"
+#include "transformer/base/setting_field.h"
 
 namespace transformer {
 

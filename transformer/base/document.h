@@ -7,8 +7,10 @@
 
 namespace transformer {
 
-/// A YAML file other than one of settings: a tree that knows where in the file each part stands, for messages. Copies
-/// are cheap and share the tree. Implemented in settings.cpp, the one file that knows the YAML library.
+struct SettingValue;
+
+/// A YAML file: a tree that knows where in the file each part stands, for messages. Copies are cheap and share the
+/// tree. document.cpp is the one file that knows the YAML library.
 class Document {
  public:
   enum class Kind { nothing, scalar, list, mapping };
@@ -16,6 +18,12 @@ class Document {
 
   /// Throws Error for a file that is missing, no text, no YAML or empty, and for one that holds several documents.
   static Document read(const std::filesystem::path& file);
+  /// The same where another file or a command line names `file`: `where` and `subject` begin what is said of one that
+  /// cannot be read, `content` is what an empty one should hold.
+  static Document read(const std::filesystem::path& file, const std::string& where, const std::string& subject,
+                       const std::string& content);
+  /// YAML of a command line, which `where` names. Throws Error for what is none.
+  static Document parse(const std::string& text, const std::string& where);
 
   Kind kind() const;
   /// "grid.yaml:7".
@@ -27,10 +35,14 @@ class Document {
   std::string text() const;
   /// The parts of a list; none for everything else.
   std::vector<Document> elements() const;
-  /// A mapping's keys and values in the file's order. Throws Error for everything else (naming `what`, which this
-  /// should have been), for a key that is no plain name or is given twice, and for one that is none of `known`, unless
-  /// that is empty.
+  /// A mapping's keys and values in the file's order; none for everything else. Throws Error for a key that is no plain
+  /// name or is given twice; `prefix` stands before it in the message.
+  std::vector<Entry> keys(const std::string& prefix = "") const;
+  /// The same of what must be a mapping. Throws Error for everything else (naming `what`, which this should have been),
+  /// and for a key that is none of `known`, unless that is empty.
   std::vector<Entry> entries(const std::string& what, const std::vector<std::string>& known = {}) const;
+  /// A scalar or a list of scalars; of everything else the kind.
+  SettingValue setting_value() const;
   /// A scalar, or a list of scalars, as the value of a --set: 0.1, [a.en, b.en]. Throws Error for everything else.
   std::string override_value() const;
 
@@ -48,8 +60,5 @@ struct Document::Entry {
   std::string where;  // of the key
   Document value;
 };
-
-/// The word of `known` that looks most like `word`, for "did you mean ..?"; nothing where none does.
-std::string nearest_word(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace transformer

@@ -9,6 +9,7 @@
 
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
+#include "transformer/base/spelling.h"
 
 namespace transformer {
 
@@ -129,10 +130,8 @@ std::string filled(const std::string& name, const std::vector<SettingOverride>& 
     if (found == overrides.end()) {
       std::vector<std::string> names;
       for (const auto& setting : overrides) names.push_back(setting.name);
-      const auto near = nearest_word(key, names);
-      throw Error(
-          where, fmt::format("the product does not set '{}', which its name asks for", key),
-          near.empty() ? fmt::format("it sets: {}", fmt::join(names, ", ")) : fmt::format("did you mean '{}'?", near));
+      throw Error(where, fmt::format("the product does not set '{}', which its name asks for", key),
+                  did_you_mean(nearest_word(key, names), fmt::format("it sets: {}", fmt::join(names, ", "))));
     }
     text += found->value;
     i = close + 1;
@@ -258,9 +257,8 @@ struct Reader {
     } else if (!names.contains(grid.base_row)) {
       std::vector<std::string> known;
       for (const auto& row : grid.rows) known.push_back(row.name);
-      const auto near = nearest_word(grid.base_row, known);
       throw Error(base_row_where, fmt::format("there is no row '{}'", grid.base_row),
-                  near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+                  did_you_mean(nearest_word(grid.base_row, known)));
     }
   }
 };

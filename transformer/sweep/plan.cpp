@@ -6,16 +6,15 @@
 #include <cstdlib>
 #include <set>
 
-#include "transformer/base/document.h"
 #include "transformer/base/error.h"
+#include "transformer/base/spelling.h"
 
 namespace transformer {
 
 namespace {
 
-std::string did_you_mean(const std::string& name, const std::vector<std::string>& known) {
-  const auto near = nearest_word(name, known);
-  return near.empty() ? fmt::format("there are: {}", fmt::join(known, ", ")) : fmt::format("did you mean '{}'?", near);
+std::string remedy(const std::string& name, const std::vector<std::string>& known) {
+  return did_you_mean(nearest_word(name, known), fmt::format("there are: {}", fmt::join(known, ", ")));
 }
 
 // `read`, with the row named in what goes wrong.
@@ -49,7 +48,7 @@ size_t Plan::find(const std::string& name) const {
     if (runs[i].name == name) return i;
     known.push_back(runs[i].name);
   }
-  throw Error(grid.file.string(), fmt::format("there is no run '{}'", name), did_you_mean(name, known));
+  throw Error(grid.file.string(), fmt::format("there is no run '{}'", name), remedy(name, known));
 }
 
 std::vector<size_t> Plan::runs_of(const std::vector<std::string>& rows) const {
@@ -58,7 +57,7 @@ std::vector<size_t> Plan::runs_of(const std::vector<std::string>& rows) const {
   for (const auto& row : grid.rows) known.push_back(row.name);
   for (const auto& name : rows) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      throw Error(grid.file.string(), fmt::format("there is no row '{}'", name), did_you_mean(name, known));
+      throw Error(grid.file.string(), fmt::format("there is no row '{}'", name), remedy(name, known));
     }
     chosen.insert(name);
   }
