@@ -122,18 +122,40 @@ class DistributedTest(ProgramTest):
         self.train(undisturbed, *more, launcher=self.torchrun())
         for victim, checkpoints in ((1, 1), (0, 3), (1, 5)):
             output = self.root / f"killed-{victim}-{checkpoints}"
-            with open(self.root / "log", "w+") as log:
-                process = subprocess.Popen([*self.torchrun("--max-restarts", "3"), TRAIN, self.root / "tiny.yaml",
-                                            "--output", output, *more], env=ENVIRONMENT, stdout=log, stderr=log)
-                while not (output / "checkpoints" / f"step-{4 * checkpoints:08}").is_dir():
-                    self.assertIsNone(process.poll(), "ended before the moment came")
-                    time.sleep(0.002)
-                self.kill_rank(process.pid, victim)
-                self.assertEqual(process.wait(timeout=200), 0, (self.root / "log").read_text())
-                self.assertIn("going on from", (self.root / "log").read_text())
-            for file in ("model.safetensors", "checkpoints/step-00000060/optimizer.safetensors"):
-                self.assertEqual((output / file).read_bytes(), (undisturbed / file).read_bytes())
-            self.assertEqual(self.metrics(output), self.metrics(undisturbed))
+            self.assertIn("going on from", self.train_and_kill(output, victim, 4 * checkpoints, *more))
+            self.assert_same_run(output, undisturbed)
+
+    def train_and_kill(self, output, victim, step, *arguments):
+        """What a run under torchrun says that loses a rank when it has its checkpoint of `step`."""
+        with open(self.root / "log", "w+") as log:
+            process = subprocess.Popen([*self.torchrun("--max-restarts", "3"), TRAIN, self.root / "tiny.yaml",
+                                        "--output", output, *arguments], env=ENVIRONMENT, stdout=log, stderr=log)
+            while not (output / "checkpoints" / f"step-{step:08}").is_dir():
+                self.assertIsNone(process.poll(), "ended before the moment came")
+                time.sleep(0.002)
+            self.kill_rank(process.pid, victim)
+            self.assertEqual(process.wait(timeout=200), 0, (self.root / "log").read_text())
+        return (self.root / "log").read_text()
+
+    def assert_same_run(self, output, other):
+        for file in ("model.safetensors", "checkpoints/step-00000060/optimizer.safetensors"):
+            self.assertEqual((output / file).read_bytes(), (other / file).read_bytes())
+        self.assertEqual(self.metrics(output), self.metrics(other))
+
+    def test_restart_and_from_are_for_the_first_workers_alone(self):
+        more = ("--set", "training.steps=60")
+        for flags in (("--restart",), ("--from", "4")):
+            undisturbed, killed = (self.root / f"{name}{flags[0]}" for name in ("undisturbed", "killed"))
+            for output in (undisturbed, killed):
+                self.train(output, "--processes", "2")
+            self.train(undisturbed, *more, *flags, "--processes", "2")
+            text = self.train_and_kill(killed, 1, 24, *more, *flags)
+            begun = [int(step) for step in re.findall(r"going on from \S*step-(\d+)", text)]
+            if flags == ("--from", "4"):
+                self.assertEqual(begun.pop(0), 4)
+            self.assertEqual(len(begun), 1, text)
+            self.assertGreaterEqual(begun[0], 24)
+            self.assert_same_run(killed, undisturbed)
 
     def kill_rank(self, parent, rank):
         for process in pathlib.Path("/proc").iterdir():
