@@ -62,6 +62,8 @@ FILES = {
     "training/checkpoint.cpp": ["training"],
     "training/average.cpp": ["training"],
     "training/run_folder.cpp": ["training"],
+    "training/run_names.cpp": ["training"],
+    "training/run_record.cpp": ["training"],
     "text/batches.cpp": ["text"],
     "inference/beam_search.cpp": ["inference"],
     "inference/engine.cpp": ["inference"],

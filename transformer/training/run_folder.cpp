@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <regex>
 #include <sstream>
 #include <utility>
 
@@ -18,6 +16,7 @@
 #include "transformer/base/unicode.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/metrics.h"
+#include "transformer/training/run_names.h"
 #include "transformer/training/trainer.h"
 
 namespace transformer {
@@ -25,48 +24,12 @@ namespace transformer {
 namespace {
 
 namespace fs = std::filesystem;
+using Stage = RunRecord::Stage;
 
-constexpr int format_version = 1;
-constexpr const char* record_kind = "transformer run";
-constexpr const char* config_name = "config.yaml";
-constexpr const char* weights_name = "model.safetensors";
 constexpr const char* aside_name = ".replaced";
-
-const std::vector<std::string> vocabulary_files = {"vocabulary.model", "source.model", "target.model"};
-const std::vector<std::string> plain_files = {config_name,     weights_name, checksums_name, metrics_name,
-                                              EventFile::name, trace_name,   summary_name};
-
-// Folders of a run, and how it names what it puts into them.
-const std::vector<std::pair<std::string, std::regex>> folders = {
-    {"checkpoints", std::regex(R"((\.partial-|damaged-)?(interrupted-)?step-[0-9]{8,}(-[0-9]+)?)")},
-    {"validation", std::regex(R"((step-[0-9]{8,}|final)\.txt)")},
-    {"corpus", std::regex(R"([0-9a-f]{32}(\.lock|\.partial)?|texts\.json)")}};
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool is_vocabulary(const std::string& name) {
-  return contains(vocabulary_files, name);
-}
-
-const std::regex* grammar_of(const std::string& name) {
-  for (const auto& [folder, grammar] : folders) {
-    if (folder == name) return &grammar;
-  }
-  return nullptr;
-}
-
-bool is_name(const std::string& name) {
-  return contains(plain_files, name) || is_vocabulary(name) || grammar_of(name);
-}
-
-// A record may come from anywhere; nothing beyond what runs make is moved or deleted because it says so.
-bool is_entry(const std::string& entry) {
-  const auto slash = entry.find('/');
-  if (slash == std::string::npos) return is_name(entry) && !grammar_of(entry);
-  const auto* grammar = grammar_of(entry.substr(0, slash));
-  return grammar && std::regex_match(entry.substr(slash + 1), *grammar);
 }
 
 // "section.key" -> value of a saved config: one setting a line, as Settings::yaml writes it.
@@ -116,88 +79,6 @@ bool looks_whole(const fs::path& checkpoint) {
 
 }  // namespace
 
-// --- the record ----------------------------------------------------------------------------------------------
-
-struct RunFolder::Json {
-  static nlohmann::ordered_json write(const Facts& facts) {
-    nlohmann::ordered_json json{{"files", facts.files}, {"corpus", facts.corpus}};
-    json["changes"] = nlohmann::ordered_json::array();
-    for (const auto& change : facts.changes) {
-      json["changes"].push_back(
-          {{"step", change.step}, {"setting", change.setting}, {"before", change.before}, {"after", change.after}});
-    }
-    return json;
-  }
-
-  static Facts read(const nlohmann::json& json) {
-    Facts facts;
-    facts.files = json.at("files").get<std::vector<std::string>>();
-    facts.corpus = json.at("corpus").get<std::string>();
-    for (const auto& change : json.at("changes")) {
-      facts.changes.push_back({change.at("step").get<int64_t>(), change.at("setting").get<std::string>(),
-                               change.at("before").get<std::string>(), change.at("after").get<std::string>()});
-    }
-    if (!std::all_of(facts.files.begin(), facts.files.end(), is_name)) throw std::invalid_argument("a strange name");
-    return facts;
-  }
-
-  static constexpr std::pair<const char*, Stage> stages[] = {{"none", Stage::none},
-                                                             {"moving", Stage::moving},
-                                                             {"kept", Stage::kept},
-                                                             {"returning", Stage::returning},
-                                                             {"purging", Stage::purging}};
-};
-
-bool RunFolder::read_record() {
-  const auto file = folder_ / record_name;
-  recorded_ = something_at(file);
-  if (!recorded_) return false;
-  try {
-    const auto json = nlohmann::json::parse(read_file(file));
-    if (json.at("kind") != record_kind) throw std::invalid_argument("of another kind");
-    if (json.at("format") != format_version) {
-      throw Error(file.string(), "is of a format that this version does not know", "use the version that wrote it");
-    }
-    facts_ = Json::read(json);
-    set_aside_ = {};
-    if (json.contains("set_aside")) {
-      const auto& aside = json.at("set_aside");
-      for (const auto& [name, stage] : Json::stages) {
-        if (aside.at("stage") == name) set_aside_.stage = stage;
-      }
-      set_aside_.from = aside.at("from").get<int64_t>();
-      set_aside_.items = aside.at("items").get<std::vector<std::string>>();
-      set_aside_.moving = aside.at("moving").get<std::vector<std::string>>();
-      set_aside_.before = Json::read(aside.at("before"));
-      for (const auto* items : {&set_aside_.items, &set_aside_.moving}) {
-        if (!std::all_of(items->begin(), items->end(), is_entry)) throw std::invalid_argument("a strange name");
-      }
-    }
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception&) {
-    throw Error(file.string(), "is not a run's record, or is damaged",
-                "move it away if it is yours, or choose another training.output");
-  }
-  return true;
-}
-
-void RunFolder::write_record() const {
-  nlohmann::ordered_json json{{"kind", record_kind}, {"format", format_version}};
-  json.update(Json::write(facts_));
-  if (set_aside_.stage != Stage::none) {
-    auto& aside = json["set_aside"];
-    for (const auto& [name, stage] : Json::stages) {
-      if (set_aside_.stage == stage) aside["stage"] = name;
-    }
-    aside["from"] = set_aside_.from;
-    aside["items"] = set_aside_.items;
-    aside["moving"] = set_aside_.moving;
-    aside["before"] = Json::write(set_aside_.before);
-  }
-  write_atomically(folder_ / record_name, json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-}
-
 // --- what is there -------------------------------------------------------------------------------------------
 
 RunFolder::RunFolder(fs::path folder, const std::string& config, const std::map<std::string, SettingRule>& rules,
@@ -222,6 +103,13 @@ RunFolder::RunFolder(fs::path folder) : folder_(std::move(folder)) {
   recover();
 }
 
+bool RunFolder::read_record() {
+  const auto record = RunRecord::read(folder_);
+  recorded_ = record.has_value();
+  if (record) record_ = *record;
+  return recorded_;
+}
+
 void RunFolder::lock() {
   lock_.emplace(folder_ / ".lock", FileLock::Wait::no);
   const int error = lock_->error_number();
@@ -233,8 +121,8 @@ void RunFolder::lock() {
 }
 
 std::vector<std::string> RunFolder::wanted() const {
-  auto names = plain_files;
-  for (const auto& [name, grammar] : folders) {
+  auto names = run_file_names();
+  for (const auto& name : run_folder_names()) {
     const auto cache = value_of(flat_settings(config_), "data.cache");
     if (name != "corpus" || cache.empty() || cache == "\"\"") names.push_back(name);
   }
@@ -242,23 +130,22 @@ std::vector<std::string> RunFolder::wanted() const {
 }
 
 void RunFolder::look() {
-  facts_ = {};
-  set_aside_ = {};
+  record_ = {};
   recognised_ = false;
   entries_of(folder_);  // throws where it is no folder or cannot be read
   if (!read_record()) recognise();
   for (const auto& name : wanted()) {
     const auto path = folder_ / name;
-    if (contains(facts_.files, name)) {
+    if (contains(record_.facts.files, name)) {
       std::error_code error;
-      if (grammar_of(name)) {
+      if (is_run_folder(name)) {
         entries_of(path);
       } else if (something_at(path) && !fs::is_regular_file(path, error)) {
         throw Error(path.string(), "is not a file that can be read", "mount what it leads to, or move it away");
       }
       continue;
     }
-    const bool in_the_way = grammar_of(name) ? !entries_of(path).empty() : something_at(path);
+    const bool in_the_way = is_run_folder(name) ? !entries_of(path).empty() : something_at(path);
     if (!in_the_way) continue;
     if (something_at(folder_ / weights_name) && !recorded_) {
       throw Error(folder_.string(), "holds a model without the checkpoints to go on from",
@@ -285,9 +172,9 @@ void RunFolder::recognise() {
       return rule.second.kind != SettingKind::fixed || value_of(settings, rule.first) == value_of(theirs, rule.first);
     });
     if (!recognised_) continue;
-    facts_.files = wanted();
-    for (const auto& name : vocabulary_files) {
-      if (something_at(checkpoint / name)) facts_.files.push_back(name);
+    record_.facts.files = wanted();
+    for (const auto& name : vocabulary_names()) {
+      if (something_at(checkpoint / name)) record_.facts.files.push_back(name);
     }
     return;
   }
@@ -295,11 +182,11 @@ void RunFolder::recognise() {
 
 std::vector<std::string> RunFolder::own_entries() const {
   std::vector<std::string> entries;
-  for (const auto& name : facts_.files) {
-    if (const auto* grammar = grammar_of(name)) {
-      for (const auto& entry : entries_of(folder_ / name)) {
-        const auto inner = entry.filename().string();
-        if (std::regex_match(inner, *grammar)) entries.push_back(fmt::format("{}/{}", name, inner));
+  for (const auto& name : record_.facts.files) {
+    if (is_run_folder(name)) {
+      for (const auto& path : entries_of(folder_ / name)) {
+        const auto entry = fmt::format("{}/{}", name, path.filename().string());
+        if (is_run_entry(entry)) entries.push_back(entry);
       }
     } else if (something_at(folder_ / name)) {
       entries.push_back(name);
@@ -310,7 +197,7 @@ std::vector<std::string> RunFolder::own_entries() const {
 
 bool RunFolder::has_new_checkpoint() const {
   const auto checkpoints = resumable_checkpoints(folder_);
-  return !checkpoints.empty() && checkpoint_step(checkpoints.front()) > set_aside_.from;
+  return !checkpoints.empty() && checkpoint_step(checkpoints.front()) > record_.set_aside.from;
 }
 
 // --- settings ------------------------------------------------------------------------------------------------
@@ -361,7 +248,7 @@ void RunFolder::decide() {
     if (!options_.from.empty()) changes_.push_back({from_, name, before, after});
   }
   if (!begun) {
-    if (!fixed.empty() && set_aside_.stage == Stage::kept) {
+    if (!fixed.empty() && record_.set_aside.stage == Stage::kept) {
       throw Error(folder_.string(), fmt::format("holds a run with other settings ({}) that --restart began", all),
                   "--undo brings back the run that it replaced, --restart begins anew");
     }
@@ -417,14 +304,14 @@ fs::path RunFolder::choose_checkpoint() {
     }
     steps = fmt::format("{}{}{}", step, steps.empty() ? "" : ", ", steps);
   }
-  throw Error(
-      "--from", fmt::format("there is no checkpoint of step {} in {}", from_, folder_.string()),
-      fmt::format("there are: {}{}", steps, set_aside_.stage == Stage::kept ? "; --undo brings back later ones" : ""));
+  throw Error("--from", fmt::format("there is no checkpoint of step {} in {}", from_, folder_.string()),
+              fmt::format("there are: {}{}", steps,
+                          record_.set_aside.stage == Stage::kept ? "; --undo brings back later ones" : ""));
 }
 
 bool RunFolder::keeps(const std::string& name) const {
   const bool replaced = options_.restart || starts_anew_;
-  return something_at(folder_ / name) && !(replaced && contains(facts_.files, name));
+  return something_at(folder_ / name) && !(replaced && contains(record_.facts.files, name));
 }
 
 void RunFolder::check_input(const std::string& what, const fs::path& path) const {
@@ -450,8 +337,8 @@ void RunFolder::remove_empty_folders(const std::vector<std::string>& items) cons
   for (const auto& item : items) fs::remove(aside(item).parent_path(), ignored);
 }
 
-void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, const Facts& after) {
-  const bool more = set_aside_.stage == Stage::kept;
+void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, const RunRecord::Facts& after) {
+  const bool more = record_.set_aside.stage == Stage::kept;
   if (!more) {
     for (const auto& item : items) {
       const auto place = aside(item).parent_path();
@@ -459,17 +346,17 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
         throw Error(place.string(), "is in the way: what is replaced is kept there", "move it away");
       }
     }
-    set_aside_ = {};
-    set_aside_.from = from;
-    set_aside_.before = facts_;
+    record_.set_aside = {};
+    record_.set_aside.from = from;
+    record_.set_aside.before = record_.facts;
   }
   // Of what was set aside before and has been made again, the first is kept: nothing has come of the second.
   for (const auto& item : items) {
-    if (!contains(set_aside_.items, item)) set_aside_.moving.push_back(item);
+    if (!contains(record_.set_aside.items, item)) record_.set_aside.moving.push_back(item);
   }
-  set_aside_.stage = Stage::moving;
-  write_record();
-  for (const auto& item : set_aside_.moving) {
+  record_.set_aside.stage = Stage::moving;
+  record_.write(folder_);
+  for (const auto& item : record_.set_aside.moving) {
     // A run that goes back goes on with these.
     if (from >= 0 && (item == config_name || item == metrics_name)) {
       std::error_code error;
@@ -480,26 +367,28 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
     }
   }
   if (from < 0) {
-    set_aside_.from = -1;
+    record_.set_aside.from = -1;
     for (const auto& entry : own_entries()) remove_tree(folder_ / entry);
   }
-  set_aside_.items.insert(set_aside_.items.end(), set_aside_.moving.begin(), set_aside_.moving.end());
-  set_aside_.moving.clear();
-  set_aside_.from = from < 0 ? -1 : std::min(set_aside_.from, from);
-  set_aside_.stage = Stage::kept;
-  facts_ = after;
-  write_record();
+  record_.set_aside.items.insert(record_.set_aside.items.end(), record_.set_aside.moving.begin(),
+                                 record_.set_aside.moving.end());
+  record_.set_aside.moving.clear();
+  record_.set_aside.from = from < 0 ? -1 : std::min(record_.set_aside.from, from);
+  record_.set_aside.stage = Stage::kept;
+  record_.facts = after;
+  record_.write(folder_);
 }
 
 void RunFolder::recover() {
-  if (set_aside_.stage == Stage::moving) {
-    give_back(set_aside_.moving);
-    set_aside_.moving.clear();
-    set_aside_.stage = set_aside_.items.empty() ? Stage::none : Stage::kept;
-    write_record();
+  if (record_.set_aside.stage == Stage::moving) {
+    give_back(record_.set_aside.moving);
+    record_.set_aside.moving.clear();
+    record_.set_aside.stage = record_.set_aside.items.empty() ? Stage::none : Stage::kept;
+    record_.write(folder_);
   }
-  if (set_aside_.stage == Stage::returning) finish_undo();
-  if (set_aside_.stage == Stage::purging || (set_aside_.stage == Stage::kept && has_new_checkpoint())) purge();
+  if (record_.set_aside.stage == Stage::returning) finish_undo();
+  if (record_.set_aside.stage == Stage::purging || (record_.set_aside.stage == Stage::kept && has_new_checkpoint()))
+    purge();
 }
 
 void RunFolder::give_back(const std::vector<std::string>& items) {
@@ -512,24 +401,24 @@ void RunFolder::give_back(const std::vector<std::string>& items) {
 }
 
 void RunFolder::finish_undo() {
-  if (set_aside_.from < 0) {
+  if (record_.set_aside.from < 0) {
     for (const auto& entry : own_entries()) {
-      if (!contains(set_aside_.items, entry)) remove_tree(folder_ / entry);
+      if (!contains(record_.set_aside.items, entry)) remove_tree(folder_ / entry);
     }
   }
-  give_back(set_aside_.items);
-  facts_ = set_aside_.before;
-  set_aside_ = {};
-  write_record();
+  give_back(record_.set_aside.items);
+  record_.facts = record_.set_aside.before;
+  record_.set_aside = {};
+  record_.write(folder_);
 }
 
 void RunFolder::purge() {
-  set_aside_.stage = Stage::purging;
-  write_record();
-  for (const auto& item : set_aside_.items) remove_tree(aside(item));
-  remove_empty_folders(set_aside_.items);
-  set_aside_ = {};
-  write_record();
+  record_.set_aside.stage = Stage::purging;
+  record_.write(folder_);
+  for (const auto& item : record_.set_aside.items) remove_tree(aside(item));
+  remove_empty_folders(record_.set_aside.items);
+  record_.set_aside = {};
+  record_.write(folder_);
 }
 
 void RunFolder::claim() {
@@ -545,29 +434,29 @@ void RunFolder::claim() {
                   "start again, or choose another training.output");
     }
   }
-  Facts mine;
-  mine.files = facts_.files;
+  RunRecord::Facts mine;
+  mine.files = record_.facts.files;
   for (const auto& name : wanted()) {
     if (!contains(mine.files, name)) mine.files.push_back(name);
   }
-  for (const auto& name : vocabulary_files) {
+  for (const auto& name : vocabulary_names()) {
     if (!contains(mine.files, name) && !something_at(folder_ / name)) mine.files.push_back(name);
   }
   const bool begun = !resumable_checkpoints(folder_).empty() || something_at(folder_ / weights_name);
-  if (options_.restart && (begun || set_aside_.stage == Stage::kept)) {
+  if (options_.restart && (begun || record_.set_aside.stage == Stage::kept)) {
     // Of a run that has no checkpoint, and replaced one, nothing is worth keeping.
-    const bool again = set_aside_.stage == Stage::kept && set_aside_.from < 0;
+    const bool again = record_.set_aside.stage == Stage::kept && record_.set_aside.from < 0;
     set_aside(again ? std::vector<std::string>{} : own_entries(), -1, mine);
   } else if (options_.restart || starts_anew_) {
     for (const auto& entry : own_entries()) remove_tree(folder_ / entry);
   }
-  facts_ = mine;
-  write_record();
+  record_.facts = mine;
+  record_.write(folder_);
   write_atomically(folder_ / config_name, config_);
 }
 
 void RunFolder::check_corpus(const std::string& checksum) const {
-  if (found_ != Found::run || facts_.corpus.empty() || facts_.corpus == checksum) return;
+  if (found_ != Found::run || record_.facts.corpus.empty() || record_.facts.corpus == checksum) return;
   throw Error("data.train_source", fmt::format("the text is not what the run in {} was trained on", folder_.string()),
               "bring back the text as it was, or begin another run (--restart, or another training.output)");
 }
@@ -590,45 +479,45 @@ std::vector<std::string> RunFolder::entries_behind(int64_t step) const {
 
 void RunFolder::begin(const std::string& checksum) {
   if (found_ == Found::nothing) {
-    if (facts_.corpus == checksum) return;
-    facts_.corpus = checksum;
-    write_record();
+    if (record_.facts.corpus == checksum) return;
+    record_.facts.corpus = checksum;
+    record_.write(folder_);
     return;
   }
-  auto facts = facts_;
+  auto facts = record_.facts;
   facts.corpus = checksum;
   for (const auto& name : wanted()) {
     if (!contains(facts.files, name)) facts.files.push_back(name);
   }
   if (from_ >= 0) {
-    std::erase_if(facts.changes, [&](const Change& change) { return change.step >= from_; });
+    std::erase_if(facts.changes, [&](const RunRecord::Change& change) { return change.step >= from_; });
     facts.changes.insert(facts.changes.end(), changes_.begin(), changes_.end());
     set_aside(entries_behind(from_), from_, facts);
   } else {
-    facts_ = facts;
-    write_record();
+    record_.facts = facts;
+    record_.write(folder_);
     if (something_at(folder_ / summary_name)) remove_tree(folder_ / summary_name);
   }
   write_atomically(folder_ / config_name, config_);
 }
 
 void RunFolder::checkpoint_written() {
-  if (set_aside_.stage == Stage::kept && has_new_checkpoint()) purge();
+  if (record_.set_aside.stage == Stage::kept && has_new_checkpoint()) purge();
 }
 
 std::string RunFolder::set_aside_text() const {
-  if (set_aside_.stage != Stage::kept) return "";
+  if (record_.set_aside.stage != Stage::kept) return "";
   return fmt::format("what {} replaces is kept in {} until the next checkpoint; --undo brings it back",
-                     set_aside_.from < 0 ? "--restart" : "--from", (folder_ / aside_name).string());
+                     record_.set_aside.from < 0 ? "--restart" : "--from", (folder_ / aside_name).string());
 }
 
 void RunFolder::undo(const fs::path& folder) {
   RunFolder run(folder);
-  if (run.set_aside_.stage != Stage::kept) {
+  if (run.record_.set_aside.stage != Stage::kept) {
     throw Error(folder.string(), "nothing is set aside here: no --restart or --from since the newest checkpoint");
   }
-  run.set_aside_.stage = Stage::returning;
-  run.write_record();
+  run.record_.set_aside.stage = Stage::returning;
+  run.record_.write(folder);
   run.finish_undo();
 }
 

@@ -9,6 +9,7 @@
 
 #include "transformer/base/file_lock.h"
 #include "transformer/base/settings.h"
+#include "transformer/training/run_record.h"
 
 namespace transformer {
 
@@ -68,27 +69,9 @@ class RunFolder {
   /// Brings back what the last restart or `from` set aside. Throws Error where nothing is.
   static void undo(const std::filesystem::path& folder);
 
-  static constexpr const char* record_name = "run.json";
+  static constexpr const char* record_name = RunRecord::name;
 
  private:
-  struct Change {
-    int64_t step = 0;
-    std::string setting, before, after;
-  };
-  struct Facts {  // what there is to know about a run
-    std::vector<std::string> files;
-    std::string corpus;
-    std::vector<Change> changes;
-  };
-  enum class Stage { none, moving, kept, returning, purging };
-  struct SetAside {
-    Stage stage = Stage::none;
-    int64_t from = -1;                // -1: by restart
-    std::vector<std::string> items;   // relative to the folder
-    std::vector<std::string> moving;  // to be among them
-    Facts before;
-  };
-  struct Json;
   struct Difference {
     std::string name, before, after;
     SettingKind kind;
@@ -96,7 +79,6 @@ class RunFolder {
 
   explicit RunFolder(std::filesystem::path folder);  // to undo
   bool read_record();
-  void write_record() const;
   void lock();
   void look();
   void recognise();
@@ -111,7 +93,7 @@ class RunFolder {
 
   std::filesystem::path aside(const std::string& item) const;
   void remove_empty_folders(const std::vector<std::string>& items) const;
-  void set_aside(const std::vector<std::string>& items, int64_t from, const Facts& after);
+  void set_aside(const std::vector<std::string>& items, int64_t from, const RunRecord::Facts& after);
   void give_back(const std::vector<std::string>& items);
   void finish_undo();
   void purge();
@@ -124,12 +106,11 @@ class RunFolder {
   std::optional<FileLock> lock_;
   bool recorded_ = false;    // run.json is there
   bool recognised_ = false;  // a run from before there was one
-  Facts facts_;
-  SetAside set_aside_;
+  RunRecord record_;
   Found found_ = Found::nothing;
   bool starts_anew_ = false;  // what is there of a run came to nothing, and was of other settings
   int64_t from_ = -1;
-  std::vector<Change> changes_;  // that `from` brings
+  std::vector<RunRecord::Change> changes_;  // that `from` brings
 };
 
 }  // namespace transformer

@@ -1,0 +1,68 @@
+#include "transformer/training/run_names.h"
+
+#include <algorithm>
+#include <regex>
+#include <utility>
+
+#include "transformer/base/checksum.h"
+#include "transformer/training/event_file.h"
+#include "transformer/training/metrics.h"
+#include "transformer/training/trainer.h"
+
+namespace transformer {
+
+namespace {
+
+// How a run names what it puts into its folders.
+const std::vector<std::pair<std::string, std::regex>>& grammars() {
+  static const std::vector<std::pair<std::string, std::regex>> grammars = {
+      {"checkpoints", std::regex(R"((\.partial-|damaged-)?(interrupted-)?step-[0-9]{8,}(-[0-9]+)?)")},
+      {"validation", std::regex(R"((step-[0-9]{8,}|final)\.txt)")},
+      {"corpus", std::regex(R"([0-9a-f]{32}(\.lock|\.partial)?|texts\.json)")}};
+  return grammars;
+}
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+const std::vector<std::string>& vocabulary_names() {
+  static const std::vector<std::string> names = {"vocabulary.model", "source.model", "target.model"};
+  return names;
+}
+
+const std::vector<std::string>& run_file_names() {
+  static const std::vector<std::string> names = {config_name,     weights_name, checksums_name, metrics_name,
+                                                 EventFile::name, trace_name,   summary_name};
+  return names;
+}
+
+const std::vector<std::string>& run_folder_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> folders;
+    for (const auto& [folder, grammar] : grammars()) folders.push_back(folder);
+    return folders;
+  }();
+  return names;
+}
+
+bool is_run_folder(const std::string& name) {
+  return contains(run_folder_names(), name);
+}
+
+bool is_run_name(const std::string& name) {
+  return contains(run_file_names(), name) || contains(vocabulary_names(), name) || is_run_folder(name);
+}
+
+bool is_run_entry(const std::string& entry) {
+  const auto slash = entry.find('/');
+  if (slash == std::string::npos) return is_run_name(entry) && !is_run_folder(entry);
+  for (const auto& [folder, grammar] : grammars()) {
+    if (folder == entry.substr(0, slash)) return std::regex_match(entry.substr(slash + 1), grammar);
+  }
+  return false;
+}
+
+}  // namespace transformer

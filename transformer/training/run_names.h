@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace transformer {
+
+// What a run calls what it writes into its folder. A name is of something directly in it ("config.yaml",
+// "checkpoints"); an entry is a file there, or what lies in one of the run's folders ("checkpoints/step-00000100").
+
+inline constexpr const char* config_name = "config.yaml";
+inline constexpr const char* weights_name = "model.safetensors";
+
+/// A run's own, or the user's for it.
+const std::vector<std::string>& vocabulary_names();
+/// Every other file.
+const std::vector<std::string>& run_file_names();
+const std::vector<std::string>& run_folder_names();
+
+bool is_run_folder(const std::string& name);
+bool is_run_name(const std::string& name);
+bool is_run_entry(const std::string& entry);
+
+}  // namespace transformer

@@ -1,0 +1,101 @@
+#include "transformer/training/run_record.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+#include "transformer/base/folder.h"
+#include "transformer/base/read_file.h"
+#include "transformer/training/run_names.h"
+
+namespace transformer {
+
+namespace {
+
+constexpr int format_version = 1;
+constexpr const char* record_kind = "transformer run";
+
+using Stage = RunRecord::Stage;
+constexpr std::pair<const char*, Stage> stages[] = {{"none", Stage::none},
+                                                    {"moving", Stage::moving},
+                                                    {"kept", Stage::kept},
+                                                    {"returning", Stage::returning},
+                                                    {"purging", Stage::purging}};
+
+nlohmann::ordered_json json_of(const RunRecord::Facts& facts) {
+  nlohmann::ordered_json json{{"files", facts.files}, {"corpus", facts.corpus}};
+  json["changes"] = nlohmann::ordered_json::array();
+  for (const auto& change : facts.changes) {
+    json["changes"].push_back(
+        {{"step", change.step}, {"setting", change.setting}, {"before", change.before}, {"after", change.after}});
+  }
+  return json;
+}
+
+RunRecord::Facts read_facts(const nlohmann::json& json) {
+  RunRecord::Facts facts;
+  facts.files = json.at("files").get<std::vector<std::string>>();
+  facts.corpus = json.at("corpus").get<std::string>();
+  for (const auto& change : json.at("changes")) {
+    facts.changes.push_back({change.at("step").get<int64_t>(), change.at("setting").get<std::string>(),
+                             change.at("before").get<std::string>(), change.at("after").get<std::string>()});
+  }
+  if (!std::all_of(facts.files.begin(), facts.files.end(), is_run_name)) throw std::invalid_argument("a strange name");
+  return facts;
+}
+
+}  // namespace
+
+std::optional<RunRecord> RunRecord::read(const std::filesystem::path& folder) {
+  const auto file = folder / name;
+  if (!something_at(file)) return std::nullopt;
+  RunRecord record;
+  try {
+    const auto json = nlohmann::json::parse(read_file(file));
+    if (json.at("kind") != record_kind) throw std::invalid_argument("of another kind");
+    if (json.at("format") != format_version) {
+      throw Error(file.string(), "is of a format that this version does not know", "use the version that wrote it");
+    }
+    record.facts = read_facts(json);
+    if (json.contains("set_aside")) {
+      const auto& aside = json.at("set_aside");
+      for (const auto& [text, stage] : stages) {
+        if (aside.at("stage") == text) record.set_aside.stage = stage;
+      }
+      record.set_aside.from = aside.at("from").get<int64_t>();
+      record.set_aside.items = aside.at("items").get<std::vector<std::string>>();
+      record.set_aside.moving = aside.at("moving").get<std::vector<std::string>>();
+      record.set_aside.before = read_facts(aside.at("before"));
+      for (const auto* items : {&record.set_aside.items, &record.set_aside.moving}) {
+        if (!std::all_of(items->begin(), items->end(), is_run_entry)) throw std::invalid_argument("a strange name");
+      }
+    }
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    throw Error(file.string(), "is not a run's record, or is damaged",
+                "move it away if it is yours, or choose another training.output");
+  }
+  return record;
+}
+
+void RunRecord::write(const std::filesystem::path& folder) const {
+  nlohmann::ordered_json json{{"kind", record_kind}, {"format", format_version}};
+  json.update(json_of(facts));
+  if (set_aside.stage != Stage::none) {
+    auto& aside = json["set_aside"];
+    for (const auto& [text, stage] : stages) {
+      if (set_aside.stage == stage) aside["stage"] = text;
+    }
+    aside["from"] = set_aside.from;
+    aside["items"] = set_aside.items;
+    aside["moving"] = set_aside.moving;
+    aside["before"] = json_of(set_aside.before);
+  }
+  write_atomically(folder / name, json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace transformer
