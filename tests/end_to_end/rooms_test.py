@@ -32,9 +32,9 @@ WITH_LIBTORCH = {"model", "training", "decoding"}
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # Library -> where alone it may be included.
 ONLY_IN = {
-    "yaml-cpp/": r"base/.*\.cpp",
+    "yaml-cpp/": r"base/document\.cpp",
     "sentencepiece": r"text/.*\.cpp",
-    "torch/csrc/distributed/": r"training/.*",
+    "torch/csrc/distributed/": r"training/distributed/.*",
     "nlohmann/": r".*\.cpp",
 }
 
