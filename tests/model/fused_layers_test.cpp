@@ -1,4 +1,4 @@
-#include "transformer/model/fused_layers.h"
+#include "transformer/model/fused/fused_layers.h"
 
 #include <ATen/autocast_mode.h>
 #include <torch/autograd.h>
@@ -10,7 +10,7 @@
 #include "for_a_while.h"
 #include "model/reference.h"
 #include "model/variations.h"
-#include "transformer/model/products.h"
+#include "transformer/model/fused/products.h"
 #include "transformer/model/transformer.h"
 
 using namespace transformer;

@@ -1,4 +1,4 @@
-#include "transformer/model/parallel.h"
+#include "transformer/model/fused/parallel.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

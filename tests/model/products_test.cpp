@@ -1,4 +1,4 @@
-#include "transformer/model/products.h"
+#include "transformer/model/fused/products.h"
 
 #include <torch/types.h>
 

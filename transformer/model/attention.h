@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "transformer/model/fused_layers.h"
+#include "transformer/model/fused/fused_layers.h"
 #include "transformer/architecture/settings.h"
 
 namespace transformer {

@@ -10,7 +10,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/memory.h"
 #include "transformer/base/tensor_file.h"
-#include "transformer/model/fused_layers.h"
+#include "transformer/model/fused/fused_layers.h"
 
 // libc10 and libsentencepiece each export a variable of this name: an int of 4 bytes there, an object of 32 here. The
 // dynamic linker makes one of the two in programs that link both, LibTorch's as a rule, and SentencePiece's constructor then writes over what lies

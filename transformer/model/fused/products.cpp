@@ -1,4 +1,4 @@
-#include "transformer/model/products.h"
+#include "transformer/model/fused/products.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <type_traits>
 
-#include "transformer/model/parallel.h"
+#include "transformer/model/fused/parallel.h"
 #include "transformer/kernels/processor.h"
 
 namespace transformer {

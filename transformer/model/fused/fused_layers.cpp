@@ -1,4 +1,4 @@
-#include "transformer/model/fused_layers.h"
+#include "transformer/model/fused/fused_layers.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
@@ -12,9 +12,9 @@
 #include <memory>
 #include <mutex>
 
-#include "transformer/model/parallel.h"
+#include "transformer/model/fused/parallel.h"
 #include "transformer/kernels/processor.h"
-#include "transformer/model/products.h"
+#include "transformer/model/fused/products.h"
 
 namespace transformer {
 

@@ -1,4 +1,4 @@
-#include "transformer/model/parallel.h"
+#include "transformer/model/fused/parallel.h"
 
 #include <ATen/Parallel.h>
 
