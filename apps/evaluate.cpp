@@ -18,6 +18,7 @@
 #include "transformer/evaluation/bootstrap.h"
 #include "transformer/evaluation/brackets.h"
 #include "transformer/evaluation/chrf.h"
+#include "transformer/inference/inference_model.h"
 #include "transformer/inference/perplexity.h"
 #include "transformer/architecture/longest_text.h"
 #include "transformer/architecture/model_directory.h"

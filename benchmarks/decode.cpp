@@ -16,6 +16,7 @@
 
 #include "transformer/inference/continuous_search.h"
 #include "transformer/decoding/module_backend.h"
+#include "transformer/inference/inference_model.h"
 
 namespace transformer {
 

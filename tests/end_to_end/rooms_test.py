@@ -74,6 +74,26 @@ class RoomsTest(unittest.TestCase):
                             with self.subTest(file=inside, includes=included):
                                 self.assertRegex(inside, f"^{place}$")
 
+    def test_headers_for_users_reach_no_table_of_kernels(self):
+        headers = {str(file.relative_to(SOURCE)): includes(file) for room in MAY_KNOW for file in sources(room)
+                   if file.suffix == ".h"}
+
+        def reached(header):
+            found, pending = set(), [header]
+            while pending:
+                for name in headers.get(pending.pop(), []):
+                    if name not in found:
+                        found.add(name)
+                        pending.append(name)
+            return found
+
+        # What computes with them, for the rooms' own sources.
+        inner = re.compile(r"transformer/(kernels/.*|inference/(packed_matrix|inference_model|inference_batch)\.h)")
+        for header in headers:
+            if not inner.fullmatch(header):
+                with self.subTest(header=header):
+                    self.assertEqual([name for name in reached(header) if name.startswith("transformer/kernels/")], [])
+
     def test_rooms_without_libtorch_are_compiled_with_its_headers_absent(self):
         compiled = 0
         for command in json.loads((BUILD / "compile_commands.json").read_text()):

@@ -1,3 +1,4 @@
+#include "transformer/kernels/training_kernels.h"
 #include "transformer/model/fused/fused_layers.h"
 
 #include <ATen/autocast_mode.h>
@@ -10,6 +11,7 @@
 #include "for_a_while.h"
 #include "model/reference.h"
 #include "model/variations.h"
+#include "transformer/kernels/product_kernels.h"
 #include "transformer/model/fused/products.h"
 #include "transformer/model/transformer.h"
 

@@ -1,3 +1,4 @@
+#include "transformer/kernels/product_kernels.h"
 #include "transformer/model/fused/products.h"
 
 #include <torch/types.h>

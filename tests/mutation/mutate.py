@@ -69,7 +69,7 @@ FILES = {
     "inference/engine.cpp": ["inference"],
     "inference/packed_matrix.cpp": ["inference"],
     "kernels/inference_kernels_body.inc": ["inference"],
-    "model/products.cpp": ["model"],
+    "model/fused/products.cpp": ["model"],
     "kernels/product_kernels_body.inc": ["model"],
     "kernels/training_kernels_body.inc": ["model", "training"],
     "evaluation/bleu.cpp": ["evaluation"],

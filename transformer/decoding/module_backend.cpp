@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "transformer/base/error.h"
+#include "transformer/inference/inference_model.h"
 
 namespace transformer {
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "transformer/architecture/weights.h"
 #include "transformer/inference/decoding_backend.h"
 #include "transformer/inference/translator.h"
 #include "transformer/model/transformer.h"

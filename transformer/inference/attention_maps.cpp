@@ -9,6 +9,7 @@
 
 #include "transformer/base/unicode.h"
 #include "transformer/inference/inference_batch.h"
+#include "transformer/inference/inference_model.h"
 
 namespace transformer {
 

@@ -5,10 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "transformer/inference/inference_model.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
+
+class InferenceModel;
 
 /// Attention's weights, [L, H, T, S]: of each layer, head and query, over the keys. Rows sum to 1.
 struct AttentionWeights {

@@ -7,11 +7,12 @@
 
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/engine.h"
-#include "transformer/inference/inference_model.h"
 #include "transformer/inference/output_constraint.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
+
+class InferenceModel;
 
 struct ContinuousSearchOptions {
   int64_t threads = 1;            // workers; they share the weights and nothing else

@@ -5,8 +5,16 @@
 
 #include "transformer/base/error.h"
 #include "transformer/inference/continuous_search.h"
+#include "transformer/inference/inference_model.h"
 
 namespace transformer {
+
+PackedBackend::PackedBackend(std::shared_ptr<const InferenceModel> model, const Engine::Options& options)
+    : model_(std::move(model)), engine_(std::make_unique<Engine>(model_, options)) {}
+
+const ModelSettings& PackedBackend::settings() const {
+  return model_->settings();
+}
 
 std::vector<std::vector<Hypothesis>> PackedBackend::decode(
     std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "transformer/architecture/settings.h"
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/engine.h"
-#include "transformer/inference/inference_model.h"
 #include "transformer/inference/output_constraint.h"
+#include "transformer/inference/precision.h"
 
 namespace transformer {
 
@@ -38,10 +39,9 @@ class DecodingBackend {
 /// Packed weights, decoded by an engine's workers; sentences of callers at the same time share batches.
 class PackedBackend : public DecodingBackend {
  public:
-  PackedBackend(std::shared_ptr<const InferenceModel> model, const Engine::Options& options)
-      : model_(std::move(model)), engine_(std::make_unique<Engine>(model_, options)) {}
+  PackedBackend(std::shared_ptr<const InferenceModel> model, const Engine::Options& options);
 
-  const ModelSettings& settings() const override { return model_->settings(); }
+  const ModelSettings& settings() const override;
   std::vector<std::vector<Hypothesis>> decode(
       std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
       const DecodingSettings& settings,

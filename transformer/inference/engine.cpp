@@ -11,6 +11,7 @@
 
 #include "transformer/base/memory.h"
 #include "transformer/inference/inference_batch.h"
+#include "transformer/inference/inference_model.h"
 
 namespace transformer {
 

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "transformer/inference/beam_search.h"
-#include "transformer/inference/inference_model.h"
 #include "transformer/inference/output_constraint.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
+
+class InferenceModel;
 
 /// A sentence to be decoded, and how.
 struct DecodingRequest {

@@ -8,21 +8,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "transformer/inference/precision.h"
 #include "transformer/kernels/inference_kernels.h"
 
 namespace transformer {
 
 /// The kernel sets that this processor runs, the best first, the portable one last.
 std::span<const Kernels* const> available_kernels();
-
-/// What weights and the activations that meet them are rounded to. In packed matrices sums, normalisation and attention
-/// are float32.
-enum class Precision {
-  float32,
-  bf16,
-  fp16,  // on GPUs; there are no packed matrices of it
-  int8,  // weights scaled by output column, activations by row
-};
 
 /// Uninitialised memory, aligned for every kernel; large blocks ask for large pages.
 template <class T>

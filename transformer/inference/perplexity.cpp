@@ -12,6 +12,7 @@
 
 #include "transformer/inference/attention_maps.h"
 #include "transformer/inference/inference_batch.h"
+#include "transformer/inference/inference_model.h"
 
 namespace transformer {
 

@@ -2,10 +2,11 @@
 
 #include <cstdint>
 
-#include "transformer/inference/inference_model.h"
 #include "transformer/text/corpus.h"
 
 namespace transformer {
+
+class InferenceModel;
 
 /// How well a model predicts a corpus.
 struct Perplexity {

@@ -10,6 +10,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
+#include "transformer/inference/inference_model.h"
 
 namespace transformer {
 

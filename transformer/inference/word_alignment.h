@@ -8,10 +8,11 @@
 
 #include "transformer/base/settings.h"
 #include "transformer/inference/attention_maps.h"
-#include "transformer/inference/inference_model.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
+
+class InferenceModel;
 
 /// Which attention over the source word alignments are read from. The default is the best that was found without
 /// choosing a head (benchmarks/results/alignment-model-en-de.txt); a single head may align far better, another one in

@@ -99,8 +99,7 @@ Tensor TransformerImpl::with_symbol_dropout(const Tensor& ids) const {
 Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& positions, const Tensor& ids,
                               int64_t first) {
   const auto& weight = embedding->weight();
-  if (is_training() && settings_.positions == ModelSettings::Positions::sinusoidal && training_kernels() &&
-      weight.is_cpu() && weight.scalar_type() == torch::kFloat32 && ids.dim() == 2 && ids.numel() > 0) {
+  if (is_training() && settings_.positions == ModelSettings::Positions::sinusoidal && fusable_embedding(weight, ids)) {
     return fused_embedding(weight, ids, positions->forward(first, ids.size(1), weight), embedding->scale(),
                            settings_.dropout);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transformer/model/fused/parallel.h"
+#include "transformer/kernels/training_kernels.h"
 #include "transformer/model/fused/fused_layers.h"
 #include "transformer/model/fused/products.h"
 

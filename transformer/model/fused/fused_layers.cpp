@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "transformer/kernels/training_kernels.h"
 #include "transformer/model/fused/parallel.h"
 #include "transformer/kernels/processor.h"
 #include "transformer/model/fused/products.h"
@@ -23,6 +24,15 @@ namespace {
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+/// Dropout of `rate` with the next seed of the default generator. Draws nothing at rate 0.
+RowDropout draw_dropout(double rate) {
+  if (rate <= 0) return {0, 0, 1};
+  auto generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  const uint64_t seed = generator.get<at::CPUGeneratorImpl>()->random64();
+  return {seed, static_cast<uint32_t>(std::llround(std::ldexp(rate, 31))), static_cast<float>(1 / (1 - rate))};
+}
 
 std::atomic<const TrainingKernels*>& chosen_kernels() {
   static std::atomic<const TrainingKernels*> chosen = runnable_training_kernels().back();
@@ -570,14 +580,6 @@ bool fusable(const Tensor& x) {
           at::autocast::get_autocast_dtype(at::kCPU) == torch::kBFloat16);
 }
 
-RowDropout draw_dropout(double rate) {
-  if (rate <= 0) return {0, 0, 1};
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  const uint64_t seed = generator.get<at::CPUGeneratorImpl>()->random64();
-  return {seed, static_cast<uint32_t>(std::llround(std::ldexp(rate, 31))), static_cast<float>(1 / (1 - rate))};
-}
-
 int64_t attention_scratch(int64_t queries, int64_t keys, int64_t d_k, int64_t d_v) {
   const auto padded_to_vectors = [](int64_t count) { return (count + 15) / 16 * 16; };
   const int64_t width = padded_to_vectors(keys), key_width = padded_to_vectors(d_k),
@@ -617,6 +619,11 @@ Tensor fused_feed_forward(const Tensor& x, const FusedNetwork& network, const Fu
   const auto extra = extra_of(network.dropout, residual);
   return FusedFeedForward::apply(x, network.inner_weight, network.inner_bias, network.outer_weight, network.outer_bias,
                                  residual.gain, residual.bias, extra);
+}
+
+bool fusable_embedding(const Tensor& weight, const Tensor& ids) {
+  return training_kernels() && weight.is_cpu() && weight.scalar_type() == torch::kFloat32 && ids.dim() == 2 &&
+         ids.numel() > 0;
 }
 
 Tensor fused_embedding(const Tensor& weight, const Tensor& ids, const Tensor& positions, double scale, double dropout) {

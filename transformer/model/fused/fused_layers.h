@@ -5,14 +5,14 @@
 #include <optional>
 #include <vector>
 
-#include "transformer/kernels/training_kernels.h"
-
 // Sub-layers of the paper's model with their residual connection and normalisation, forward and backward each in one
 // piece, for training on CPUs: own loops (training_kernels.h) between matrix products, no masks of dropout, and nothing
 // stored twice. What they compute is what the modules compute that use them; those go their general way wherever
 // `fusable` says no.
 
 namespace transformer {
+
+struct TrainingKernels;  // kernels/training_kernels.h
 
 /// The kernels for this processor, or those that were chosen; null: nothing is fused.
 const TrainingKernels* training_kernels();
@@ -24,9 +24,6 @@ void choose_training_kernels(const TrainingKernels* kernels);
 
 /// Whether sub-layers on x are fused: float32 on a CPU, autocast off or to bfloat16.
 bool fusable(const torch::Tensor& x);
-
-/// Dropout of `rate` with the next seed of the default generator. Draws nothing at rate 0.
-RowDropout draw_dropout(double rate);
 
 /// The residual connection: LayerNorm(x + Dropout(Sublayer(x))), or, with normalisation `before` the sub-layer,
 /// x + Dropout(Sublayer(LayerNorm(x))).
@@ -61,6 +58,8 @@ struct FusedNetwork {
 /// max(0, x W_1 + b_1) W_2 + b_2, within `residual`.
 torch::Tensor fused_feed_forward(const torch::Tensor& x, const FusedNetwork& network, const FusedResidual& residual);
 
+/// Whether embeddings of ids [B, T] by `weight` are fused.
+bool fusable_embedding(const torch::Tensor& weight, const torch::Tensor& ids);
 /// Dropout(scale * weight[ids] + positions): ids [B, T], positions [T, D] without gradient -> [B, T, D].
 torch::Tensor fused_embedding(const torch::Tensor& weight, const torch::Tensor& ids, const torch::Tensor& positions,
                               double scale, double dropout);

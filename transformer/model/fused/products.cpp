@@ -12,6 +12,7 @@
 
 #include "transformer/model/fused/parallel.h"
 #include "transformer/kernels/processor.h"
+#include "transformer/kernels/product_kernels.h"
 
 namespace transformer {
 

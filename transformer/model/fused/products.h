@@ -4,13 +4,13 @@
 
 #include <vector>
 
-#include "transformer/kernels/product_kernels.h"
-
 // Matrix products of training: of factors a [M, K] and b [K, N] of one type, either of them perhaps a transposed view,
 // without gradient. On a CPU, those of float32 and bfloat16 are made by product_kernels(); the others, and all where
 // there are none, by LibTorch.
 
 namespace transformer {
+
+struct ProductKernels;  // kernels/product_kernels.h
 
 /// a b + bias, [M, N] of the factors' type; bias [N], float32, may be undefined. Rounded once.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
