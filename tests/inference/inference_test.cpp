@@ -413,12 +413,12 @@ TEST_CASE("modules decode in bf16 and fp16 what they do in float32, in every var
     const auto source = torch::tensor(Ids{5, 9, 11, 4, 8, 17, Vocabulary::end}).unsqueeze(0);
     const Ids output = {7, 12, 5, 18, 9};
     // log p of each token of the output, from cached steps.
-    const auto log_probabilities = [&] {
+    const auto log_probabilities = [&, vocabulary_size = settings.vocabulary_size] {
       std::vector<double> result;
       const auto step = transformer_step(model, source);
       int64_t previous = Vocabulary::begin;
       for (const int64_t token : output) {
-        const auto best = step(Ids{previous}, Ids{0}, settings.vocabulary_size);
+        const auto best = step(Ids{previous}, Ids{0}, vocabulary_size);
         const auto place = std::find(best.tokens.begin(), best.tokens.end(), token) - best.tokens.begin();
         result.push_back(best.log_probabilities.at(static_cast<size_t>(place)));
         previous = token;

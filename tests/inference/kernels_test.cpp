@@ -323,7 +323,8 @@ TEST_CASE("attention of some queries over scattered records, in float32 and in b
     int64_t heads, d_k, d_v;
   };
   for (const auto* kernels : tested_kernels()) {
-    for (const auto& [heads, d_k, d_v] : {Heads{8, 64, 64}, Heads{1, 5, 3}, Heads{3, 16, 40}, Heads{2, 33, 70}}) {
+    for (const auto& shape : {Heads{8, 64, 64}, Heads{1, 5, 3}, Heads{3, 16, 40}, Heads{2, 33, 70}}) {
+      const int64_t heads = shape.heads, d_k = shape.d_k, d_v = shape.d_v;
       for (const int64_t count : {1, 2, 17, 50}) {
         for (const bool bf16 : {false, true}) {
           const int64_t record = heads * (d_k + d_v), offset = 7, rows = 6;

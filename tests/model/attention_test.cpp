@@ -54,7 +54,8 @@ Tensor lower_triangle(int64_t length) {
 TEST_CASE("attention is the softmax of scaled dot products, whatever the mask") {
   torch::manual_seed(1);
   const int64_t B = 3, H = 2, T = 5;
-  const auto [d_k, d_v] = GENERATE(std::pair<int64_t, int64_t>{4, 4}, std::pair<int64_t, int64_t>{3, 6});
+  const auto widths = GENERATE(std::pair<int64_t, int64_t>{4, 4}, std::pair<int64_t, int64_t>{3, 6});
+  const int64_t d_k = widths.first, d_v = widths.second;
   const auto query = random({B, H, T, d_k}), key = random({B, H, T, d_k}), value = random({B, H, T, d_v});
   const auto everything = torch::ones({1, 1, 1, 1}, torch::kBool);
 

@@ -493,7 +493,7 @@ TEST_CASE("what is not finite spreads through fused functions and their gradient
           for (const auto* products : product_ways) {
             const ChosenKernels<product_kernels, choose_product_kernels> chosen_products(products);
             for (const bool bf16 : {false, true}) {
-              const auto actual = [&] {
+              const auto actual = [&, &fused = fused] {
                 const Autocast autocast(bf16);
                 return finite_numbers(fused, damaged);
               }();

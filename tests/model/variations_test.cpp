@@ -276,9 +276,9 @@ TEST_CASE("every variation's attention weights come back on request, and change 
     CHECK(difference(encoded.memory, model->encode(source).memory) < 1e-12);
     CHECK(difference(decoded.values, model->decode(target, encoded).values) < 1e-12);
     if (settings.attention_window == 0) continue;
-    const auto far = [&](int64_t length) {
+    const auto far = [window = settings.attention_window](int64_t length) {
       const auto positions = torch::arange(length);
-      return (positions - positions.unsqueeze(1)).abs() > settings.attention_window / 2;
+      return (positions - positions.unsqueeze(1)).abs() > window / 2;
     };
     for (const auto& weights : encoded.weights) {
       REQUIRE(weights.sizes() == at::IntArrayRef({3, 3, 9, 9}));

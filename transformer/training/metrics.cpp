@@ -44,7 +44,7 @@ void Metrics::record(const std::string& kind, int64_t step, const Values& values
   nlohmann::ordered_json json{{"kind", kind}, {"step", step}};
   std::vector<std::pair<std::string, double>> scalars;
   for (const auto& [name, value] : values) {
-    std::visit([&](const auto& known) { json[name] = known; }, value);
+    std::visit([&field = json[name]](const auto& known) { field = known; }, value);
     if (const auto* number = std::get_if<double>(&value)) scalars.emplace_back(kind + "/" + name, *number);
     if (const auto* count = std::get_if<int64_t>(&value)) {
       scalars.emplace_back(kind + "/" + name, static_cast<double>(*count));
