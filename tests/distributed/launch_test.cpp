@@ -126,7 +126,8 @@ TEST_CASE("Numbers that make no sense are errors that name the variable") {
     CAPTURE(name, value);
     // Too small a world makes the rank wrong.
     const std::string named = name == "WORLD_SIZE" && value == "5" ? "RANK" : name;
-    CHECK(error_of([&] { read_launch(with(torchrun_environment(), {{name, value}})); }).starts_with(named + ": is "));
+    const auto environment = with(torchrun_environment(), {{name, value}});
+    CHECK(error_of([&] { read_launch(environment); }).starts_with(named + ": is "));
   }
   CHECK(error_of([] {
           read_launch(with(torchrun_environment(), {{"RANK", "6"}}));
