@@ -241,6 +241,12 @@ echo 7
         self.refused(*out, "--set", "model.haeds=1", parts=["--set model.haeds=1", "model.heads"])
         self.refused(*out, "--devices", "tpu", parts=["--devices", "tpu"])
         self.refused(*out, "--devices", "cpu,cuda:0", parts=["--devices"])
+        # A GPU that is not there, before any run starts: none is visible, whatever the machine has.
+        blind = dict(ENVIRONMENT, CUDA_VISIBLE_DEVICES="")
+        self.refused(*out, "--devices", "cuda:0", parts=["device 'cuda:0'", "'cpu'"], environment=blind)
+        self.refused(*out, "--set", "training.device=cuda", parts=["device 'cuda'", "'cpu'"], environment=blind)
+        self.refused(*out, "--set", "heads=1", parts=["--set heads=1", "'model.heads'"])
+        self.assertFalse(output.exists())
         self.refused(*out, "--sbatch-option=--time=1", parts=["--launcher slurm"])
         self.refused(*out, "--run", "h1/seed-9", parts=["h1/seed-9"])
         self.refused("--output", "/proc/sweep", parts=["--output", "/proc/sweep"])

@@ -98,7 +98,7 @@ void Settings::apply(const std::vector<Assignment>& assignments) {
 SettingOverride parse_override(const std::string& text) {
   const std::string where = "--set " + printable(text);
   const size_t equals = text.find('=');
-  if (equals == std::string::npos || text.substr(0, equals).find('.') == std::string::npos) {
+  if (equals == std::string::npos || equals == 0) {
     throw Error(where, "section.setting=value was expected", "write, for instance, --set model.d_model=512");
   }
   return {text.substr(0, equals), text.substr(equals + 1), where};
@@ -114,10 +114,14 @@ void Settings::override_with(const std::vector<SettingOverride>& overrides) {
   std::vector<Assignment> assignments;
   for (const auto& [full_name, value, where] : overrides) {
     const size_t dot = full_name.find('.');
-    if (dot == std::string::npos)
-      throw Error(where, in_quotes(full_name) + " names no section", "write section.setting");
-    if (find_broken_utf8(full_name) != std::string::npos || find_broken_utf8(value) != std::string::npos)
+    if (find_broken_utf8(full_name) != std::string::npos || find_broken_utf8(value) != std::string::npos) {
       throw Error(where, "the text is not UTF-8");
+    }
+    if (dot == std::string::npos) {
+      const std::string near = nearest("", full_name);
+      throw Error(where, in_quotes(full_name) + " names no section",
+                  near.empty() ? "write section.setting" : did_you_mean(near));
+    }
     const std::string section_name = full_name.substr(0, dot), name = full_name.substr(dot + 1);
     const Section* section = find(section_name);
     if (!section) {
