@@ -23,7 +23,13 @@ TEST_CASE("parameters are counted without being made") {
   }
   for (const auto& [name, settings] : list) {
     INFO(name);
-    CHECK(parameter_count(settings.resolved()) == Transformer(settings)->parameter_count());
+    const Transformer model(settings);
+    CHECK(parameter_count(settings.resolved()) == model->parameter_count());
+    std::map<std::string, int64_t> parts;
+    for (const auto& item : model->named_parameters()) {
+      parts[item.key().substr(0, item.key().find('.'))] += item.value().numel();
+    }
+    CHECK(parameter_counts(settings.resolved()) == parts);
   }
   CHECK(parameter_count(ModelSettings().resolved()) == 63045632);
 }

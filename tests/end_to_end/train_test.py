@@ -412,6 +412,13 @@ class TrainTest(ProgramTest):
         self.assertEqual(done.returncode, 2)  # WMT's text is not there
         self.assertEqual(round(int(done.stdout.split("\n")[0].split(": ")[1]) / 1e6), 65)
         self.assertIn("data/wmt14", done.stderr)
+        # A model that no machine holds is counted, not made.
+        large = ("model.d_model=8192", "model.d_ff=32768", "model.heads=64", "model.layers=28")
+        done = subprocess.run([TRAIN, f"{SOURCE}/configs/base.yaml", "--dry-run",
+                               *(word for setting in large for word in ("--set", setting))],
+                              capture_output=True, text=True, cwd=self.root)
+        self.assertRegex(done.stdout, r"\Aparameters: \d{11}\n", done.stderr)
+        self.assertIn("data/wmt14", done.stderr)
 
     def test_the_reference_of_settings_is_up_to_date(self):
         subprocess.run([TRAIN, "--settings-reference", self.root / "reference.md"], check=True)

@@ -269,14 +269,9 @@ void check_settings(const RunSettings& settings) {
 }
 
 std::string model_summary(const ModelSettings& settings) {
-  Transformer model(settings);
-  const auto& s = model->settings();
-  std::map<std::string, int64_t> parts;
-  for (const auto& item : model->named_parameters()) {
-    parts[item.key().substr(0, item.key().find('.'))] += item.value().numel();
-  }
-  std::string text = fmt::format("parameters: {}\n", model->parameter_count());
-  for (const auto& [name, count] : parts) text += fmt::format("  {}: {}\n", name, count);
+  const auto s = settings.resolved();
+  std::string text = fmt::format("parameters: {}\n", parameter_count(s));
+  for (const auto& [part, count] : parameter_counts(s)) text += fmt::format("  {}: {}\n", part, count);
   text += fmt::format(
       "encoder layers {}, decoder layers {}, d_model {}, d_ff {}, heads {}, d_k {}, d_v {}\n"
       "vocabulary {} source, {} target; dropout {}, attention dropout {}\n",
