@@ -3,7 +3,6 @@
 #include <torch/cuda.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <optional>
 #include <set>
 
@@ -116,18 +115,6 @@ void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::s
   }
 }
 
-// Two sweeps in one folder would start the same runs.
-void take_lock(std::optional<FileLock>& lock, const fs::path& output) {
-  const auto file = output / ".lock";
-  lock.emplace(file, FileLock::Wait::no);
-  const int error = lock->error_number();
-  if (!lock->is_open()) throw Failure(file.string(), fmt::format("cannot be written: {}", strerror(error)));
-  if (error != 0) {
-    throw Error(output.string(), "another sweep is working in this folder",
-                "wait for it, stop it, or choose another --output");
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -218,8 +205,8 @@ int main(int argc, char** argv) {
     // Before anything starts threads: signals are to arrive in one place.
     const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     start_log("sweep");
-    std::optional<FileLock> lock;
-    if (run_name.empty()) take_lock(lock, output);
+    std::optional<FolderLock> lock;  // two sweeps in one folder would start the same runs
+    if (run_name.empty()) lock.emplace(output, "another sweep", "wait for it, stop it, or choose another --output");
     claim_files(plan);
     std::vector<SweepRun> results;
     for (const auto& run : plan.runs) results.push_back(read_result(run, read));

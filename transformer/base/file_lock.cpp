@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+
+#include "transformer/base/error.h"
 
 namespace transformer {
 
@@ -20,6 +23,14 @@ FileLock::FileLock(const std::filesystem::path& file, Wait wait)
 
 FileLock::~FileLock() {
   if (is_open()) ::close(descriptor_);
+}
+
+FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& other, const std::string& remedy)
+    : lock_(folder / ".lock", FileLock::Wait::no) {
+  if (!lock_.is_open()) {
+    throw Failure(folder.string(), std::string("cannot be written to: ") + std::strerror(lock_.error_number()));
+  }
+  if (lock_.error_number() != 0) throw Error(folder.string(), other + " is working in this folder", remedy);
 }
 
 }  // namespace transformer

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 namespace transformer {
 
@@ -23,6 +24,17 @@ class FileLock {
 
  private:
   int descriptor_ = -1, error_number_ = 0;
+};
+
+/// A folder in which one process at a time works: the file `.lock` in it is held.
+class FolderLock {
+ public:
+  /// Throws Error saying that `other` ("another run") is working in the folder, with `remedy`, and Failure where the
+  /// folder cannot be written to.
+  FolderLock(const std::filesystem::path& folder, const std::string& other, const std::string& remedy);
+
+ private:
+  FileLock lock_;
 };
 
 }  // namespace transformer

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <sstream>
 #include <utility>
 
@@ -111,13 +110,7 @@ bool RunFolder::read_record() {
 }
 
 void RunFolder::lock() {
-  lock_.emplace(folder_ / ".lock", FileLock::Wait::no);
-  const int error = lock_->error_number();
-  if (!lock_->is_open()) throw Failure(folder_.string(), std::string("cannot be written to: ") + std::strerror(error));
-  if (error != 0) {
-    throw Error(folder_.string(), "another run is working in this folder",
-                "wait for it, stop it, or choose another training.output");
-  }
+  lock_.emplace(folder_, "another run", "wait for it, stop it, or choose another training.output");
 }
 
 std::vector<std::string> RunFolder::wanted() const {

@@ -103,7 +103,7 @@ class RunFolder {
   std::string config_;
   std::map<std::string, SettingRule> rules_;
   RunFolderOptions options_;
-  std::optional<FileLock> lock_;
+  std::optional<FolderLock> lock_;
   bool recorded_ = false;    // run.json is there
   bool recognised_ = false;  // a run from before there was one
   RunRecord record_;
