@@ -245,6 +245,32 @@ TEST_CASE("checkpoints are listed by their steps, beyond eight digits too") {
         Names{"step-100000000", "interrupted-step-00000011", "step-00000010", "step-00000009"});
   CHECK(checkpoint_step("a-7/step-00000123") == 123);
   CHECK(checkpoint_step("interrupted-step-00000040") == 40);
+  for (const char* name : {"notes", "step-", "step-backup", "step-0000004", "12", ""}) {
+    INFO(name);
+    CHECK(checkpoint_step(name) == -1);
+  }
+}
+
+TEST_CASE("a checkpoint's name says its step, why it was written and what became of it") {
+  using State = CheckpointName::State;
+  const auto is = [](const char* name, State state, CheckpointKind kind, int64_t step) {
+    const auto parsed = parse_checkpoint_name(name);
+    return parsed && parsed->state == state && parsed->kind == kind && parsed->step == step;
+  };
+  const auto scheduled = CheckpointKind::scheduled, interruption = CheckpointKind::interruption;
+  CHECK(is("step-00000010", State::whole, scheduled, 10));
+  CHECK(is("step-123456789", State::whole, scheduled, 123456789));
+  CHECK(is("interrupted-step-00000011", State::whole, interruption, 11));
+  CHECK(is(".partial-step-00000012", State::partial, scheduled, 12));
+  CHECK(is(".partial-interrupted-step-00000013", State::partial, interruption, 13));
+  CHECK(is("damaged-step-00000014", State::damaged, scheduled, 14));
+  CHECK(is("damaged-interrupted-step-00000015-2", State::damaged, interruption, 15));
+  for (const char* name : {"", "step-", "step-0000001", "step-backup", "step--00000001", "step-00000001x",
+                           "step-00000001.old", "step-00000001-2", "damaged-step-00000001-", "damaged-step-00000001-2x",
+                           "interrupted-damaged-step-00000001", "step-99999999999999999999", "my-step-00000001"}) {
+    INFO(name);
+    CHECK_FALSE(parse_checkpoint_name(name));
+  }
 }
 
 TEST_CASE("pruning deletes what is neither among the newest nor the best, and what was gone on from") {

@@ -26,10 +26,10 @@ constexpr int format_version = 1;
 constexpr const char* progress_name = "progress.json";
 constexpr const char* weights_name = "model.safetensors";
 constexpr const char* optimizer_name = "optimizer.safetensors";
-constexpr const char* scheduled_prefix = "step-";
-constexpr const char* interruption_prefix = "interrupted-step-";
-constexpr const char* damaged_prefix = "damaged-";
-constexpr const char* partial_prefix = ".partial-";   // a checkpoint that is being written
+constexpr const char* step_prefix = "step-";
+constexpr const char* interruption_prefix = "interrupted-";  // before step-, where it was written for one
+constexpr const char* damaged_prefix = "damaged-";           // before all of that
+constexpr const char* partial_prefix = ".partial-";
 constexpr const char* raw_weight_prefix = "weight.";  // in optimizer.safetensors, where the model is the average
 
 fs::path checkpoint_directory(const fs::path& run) {
@@ -65,25 +65,23 @@ void sync_directory(const fs::path& directory) {
   close(descriptor);
 }
 
-// Whether `name` is one of `prefixes` and then digits alone, as checkpoints are named and people's own copies are not.
-bool is_checkpoint_name(std::string_view name, std::initializer_list<std::string_view> prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view prefix) {
-    constexpr size_t digits = 8;
-    return name.starts_with(prefix) && name.size() >= prefix.size() + digits &&
-           name.find_first_not_of("0123456789", prefix.size()) == std::string_view::npos;
-  });
-}
-
-// Checkpoints whose names begin with one of `prefixes`, oldest first. A folder that cannot be read is no empty one.
-std::vector<fs::path> list(const fs::path& run, std::initializer_list<std::string_view> prefixes) {
+// Checkpoints with names that `wanted` takes, oldest first. A folder that cannot be read is no empty one.
+template <class Wanted>
+std::vector<fs::path> list(const fs::path& run, const Wanted& wanted) {
   std::vector<fs::path> checkpoints;
   for (const auto& entry : entries_of(checkpoint_directory(run))) {
-    if (is_checkpoint_name(entry.filename().string(), prefixes)) checkpoints.push_back(entry);
+    const auto name = parse_checkpoint_name(entry.filename().string());
+    if (name && wanted(*name)) checkpoints.push_back(entry);
   }
   std::sort(checkpoints.begin(), checkpoints.end(), [](const fs::path& a, const fs::path& b) {
     return std::pair(checkpoint_step(a), a) < std::pair(checkpoint_step(b), b);
   });
   return checkpoints;
+}
+
+std::vector<fs::path> list_whole(const fs::path& run, CheckpointKind kind) {
+  return list(
+      run, [&](const CheckpointName& name) { return name.state == CheckpointName::State::whole && name.kind == kind; });
 }
 
 // Takes a checkpoint's name away before its files, so that a killed process leaves none that is half deleted.
@@ -170,8 +168,8 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
 
 fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const ModelFiles& files,
                           CheckpointKind kind) {
-  const auto name = fmt::format("{}{:08}", kind == CheckpointKind::scheduled ? scheduled_prefix : interruption_prefix,
-                                state.progress.step);
+  const auto name = fmt::format("{}{}{:08}", kind == CheckpointKind::interruption ? interruption_prefix : "",
+                                step_prefix, state.progress.step);
   const fs::path final_name = checkpoint_directory(run) / name;
   const fs::path partial = checkpoint_directory(run) / (partial_prefix + name);
   std::error_code error;
@@ -210,20 +208,40 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
   return final_name;
 }
 
+std::optional<CheckpointName> parse_checkpoint_name(std::string_view name) {
+  constexpr std::string_view digits = "0123456789";
+  constexpr size_t least_digits = 8;
+  const auto skip = [&](std::string_view prefix) {
+    const bool there = name.starts_with(prefix);
+    if (there) name.remove_prefix(prefix.size());
+    return there;
+  };
+  CheckpointName parsed;
+  using State = CheckpointName::State;
+  parsed.state = skip(partial_prefix) ? State::partial : skip(damaged_prefix) ? State::damaged : State::whole;
+  parsed.kind = skip(interruption_prefix) ? CheckpointKind::interruption : CheckpointKind::scheduled;
+  if (!skip(step_prefix)) return std::nullopt;
+  const size_t length = std::min(name.find_first_not_of(digits), name.size());
+  const auto problem = std::from_chars(name.data(), name.data() + length, parsed.step).ec;
+  if (length < least_digits || problem != std::errc()) return std::nullopt;
+  name.remove_prefix(length);
+  if (name.empty()) return parsed;
+  // A second damaged one of the same step is numbered.
+  const bool numbered = parsed.state == State::damaged && skip("-") && !name.empty();
+  return numbered && name.find_first_not_of(digits) == std::string_view::npos ? std::optional(parsed) : std::nullopt;
+}
+
 int64_t checkpoint_step(const fs::path& checkpoint) {
-  const auto name = checkpoint.filename().string();
-  int64_t step = -1;
-  const char* digits = name.data() + name.rfind('-') + 1;
-  std::from_chars(digits, name.data() + name.size(), step);
-  return step;
+  const auto name = parse_checkpoint_name(checkpoint.filename().string());
+  return name ? name->step : -1;
 }
 
 std::vector<fs::path> list_checkpoints(const fs::path& run) {
-  return list(run, {scheduled_prefix});
+  return list_whole(run, CheckpointKind::scheduled);
 }
 
 std::vector<fs::path> resumable_checkpoints(const fs::path& run) {
-  auto checkpoints = list(run, {scheduled_prefix, interruption_prefix});
+  auto checkpoints = list(run, [](const CheckpointName& name) { return name.state == CheckpointName::State::whole; });
   std::reverse(checkpoints.begin(), checkpoints.end());
   return checkpoints;
 }
@@ -273,15 +291,14 @@ void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t
   for (int64_t i = 0; i + keep < static_cast<int64_t>(scheduled.size()); ++i) {
     if (!best.contains(checkpoint_step(scheduled[i]))) discard(scheduled[i]);
   }
-  for (const auto& interrupted : list(run, {interruption_prefix})) {
+  for (const auto& interrupted : list_whole(run, CheckpointKind::interruption)) {
     if (!scheduled.empty() && checkpoint_step(interrupted) <= checkpoint_step(scheduled.back())) {
       discard(interrupted);
     }
   }
   std::error_code error;
-  for (const auto& partial : list(run, {".partial-step-", ".partial-interrupted-step-"})) {
-    fs::remove_all(partial, error);
-  }
+  const auto is_partial = [](const CheckpointName& name) { return name.state == CheckpointName::State::partial; };
+  for (const auto& partial : list(run, is_partial)) fs::remove_all(partial, error);
 }
 
 }  // namespace transformer

@@ -5,6 +5,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "transformer/model/tensors.h"
@@ -91,7 +93,19 @@ std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, c
 /// on from, and what a killed process left half written.
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std::set<int64_t>& best = {});
 
-/// The step in the name of a checkpoint's folder.
+/// What a name in a run's folder checkpoints/ says.
+struct CheckpointName {
+  enum class State { whole, partial, damaged };  // partial: being written, or left half deleted by a killed process
+
+  State state = State::whole;
+  CheckpointKind kind = CheckpointKind::scheduled;
+  int64_t step = 0;
+};
+
+/// Nothing for a name that no run gives: people keep copies of their own beside checkpoints.
+std::optional<CheckpointName> parse_checkpoint_name(std::string_view name);
+
+/// The step in the name of a checkpoint's folder, which may be a path; -1 where no checkpoint is named so.
 int64_t checkpoint_step(const std::filesystem::path& checkpoint);
 
 }  // namespace transformer

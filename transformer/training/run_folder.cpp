@@ -461,10 +461,10 @@ std::vector<std::string> RunFolder::entries_behind(int64_t step) const {
     const auto folder = path.parent_path().string();
     const bool final_model = entry == weights_name || entry == checksums_name || entry == summary_name ||
                              entry == config_name || entry == metrics_name || entry == "validation/final.txt";
-    const bool later =
-        (folder == "checkpoints" && checkpoint_step(path) > step && !path.filename().string().starts_with('.') &&
-         !path.filename().string().starts_with("damaged")) ||
-        (folder == "validation" && checkpoint_step(path.stem()) > step);
+    const auto checkpoint = parse_checkpoint_name(path.filename().string());
+    const bool later = (folder == "checkpoints" && checkpoint && checkpoint->state == CheckpointName::State::whole &&
+                        checkpoint->step > step) ||
+                       (folder == "validation" && checkpoint_step(path.stem()) > step);
     if (final_model || later) behind.push_back(entry);
   }
   return behind;

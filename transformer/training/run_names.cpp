@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "transformer/base/checksum.h"
+#include "transformer/training/checkpoint.h"
 #include "transformer/training/event_file.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/trainer.h"
@@ -13,12 +14,20 @@ namespace transformer {
 
 namespace {
 
-// How a run names what it puts into its folders.
-const std::vector<std::pair<std::string, std::regex>>& grammars() {
-  static const std::vector<std::pair<std::string, std::regex>> grammars = {
-      {"checkpoints", std::regex(R"((\.partial-|damaged-)?(interrupted-)?step-[0-9]{8,}(-[0-9]+)?)")},
-      {"validation", std::regex(R"((step-[0-9]{8,}|final)\.txt)")},
-      {"corpus", std::regex(R"([0-9a-f]{32}(\.lock|\.partial)?|texts\.json)")}};
+/// Folders of a run, and whether it gives a name to what it puts into them.
+using Grammar = bool (*)(const std::string& name);
+const std::vector<std::pair<std::string, Grammar>>& grammars() {
+  static const std::vector<std::pair<std::string, Grammar>> grammars = {
+      {"checkpoints", [](const std::string& name) { return parse_checkpoint_name(name).has_value(); }},
+      {"validation",
+       [](const std::string& name) {
+         static const std::regex grammar(R"((step-[0-9]{8,}|final)\.txt)");
+         return std::regex_match(name, grammar);
+       }},
+      {"corpus", [](const std::string& name) {
+         static const std::regex grammar(R"([0-9a-f]{32}(\.lock|\.partial)?|texts\.json)");
+         return std::regex_match(name, grammar);
+       }}};
   return grammars;
 }
 
@@ -60,7 +69,7 @@ bool is_run_entry(const std::string& entry) {
   const auto slash = entry.find('/');
   if (slash == std::string::npos) return is_run_name(entry) && !is_run_folder(entry);
   for (const auto& [folder, grammar] : grammars()) {
-    if (folder == entry.substr(0, slash)) return std::regex_match(entry.substr(slash + 1), grammar);
+    if (folder == entry.substr(0, slash)) return grammar(entry.substr(slash + 1));
   }
   return false;
 }
