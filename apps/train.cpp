@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
                  "Begin anew; the run that the output folder holds is kept aside until the first checkpoint");
     app.add_option("--from", options.folder.from,
                    "Go on from the checkpoint of this step, or the last, with other settings perhaps; what came after "
-                   "it is kept aside until the next checkpoint")
+                   "it is kept aside until the next checkpoint or the end")
         ->type_name("STEP|last");
     app.add_flag("--undo", undo, "Bring back what the last --restart or --from has set aside, and end");
     app.add_flag("--settings", list_settings, "Print every setting, its default and meaning, and end");

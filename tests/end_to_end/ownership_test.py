@@ -299,6 +299,12 @@ class OwnershipTest(ProgramTest):
         self.assertGreater(same, 2)
         # The same again goes on, or is finished, without any word.
         self.assertIn("finished", self.run_train("--output", output, *clip)[0])
+        # At its end there is nothing more to train, and nothing stays aside.
+        text, _ = self.run_train("--output", output, "--set", "training.clip_norm=2", "--from", "last")
+        self.assertIn("--undo", text)
+        self.assertTrue((output / "model.safetensors").is_file())
+        self.assertFalse(list(output.rglob(".replaced")))
+        self.train_refused(output, "--set", "training.clip_norm=2", "--undo", parts=["nothing is set aside"])
 
     def test_the_end_of_a_linear_schedule_is_no_free_setting(self):
         output = self.root / "linear"

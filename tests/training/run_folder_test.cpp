@@ -165,7 +165,7 @@ TEST_CASE("a run goes on from an earlier checkpoint with other settings") {
     CHECK(run.record()["changes"] ==
           nlohmann::json::parse(R"([{"step": 6, "setting": "training.clip_norm", "before": "0.0", "after": "1.0"}])"));
     write_file(run.folder / "metrics.jsonl", "six steps\n");
-    folder.checkpoint_written();  // there is none
+    folder.progressed();  // there is none
   }
   SECTION("undone") {
     RunFolder::undo(run.folder);
@@ -184,13 +184,24 @@ TEST_CASE("a run goes on from an earlier checkpoint with other settings") {
     RunFolder::undo(run.folder);
     CHECK(run.contents() == before);
   }
+  SECTION("to its end, without another checkpoint") {
+    write_file(run.folder / "model.safetensors", "new");
+    write_file(run.folder / "summary.json", "new");
+    auto folder = run.open(clipped);
+    CHECK(folder.found() == Found::finished_run);
+    CHECK_FALSE(fs::exists(run.folder / ".replaced"));
+    CHECK_FALSE(fs::exists(run.folder / "checkpoints/.replaced"));
+    CHECK_FALSE(run.record().contains("set_aside"));
+    CHECK(read_file(run.folder / "model.safetensors") == "new");
+    CHECK(list_checkpoints(run.folder).size() == 2);
+  }
   SECTION("a checkpoint later") {
     auto folder = run.open(clipped);
     folder.claim();
     folder.begin("checksum");
     CHECK(fs::exists(run.folder / "checkpoints/.replaced/step-00000010"));
     run.checkpoint(8, clipped);
-    folder.checkpoint_written();
+    folder.progressed();
     CHECK_FALSE(fs::exists(run.folder / ".replaced"));
     CHECK_FALSE(fs::exists(run.folder / "checkpoints/.replaced"));
     CHECK_FALSE(run.record().contains("set_aside"));

@@ -353,7 +353,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     spdlog::info("starting from the weights in {}", settings.training.init_from);
   }
 
-  TrainerHooks trainer_hooks{.validate = {}, .stop = hooks.stop, .checkpointed = [&] { folder->checkpoint_written(); }};
+  TrainerHooks trainer_hooks{.validate = {}, .stop = hooks.stop, .checkpointed = [&] { folder->progressed(); }};
   auto judge = [&](Transformer& judged, const std::string& name) {
     fs::create_directories(output / "validation");
     return hooks.validate(judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
@@ -391,6 +391,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     }
     write_model_directory(output, weights, files);
     summarize(summary, training, communicator.world_size(), model->parameter_count(), final_validation, output);
+    folder->progressed();
   });
   return RunEnd::finished;
 }

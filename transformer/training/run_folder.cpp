@@ -188,9 +188,11 @@ std::vector<std::string> RunFolder::own_entries() const {
   return entries;
 }
 
-bool RunFolder::has_new_checkpoint() const {
+bool RunFolder::has_come_further() const {
   const auto checkpoints = resumable_checkpoints(folder_);
-  return !checkpoints.empty() && checkpoint_step(checkpoints.front()) > record_.set_aside.from;
+  const bool later = !checkpoints.empty() && checkpoint_step(checkpoints.front()) > record_.set_aside.from;
+  // The summary, written last, was set aside with the rest: the one that is there is new.
+  return later || something_at(folder_ / summary_name);
 }
 
 // --- settings ------------------------------------------------------------------------------------------------
@@ -380,8 +382,7 @@ void RunFolder::recover() {
     record_.write(folder_);
   }
   if (record_.set_aside.stage == Stage::returning) finish_undo();
-  if (record_.set_aside.stage == Stage::purging || (record_.set_aside.stage == Stage::kept && has_new_checkpoint()))
-    purge();
+  if (record_.set_aside.stage == Stage::purging || (record_.set_aside.stage == Stage::kept && has_come_further())) purge();
 }
 
 void RunFolder::give_back(const std::vector<std::string>& items) {
@@ -494,13 +495,13 @@ void RunFolder::begin(const std::string& checksum) {
   write_atomically(folder_ / config_name, config_);
 }
 
-void RunFolder::checkpoint_written() {
-  if (record_.set_aside.stage == Stage::kept && has_new_checkpoint()) purge();
+void RunFolder::progressed() {
+  if (record_.set_aside.stage == Stage::kept && has_come_further()) purge();
 }
 
 std::string RunFolder::set_aside_text() const {
   if (record_.set_aside.stage != Stage::kept) return "";
-  return fmt::format("what {} replaces is kept in {} until the next checkpoint; --undo brings it back",
+  return fmt::format("what {} replaces is kept in {} until the next checkpoint or the end; --undo brings it back",
                      record_.set_aside.from < 0 ? "--restart" : "--from", (folder_ / aside_name).string());
 }
 

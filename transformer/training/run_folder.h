@@ -32,8 +32,9 @@ struct RunFolderOptions {
 /// written when they go on.
 ///
 /// What is replaced (by `restart`), or lies behind the step that a run goes back to (`from`), is set aside by renaming,
-/// in `.replaced` beside where it was, and deleted when the run has a checkpoint again (`checkpoint_written`); until
-/// then `undo` brings it back. Killed anywhere in between, the next start finishes or reverts what was begun.
+/// in `.replaced` beside where it was, and deleted when the run has a checkpoint again, or has ended without needing one
+/// (`progressed`); until then `undo` brings it back. Killed anywhere in between, the next start finishes or reverts what
+/// was begun.
 ///
 /// Only one process may use a folder at a time, and of several that train together only rank 0.
 class RunFolder {
@@ -61,10 +62,10 @@ class RunFolder {
   void check_corpus(const std::string& checksum) const;
   /// The run begins or goes on: what lies behind `from` is set aside, changed settings are recorded.
   void begin(const std::string& checksum);
-  /// There is a checkpoint: what was set aside goes.
-  void checkpoint_written();
+  /// There may be a checkpoint or the final model now: then what was set aside goes.
+  void progressed();
 
-  /// Whether something is set aside that the next checkpoint deletes, and how to get it back.
+  /// Whether something is set aside that the next checkpoint or the end deletes, and how to get it back.
   std::string set_aside_text() const;
   /// Brings back what the last restart or `from` set aside. Throws Error where nothing is.
   static void undo(const std::filesystem::path& folder);
@@ -87,7 +88,8 @@ class RunFolder {
   std::vector<std::string> wanted() const;
   std::vector<std::string> own_entries() const;
   std::vector<std::string> entries_behind(int64_t step) const;
-  bool has_new_checkpoint() const;
+  /// Than what was set aside: by a checkpoint, or to the end.
+  bool has_come_further() const;
   std::filesystem::path choose_checkpoint();
   std::vector<Difference> differences(const std::string& saved_config) const;
 
