@@ -216,7 +216,10 @@ struct Vocabulary::Implementation {
     std::vector<int> ids;
     const auto run = [&](std::string_view input) {
       const auto status = split(input, &ids);
-      if (!status.ok()) throw Failure("SentencePiece", fmt::format("could not encode: {}", status.error_message()));
+      if (!status.ok()) {
+        throw Failure("vocabulary",
+                      fmt::format("SentencePiece cannot split a text into pieces ({})", status.error_message()));
+      }
     };
     if (stand_in_bytes.empty() || text.find(space_symbol) == std::string_view::npos) {
       run(text);
@@ -309,7 +312,9 @@ std::string Vocabulary::decode(const std::vector<int64_t>& ids) const {
   }
   std::string text;
   const auto status = implementation_->processor.Decode(kept, &text);
-  if (!status.ok()) throw Failure("SentencePiece", fmt::format("could not decode: {}", status.error_message()));
+  if (!status.ok()) {
+    throw Failure("vocabulary", fmt::format("SentencePiece cannot join pieces to a text ({})", status.error_message()));
+  }
   return text;
 }
 
