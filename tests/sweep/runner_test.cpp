@@ -135,6 +135,17 @@ TEST_CASE("runs train one after another, and failing ones stop nobody") {
   CHECK_THAT(sweep.order(), !Contains("good") && !Contains("base") && Contains("bad") && Contains("dies"));
 }
 
+TEST_CASE("figures that cannot be read are not taken for none") {
+  Sweep sweep("  - {name: base}\n  - {name: other, model: {heads: 2}}\n");
+  sweep.run();
+  const auto file = sweep.plan.runs[0].folder / "metrics.jsonl";
+  std::filesystem::remove(file);
+  CHECK(read_result(sweep.plan.runs[0], toy_reader()).curve.empty());
+  std::filesystem::create_directory(file);
+  CHECK_THROWS_AS(read_result(sweep.plan.runs[0], toy_reader()), Failure);
+  CHECK_THROWS_WITH(read_result(sweep.plan.runs[0], toy_reader()), Contains(file.string() + ": cannot be read"));
+}
+
 TEST_CASE("a result of other settings is not this run's") {
   Sweep sweep("  - {name: base}\n");
   sweep.run();

@@ -65,6 +65,13 @@ TEST_CASE("metrics.jsonl is gone on with at the checkpoint's length") {
   }
 }
 
+TEST_CASE("metrics that cannot be looked at are not taken for none") {
+  TemporaryDirectory run;
+  std::filesystem::create_symlink(metrics_name, run / metrics_name);  // leads to itself
+  CHECK_THROWS_AS(Metrics(run.path(), 0, 1), Failure);
+  CHECK_THROWS_WITH(Metrics(run.path(), 0, 1), Catch::Contains((run / metrics_name).string() + ": cannot be read"));
+}
+
 TEST_CASE("metrics that cannot be written are named") {
   TemporaryDirectory run;
   std::filesystem::create_directory(run / metrics_name);  // a folder in the file's place

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <ctime>
@@ -74,7 +75,13 @@ std::optional<double> number(const json& object, const char* name) {
 
 std::vector<CurvePoint> read_curve(const fs::path& folder) {
   std::vector<CurvePoint> curve;
-  std::ifstream in(folder / "metrics.jsonl");
+  const auto file = folder / "metrics.jsonl";
+  if (!something_at(file)) return curve;
+  const auto require_readable = [&](bool readable) {
+    if (!readable) throw Failure(file.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
+  };
+  std::ifstream in(file);
+  require_readable(in.is_open());
   std::string line;
   int64_t step = 0, tokens = 0;  // where training was when it last reported
   while (std::getline(in, line)) {
@@ -97,6 +104,7 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
     if (!curve.empty() && curve.back().step == point.step) curve.pop_back();
     curve.push_back(point);
   }
+  require_readable(!in.bad());
   return curve;
 }
 

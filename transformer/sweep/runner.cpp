@@ -176,9 +176,15 @@ class Runner {
       spdlog::info("[{}] {} stopped{}", place(), run.name, result.reason.empty() ? "" : " " + result.reason);
       return;
     }
+    std::string end = "train " + process_end(status);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
       note_in_log(run.log, "finished");
-      result = read_result(run, read_);
+      end = "it ended well, but without a summary.json";
+      try {
+        result = read_result(run, read_);
+      } catch (const Failure& failure) {  // the other runs go on
+        end = failure.what();
+      }
     }
     if (result.state == SweepRun::State::finished) {
       const auto figure = [](const char* name, const std::optional<double>& value) {
@@ -189,9 +195,7 @@ class Runner {
       spdlog::info("[{}] {} is finished{}{} ({})", place(), run.name, figure("perplexity", result.perplexity),
                    figure("BLEU", result.bleu), duration_text(now() - active.started));
     } else {
-      const bool silent = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-      result.reason =
-          note_failure(run.log, silent ? "it ended well, but without a summary.json" : "train " + process_end(status));
+      result.reason = note_failure(run.log, end);
       result.state = SweepRun::State::failed;
       spdlog::error("[{}] {} FAILED: {} (log: {})", place(), run.name, result.reason, run.log.string());
     }

@@ -14,11 +14,16 @@ namespace {
 
 constexpr int format_version = 1;
 
-// Cuts `file` to at most `bytes`; returns its length then.
+// Cuts `file` to at most `bytes`; returns its length then. What cannot be looked at is no empty file: its lines would
+// be lost under new ones.
 int64_t cut(const fs::path& file, int64_t bytes) {
   std::error_code error;
+  const auto status = fs::status(file, error);
+  if (status.type() == fs::file_type::not_found) return 0;
+  if (error) throw Failure(file.string(), "cannot be read: " + error.message());
+  if (!fs::is_regular_file(status)) return 0;  // writing says what is wrong with it
   const auto size = fs::file_size(file, error);
-  if (error) return 0;
+  if (error) throw Failure(file.string(), "cannot be read: " + error.message());
   const auto kept = std::min<int64_t>(bytes, static_cast<int64_t>(size));
   fs::resize_file(file, kept, error);
   if (error) throw Failure(file.string(), "cannot be cut to the checkpoint's length: " + error.message());
