@@ -4,10 +4,13 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -239,6 +242,18 @@ TEST_CASE("a text written to a moment ago is not trusted to stay as it is") {
   CHECK(test.read().report().from_cache == 0);
 }
 
+TEST_CASE("a text from years that no clock of nanoseconds reaches is read every time") {
+  const CacheTest test;
+  test.read();
+  const std::array<timespec, 2> times{{{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, {.tv_sec = 13'000'000'000, .tv_nsec = 0}}};
+  REQUIRE(utimensat(AT_FDCWD, (test.folder() / "a.en").c_str(), times.data(), 0) == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2100));  // the time of change is then settled
+  CHECK(test.read().report().from_cache == 1);
+  const auto list = nlohmann::ordered_json::parse(read_file(test.cache() / "texts.json"));
+  CHECK(list["texts"].contains(fs::canonical(test.folder() / "a.de").string()));
+  CHECK_FALSE(list["texts"].contains(fs::canonical(test.folder() / "a.en").string()));
+}
+
 TEST_CASE("a damaged entry is found and made anew") {
   const CacheTest test;
   test.read();
@@ -275,7 +290,7 @@ TEST_CASE("no number in an entry leads out of an array or out of the vocabulary,
   const auto pairs = manifest.at("pairs").get<size_t>();
   const std::string damage =
       GENERATE(as<std::string>{}, "id too large", "id negative", "id of padding", "offset backwards", "first offset",
-               "last offset", "offset far out", "pairs", "negative pairs", "pairs no number", "format");
+               "last offset", "offset far out", "pairs", "negative pairs", "most pairs", "pairs no number", "format");
   CAPTURE(damage);
   if (damage == "id too large") set_number(entry / "source.ids", 1, static_cast<int32_t>(test.vocabulary().size()));
   if (damage == "id negative") set_number(entry / "target.ids", 0, int32_t{-1});
@@ -286,6 +301,7 @@ TEST_CASE("no number in an entry leads out of an array or out of the vocabulary,
   if (damage == "offset far out") set_number(entry / "target.offsets", 1, int64_t{1} << 40);
   if (damage == "pairs") manifest["pairs"] = pairs + 1;
   if (damage == "negative pairs") manifest["pairs"] = -1;
+  if (damage == "most pairs") manifest["pairs"] = std::numeric_limits<int64_t>::max();
   if (damage == "pairs no number") manifest["pairs"] = "three";
   if (damage == "format") manifest["format"] = 1;
   forge(entry, manifest);

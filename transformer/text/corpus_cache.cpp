@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -58,8 +60,13 @@ struct Stamp {
     if (::stat(file.c_str(), &status) != 0) {
       throw Error(file.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
     }
-    const auto nanoseconds = [](const timespec& time) { return time.tv_sec * 1'000'000'000 + time.tv_nsec; };
     return {status.st_size, nanoseconds(status.st_mtim), nanoseconds(status.st_ctim), status.st_ino};
+  }
+
+  // Anybody can set a file's time to a year that 64 bits of nanoseconds do not reach, 2263 for one.
+  static int64_t nanoseconds(const timespec& time) {
+    constexpr int64_t second = 1'000'000'000, last = std::numeric_limits<int64_t>::max() / second - 1;
+    return std::clamp<int64_t>(time.tv_sec, -last, last) * second + time.tv_nsec;
   }
 
   // A file written to a moment ago may be written to again within the same tick of its file system's clock.
@@ -67,7 +74,7 @@ struct Stamp {
     constexpr int64_t coarsest_tick_ns = 2'000'000'000;
     timespec now = {};
     ::clock_gettime(CLOCK_REALTIME, &now);
-    return std::max(modified_ns, changed_ns) + coarsest_tick_ns < now.tv_sec * 1'000'000'000 + now.tv_nsec;
+    return std::max(modified_ns, changed_ns) < nanoseconds(now) - coarsest_tick_ns;
   }
 };
 
@@ -168,7 +175,7 @@ MappedFile open_listed(const fs::path& entry, const char* name, const Json& mani
 // are. Returns the pieces of the longest sentence.
 int64_t check_side(const char* name, std::span<const int32_t> ids, std::span<const int64_t> offsets, int64_t pairs,
                    int64_t vocabulary_size) {
-  require(static_cast<int64_t>(offsets.size()) == pairs + 1 && pairs >= 0,
+  require(pairs >= 0 && !offsets.empty() && static_cast<int64_t>(offsets.size() - 1) == pairs,
           fmt::format("{}.offsets is of other pairs than {}", name, manifest_name));
   require(offsets.front() == 0 && offsets.back() == static_cast<int64_t>(ids.size()),
           fmt::format("{}.offsets does not fit {}.ids", name, name));

@@ -26,6 +26,13 @@ namespace transformer {
 /// Several processes may use one folder at once: of those that need the same entry one makes it and the others wait.
 /// Nothing is ever deleted but damaged entries and what killed processes left; the folder, or any entry, may be removed
 /// while nobody starts to read it.
+///
+/// An entry's files are mapped, and compared with their sizes and checksums when they are. From then on their length is
+/// relied on: the system ends a process (SIGBUS) that reads beyond the end of a file that was cut meanwhile, or from a
+/// disk that fails. No process of ours can bring that about. Entries are written under another name and never written
+/// to once they have theirs, and a damaged one is renamed and deleted, not cut; what is mapped of it stays. Somebody
+/// else who cuts a file in place ends the runs that use it, as pulling the disk would, and they go on from their last
+/// checkpoint with an entry made anew.
 class CorpusCache {
  public:
   /// What the ids depend on besides the text.
