@@ -56,7 +56,7 @@ class ParseTest(ProgramTest):
 
     @classmethod
     def run_here(cls, *arguments, text="", status=0, timeout=300):
-        done = subprocess.run(arguments, input=text.encode(), capture_output=True, env=ENVIRONMENT, timeout=timeout,
+        done = subprocess.run(arguments, input=text if isinstance(text, bytes) else text.encode(), capture_output=True, env=ENVIRONMENT, timeout=timeout,
                               cwd=cls.root)
         if done.returncode != status:
             raise AssertionError(f"{arguments}: status {done.returncode}: {done.stderr.decode()}")
@@ -187,6 +187,18 @@ class ParseTest(ProgramTest):
                                        "json", text="\n".join(lines))
         self.assertEqual(json.loads(output)["all"]["unparsed"], 2)
         self.assertIn("line 2 is no tree", errors)
+        # Of translations as well: a line that is no text stands there as an empty one, or ends the work.
+        (self.root / "reference").write_text("a b c d\nthe dog barks now\ne f g h\n")
+        broken, empty = b"a b c d\nthe \xff dog\ne f g h\n", b"a b c d\n\ne f g h\n"
+        for metric in ("bleu", "chrf"):
+            command = (EVALUATE, metric, "--reference", "reference")
+            output, errors = self.run_here(*command, text=broken, status=2)
+            self.assertEqual((output, errors.count("\n")), ("", 1))
+            self.assertIn("standard input:2: ", errors)
+            expected, _ = self.run_here(*command, text=empty)
+            output, errors = self.run_here(*command, "--bad-lines", "empty", text=broken)
+            self.assertEqual(output, expected)
+            self.assertIn("line 2 ", errors)
         # Several files are one treebank.
         output, _ = self.run_here(EVALUATE, "brackets", "--reference", "one.mrg", "two.mrg.gz", "--format", "json",
                                   text=(self.root / "one.mrg").read_text() + (self.root / "two.mrg").read_text())

@@ -461,6 +461,18 @@ TEST_CASE("impossible tokens are never expanded, and a dead end is still an answ
   CHECK_FALSE(found[0].finished);
 }
 
+TEST_CASE("a row of fewer continuations than asked for is filled with impossible ones") {
+  std::vector<Continuations::Candidate> candidates = {{-2.0, 7}, {-1.0, 9}, {-0.5, 5}};
+  candidates.pop_back();  // what lies behind the last is not one of them
+  Continuations continuations{.width = 4, .tokens = {}, .log_probabilities = {}};
+  continuations.add_row(std::move(candidates));
+  CHECK(std::vector(continuations.tokens.begin(), continuations.tokens.begin() + 2) == Tokens{9, 7});
+  CHECK(continuations.tokens.size() == 4);
+  CHECK(continuations.log_probabilities == std::vector<double>{-1, -2, minus_infinity, minus_infinity});
+  continuations.add_row({{-3.0, 4}, {-1.0, 2}, {-4.0, 6}, {-1.0, 1}, {-2.0, 3}});
+  CHECK(std::vector(continuations.tokens.begin() + 4, continuations.tokens.end()) == Tokens{1, 2, 3, 4});
+}
+
 TEST_CASE("ties go to the lower row and token") {
   const double third = std::log(1.0 / 3);
   const auto found =
