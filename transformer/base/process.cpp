@@ -11,8 +11,6 @@
 
 #include "transformer/base/error.h"
 
-extern char** environ;
-
 namespace transformer {
 
 BlockedSignals::BlockedSignals(std::initializer_list<int> signals) {

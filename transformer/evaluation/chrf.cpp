@@ -24,12 +24,11 @@ std::vector<std::string_view> words_of(std::string_view text) {
   for (const auto word : split_words(text)) {
     size_t first = 0;
     next_code_point(word, first);
-    if (first == word.size()) {
-      words.push_back(word);
-    } else if (is_ascii_punctuation(word.back())) {
+    const bool splits = first < word.size();  // a character alone stays
+    if (splits && is_ascii_punctuation(word.back())) {
       words.push_back(word.substr(0, word.size() - 1));
       words.push_back(word.substr(word.size() - 1));
-    } else if (is_ascii_punctuation(word.front())) {
+    } else if (splits && is_ascii_punctuation(word.front())) {
       words.push_back(word.substr(0, 1));
       words.push_back(word.substr(1));
     } else {

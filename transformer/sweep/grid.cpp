@@ -165,7 +165,7 @@ struct Reader {
 
   void read_row(const Document& document, bool product, const std::vector<uint64_t>& seeds) {
     std::vector<std::string> known = {"name", "group", "seeds"};
-    if (!product) known.push_back("paper");  // the paper has no row for a combination
+    if (!product) known.emplace_back("paper");  // the paper has no row for a combination
     known.insert(known.end(), sections.begin(), sections.end());
     const std::string what = product ? "a product" : "a row";
     GridRow row{.name = "", .group = "", .overrides = {}, .changes = "", .seeds = seeds, .paper = {}, .where = ""};

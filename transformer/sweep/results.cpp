@@ -188,7 +188,7 @@ std::string note_failure(const fs::path& log, const std::string& end) {
   // A program's last word, before its end: "train: error: ..".
   constexpr std::string_view error = ": error: ";
   const size_t at = lines.empty() || lines.back().starts_with(note_mark) ? std::string::npos : lines.back().find(error);
-  const auto reason = at == std::string::npos ? end : lines.back().substr(at + error.size());
+  auto reason = at == std::string::npos ? end : lines.back().substr(at + error.size());
   note_in_log(log, failure_mark + reason);
   return reason;
 }

@@ -291,7 +291,7 @@ RunnerEnd run_all(const Plan& plan, const std::vector<size_t>& chosen, std::vect
 std::vector<std::string> train_command(const Plan& plan, const PlannedRun& run, const std::string& train) {
   std::vector<std::string> command = {train, plan.grid.base.string()};
   for (const auto& setting : run.overrides) {
-    command.push_back("--set");
+    command.emplace_back("--set");
     command.push_back(setting);
   }
   return command;

@@ -108,7 +108,7 @@ std::string text_checksum(const fs::path& folder, const fs::path& file, const St
   if (const auto found = texts.find(name); found != texts.end() && found->second.stamp == stamp) {
     return found->second.checksum;
   }
-  const std::string checksum = file_checksum(file);
+  std::string checksum = file_checksum(file);
   if (!stamp.is_settled()) return checksum;
   auto known = read_texts(list);  // with what others have added meanwhile
   known[name] = {stamp, checksum};

@@ -170,7 +170,7 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
                           CheckpointKind kind) {
   const auto name = fmt::format("{}{}{:08}", kind == CheckpointKind::interruption ? interruption_prefix : "",
                                 step_prefix, state.progress.step);
-  const fs::path final_name = checkpoint_directory(run) / name;
+  fs::path final_name = checkpoint_directory(run) / name;
   const fs::path partial = checkpoint_directory(run) / (partial_prefix + name);
   std::error_code error;
   fs::remove_all(partial, error);

@@ -173,8 +173,8 @@ void EventFile::write(int64_t step, const std::vector<std::pair<std::string, dou
   append(summary_event(step, values));
 }
 
-void EventFile::append(std::string_view data) {
-  const auto bytes = record(data);
+void EventFile::append(std::string_view event) {
+  const auto bytes = record(event);
   // In one call, so that a reader meets whole records, and a killed program leaves none unfinished. A short count means
   // that the next call will say what is wrong.
   for (std::string_view rest = bytes; !rest.empty();) {
