@@ -49,7 +49,7 @@ std::string read_text(const std::filesystem::path& file, const std::string& wher
   while (stream.read(block, sizeof block), stream.gcount() > 0) {
     text.append(block, static_cast<size_t>(stream.gcount()));
     if (text.size() > largest_file ||
-        text.find('\0', text.size() - static_cast<size_t>(stream.gcount())) != text.npos) {
+        text.find('\0', text.size() - static_cast<size_t>(stream.gcount())) != std::string::npos) {
       fail("this is no settings file: it is binary or very large", "name a settings file (YAML)");
     }
   }

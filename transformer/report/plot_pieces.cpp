@@ -137,9 +137,9 @@ double add_legend(std::string& out, const std::vector<LegendEntry>& entries, dou
   const auto columns = std::max<int64_t>(1, static_cast<int64_t>(width / widest));
   for (size_t i = 0; i < entries.size(); ++i) {
     const auto& entry = entries[i];
-    const double x =
-        left + static_cast<double>(static_cast<int64_t>(i) % columns) * (width / static_cast<double>(columns));
-    const double y = top + static_cast<double>(static_cast<int64_t>(i) / columns) * row_height + row_height / 2;
+    const int64_t column = static_cast<int64_t>(i) % columns, row = static_cast<int64_t>(i) / columns;
+    const double x = left + static_cast<double>(column) * (width / static_cast<double>(columns));
+    const double y = top + static_cast<double>(row) * row_height + row_height / 2;
     out += "<g>";
     add_title(out, entry.name);
     if (entry.band) {
