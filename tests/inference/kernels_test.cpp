@@ -317,7 +317,8 @@ TEST_CASE("what is not a number is not lost on the way") {
   }
 }
 
-TEST_CASE("attention of some queries over scattered records, in float32 and in bf16") {
+TEST_CASE("attention of some queries over scattered records, of dot products and additive, in float32 and in bf16") {
+  const bool additive = GENERATE(false, true);
   std::mt19937 random(10);
   struct Heads {
     int64_t heads, d_k, d_v;
@@ -345,6 +346,7 @@ TEST_CASE("attention of some queries over scattered records, in float32 and in b
           const auto queries = random_values(rows * query_stride, 12, 2);
           std::vector<float> scores(static_cast<size_t>(AttentionInput::rows_at_once * heads * count));
           const float scale = 0.3f;
+          const auto vectors = random_values(heads * d_k, 13);  // of additive scores
           const auto attend = [&](int64_t first, int64_t some) {
             std::vector<float> attended(static_cast<size_t>(some * stride), -1.0f);
             const AttentionInput input{queries.data() + first * query_stride,
@@ -356,12 +358,14 @@ TEST_CASE("attention of some queries over scattered records, in float32 and in b
                                        heads,
                                        d_k,
                                        d_v,
-                                       scale};
+                                       scale,
+                                       additive ? vectors.data() : nullptr};
             (bf16 ? kernels->attend_bf16 : kernels->attend_float)(input, scores.data(), attended.data(), stride);
             return attended;
           };
           const auto attended = attend(0, rows);
-          INFO(kernels->name << " heads " << heads << " d_k " << d_k << " d_v " << d_v << " count " << count);
+          INFO(kernels->name << " additive " << additive << " heads " << heads << " d_k " << d_k << " d_v " << d_v
+                             << " count " << count);
           double worst = 0;
           for (int64_t row = 0; row < rows; ++row) {
             for (int64_t h = 0; h < heads; ++h) {
@@ -370,9 +374,11 @@ TEST_CASE("attention of some queries over scattered records, in float32 and in b
                 const float* keys = storage.data() + place + offset + h * d_k;
                 double sum = 0;
                 for (int64_t i = 0; i < d_k; ++i) {
-                  sum += double(queries[row * query_stride + h * d_k + i]) * double(keys[i]);
+                  const double query = double(queries[row * query_stride + h * d_k + i]), key = double(keys[i]);
+                  sum += additive ? double(vectors[h * d_k + i]) * std::tanh(query + key)
+                                  : query * key * static_cast<double>(scale);
                 }
-                weights.push_back(sum * static_cast<double>(scale));
+                weights.push_back(sum);
               }
               const double most = *std::max_element(weights.begin(), weights.end());
               double normaliser = 0;
@@ -398,6 +404,113 @@ TEST_CASE("attention of some queries over scattered records, in float32 and in b
         }
       }
     }
+  }
+}
+
+TEST_CASE("additive scores of large numbers, and of what is none") {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  constexpr int64_t d_k = 19, count = 3;  // a head, whose last values are in a part of a vector
+  for (const auto* kernels : tested_kernels()) {
+    INFO(kernels->name);
+    const std::vector<float> vectors(d_k, 0.05f), values = {1, 10, 100};
+    const auto attended = [&](float query, float key) {
+      // Keys whose scores are the greatest, the least and the one in question; the value of each follows it.
+      std::vector<float> storage;
+      for (const float of_key : {1e30f, -1e30f, key}) {
+        storage.insert(storage.end(), d_k, of_key);
+        storage.push_back(values[storage.size() / (d_k + 1)]);
+      }
+      std::vector<const void*> records;
+      for (int64_t i = 0; i < count; ++i) records.push_back(storage.data() + i * (d_k + 1));
+      const std::vector<float> queries(d_k, query);
+      std::vector<float> scores(AttentionInput::rows_at_once * count);
+      float found = 0;
+      kernels->attend_float({queries.data(), 1, d_k, records.data(), 0, count, 1, d_k, 1, 1, vectors.data()},
+                            scores.data(), &found, 1);
+      return found;
+    };
+    const double most = std::exp(0.05 * d_k), least = 1 / most;
+    const auto expected = [&](double third) {
+      return Approx((most + 10 * least + 100 * third) / (most + least + third)).epsilon(1e-5);
+    };
+    CHECK(attended(0.5f, -0.5f) == expected(1));
+    CHECK(attended(-3, infinity) == expected(most));
+    CHECK(attended(3, -infinity) == expected(least));
+    CHECK(std::isnan(attended(nan, 0)));
+    CHECK(std::isnan(attended(0, nan)));
+    CHECK(std::isnan(attended(infinity, -infinity)));
+  }
+}
+
+TEST_CASE("activations are what double precision makes of them, element by element") {
+  const auto gelu = [](double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; };
+  const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
+  // Every size of number, and those where the exponentials end; elsewhere whole and broken vectors of random ones.
+  std::vector<float> sizes = {0, -0.0f, 1, -1, 14, -14, 87.5f, -87.5f, 1e30f, -1e30f, 3e38f, -3e38f};
+  for (float x = 1e-30f; x < 100; x *= 1.03f) sizes.insert(sizes.end(), {x, -x});
+  std::vector<std::vector<float>> inputs = {sizes};
+  for (const int64_t count : {1, 3, 4, 7, 8, 15, 16, 17, 33, 64, 100}) inputs.push_back(random_values(count, 20, 4));
+  // In units of the last place, but for what leaves the normal numbers on its way, which is 0.
+  const auto worst = [](double found, double expected, double& most) {
+    const double unit = std::abs(expected) * double(std::numeric_limits<float>::epsilon());
+    const double error = std::abs(found - expected);
+    if (error > 1e-35) most = std::max(most, error / unit);
+  };
+  for (const auto* kernels : tested_kernels()) {
+    INFO(kernels->name);
+    double gelu_worst = 0, swiglu_worst = 0;
+    for (const auto& x : inputs) {
+      const auto count = static_cast<int64_t>(x.size());
+      const auto others = random_values(count, 21);
+      auto activated = x, gated = others;
+      for (auto* row : {&activated, &gated}) row->push_back(-5);  // the next row's
+      kernels->gelu(activated.data(), count);
+      kernels->swiglu(x.data(), gated.data(), count);
+      CHECK(activated.back() == -5);
+      CHECK(gated.back() == -5);
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double of_gate = silu(double(x[i])) * double(others[i]);
+        worst(double(activated[i]), gelu(double(x[i])), gelu_worst);
+        if (std::abs(of_gate) < double(std::numeric_limits<float>::max())) {
+          worst(double(gated[i]), of_gate, swiglu_worst);
+        } else {
+          CHECK(std::isinf(gated[i]));
+        }
+      }
+    }
+    CHECK(gelu_worst < 8);
+    CHECK(swiglu_worst < 7);
+  }
+}
+
+TEST_CASE("activations of what is not a number are none, and touch nothing beside them") {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  for (const auto* kernels : tested_kernels()) {
+    INFO(kernels->name);
+    const auto x = random_values(37, 22), others = random_values(37, 23);
+    auto activated = x, gated = others;
+    kernels->gelu(activated.data(), 37);
+    kernels->swiglu(x.data(), gated.data(), 37);
+    for (const size_t place : {0, 5, 16, 36}) {
+      auto broken = x, of_broken_gate = others, of_broken = others;
+      broken[place] = of_broken[place] = nan;
+      kernels->swiglu(broken.data(), of_broken_gate.data(), 37);
+      kernels->swiglu(x.data(), of_broken.data(), 37);
+      kernels->gelu(broken.data(), 37);
+      for (size_t i = 0; i < x.size(); ++i) {
+        CHECK((i == place ? std::isnan(broken[i]) : broken[i] == activated[i]));
+        for (const auto* row : {&of_broken_gate, &of_broken}) {
+          CHECK((i == place ? std::isnan((*row)[i]) : (*row)[i] == gated[i]));
+        }
+      }
+    }
+    std::vector<float> ends = {infinity, -infinity}, gates = ends, ones = {1, 1};
+    kernels->gelu(ends.data(), 2);
+    CHECK(ends[0] == infinity);
+    CHECK(ends[1] == 0);
+    kernels->swiglu(gates.data(), ones.data(), 2);
+    CHECK(ones[0] == infinity);
+    CHECK(std::isnan(ones[1]));  // as LibTorch's
   }
 }
 

@@ -43,7 +43,8 @@ struct AttentionInput {
   const void* const* records;
   int64_t offset, count;
   int64_t heads, d_k, d_v;
-  float scale;
+  float scale;                      // of the dot products
+  const float* additive = nullptr;  // v [heads, d_k]: scores are v·tanh(query + key) instead; null: dot products
 };
 
 /// A set of kernels for one instruction set. A packed matrix is a row of panels of `columns` output columns; within a
@@ -72,8 +73,14 @@ struct Kernels {
   void (*add_and_normalise)(const float* x, const float* y, int64_t count, const float* gain, const float* bias,
                             float epsilon, float* normalised);
 
-  /// attended [rows, heads d_v], `stride` apart = softmax(scale * queries keys^T) values for every head, of records in
-  /// float32 or bf16. `scores` [rows_at_once, heads, count] is scratch. A row's result does not depend on the others.
+  /// x [count] = GELU(x) = x Φ(x).
+  void (*gelu)(float* x, int64_t count);
+  /// x [count] = silu(gate) * x, silu(g) = g / (1 + exp(-g)).
+  void (*swiglu)(const float* gate, float* x, int64_t count);
+
+  /// attended [rows, heads d_v], `stride` apart = softmax(scale * queries keys^T) values for every head, or of additive
+  /// scores, of records in float32 or bf16. `scores` [rows_at_once, heads, count] is scratch, and holds the weights
+  /// afterwards where there is a single row. A row's result does not depend on the others.
   void (*attend_float)(const AttentionInput& input, float* scores, float* attended, int64_t stride);
   void (*attend_bf16)(const AttentionInput& input, float* scores, float* attended, int64_t stride);
 
