@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,10 +9,28 @@
 
 namespace transformer::test {
 
-/// A tiny model in every variation, and in some of them together.
-inline std::vector<std::pair<std::string, ModelSettings>> variations() {
+/// What is varied, and what may take its place; one of a part's variations at a time.
+using Variation = std::pair<std::string, std::function<void(ModelSettings&)>>;
+inline std::vector<std::vector<Variation>> varied_parts() {
   using Settings = ModelSettings;
-  Settings plain;
+  std::vector<std::vector<Variation>> parts = {
+      {{"attention over parameters",
+        [](Settings& s) { s.feed_forward = Settings::FeedForward::attention_over_parameters; }},
+       {"gelu", [](Settings& s) { s.activation = Settings::Activation::gelu; }},
+       {"swiglu", [](Settings& s) { s.activation = Settings::Activation::swiglu; }}},
+      {{"pre-norm", [](Settings& s) { s.normalization = Settings::Normalization::pre; }}},
+      {{"dot product", [](Settings& s) { s.compatibility = Settings::Compatibility::dot_product; }},
+       {"additive", [](Settings& s) { s.compatibility = Settings::Compatibility::additive; }}},
+      {}};
+  for (const int64_t window : {1, 2, 3, 5, 40}) {
+    parts.back().emplace_back("window " + std::to_string(window),
+                              [window](Settings& s) { s.attention_window = window; });
+  }
+  return parts;
+}
+
+inline ModelSettings plain_settings() {
+  ModelSettings plain;
   plain.d_model = 12;
   plain.d_ff = 20;
   plain.heads = 3;
@@ -24,37 +43,55 @@ inline std::vector<std::pair<std::string, ModelSettings>> variations() {
   plain.parameter_d_k = 3;
   plain.parameter_d_v = 5;
   plain.parameter_pairs = 7;
+  return plain;
+}
+
+/// A tiny model in every variation, and in some of them together.
+inline std::vector<std::pair<std::string, ModelSettings>> variations() {
+  using Settings = ModelSettings;
   std::vector<std::pair<std::string, Settings>> list;
-  const auto add = [&](const std::string& name, auto change) {
-    auto settings = plain;
-    change(settings);
-    list.emplace_back(name, settings);
+  const auto add = [&](const Variation& variation) {
+    auto settings = plain_settings();
+    variation.second(settings);
+    list.emplace_back(variation.first, settings);
   };
-  const auto parameters = Settings::FeedForward::attention_over_parameters;
-  add("plain", [](Settings&) {});
-  add("attention over parameters", [&](Settings& s) { s.feed_forward = parameters; });
-  add("gelu", [](Settings& s) { s.activation = Settings::Activation::gelu; });
-  add("swiglu", [](Settings& s) { s.activation = Settings::Activation::swiglu; });
-  add("pre-norm", [](Settings& s) { s.normalization = Settings::Normalization::pre; });
-  add("dot product", [](Settings& s) { s.compatibility = Settings::Compatibility::dot_product; });
-  add("additive", [](Settings& s) { s.compatibility = Settings::Compatibility::additive; });
-  for (const int64_t window : {1, 2, 3, 5, 40}) {
-    add("window " + std::to_string(window), [&](Settings& s) { s.attention_window = window; });
+  add({"plain", [](Settings&) {}});
+  for (const auto& part : varied_parts()) {
+    for (const auto& variation : part) add(variation);
   }
-  add("window, additive, pre-norm, swiglu", [](Settings& s) {
-    s.attention_window = 4;
-    s.compatibility = Settings::Compatibility::additive;
-    s.normalization = Settings::Normalization::pre;
-    s.activation = Settings::Activation::swiglu;
-    s.projection_bias = true;
-  });
-  add("window, dot product, attention over parameters, own matrices", [&](Settings& s) {
-    s.attention_window = 3;
-    s.compatibility = Settings::Compatibility::dot_product;
-    s.feed_forward = parameters;
-    s.projection_bias = true;
-    s.shared_embeddings = Settings::SharedEmbeddings::none;
-  });
+  add({"window, additive, pre-norm, swiglu", [](Settings& s) {
+         s.attention_window = 4;
+         s.compatibility = Settings::Compatibility::additive;
+         s.normalization = Settings::Normalization::pre;
+         s.activation = Settings::Activation::swiglu;
+         s.projection_bias = true;
+       }});
+  add({"window, dot product, attention over parameters, own matrices", [](Settings& s) {
+         s.attention_window = 3;
+         s.compatibility = Settings::Compatibility::dot_product;
+         s.feed_forward = Settings::FeedForward::attention_over_parameters;
+         s.projection_bias = true;
+         s.shared_embeddings = Settings::SharedEmbeddings::none;
+       }});
+  return list;
+}
+
+/// Every variation of a part with every one of another part.
+inline std::vector<std::pair<std::string, ModelSettings>> pairs_of_variations() {
+  std::vector<std::pair<std::string, ModelSettings>> list;
+  const auto parts = varied_parts();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (size_t j = i + 1; j < parts.size(); ++j) {
+      for (const auto& one : parts[i]) {
+        for (const auto& other : parts[j]) {
+          auto settings = plain_settings();
+          one.second(settings);
+          other.second(settings);
+          list.emplace_back(one.first + ", " + other.first, settings);
+        }
+      }
+    }
+  }
   return list;
 }
 
