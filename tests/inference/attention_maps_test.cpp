@@ -67,10 +67,19 @@ JoinedTokens joined(const Ids& word_of) {
 
 TEST_CASE("attention maps are the model's own weights, with rows that sum to 1") {
   auto settings = tiny_settings(pieces);
-  const auto variant = GENERATE(0, 1, 2, 3);
+  const auto variant = GENERATE(0, 1, 2, 3, 4, 5, 6);
   if (variant == 1) settings.encoder_layers = 3;
   if (variant == 2) settings.attention_window = 4;
   if (variant == 3) settings.positions = ModelSettings::Positions::learned;
+  if (variant == 4) settings.compatibility = ModelSettings::Compatibility::dot_product;
+  if (variant >= 5) settings.compatibility = ModelSettings::Compatibility::additive;
+  if (variant == 6) {
+    settings.attention_window = 4;
+    settings.feed_forward = ModelSettings::FeedForward::attention_over_parameters;
+    settings.parameter_heads = 2;
+    settings.parameter_d_k = settings.parameter_d_v = 8;
+    settings.parameter_pairs = 50;
+  }
   auto model = tiny_transformer(settings);
   const auto weights = packed_model(model);
   model->to(torch::kDouble);
@@ -85,8 +94,9 @@ TEST_CASE("attention maps are the model's own weights, with rows that sum to 1")
     CHECK((map.sum(-1) - 1).abs().max().item<double>() < 1e-5);
   }
   CHECK(maps.decoder.triu(1).abs().max().item<double>() == 0);
-  if (variant == 2) {
-    // A window of 4 reaches two positions to either side.
+  if (settings.attention_window == 4) {
+    // Two positions to either side.
+    CHECK(maps.decoder.tril(-3).abs().max().item<double>() == 0);
     CHECK(maps.encoder.triu(3).abs().max().item<double>() == 0);
     CHECK(maps.encoder.tril(-3).abs().max().item<double>() == 0);
   }
@@ -268,7 +278,13 @@ TEST_CASE("alignments are the source words with most attention, by brute force")
   TemporaryDirectory directory;
   const auto lines = made_up_sentences(60, 4);
   const auto vocabulary = vocabulary_of(directory, lines, 300);
-  const auto model = packed_model(tiny_transformer(tiny_settings(300)));
+  auto settings = tiny_settings(300);
+  if (GENERATE(false, true)) {
+    settings.compatibility = ModelSettings::Compatibility::additive;
+    settings.attention_window = 5;
+    settings.activation = ModelSettings::Activation::swiglu;
+  }
+  const auto model = packed_model(tiny_transformer(settings));
   const int64_t layer = GENERATE(0, 1, 2), head = GENERATE(0, 2);
   const auto at = GENERATE(AlignmentSettings::At::writing, AlignmentSettings::At::reading);
   const WordAligner aligner(model, {vocabulary, vocabulary}, {layer, head, at});

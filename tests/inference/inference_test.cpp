@@ -26,13 +26,13 @@ using Shared = ModelSettings::SharedEmbeddings;
 
 constexpr int64_t pieces = 40;
 
-std::vector<Ids> random_sources(size_t count, unsigned seed, size_t longest = 9) {
-  auto sources = random_sentences(count, seed, pieces, longest);
+std::vector<Ids> random_sources(size_t count, unsigned seed, int64_t vocabulary_size = pieces, size_t longest = 9) {
+  auto sources = random_sentences(count, seed, vocabulary_size, longest);
   for (auto& source : sources) source.push_back(Vocabulary::end);
   return sources;
 }
 
-/// Models of every kind of settings that packed inference claims to support.
+/// Models of every kind of settings: sizes and what is shared here, variations in variations.h.
 std::map<std::string, ModelSettings> every_kind() {
   std::map<std::string, ModelSettings> kinds;
   const auto tiny = tiny_settings(pieces);
@@ -58,15 +58,35 @@ std::map<std::string, ModelSettings> every_kind() {
   layers.encoder_layers = 1;
   layers.decoder_layers = 3;
   layers.layer_norm_epsilon = 1e-2;
+  for (const auto& list : {variations(), pairs_of_variations()}) {
+    for (const auto& [name, settings] : list) {
+      REQUIRE(kinds.emplace(name, settings).second);
+      kinds[name].shared_embeddings = Shared::none;
+    }
+  }
+  // Wider than a vector of any processor, with parts of one left.
+  auto& wide = kinds["wide, additive, swiglu"] = tiny;
+  wide.d_k = 35;
+  wide.d_v = 18;
+  wide.d_ff = 75;
+  wide.compatibility = ModelSettings::Compatibility::additive;
+  wide.activation = ModelSettings::Activation::swiglu;
+  auto& parameters = kinds["wide, attention over parameters"] = tiny;
+  parameters.feed_forward = ModelSettings::FeedForward::attention_over_parameters;
+  parameters.projection_bias = true;
+  parameters.parameter_heads = 3;
+  parameters.parameter_d_k = 33;
+  parameters.parameter_d_v = 70;
+  parameters.parameter_pairs = 21;
   return kinds;
 }
 
 std::vector<std::vector<Hypothesis>> by_modules(Transformer model, const std::vector<Ids>& sources, const Ids& lengths,
-                                                const DecodingSettings& settings) {
+                                                const DecodingSettings& settings, int64_t end = Vocabulary::end) {
   std::vector<std::vector<Hypothesis>> results;
   for (size_t i = 0; i < sources.size(); ++i) {
     results.push_back(beam_search(transformer_step(model, torch::tensor(sources[i]).unsqueeze(0)), Ids{lengths[i]},
-                                  Vocabulary::begin, Vocabulary::end, settings)
+                                  Vocabulary::begin, end, settings)
                           .at(0));
   }
   return results;
@@ -104,15 +124,18 @@ void check_equal_bits(const std::vector<std::vector<Hypothesis>>& found,
 }  // namespace
 
 TEST_CASE("packed float32 inference finds what the modules find, for every kind of model and instruction set") {
-  const auto sources = random_sources(12, 3);
-  const auto lengths = lengths_of(sources, 5);
+  std::set<std::vector<Ids>> different;
   for (const auto& [name, settings] : every_kind()) {
+    const auto sources = random_sources(6, 3, settings.resolved().source_vocabulary_size);
+    const auto lengths = lengths_of(sources, 5);
     auto model = tiny_transformer(settings, 5);
     randomise_biases(model);
-    REQUIRE(InferenceModel::supports(model->settings()));
     for (const int64_t beam : {1, 3}) {
       const DecodingSettings decoding{.beam = beam, .n_best = beam, .batch_sentences = 5};
       const auto expected = by_modules(model, sources, lengths, decoding);
+      std::vector<Ids> outputs;
+      for (const auto& hypotheses : expected) outputs.push_back(hypotheses.at(0).tokens);
+      different.insert(outputs);
       for (const auto* kernels : available_kernels()) {
         const InferenceModel packed(settings, stored_weights(weights_of(*model)), Precision::float32, "", *kernels);
         const auto found = continuous_search(packed, sources, lengths, decoding);
@@ -127,6 +150,80 @@ TEST_CASE("packed float32 inference finds what the modules find, for every kind 
           }
         }
       }
+    }
+  }
+  CHECK(different.size() > every_kind().size() / 2);  // a setting without effect would prove nothing
+}
+
+TEST_CASE("every variation in bf16 and int8: close to float32, and the same in any batch, bit for bit") {
+  for (const auto& [name, settings] : variations()) {
+    const auto model = tiny_transformer(settings, 8);
+    const auto sources = random_sources(8, 21, settings.vocabulary_size),
+               outputs = random_sources(8, 22, settings.vocabulary_size);
+    // log p of every output's tokens.
+    const auto log_probabilities = [&](Precision precision, size_t at_once) {
+      const InferenceModel packed(settings, stored_weights(weights_of(*model)), precision, "");
+      std::vector<double> found(outputs.size());
+      for (size_t first = 0; first < sources.size(); first += at_once) {
+        InferenceBatch batch(packed, 2);
+        const auto places = batch.add(std::span(sources).subspan(first, std::min(at_once, sources.size() - first)));
+        for (size_t position = 0;; ++position) {
+          std::vector<InferenceBatch::Row> rows;
+          Ids next;
+          std::vector<size_t> of;
+          for (size_t i = 0; i < places.size(); ++i) {
+            const auto& output = outputs[first + i];
+            if (position >= output.size()) continue;
+            rows.push_back({places[i], 0, position == 0 ? Vocabulary::begin : output[position - 1]});
+            next.push_back(output[position]);
+            of.push_back(first + i);
+          }
+          if (rows.empty()) break;
+          const auto scores = batch.score(rows, next);
+          for (size_t row = 0; row < rows.size(); ++row) found[of[row]] += scores[row];
+        }
+      }
+      return found;
+    };
+    const auto in_float32 = log_probabilities(Precision::float32, 8);
+    for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
+      const auto found = log_probabilities(precision, 8);
+      INFO(name << " precision " << static_cast<int>(precision));
+      CHECK(log_probabilities(precision, 1) == found);
+      CHECK(log_probabilities(precision, 3) == found);
+      if (precision == Precision::float32) continue;
+      CHECK(found != in_float32);
+      double difference = 0, tokens = 0;
+      for (size_t i = 0; i < found.size(); ++i) {
+        difference += std::abs(found[i] - in_float32[i]);
+        tokens += static_cast<double>(outputs[i].size());
+      }
+      CHECK(difference / tokens < (precision == Precision::bf16 ? 0.03 : 0.1));
+    }
+  }
+}
+
+TEST_CASE("windows of long texts: the modules' outputs, in pages that sentences hand on") {
+  auto settings = tiny_settings(pieces);
+  settings.attention_window = 7;
+  settings.compatibility =
+      GENERATE(ModelSettings::Compatibility::scaled_dot_product, ModelSettings::Compatibility::additive);
+  const auto model = tiny_transformer(settings, 6);
+  const InferenceModel packed(settings, stored_weights(weights_of(*model)), Precision::float32, "");
+  auto sources = random_sources(3, 14, pieces, 6);
+  auto& longest = sources.emplace_back();
+  for (int64_t i = 0; i < 5000; ++i) longest.push_back(4 + i * i % (pieces - 4));
+  longest.push_back(Vocabulary::end);
+  const Ids lengths = {300, 150, 220, 3};
+  const DecodingSettings decoding{.beam = 3, .n_best = 3, .batch_sentences = 4};
+  const auto expected = by_modules(model, sources, lengths, decoding, SentenceSearch::no_end);
+  const auto found = continuous_search(packed, sources, lengths, decoding, {.end = SentenceSearch::no_end});
+  for (size_t i = 0; i < sources.size(); ++i) {
+    INFO("sentence " << i);
+    REQUIRE(found[i].size() == expected[i].size());
+    for (size_t k = 0; k < found[i].size(); ++k) {
+      CHECK(found[i][k].tokens == expected[i][k].tokens);
+      CHECK(found[i][k].log_probability == Approx(expected[i][k].log_probability).epsilon(1e-4));
     }
   }
 }
@@ -212,7 +309,7 @@ TEST_CASE("a step gives the modules' continuations however hypotheses are reorde
 }
 
 TEST_CASE("batches, threads and waiting sentences change nothing, bit for bit") {
-  const auto sources = random_sources(60, 12, 14);
+  const auto sources = random_sources(60, 12, pieces, 14);
   const auto lengths = lengths_of(sources, 8);
   auto model = tiny_transformer(tiny_settings(320), 4);
   for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
@@ -271,25 +368,45 @@ TEST_CASE("one model serves several threads at once") {
 }
 
 TEST_CASE("weights that are not finite are refused by name, in every precision") {
-  const auto settings = tiny_settings(pieces);
-  for (const char* name : {"encoder.layers.1.feed_forward.inner.weight",
-                           "decoder.layers.0.self_attention.output.weight", "encoder.layers.0.feed_forward.outer.bias",
-                           "decoder.layers.1.after_self_attention.norm.bias", "projection.weight"}) {
+  const auto plain = tiny_settings(pieces);
+  auto additive = plain, parameters = plain;
+  additive.compatibility = ModelSettings::Compatibility::additive;
+  additive.activation = ModelSettings::Activation::swiglu;
+  additive.projection_bias = true;
+  parameters.feed_forward = ModelSettings::FeedForward::attention_over_parameters;
+  using Named = std::pair<const ModelSettings*, const char*>;
+  for (const auto& [settings, name] :
+       {Named{&plain, "encoder.layers.1.feed_forward.inner.weight"},
+        Named{&plain, "decoder.layers.0.self_attention.output.weight"},
+        Named{&plain, "encoder.layers.0.feed_forward.outer.bias"},
+        Named{&plain, "decoder.layers.1.after_self_attention.norm.bias"}, Named{&plain, "projection.weight"},
+        Named{&additive, "encoder.layers.0.self_attention.input_weight"},
+        Named{&additive, "decoder.layers.0.memory_attention.input_bias"},
+        Named{&additive, "encoder.layers.1.self_attention.additive_query"},
+        Named{&additive, "decoder.layers.1.self_attention.additive_key"},
+        Named{&additive, "decoder.layers.0.memory_attention.additive_vector"},
+        Named{&additive, "decoder.layers.0.feed_forward.gate.weight"},
+        Named{&parameters, "encoder.layers.0.feed_forward.keys"},
+        Named{&parameters, "decoder.layers.1.feed_forward.values"},
+        Named{&parameters, "decoder.layers.1.feed_forward.query.weight"}}) {
     for (const double bad : {double(NAN), double(INFINITY)}) {
-      const auto model = tiny_transformer(settings);
+      const auto model = tiny_transformer(*settings);
       {
         torch::NoGradGuard no_grad;
         model->named_parameters()[name].view({-1})[1] = bad;
       }
       const test::TemporaryDirectory folder;
       save_weights(*model, folder / "model.safetensors");
-      Transformer modules(settings);
+      Transformer modules(*settings);
+      const std::string refused_name = name;
       const auto check = [&](const std::string& refusal) {
-        CHECK_THAT(refusal, Catch::Contains("model.safetensors") && Catch::Contains(name) && Catch::Contains("finite"));
+        CHECK_THAT(refusal,
+                   Catch::Contains("model.safetensors") && Catch::Contains(refused_name) && Catch::Contains("finite"));
       };
       check(error_of([&] { load_weights(*modules, folder / "model.safetensors"); }));
       for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
-        check(error_of([&] { InferenceModel(settings, stored_weights(weights_of(*model)), precision, "model.safetensors"); }));
+        const auto weights = stored_weights(weights_of(*model));
+        check(error_of([&, of = settings] { InferenceModel(*of, weights, precision, "model.safetensors"); }));
       }
     }
   }
@@ -353,51 +470,54 @@ TEST_CASE("word pieces that do not exist and positions that were not learned are
   CHECK_THAT(refusal({-1, 2}), StartsWith("word piece -1"));
 }
 
-TEST_CASE("settings that packed inference does not know are refused, those of training are not") {
-  auto settings = tiny_settings(pieces);
-  settings.dropout = 0.4;
-  settings.relu_dropout = 0.2;
-  settings.max_positions = 77;
-  CHECK(InferenceModel::supports(settings));
-  settings.attention_window = 5;
-  CHECK_FALSE(InferenceModel::supports(settings));
-  settings = tiny_settings(pieces);
-  settings.compatibility = ModelSettings::Compatibility::additive;
-  CHECK_FALSE(InferenceModel::supports(settings));
-}
-
-TEST_CASE("a model that packed inference does not know is translated by its modules") {
+TEST_CASE("on a CPU a model directory of any settings is packed, in every precision") {
   const TemporaryDirectory directory;
   write_tiny_model(directory.path(), {.max_extra_length = 4});
   auto config = read_file(directory / "config.yaml");
-  const std::string full = "attention_window: 0";
-  REQUIRE(config.find(full) != std::string::npos);
-  write_file(directory / "config.yaml", config.replace(config.find(full), full.size(), "attention_window: 3"));
+  for (const auto& [from, to] : {std::pair{"attention_window: 0", "attention_window: 3"},
+                                 {"activation: relu", "activation: gelu"},
+                                 {"compatibility: scaled_dot_product", "compatibility: dot_product"}}) {
+    REQUIRE(config.find(from) != std::string::npos);
+    config.replace(config.find(from), std::string(from).size(), to);
+  }
+  write_file(directory / "config.yaml", config);
   const auto lines = made_up_sentences(8, 3);
   const Translator translator(directory.path());
-  const auto modules = module_translator(load_transformer(directory.path()), Vocabularies::load(directory.path(), 320, 320),
-                           translator.settings());
+  REQUIRE(translator.packed());
+  const auto modules = module_translator(load_transformer(directory.path()),
+                                         Vocabularies::load(directory.path(), 320, 320), translator.settings());
   const auto found = translator.translate(lines), expected = modules.translate(lines);
   for (size_t i = 0; i < lines.size(); ++i) {
     CHECK(found[i].at(0).text == expected[i].at(0).text);
     CHECK(found[i].at(0).score == Approx(expected[i].at(0).score));
   }
-  const auto in_bf16 = Translator(directory.path(), "cpu", {.precision = Precision::bf16}).translate(lines);
-  auto rounded = load_transformer(directory.path());
-  rounded->to(torch::kBFloat16);
-  const auto by_hand = module_translator(rounded, Vocabularies::load(directory.path(), 320, 320), translator.settings());
-  const auto expected_in_bf16 = by_hand.translate(lines);
-  bool differs = false;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    CHECK(in_bf16[i].at(0).text == expected_in_bf16[i].at(0).text);
-    CHECK(in_bf16[i].at(0).score == expected_in_bf16[i].at(0).score);
-    differs = differs || in_bf16[i].at(0).score != found[i].at(0).score;
+  for (const auto precision : {Precision::bf16, Precision::int8}) {
+    const Translator rounded(directory.path(), "cpu", {.precision = precision});
+    REQUIRE(rounded.packed());
+    CHECK(rounded.packed()->precision() == precision);
+    const auto of_rounded = rounded.translate(lines);
+    CHECK(std::any_of(lines.begin(), lines.end(), [&, i = size_t{0}](const auto&) mutable {
+      const size_t line = i++;
+      return of_rounded[line].at(0).score != found[line].at(0).score;
+    }));
   }
-  CHECK(differs);
+}
+
+TEST_CASE("modules on a CPU decode in their own precisions") {
+  const TemporaryDirectory directory;
+  write_tiny_model(directory.path());
   for (const auto precision : {Precision::fp16, Precision::int8}) {
-    CHECK_THAT(error_of([&] { Translator(directory.path(), "cpu", {.precision = precision}); }),
+    CHECK_THAT(error_of([&] { load_module_backend(directory.path(), torch::kCPU, precision); }),
                Catch::Matchers::StartsWith("precision: the modules decode in float32 or bf16"));
   }
+  const std::vector<Ids> sources = {{7, 30, 12, Vocabulary::end}};
+  const auto decoded = [&](Precision precision) {
+    return load_module_backend(directory.path(), torch::kCPU, precision)->decode(sources, Ids{6}, {}, {}).at(0).at(0);
+  };
+  auto model = load_transformer(directory.path());
+  CHECK(decoded(Precision::float32).log_probability == by_modules(model, sources, {6}, {}).at(0).at(0).log_probability);
+  model->to(torch::kBFloat16);
+  CHECK(decoded(Precision::bf16).log_probability == by_modules(model, sources, {6}, {}).at(0).at(0).log_probability);
 }
 
 TEST_CASE("fp16 is for GPUs") {

@@ -228,7 +228,7 @@ Translator module_translator(Transformer model, Vocabularies vocabularies, const
 Translator packed_translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings,
                              const InferenceOptions& inference) {
   const auto device = model->projection_weight().device();
-  if (device.is_cpu() && InferenceModel::supports(model->settings())) {
+  if (device.is_cpu()) {
     const auto packed = std::make_shared<const InferenceModel>(model->settings(), stored_weights(weights_of(*model)),
                                                          inference.precision, "the model in memory");
     return {packed, std::move(vocabularies), settings, inference.threads};

@@ -46,8 +46,8 @@ StoredWeights stored_weights(const TensorMap& weights);
 
 /// Translates with a model in memory through its modules.
 Translator module_translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings);
-/// The same with packed copies of the weights as they are now where the model is on a CPU and packed inference knows it
-/// (the trainer's validation, quickly), else through its modules.
+/// The same with packed copies of the weights as they are now where the model is on a CPU (the trainer's validation,
+/// quickly), else through its modules.
 Translator packed_translator(Transformer model, Vocabularies vocabularies, const DecodingSettings& settings,
                              const InferenceOptions& inference);
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <stdexcept>
+#include <variant>
 
 #include "transformer/text/vocabulary.h"
 
@@ -37,10 +38,32 @@ struct Sentence {
   Buffer<Bytes> memory;                                              // [layers, S, record]
   std::vector<const void*> memory_records;                           // of the first layer
   std::vector<Buffer<Bytes>> pages;                                  // [layers, positions of a page, beam, record] each
+  size_t pages_left = 0;                                             // by the window, the first ones: others have them
   std::vector<std::vector<void*>> histories;                         // of every hypothesis: the first layer's records
   std::shared_ptr<const OutputConstraint> constraint;                // in the beginning; null: none
   std::vector<std::shared_ptr<const OutputConstraint>> constraints;  // of every hypothesis, where there is one
 };
+
+/// What the queries of an attention are compared with, and how.
+struct Heads {
+  int64_t count, d_k, d_v;
+  float scale;            // of dot products
+  const float* additive;  // v [H, d_k]; null: dot products
+};
+
+/// Neighbouring positions.
+struct Span {
+  int64_t first, count;
+  bool operator==(const Span&) const = default;
+};
+
+std::span<const void* const> within(std::span<const void* const> records, const Span& span) {
+  return records.subspan(static_cast<size_t>(span.first), static_cast<size_t>(span.count));
+}
+
+float scale_of(int64_t d_k) {
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(d_k)));
+}
 
 }  // namespace
 
@@ -49,10 +72,11 @@ struct InferenceBatch::Implementation {
   const ModelSettings& settings;
   const Kernels& kernels;
   int64_t d_model, key_width, value_width, record;  // a record holds a position's keys, then its values, of a layer
+  bool over_parameters;                             // attention, in a network's place
   bool rounded;                                     // records are bf16
   bool normalised_before;                           // the sub-layers
   int64_t record_bytes;
-  float scale;                         // 1 / sqrt(d_k)
+  float scale;                                      // of dot products
 
   std::vector<Sentence> sentences;
   std::vector<int64_t> free_places;
@@ -61,10 +85,11 @@ struct InferenceBatch::Implementation {
 
   std::vector<float> nothing;  // zeros [d_model]
   Activations activations;
-  Buffer<float> x, y, normalised, wide, attended, scores, logits;
+  Buffer<float> x, y, normalised, wide, gates, attended, scores, logits;
   std::vector<const void*> records;
   std::vector<Selection> selections;
   std::function<void(const WatchedAttention&)> watcher;
+  std::vector<float> told;  // weights with those of the positions outside the window, [H, keys]
   std::vector<float> best_logits;
   std::vector<int32_t> best_tokens;
 
@@ -76,18 +101,24 @@ struct InferenceBatch::Implementation {
         key_width(settings.heads * settings.d_k),
         value_width(settings.heads * settings.d_v),
         record(key_width + value_width),
+        over_parameters(settings.feed_forward == ModelSettings::FeedForward::attention_over_parameters),
         rounded(given.precision() != Precision::float32),
         normalised_before(settings.normalization == ModelSettings::Normalization::pre),
         record_bytes(record * element_bytes(given.precision())),
-        scale(static_cast<float>(1 / std::sqrt(static_cast<double>(settings.d_k)))),
+        scale(settings.compatibility == ModelSettings::Compatibility::dot_product ? 1 : scale_of(settings.d_k)),
         nothing(static_cast<size_t>(d_model)),
         activations(given.kernels(), given.precision()) {}
 
   // Rows a power of 2 apart would compete for the same places of the cache.
   static int64_t stride(int64_t columns) { return PackedMatrix::padded(columns) + 16; }
   int64_t model_stride() const { return stride(d_model); }
-  int64_t wide_stride() const { return stride(std::max(settings.d_ff, key_width + record)); }
-  int64_t attended_stride() const { return stride(value_width); }
+  int64_t wide_stride() const {
+    const int64_t inner = over_parameters ? settings.parameter_heads * settings.parameter_d_k : settings.d_ff;
+    return stride(std::max(inner, key_width + record));
+  }
+  int64_t attended_stride() const {
+    return stride(std::max(value_width, over_parameters ? settings.parameter_heads * settings.parameter_d_v : 0));
+  }
 
   static int64_t element_bytes(Precision precision) { return precision == Precision::float32 ? 4 : 2; }
 
@@ -146,39 +177,81 @@ struct InferenceBatch::Implementation {
 
   /// Adds attended W^T to x.
   void finish_attention(int64_t rows, const PackedMatrix& output, const InferenceModel::Norm& norm) {
-    activations.set(attended.data(), rows, value_width, attended_stride());
+    activations.set(attended.data(), rows, output.depth(), attended_stride());
     output.multiply(activations, y.data(), model_stride());
     add(rows, norm);
   }
 
   void feed_forward(int64_t rows, const InferenceModel::FeedForward& layer, const InferenceModel::Norm& norm) {
-    project(rows, norm, layer.inner, true);
+    if (const auto* attention = std::get_if<InferenceModel::ParameterAttention>(&layer)) {
+      project(rows, norm, attention->query);
+      const Heads heads{settings.parameter_heads, settings.parameter_d_k, settings.parameter_d_v,
+                        scale_of(settings.parameter_d_k), nullptr};
+      attend(heads, rounded, 0, rows, attention->records, 0);
+      finish_attention(rows, attention->output, norm);
+      return;
+    }
+    const auto& network = std::get<InferenceModel::Network>(layer);
+    using Activation = ModelSettings::Activation;
+    project(rows, norm, network.inner, settings.activation == Activation::relu);
+    if (settings.activation == Activation::gelu) {
+      for (int64_t row = 0; row < rows; ++row) kernels.gelu(wide.data() + row * wide_stride(), settings.d_ff);
+    } else if (settings.activation == Activation::swiglu) {
+      gates.reserve(rows * wide_stride());
+      network.gate.multiply(activations, gates.data(), wide_stride());
+      for (int64_t row = 0; row < rows; ++row) {
+        kernels.swiglu(gates.data() + row * wide_stride(), wide.data() + row * wide_stride(), settings.d_ff);
+      }
+    }
     activations.set(wide.data(), rows, settings.d_ff, wide_stride());
-    layer.outer.multiply(activations, y.data(), model_stride());
+    network.outer.multiply(activations, y.data(), model_stride());
     add(rows, norm);
   }
 
+  /// The model's own heads; `additive`: of an attention, none where compatibility is a dot product.
+  Heads heads_of(const std::vector<float>& additive) const {
+    return {settings.heads, settings.d_k, settings.d_v, scale, additive.empty() ? nullptr : additive.data()};
+  }
+
   /// attended = attention of the queries in `count` rows of wide, from `row` on, over the same records.
-  void attend(bool of_bf16, int64_t row, int64_t count, std::span<const void* const> positions, int64_t offset) {
+  void attend(const Heads& heads, bool of_bf16, int64_t row, int64_t count, std::span<const void* const> positions,
+              int64_t offset) {
     const auto length = static_cast<int64_t>(positions.size());
-    scores.reserve(AttentionInput::rows_at_once * settings.heads * length);
+    scores.reserve(AttentionInput::rows_at_once * heads.count * length);
     const AttentionInput input{wide.data() + row * wide_stride(),
                                count,
                                wide_stride(),
                                positions.data(),
                                offset,
                                length,
-                               settings.heads,
-                               settings.d_k,
-                               settings.d_v,
-                               scale};
+                               heads.count,
+                               heads.d_k,
+                               heads.d_v,
+                               heads.scale,
+                               heads.additive};
     (of_bf16 ? kernels.attend_bf16 : kernels.attend_float)(
         input, scores.data(), attended.data() + row * attended_stride(), attended_stride());
   }
 
-  void tell(AttentionKind kind, size_t layer, int64_t place, int64_t query, size_t keys) const {
-    watcher({kind, static_cast<int64_t>(layer), place, query, static_cast<int64_t>(keys),
-             {scores.data(), static_cast<size_t>(settings.heads) * keys}});
+  /// What the query at `position` of `count` sees of them in self-attention: those that exist already, in the decoder.
+  Span seen(int64_t position, int64_t count) const {
+    if (settings.attention_window == 0) return {0, count};
+    const int64_t reach = settings.attention_window / 2, first = std::max<int64_t>(0, position - reach);
+    return {first, position + std::min(reach, count - 1 - position) + 1 - first};
+  }
+
+  /// Tells of the last attention, of a single query over `span` of `keys` positions.
+  void tell(AttentionKind kind, size_t layer, int64_t place, int64_t query, int64_t keys, const Span& span) {
+    const float* weights = scores.data();
+    if (span.count < keys) {
+      told.assign(static_cast<size_t>(settings.heads * keys), 0);
+      for (int64_t head = 0; head < settings.heads; ++head) {
+        std::copy_n(weights + head * span.count, span.count, told.data() + head * keys + span.first);
+      }
+      weights = told.data();
+    }
+    watcher(
+        {kind, static_cast<int64_t>(layer), place, query, keys, {weights, static_cast<size_t>(settings.heads * keys)}});
   }
 
   /// Stores a record, rounded where records are.
@@ -219,10 +292,13 @@ struct InferenceBatch::Implementation {
         records.clear();
         for (int64_t k = 0; k < count; ++k) records.push_back(wide.data() + (row + k) * wide_stride());
         // A row's result does not depend on which others are attended to with it.
-        const int64_t at_once = watcher ? 1 : count;
-        for (int64_t k = 0; k < count; k += at_once) {
-          attend(false, row + k, at_once, records, key_width);
-          if (watcher) tell(AttentionKind::encoder, index, places[i], k, records.size());
+        for (int64_t k = 0, end = 0; k < count; k = end) {
+          const auto span = seen(k, count);
+          do {
+            ++end;
+          } while (!watcher && end < count && seen(end, count) == span);
+          attend(heads_of(layer.additive), false, row + k, end - k, within(records, span), key_width);
+          if (watcher) tell(AttentionKind::encoder, index, places[i], k, count, span);
         }
         row += count;
       }
@@ -251,11 +327,26 @@ struct InferenceBatch::Implementation {
     }
   }
 
+  /// For the next sentence that needs one of its size.
+  void keep_page(Buffer<Bytes>&& page) {
+    cache_bytes -= page.size();
+    free_pages[page.size()].push_back(std::move(page));
+  }
+
+  /// Gives back the pages whose positions no query will see any more.
+  void leave_pages(Sentence& sentence) {
+    const int64_t first = seen(sentence.length, sentence.length + 1).first, positions = positions_of_page(sentence.beam);
+    for (auto& page = sentence.pages_left; (static_cast<int64_t>(page) + 1) * positions <= first; ++page) {
+      keep_page(std::move(sentence.pages[page]));
+    }
+  }
+
   /// Where hypothesis `slot` of a sentence keeps its keys and values of the position being decoded, in the first layer.
   void* new_record(Sentence& sentence, int64_t slot) {
     const int64_t positions = positions_of_page(sentence.beam);
     const auto page = static_cast<size_t>(sentence.length / positions);
     if (page == sentence.pages.size()) {
+      leave_pages(sentence);
       const int64_t bytes = static_cast<int64_t>(model.decoder().size()) * tokens_of_page(sentence.beam) * record_bytes;
       auto& free = free_pages[bytes];
       if (free.empty()) free.emplace_back(bytes);
@@ -332,9 +423,11 @@ struct InferenceBatch::Implementation {
             static_cast<int64_t>(index) * tokens_of_page(sentences[given[row].place].beam) * record;
         store(wide.data() + row * wide_stride() + key_width,
               static_cast<Bytes*>(history.back()) + page_offset / record * record_bytes);
-        attend(rounded, row, 1, {history.data(), history.size()}, page_offset);
+        const auto keys = static_cast<int64_t>(history.size());
+        const auto span = seen(keys - 1, keys);
+        attend(heads_of(layer.self_additive), rounded, row, 1, within(history, span), page_offset);
         if (watcher && (row == 0 || given[row].place != given[row - 1].place)) {
-          tell(AttentionKind::decoder, index, given[row].place, sentences[given[row].place].length, history.size());
+          tell(AttentionKind::decoder, index, given[row].place, keys - 1, keys, span);
         }
       }
       finish_attention(rows, layer.self_output, layer.after_self_attention);
@@ -346,12 +439,14 @@ struct InferenceBatch::Implementation {
         while (end < rows && given[end].place == place) ++end;
         const auto& memory = sentences[place].memory_records;
         const int64_t offset = static_cast<int64_t>(index) * static_cast<int64_t>(memory.size()) * record;
+        const auto heads = heads_of(layer.memory_additive);
         if (watcher) {
-          attend(rounded, row, 1, memory, offset);
-          tell(AttentionKind::cross, index, place, sentences[place].length, memory.size());
+          attend(heads, rounded, row, 1, memory, offset);
+          const auto keys = static_cast<int64_t>(memory.size());
+          tell(AttentionKind::cross, index, place, sentences[place].length, keys, {0, keys});
           if (end == ++row) continue;
         }
-        attend(rounded, row, end - row, memory, offset);
+        attend(heads, rounded, row, end - row, memory, offset);
       }
       finish_attention(rows, layer.memory_output, layer.after_memory_attention);
       feed_forward(rows, layer.feed_forward, layer.after_feed_forward);
@@ -449,11 +544,11 @@ std::vector<int64_t> InferenceBatch::add(std::span<const Source> sources) {
 void InferenceBatch::remove(int64_t place) {
   auto& self = *implementation_;
   auto& sentence = self.sentences.at(place);
-  for (auto& page : sentence.pages) {
-    self.cache_bytes -= page.size();
-    self.free_pages[page.size()].push_back(std::move(page));
+  for (size_t page = sentence.pages_left; page < sentence.pages.size(); ++page) {
+    self.keep_page(std::move(sentence.pages[page]));
   }
   sentence.pages.clear();
+  sentence.pages_left = 0;
   self.cache_bytes -= sentence.memory.size();
   sentence.memory = {};
   sentence.histories.clear();

@@ -21,16 +21,16 @@ struct WatchedAttention {
   int64_t layer;                   // from 0
   int64_t place;                   // of the sentence in the batch
   int64_t query;                   // its position
-  int64_t keys;                    // positions that it may attend to
-  std::span<const float> weights;  // [H, keys], valid during the call
+  int64_t keys;                    // positions that there are to attend to
+  std::span<const float> weights;  // [H, keys], 0 outside the window; valid during the call
 };
 
 /// Sentences that are being decoded together, of different lengths and at different positions, any of which may leave
 /// or come at any step. Nothing is computed for padding, and what a sentence gets does not depend on the others, bit
 /// for bit.
 ///
-/// Keys and values stay where they were written. A hypothesis is a list of pointers to its ancestors' keys and values,
-/// so that following other parents moves pointers alone.
+/// Keys and values stay where they were written, until a window has left them behind. A hypothesis is a list of pointers
+/// to its ancestors' keys and values, so that following other parents moves pointers alone.
 class InferenceBatch {
  public:
   /// The model must outlive the batch.

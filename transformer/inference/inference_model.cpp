@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <mutex>
-#include <set>
+#include <utility>
 
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/sinusoids.h"
@@ -74,33 +75,36 @@ void check_token(int64_t token, const PackedMatrix& embedding) {
               fmt::format("is not one of the vocabulary's {} pieces", embedding.outputs()));
 }
 
-}  // namespace
-
-bool InferenceModel::supports(const ModelSettings& given) {
-  // Every setting that is handled below, whatever its value, or that has no effect outside training.
-  static const std::set<std::string> handled = {"d_model",
-                                                "d_ff",
-                                                "heads",
-                                                "d_k",
-                                                "d_v",
-                                                "encoder_layers",
-                                                "decoder_layers",
-                                                "normalization",
-                                                "dropout",
-                                                "attention_dropout",
-                                                "relu_dropout",
-                                                "symbol_dropout",
-                                                "positions",
-                                                "max_positions",
-                                                "vocabulary_size",
-                                                "source_vocabulary_size",
-                                                "target_vocabulary_size",
-                                                "shared_embeddings",
-                                                "projection_bias",
-                                                "layer_norm_epsilon"};
-  const auto changed = given.changed();
-  return std::includes(handled.begin(), handled.end(), changed.begin(), changed.end());
+/// An attention's joint projection, or its bias, with the matrices of additive compatibility multiplied in: a head's
+/// rows of queries and of keys become `matrices` [2, H, d_k, d_k] times them. Scores need them in no other form.
+StoredWeight with_additive(const StoredWeight& input, std::vector<float> matrices, int64_t d_k) {
+  auto folded = input;
+  folded.rows = [input, matrices = std::move(matrices), d_k](int64_t first, int64_t count, float* numbers) {
+    const int64_t width = input.shape.size() > 1 ? input.shape[1] : 1;
+    const int64_t end = first + count, values = static_cast<int64_t>(matrices.size()) / d_k;  // the first row of values
+    std::vector<float> stored(static_cast<size_t>(d_k * width));
+    std::vector<double> sums(static_cast<size_t>(width));
+    for (int64_t row = first; row < std::min(end, values);) {
+      const int64_t head = row / d_k * d_k;
+      input.rows(head, d_k, stored.data());
+      for (; row < std::min(end, head + d_k); ++row) {
+        std::fill(sums.begin(), sums.end(), 0.0);
+        for (int64_t i = 0; i < d_k; ++i) {
+          const auto factor = static_cast<double>(matrices[static_cast<size_t>(row * d_k + i)]);
+          const float* from = stored.data() + i * width;
+          for (int64_t k = 0; k < width; ++k) sums[static_cast<size_t>(k)] += factor * static_cast<double>(from[k]);
+        }
+        std::transform(sums.begin(), sums.end(), numbers + (row - first) * width,
+                       [](double sum) { return static_cast<float>(sum); });
+      }
+    }
+    const int64_t rest = std::max(first, values);
+    if (rest < end) input.rows(rest, end - rest, numbers + (rest - first) * width);
+  };
+  return folded;
 }
+
+}  // namespace
 
 InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights, Precision precision,
                                const std::string& origin, const Kernels& kernels)
@@ -160,6 +164,18 @@ InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights
   const auto at_row = [](const std::vector<float>& bias, int64_t row) {
     return bias.empty() ? nullptr : bias.data() + row;
   };
+  // Additive compatibility's v of an attention, whose matrices go into its projections, which come after it.
+  const auto additive = [&](const std::string& name) {
+    if (s.compatibility != ModelSettings::Compatibility::additive) return std::vector<float>{};
+    auto matrices = numbers(name + ".additive_query");
+    const auto of_keys = numbers(name + ".additive_key");
+    matrices.insert(matrices.end(), of_keys.begin(), of_keys.end());
+    for (const char* part : {".input_weight", ".input_bias"}) {
+      const auto found = weights.find(name + part);
+      if (found != weights.end()) found->second = with_additive(found->second, matrices, s.d_k);
+    }
+    return numbers(name + ".additive_vector");
+  };
   const auto attention_output = [&](const std::string& name) {
     const auto bias = bias_of(name + ".output.bias");
     return pack(name + ".output.weight", at_row(bias, 0));
@@ -171,18 +187,61 @@ InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights
   const auto norm = [&](const std::string& name) {
     return Norm{numbers(name + ".norm.weight"), numbers(name + ".norm.bias")};
   };
-  const auto feed_forward = [&](const std::string& name) {
-    const auto inner_bias = numbers(name + ".inner.bias");
-    const auto outer_bias = numbers(name + ".outer.bias");
-    FeedForward result;
-    result.inner = pack(name + ".inner.weight", inner_bias.data());
-    result.outer = pack(name + ".outer.weight", outer_bias.data());
+  const auto network = [&](const std::string& name) {
+    const auto linear = [&](const std::string& part) {
+      const auto bias = numbers(name + part + ".bias");
+      return pack(name + part + ".weight", bias.data());
+    };
+    Network result;
+    result.inner = linear(".inner");
+    if (s.activation == ModelSettings::Activation::swiglu) result.gate = linear(".gate");
+    result.outer = linear(".outer");
     return result;
+  };
+  const auto parameter_attention = [&](const std::string& name) {
+    const auto query_bias = bias_of(name + ".query.bias"), output_bias = bias_of(name + ".output.bias");
+    ParameterAttention result;
+    result.query = pack(name + ".query.weight", at_row(query_bias, 0));
+    result.output = pack(name + ".output.weight", at_row(output_bias, 0));
+    const int64_t heads = s.parameter_heads, key_width = heads * s.parameter_d_k;
+    const int64_t element = precision == Precision::float32 ? 4 : 2;
+    const int64_t record_bytes = (key_width + heads * s.parameter_d_v) * element;
+    result.pairs = Buffer<unsigned char>(s.parameter_pairs * record_bytes);
+    bytes_ += static_cast<size_t>(result.pairs.size());
+    // A head's keys, or values, of all pairs at a time, into each pair's record from element `place` on.
+    const auto scatter = [&](const std::string& part, int64_t head, int64_t width, int64_t place) {
+      rows.resize(static_cast<size_t>(s.parameter_pairs * width));
+      weights.at(part).rows(head, 1, rows.data());
+      if (!all_finite(rows)) refuse_not_finite(origin, part);
+      for (auto& number : rows) number *= embedding_scale_;
+      for (int64_t pair = 0; pair < s.parameter_pairs; ++pair) {
+        const float* from = rows.data() + pair * width;
+        unsigned char* to = result.pairs.data() + pair * record_bytes + place * element;
+        if (precision == Precision::float32) {
+          std::memcpy(to, from, static_cast<size_t>(width * element));
+        } else {
+          kernels.to_bf16(from, width, reinterpret_cast<uint16_t*>(to));
+        }
+      }
+    };
+    for (int64_t head = 0; head < heads; ++head) {
+      scatter(name + ".keys", head, s.parameter_d_k, head * s.parameter_d_k);
+      scatter(name + ".values", head, s.parameter_d_v, key_width + head * s.parameter_d_v);
+    }
+    for (int64_t pair = 0; pair < s.parameter_pairs; ++pair) {
+      result.records.push_back(result.pairs.data() + pair * record_bytes);
+    }
+    return result;
+  };
+  const auto feed_forward = [&](const std::string& name) -> FeedForward {
+    if (s.feed_forward == ModelSettings::FeedForward::attention_over_parameters) return parameter_attention(name);
+    return network(name);
   };
 
   for (int64_t i = 0; i < s.encoder_layers; ++i) {
     const auto name = fmt::format("encoder.layers.{}.", i);
     auto& layer = encoder_.emplace_back();
+    layer.additive = additive(name + "self_attention");
     layer.query_key_value = query_key_value(name + "self_attention");
     layer.attention_output = attention_output(name + "self_attention");
     layer.after_attention = norm(name + "after_self_attention");
@@ -192,9 +251,11 @@ InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights
   for (int64_t i = 0; i < s.decoder_layers; ++i) {
     const auto name = fmt::format("decoder.layers.{}.", i);
     auto& layer = decoder_.emplace_back();
+    layer.self_additive = additive(name + "self_attention");
     layer.query_key_value = query_key_value(name + "self_attention");
     layer.self_output = attention_output(name + "self_attention");
     layer.after_self_attention = norm(name + "after_self_attention");
+    layer.memory_additive = additive(name + "memory_attention");
     {
       const auto bias = bias_of(name + "memory_attention.input_bias");
       const auto weight = name + "memory_attention.input_weight";

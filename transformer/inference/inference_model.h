@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "transformer/architecture/settings.h"
@@ -12,38 +13,48 @@
 
 namespace transformer {
 
-/// The weights of a Transformer as decoding on a CPU reads them: packed once, rounded to a precision once. It never
-/// changes, so threads share it; what changes is an InferenceBatch, one a thread.
+/// The weights of a Transformer of any settings as decoding on a CPU reads them: packed once, rounded to a precision
+/// once. It never changes, so threads share it; what changes is an InferenceBatch, one a thread.
+///
+/// In bf16 and int8, matrices are rounded to that; trained keys and values are bf16, as a sentence's are while it is
+/// decoded; biases, normalisations, learned positions and the vectors of additive compatibility stay float32. Additive
+/// compatibility's matrices are multiplied into the projections of queries and keys before these are rounded.
 class InferenceModel {
  public:
   struct Norm {
     std::vector<float> gain, bias;  // [D]
   };
   // A sub-layer's normalisation is called `after` it, as its parameters are, also where it comes before.
-  struct FeedForward {
-    PackedMatrix inner, outer;
+  struct Network {
+    PackedMatrix inner, gate, outer;  // gate: SwiGLU's
   };
+  /// Attention over parameters, in a network's place.
+  struct ParameterAttention {
+    PackedMatrix query, output;
+    Buffer<unsigned char> pairs;       // [n_p, record], keys and values times sqrt(D)
+    std::vector<const void*> records;  // of each pair
+  };
+  using FeedForward = std::variant<Network, ParameterAttention>;
   struct EncoderLayer {
     PackedMatrix query_key_value, attention_output;
+    std::vector<float> additive;  // v [H, d_k]; none where compatibility is a dot product
     Norm after_attention;
     FeedForward feed_forward;
     Norm after_feed_forward;
   };
   struct DecoderLayer {
     PackedMatrix query_key_value, self_output;
+    std::vector<float> self_additive;
     Norm after_self_attention;
     PackedMatrix query, key_value, memory_output;
+    std::vector<float> memory_additive;
     Norm after_memory_attention;
     FeedForward feed_forward;
     Norm after_feed_forward;
   };
 
-  /// Whether models of these settings can be computed here. A setting that this class knows nothing of has to have its
-  /// default.
-  static bool supports(const ModelSettings& settings);
-
   /// Packs `weights`. Throws Error naming the first that is missing, unknown, of another shape, of integers or not
-  /// finite, with `origin` (a file) in front. The settings must be supported.
+  /// finite, with `origin` (a file) in front.
   InferenceModel(const ModelSettings& settings, StoredWeights weights, Precision precision, const std::string& origin,
                  const Kernels& kernels = *available_kernels().front());
   InferenceModel(InferenceModel&&) = delete;

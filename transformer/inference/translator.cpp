@@ -47,11 +47,11 @@ Translator::Translator(const std::filesystem::path& directory, const std::string
   settings.section("decoding", self.settings, "");
   settings.load(directory / "config.yaml", UnknownSections::ignored);
   self.settings = self.settings.validated();
-  if (!gpu_of(device) && InferenceModel::supports(model_settings)) {
+  if (gpu_of(device)) {
+    self.backend = open_module_backend(directory, device, inference);
+  } else {
     self.threads = inference.threads;
     self.start(InferenceModel::load(directory, model_settings, inference.precision));
-  } else {
-    self.backend = open_module_backend(directory, device, inference);
   }
   self.vocabularies =
       Vocabularies::load(directory, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
