@@ -282,7 +282,7 @@ def models():
         **({"config__yaml": CONFIG.format(pieces=pieces, more=more), "vocabulary__model": vocabulary_,
             "model__safetensors": save(arrays)} | others))
     put("model_directory", "half", directory(arrays=half))
-    put("model_directory", "modules", directory("  attention_window: 2\n  compatibility: dot_product\n"))
+    put("model_directory", "variations", directory("  attention_window: 2\n  compatibility: dot_product\n"))
     put("model_directory", "no_number", directory(arrays=arrays | {"embedding.weight": arrays["embedding.weight"] * numpy.nan}))
     put("model_directory", "missing", directory(arrays=dict(list(arrays.items())[1:])))
     put("model_directory", "huge", directory("  d_k: 4611686018427387904\n"))
