@@ -3,15 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <iostream>
-#include <new>
 #include <string>
-#include <system_error>
 #include <type_traits>
 
 #include "apps/messages.h"
+#include "transformer/base/described.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -43,8 +41,6 @@ int run_program(int argc, char** argv, Body body) {
     std::cerr << one_line(name) << ": error: " << one_line(message) << std::endl;
     return status;
   };
-  // Libraries append pages of context to the line that says what happened.
-  const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
 
   CLI::App app;
   app.name(name);
@@ -64,22 +60,9 @@ int run_program(int argc, char** argv, Body body) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     return fail(argument_mistake(app, error), 2);
-  } catch (const Error& error) {
-    return fail(error.what(), 2);
-  } catch (const Failure& error) {
-    return fail(error.what(), 1);
-  } catch (const std::filesystem::filesystem_error& error) {
-    // A path that cannot be is a mistake; what the disk refuses is none.
-    const auto code = error.code();
-    const bool mistaken = code == std::errc::filename_too_long || code == std::errc::not_a_directory ||
-                          code == std::errc::too_many_symbolic_link_levels;
-    return fail(error.path1().string() + ": " + code.message(), mistaken ? 2 : 1);
-  } catch (const std::bad_alloc&) {
-    return fail("out of memory", 1);
-  } catch (const std::exception& error) {
-    return fail(first_line(error.what()), 1);
   } catch (...) {
-    return fail("an unknown exception", 1);
+    const auto described = described_exception();
+    return fail(described.text, described.mistake ? 2 : 1);
   }
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "transformer/text/corpus.h"
 
@@ -21,5 +23,10 @@ Perplexity perplexity_of(double sum, int64_t tokens);
 /// Perplexity of packed weights on `corpus`, judged by `threads` workers. The result does not depend on their number.
 /// Throws Error past the last learned position.
 Perplexity perplexity(const InferenceModel& model, const Corpus& corpus, int64_t threads = 1);
+
+/// log p of each of `targets` as the whole output for the source of its index, the end included. Both are pieces without
+/// begin and end; the result of a pair depends on nothing else. Throws Error past the last learned position.
+std::vector<double> log_probabilities(const InferenceModel& model, std::span<const std::vector<int64_t>> sources,
+                                      std::span<const std::vector<int64_t>> targets, int64_t threads = 1);
 
 }  // namespace transformer

@@ -103,6 +103,14 @@ void Translator::set(const DecodingSettings& settings) {
   if (self.packed && !same_batches) self.start(self.packed);
 }
 
+Translator Translator::with(const DecodingSettings& settings) const {
+  const auto& self = *implementation_;
+  Translator other(self.backend, self.vocabularies, settings);
+  other.implementation_->packed = self.packed;
+  other.implementation_->threads = self.threads;
+  return other;
+}
+
 std::vector<std::vector<Translation>> Translator::translate(const std::vector<std::string>& lines, int64_t first_line,
                                                             const ConstraintOf& constraint_of) const {
   const auto sources = encode(lines);

@@ -49,6 +49,8 @@ class Translator {
   std::shared_ptr<const InferenceModel> packed() const;
   /// Throws Error for settings out of range.
   void set(const DecodingSettings& settings);
+  /// This translator with other settings, for one of several threads: the model itself is shared. Throws as `set` does.
+  Translator with(const DecodingSettings& settings) const;
 
   /// n-best translations of each line, best first; a line without text gives one empty translation of score 0.
   /// Throws Error naming the line, counted from `first_line`, that is too long for the model.
