@@ -44,14 +44,10 @@ macro(transformer_require_module name module debian_package)
   endif()
 endmacro()
 
-# Whether LibTorch is wanted: in a build that has not switched it off; by find_package where the library was built with
-# it and `COMPONENTS inference`, which does without, is not all that is asked for.
+# Whether LibTorch is wanted: in a build that has not switched it off; transformerConfig.cmake says so for a program that
+# uses the library installed.
 if(NOT CMAKE_FIND_PACKAGE_NAME STREQUAL "transformer")
   set(transformer_wants_libtorch ${TRANSFORMER_LIBTORCH})
-elseif("${transformer_FIND_COMPONENTS}" STREQUAL "inference")
-  set(transformer_wants_libtorch OFF)
-else()
-  set(transformer_wants_libtorch ${transformer_BUILT_WITH_LIBTORCH})
 endif()
 
 transformer_require(Threads libc6-dev)
@@ -69,12 +65,10 @@ transformer_require(PkgConfig pkg-config)
 transformer_require_module(sentencepiece sentencepiece libsentencepiece-dev)
 transformer_require_module(xxhash libxxhash libxxhash-dev)
 transformer_require_module(utf8proc libutf8proc libutf8proc-dev)
-if(NOT "${transformer_FIND_COMPONENTS}" STREQUAL "inference")
-  transformer_require(spdlog libspdlog-dev)
-endif()
 if(NOT transformer_wants_libtorch)
   return()
 endif()
+transformer_require(spdlog libspdlog-dev)
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   transformer_require(OpenMP libomp-dev COMPONENTS CXX)
 else()

@@ -24,6 +24,7 @@ MAY_KNOW = {
     "report": {"base", "text"},
     "sweep": {"base", "report"},
     "interop": {"base", "text", "architecture"},
+    "interface": {"base", "text", "architecture", "inference"},
     "model": {"base", "kernels", "architecture"},
     "training": {"base", "kernels", "text", "architecture", "model"},
     "decoding": {"base", "text", "architecture", "inference", "model"},

@@ -1,0 +1,91 @@
+"""What people rely on who link the library and have no LibTorch: inference_test.py CMAKE COMPILER C_COMPILER FLAGS
+SOURCE_DIR BUILD_DIR WITHOUT_BUILD_DIR TORCH TRANSLATE. Standard library only.
+
+Both are installed, the library that was built with LibTorch (BUILD_DIR) and the one without (WITHOUT_BUILD_DIR); no
+LibTorch is to be found when outside projects look for them.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CMAKE, COMPILER, C_COMPILER, FLAGS, SOURCE, BUILD, WITHOUT, TORCH, TRANSLATE = sys.argv[1:10]
+HERE = pathlib.Path(__file__).parent
+MODEL = f"{SOURCE}/data/model-en-de"
+SENTENCES = "Good morning.\nWhere is the train station?\n\nThe children are playing in the garden.\n"
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
+
+
+def run(*command, status=0, text=None):
+    done = subprocess.run(list(map(str, command)), input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, env=ENVIRONMENT, timeout=1200)
+    if (done.returncode == 0) != (status == 0):
+        raise AssertionError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+class InferenceTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = pathlib.Path(cls.folder.name).resolve()
+        cls.prefixes = {"with": cls.root / "with", "without": cls.root / "without"}
+        for kind, build in (("with", BUILD), ("without", WITHOUT)):
+            run(CMAKE, "--install", build, "--prefix", cls.prefixes[kind])
+        # Nothing names the LibTorch that one of them was built with any more.
+        config = next(cls.prefixes["with"].rglob("transformerConfig.cmake"))
+        assert TORCH in config.read_text()
+        config.write_text(config.read_text().replace(TORCH, str(cls.root / "gone")))
+        cls.expected = run(TRANSLATE, "--model", MODEL, text=SENTENCES)
+        assert cls.expected.count("\n") == 4
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def configure(self, project, kind, *arguments, status=0):
+        build = self.root / f"{project}-{kind}{len(list(self.root.iterdir()))}"
+        output = run(CMAKE, "-S", HERE / project, "-B", build, "-G", "Ninja", f"-DCMAKE_CXX_COMPILER={COMPILER}",
+                     f"-DCMAKE_C_COMPILER={C_COMPILER}", f"-DCMAKE_CXX_FLAGS={FLAGS}", f"-DCMAKE_C_FLAGS={FLAGS}",
+                     f"-DCMAKE_PREFIX_PATH={self.prefixes[kind]}", *arguments, status=status)
+        return build, re.sub(r"\s+", " ", output)
+
+    def assert_translates(self, project, kind):
+        build, _ = self.configure(project, kind)
+        run(CMAKE, "--build", build)
+        linked = run("ldd", build / project)
+        self.assertIn("libc.so", linked)
+        self.assertNotRegex(linked, "torch|libc10|libgomp|not found")
+        self.assertEqual(run(build / project, MODEL, text=SENTENCES), self.expected)
+        return linked
+
+    def test_an_outside_program_translates(self):
+        for kind in self.prefixes:
+            with self.subTest(kind):
+                self.assert_translates("outside_inference", kind)
+
+    def test_an_outside_program_in_c_translates(self):
+        for kind, prefix in self.prefixes.items():
+            with self.subTest(kind):
+                linked = self.assert_translates("outside_c", kind)
+                self.assertIn(f"{prefix}/lib", linked)
+
+    def test_what_is_missing_is_named(self):
+        for kind in self.prefixes:
+            _, refused = self.configure("outside_inference", kind, "-DCOMPONENTS=infrence", status=1)
+            self.assertIn("there is no component 'infrence'; the components are c, inference and training", refused)
+        _, refused = self.configure("outside_inference", "without", "-DCOMPONENTS=inference\\;training", status=1)
+        self.assertIn("the component 'training' is missing: this library was built without LibTorch", refused)
+        for wanted in ("training", ""):
+            _, refused = self.configure("outside_inference", "with", f"-DCOMPONENTS={wanted}", status=1)
+            self.assertRegex(refused, r"LibTorch [0-9.]+ was not found")
+        # Without LibTorch, everything is what does without.
+        self.configure("outside_inference", "without", "-DCOMPONENTS=")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,314 @@
+#include "transformer/interface/transformer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transformer/base/described.h"
+#include "transformer/base/error.h"
+#include "transformer/base/threads.h"
+#include "transformer/base/unicode.h"
+#include "transformer/inference/perplexity.h"
+#include "transformer/inference/translator.h"
+#include "transformer/text/lines.h"
+
+using transformer::DecodingSettings;
+using transformer::Error;
+
+struct transformer_model {
+  transformer::Translator translator;
+  int64_t threads;
+};
+
+struct transformer_translations {
+  std::vector<std::vector<transformer::Translation>> lines;
+};
+
+namespace {
+
+// Of fixed size, so that running out of memory can be told, too.
+thread_local char last_error[4096];
+
+void set_error(std::string_view text) noexcept {
+  const size_t length = std::min(text.size(), sizeof last_error - 1);
+  std::memcpy(last_error, text.data(), length);
+  last_error[length] = '\0';
+}
+
+/// The frame of every entry that can fail: no exception goes on from here.
+template <class Body>
+transformer_status guarded(Body body) noexcept {
+  set_error("");
+  try {
+    body();
+    return TRANSFORMER_OK;
+  } catch (...) {
+    try {
+      const auto described = transformer::described_exception();
+      set_error(transformer::printable(described.text, sizeof last_error - 4));
+      return described.mistake ? TRANSFORMER_MISTAKE : TRANSFORMER_FAILURE;
+    } catch (...) {
+      set_error("out of memory");
+      return TRANSFORMER_FAILURE;
+    }
+  }
+}
+
+// Of the structs of the first version.
+constexpr size_t first_options_size = offsetof(transformer_options, threads) + sizeof(size_t);
+constexpr size_t first_search_size = offsetof(transformer_search, batch_sentences) + sizeof(size_t);
+
+void need(const void* argument, const char* name) {
+  if (!argument) throw Error(name, "is NULL");
+}
+
+/// The options that a program hands over, which may know fewer fields than the library, the last of which then have
+/// their value in `defaults`, or more, which then must be 0.
+template <class Options>
+Options read_options(const Options* given, const Options& defaults, size_t first_size, const char* name) {
+  if (!given) return defaults;
+  if (given->size < first_size) {
+    throw Error(fmt::format("{}.size", name), fmt::format("is {}, less than it ever was", given->size),
+                fmt::format("set it to sizeof({})", name));
+  }
+  const auto* bytes = reinterpret_cast<const char*>(given);
+  if (given->size > sizeof(Options) &&
+      std::any_of(bytes + sizeof(Options), bytes + given->size, [](char byte) { return byte != 0; })) {
+    throw Error(name, "has fields that this library does not know",
+                fmt::format("it is version {}; use a later one", transformer_version()));
+  }
+  Options options = defaults;
+  std::memcpy(&options, given, std::min(given->size, sizeof(Options)));
+  return options;
+}
+
+/// As a setting; what is too large for one is too large for any.
+int64_t number(size_t value) {
+  return static_cast<int64_t>(std::min<size_t>(value, std::numeric_limits<int64_t>::max()));
+}
+
+transformer::Precision precision_of(const char* name) {
+  const std::string_view given = name ? name : "float32";
+  if (given == "float32") return transformer::Precision::float32;
+  if (given == "bf16") return transformer::Precision::bf16;
+  if (given == "int8") return transformer::Precision::int8;
+  throw Error("transformer_options.precision",
+              fmt::format("takes one of: float32, bf16, int8, found {}", transformer::in_quotes(given)));
+}
+
+transformer_search defaults_of(const transformer_model& model) {
+  const auto& settings = model.translator.settings();
+  transformer_search search{};
+  search.size = sizeof search;
+  search.beam = static_cast<size_t>(settings.beam);
+  search.n_best = static_cast<size_t>(settings.n_best);
+  search.alpha = settings.alpha;
+  search.length_penalty = settings.length_penalty == DecodingSettings::LengthPenalty::gnmt
+                              ? TRANSFORMER_LENGTH_PENALTY_GNMT
+                              : TRANSFORMER_LENGTH_PENALTY_POWER;
+  search.stop =
+      settings.stop == DecodingSettings::Stop::exact ? TRANSFORMER_STOP_EXACT : TRANSFORMER_STOP_BEAM_FINISHED;
+  search.max_extra_length = static_cast<size_t>(settings.max_extra_length);
+  search.batch_sentences = static_cast<size_t>(settings.batch_sentences);
+  return search;
+}
+
+DecodingSettings settings_of(const transformer_search& search) {
+  const auto check = [](int value, int last, const char* name) {
+    if (value < 0 || value > last) throw Error(name, fmt::format("takes a number from 0 to {}, found {}", last, value));
+  };
+  check(search.length_penalty, TRANSFORMER_LENGTH_PENALTY_POWER, "decoding.length_penalty");
+  check(search.stop, TRANSFORMER_STOP_BEAM_FINISHED, "decoding.stop");
+  DecodingSettings settings;
+  settings.beam = number(search.beam);
+  settings.n_best = number(search.n_best);
+  settings.alpha = search.alpha;
+  settings.length_penalty = search.length_penalty == TRANSFORMER_LENGTH_PENALTY_GNMT
+                                ? DecodingSettings::LengthPenalty::gnmt
+                                : DecodingSettings::LengthPenalty::power;
+  settings.stop =
+      search.stop == TRANSFORMER_STOP_EXACT ? DecodingSettings::Stop::exact : DecodingSettings::Stop::beam_finished;
+  settings.max_extra_length = number(search.max_extra_length);
+  settings.batch_sentences = number(search.batch_sentences);
+  return settings;
+}
+
+/// Lines as text, each checked; `name` is what messages call them.
+std::vector<std::string> checked_lines(const char* const* lines, size_t count, const char* name) {
+  if (count > 0) need(lines, name);
+  std::vector<std::string> texts;
+  texts.reserve(std::min(count, size_t{1} << 20));  // a count that cannot be shows at the lines
+  for (size_t i = 0; i < count; ++i) {
+    const auto where = [&] { return fmt::format("line {} of {}", i + 1, name); };
+    if (!lines[i]) throw Error(where(), "is NULL");
+    const std::string_view line(lines[i], strnlen(lines[i], transformer::most_line_bytes + 1));
+    if (line.size() > transformer::most_line_bytes) {
+      throw Error(where(), "is longer than 1 MiB", "split it into sentences");
+    }
+    if (const size_t broken = transformer::find_broken_utf8(line); broken != std::string_view::npos) {
+      throw Error(where(),
+                  fmt::format("not UTF-8 (byte {} is 0x{:02X})", broken + 1, static_cast<unsigned char>(line[broken])));
+    }
+    texts.emplace_back(line);
+  }
+  return texts;
+}
+
+std::vector<std::vector<int64_t>> pieces_of(const std::vector<std::string>& lines,
+                                            const transformer::Vocabulary& vocabulary, int64_t longest,
+                                            const char* name) {
+  std::vector<std::vector<int64_t>> all;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    all.push_back(vocabulary.encode(transformer::trim(lines[i])));
+    if (static_cast<int64_t>(all.back().size()) <= longest) continue;
+    throw Error(fmt::format("line {} of {}", i + 1, name),
+                fmt::format("has {} word pieces, and this model takes at most {}", all.back().size(), longest),
+                "split it into sentences");
+  }
+  return all;
+}
+
+const transformer::Translation* find(const transformer_translations* translations, size_t line, size_t rank) {
+  const transformer::Translation* found = nullptr;
+  guarded([&] {
+    need(translations, "translations");
+    const auto& lines = translations->lines;
+    if (line >= lines.size()) {
+      throw Error(fmt::format("line {}", line), fmt::format("there are {}, counted from 0", lines.size()));
+    }
+    if (rank >= lines[line].size()) {
+      throw Error(fmt::format("rank {}", rank),
+                  fmt::format("line {} has {} translations, counted from 0", line, lines[line].size()));
+    }
+    found = &lines[line][rank];
+  });
+  return found;
+}
+
+}  // namespace
+
+uint32_t transformer_abi(void) {
+  return TRANSFORMER_ABI;
+}
+
+const char* transformer_version(void) {
+  return TRANSFORMER_VERSION;
+}
+
+const char* transformer_error(void) {
+  return last_error;
+}
+
+transformer_status transformer_load(const char* directory, const transformer_options* options,
+                                    transformer_model** model) {
+  if (model) *model = nullptr;
+  return guarded([&] {
+    need(directory, "directory");
+    need(model, "model");
+    const transformer_options defaults{.size = sizeof(transformer_options), .precision = nullptr, .threads = 0};
+    const auto given = read_options(options, defaults, first_options_size, "transformer_options");
+    constexpr size_t most_threads = 1024;
+    if (given.threads > most_threads) {
+      throw Error("transformer_options.threads",
+                  fmt::format("takes a number from 0 to {}, found {}", most_threads, given.threads));
+    }
+    const int64_t threads = given.threads ? number(given.threads) : transformer::default_threads();
+    transformer::Translator translator(directory, "cpu",
+                                       {.precision = precision_of(given.precision), .threads = threads});
+    *model = new transformer_model{std::move(translator), threads};
+  });
+}
+
+void transformer_model_free(transformer_model* model) {
+  delete model;
+}
+
+transformer_status transformer_search_defaults(const transformer_model* model, transformer_search* search) {
+  return guarded([&] {
+    need(model, "model");
+    need(search, "search");
+    const size_t size = search->size;
+    auto defaults = defaults_of(*model);
+    if (size < first_search_size) read_options(search, defaults, first_search_size, "transformer_search");
+    defaults.size = size;
+    std::memset(search, 0, size);
+    std::memcpy(search, &defaults, std::min(size, sizeof defaults));
+  });
+}
+
+transformer_status transformer_translate(const transformer_model* model, const char* const* lines, size_t count,
+                                         const transformer_search* search, transformer_translations** translations) {
+  if (translations) *translations = nullptr;
+  return guarded([&] {
+    need(model, "model");
+    need(translations, "translations");
+    const auto given = read_options(search, defaults_of(*model), first_search_size, "transformer_search");
+    const auto translator = model->translator.with(settings_of(given));
+    const auto sources = pieces_of(checked_lines(lines, count, "lines"), *translator.vocabularies().source,
+                                   translator.longest_source(), "lines");
+    auto result = std::make_unique<transformer_translations>();
+    result->lines = translator.translate_encoded(sources);
+    for (auto& alternatives : result->lines) {
+      // Byte pieces can spell a NUL, which would end the text.
+      for (auto& translation : alternatives) std::replace(translation.text.begin(), translation.text.end(), '\0', ' ');
+    }
+    *translations = result.release();
+  });
+}
+
+void transformer_translations_free(transformer_translations* translations) {
+  delete translations;
+}
+
+size_t transformer_translations_lines(const transformer_translations* translations) {
+  return translations ? translations->lines.size() : 0;
+}
+
+size_t transformer_translations_of_line(const transformer_translations* translations, size_t line) {
+  return translations && line < translations->lines.size() ? translations->lines[line].size() : 0;
+}
+
+const char* transformer_translation_text(const transformer_translations* translations, size_t line, size_t rank) {
+  const auto* translation = find(translations, line, rank);
+  return translation ? translation->text.c_str() : nullptr;
+}
+
+double transformer_translation_score(const transformer_translations* translations, size_t line, size_t rank) {
+  const auto* translation = find(translations, line, rank);
+  return translation ? translation->score : std::numeric_limits<double>::quiet_NaN();
+}
+
+double transformer_translation_log_probability(const transformer_translations* translations, size_t line, size_t rank) {
+  const auto* translation = find(translations, line, rank);
+  return translation ? translation->log_probability : std::numeric_limits<double>::quiet_NaN();
+}
+
+transformer_status transformer_score(const transformer_model* model, const char* const* sources,
+                                     const char* const* targets, size_t count, double* log_probabilities,
+                                     size_t* tokens) {
+  return guarded([&] {
+    need(model, "model");
+    if (count > 0) need(log_probabilities, "log_probabilities");
+    const auto packed = model->translator.packed();
+    if (!packed) {
+      throw Error("scores", "this model is a variation that only its modules compute",
+                  "`evaluate perplexity` scores what packed weights cover");
+    }
+    const int64_t longest = model->translator.longest_source();
+    const auto& vocabularies = model->translator.vocabularies();
+    const auto source = pieces_of(checked_lines(sources, count, "sources"), *vocabularies.source, longest, "sources");
+    const auto target = pieces_of(checked_lines(targets, count, "targets"), *vocabularies.target, longest, "targets");
+    const auto found = transformer::log_probabilities(*packed, source, target, model->threads);
+    std::copy(found.begin(), found.end(), log_probabilities);
+    for (size_t i = 0; tokens && i < count; ++i) tokens[i] = target[i].size() + 1;
+  });
+}

@@ -1,0 +1,121 @@
+#pragma once
+
+// The C interface: a trained model, its translations, its scores, on CPUs. C11 and C++ read it; libtransformer.so
+// exports what stands here and nothing else.
+//
+//     transformer_model* model;
+//     transformer_translations* translations;
+//     if (transformer_load("runs/en-de", NULL, &model) != TRANSFORMER_OK) return fail(transformer_error());
+//     if (transformer_translate(model, lines, count, NULL, &translations) == TRANSFORMER_OK)
+//       puts(transformer_translation_text(translations, 0, 0));
+//     transformer_translations_free(translations);
+//     transformer_model_free(model);
+//
+// Strings are UTF-8 and end with a NUL. What is handed over stays the caller's, and is read during the call alone. A
+// function that fails leaves its results as they were, but for a handle, which it sets to NULL. NULL where something is
+// needed is refused, never followed.
+//
+// Any number of threads may use one model, or one set of translations, at the same time; freeing it is for the last of
+// them. Translations do not need the model any more once they are there.
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Changes when a program has to be compiled anew: libtransformer.so.1. What is added to an options struct at its end
+/// does not change it.
+#define TRANSFORMER_ABI 1
+
+/// TRANSFORMER_ABI of the library that runs, and its version, such as "0.1.0".
+uint32_t transformer_abi(void);
+const char* transformer_version(void);
+
+typedef enum transformer_status {
+  TRANSFORMER_OK = 0,
+  TRANSFORMER_FAILURE = 1,  ///< while running: out of memory, say
+  TRANSFORMER_MISTAKE = 2   ///< in what was given: a folder that is no model, an option, a line
+} transformer_status;
+
+/// What the calling thread's last call that returns a status, or a translation, found wrong: a line that names it, and
+/// what to do; "" where it did what it was asked. Never NULL; valid until that thread's next such call.
+const char* transformer_error(void);
+
+// --- a model ---------------------------------------------------------------------------------------------
+
+typedef struct transformer_model transformer_model;
+
+/// How a model computes. Fields that are 0 have their default, so: `transformer_options options = {0};`, then `size`.
+typedef struct transformer_options {
+  size_t size;            ///< sizeof(transformer_options): which fields the program knows
+  const char* precision;  ///< of weights and activations: "float32" (also NULL), "bf16" or "int8"
+  size_t threads;         ///< that a call uses, each with lines of its own; 0: one for each processor
+} transformer_options;
+
+/// Loads a model directory: model.safetensors, config.yaml and the vocabularies. `options`: NULL for the defaults.
+transformer_status transformer_load(const char* directory, const transformer_options* options,
+                                    transformer_model** model);
+/// NULL is nothing to free.
+void transformer_model_free(transformer_model* model);
+
+// --- translations ------------------------------------------------------------------------------------------
+
+typedef enum transformer_length_penalty {
+  TRANSFORMER_LENGTH_PENALTY_GNMT = 0,  ///< ((5 + length) / 6)^alpha (§6.1)
+  TRANSFORMER_LENGTH_PENALTY_POWER = 1  ///< length^alpha
+} transformer_length_penalty;
+
+typedef enum transformer_stop {
+  TRANSFORMER_STOP_EXACT = 0,         ///< a sentence is done when nothing better can follow
+  TRANSFORMER_STOP_BEAM_FINISHED = 1  ///< when as many hypotheses have finished as the beam is wide
+} transformer_stop;
+
+/// How translations are searched for. Every field counts, also one that is 0: transformer_search_defaults fills in what
+/// the model's config.yaml says.
+typedef struct transformer_search {
+  size_t size;              ///< sizeof(transformer_search), before anything else
+  size_t beam;              ///< hypotheses kept for each line; 1: greedy
+  size_t n_best;            ///< translations for each line, at most `beam`
+  double alpha;             ///< exponent of the length penalty; 0: log-probabilities alone
+  int length_penalty;       ///< a transformer_length_penalty
+  int stop;                 ///< a transformer_stop
+  size_t max_extra_length;  ///< word pieces by which output may be longer than its line
+  size_t batch_sentences;   ///< lines decoded at once; changes no result
+} transformer_search;
+
+/// Sets every field of `search` but its size.
+transformer_status transformer_search_defaults(const transformer_model* model, transformer_search* search);
+
+typedef struct transformer_translations transformer_translations;
+
+/// Translates `count` lines. `search`: NULL for the model's own. A line without text has one translation, "". Refused,
+/// by its number from 1, is a line that is not UTF-8, longer than 1 MiB, or of more word pieces than the model takes.
+transformer_status transformer_translate(const transformer_model* model, const char* const* lines, size_t count,
+                                         const transformer_search* search, transformer_translations** translations);
+/// NULL is nothing to free.
+void transformer_translations_free(transformer_translations* translations);
+
+/// Lines that were translated, and the translations of one of them: 1 to n_best, 0 for a line that there is none of.
+size_t transformer_translations_lines(const transformer_translations* translations);
+size_t transformer_translations_of_line(const transformer_translations* translations, size_t line);
+
+/// Of line `line` the translation of rank `rank`, both from 0, the best first: its text, which lives as long as
+/// `translations`; its score, log probability / length penalty; its log-probability. NULL and NaN where there is none.
+const char* transformer_translation_text(const transformer_translations* translations, size_t line, size_t rank);
+double transformer_translation_score(const transformer_translations* translations, size_t line, size_t rank);
+double transformer_translation_log_probability(const transformer_translations* translations, size_t line, size_t rank);
+
+// --- scores --------------------------------------------------------------------------------------------------
+
+/// The log-probability, in nats, that the model gives to `targets[i]` as the whole translation of `sources[i]`, its end
+/// included, into `log_probabilities[i]`; and, unless `tokens` is NULL, how many tokens that is the sum of. Lines are
+/// refused as by transformer_translate.
+transformer_status transformer_score(const transformer_model* model, const char* const* sources,
+                                     const char* const* targets, size_t count, double* log_probabilities,
+                                     size_t* tokens);
+
+#ifdef __cplusplus
+}
+#endif
