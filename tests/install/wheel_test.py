@@ -1,0 +1,55 @@
+"""The wheel that the target `wheel` makes, installed where nothing else is: wheel_test.py CMAKE BUILD_DIR SOURCE_DIR
+TRANSLATE. Standard library only."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import venv
+
+CMAKE, BUILD, SOURCE, TRANSLATE = sys.argv[1:5]
+MODEL = f"{SOURCE}/data/model-en-de"
+USE = """
+import sys, transformer_cpp
+with transformer_cpp.Translator(sys.argv[1]) as translator:
+    for line in translator.translate(sys.stdin.read().splitlines()):
+        print(line[0].text)
+"""
+SENTENCES = "Good morning.\nWhere is the train station?\n"
+
+
+def run(*command, text=None):
+    done = subprocess.run(list(map(str, command)), input=text, capture_output=True, text=True, timeout=1200,
+                          env={"PATH": "/usr/bin:/bin"}, cwd="/")
+    if done.returncode != 0:
+        raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class WheelTest(unittest.TestCase):
+    def test_a_wheel_brings_all_it_needs(self):
+        built = []
+        for _ in range(2):
+            run(CMAKE, "--build", BUILD, "--target", "wheel")
+            wheel, = pathlib.Path(BUILD, "wheel").glob("*.whl")
+            built.append(wheel.read_bytes())
+        self.assertEqual(*built, "the same files make another wheel")
+        self.assertLess(len(built[0]), 5e6)
+        with tempfile.TemporaryDirectory() as folder:
+            # pip judges its tag and its record; the environment itself has nothing at all.
+            venv.create(folder, with_pip=False)
+            python = pathlib.Path(folder, "bin/python")
+            run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", wheel)
+            self.assertEqual(run(python, "-I", "-c", USE, MODEL, text=SENTENCES),
+                             run(TRANSLATE, "--model", MODEL, text=SENTENCES))
+            package, = pathlib.Path(folder).glob("lib/python*/site-packages/transformer_cpp")
+            linked = run("ldd", package / "lib/libtransformer.so.1")
+            for line in linked.splitlines():
+                own = any(name in line for name in ("sentencepiece", "fmt", "yaml", "xxhash", "utf8proc", "libz."))
+                self.assertEqual(str(package) in line, own, line)
+            self.assertIn("libsentencepiece", linked)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

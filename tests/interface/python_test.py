@@ -1,0 +1,164 @@
+"""The Python package over the C interface: python_test.py PACKAGE_FOLDER LIBRARY TRANSLATE SOURCE_DIR. Standard library
+only."""
+
+import ctypes
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+import unittest
+
+PACKAGE, LIBRARY, TRANSLATE, SOURCE = sys.argv[1:5]
+MODEL = pathlib.Path(SOURCE, "data/model-en-de")
+LINES = ["Good morning.", "Where is the train station?", "", "The children are playing in the garden.", "Café or tea?"]
+os.environ["TRANSFORMER_LIBRARY"] = LIBRARY
+sys.path.insert(0, PACKAGE)
+
+from transformer_cpp import Failure, Mistake, Translation, Translator, TransformerError, version  # noqa: E402
+from transformer_cpp import library as declared  # noqa: E402
+
+
+def program(*arguments, lines=LINES):
+    return subprocess.run([TRANSLATE, "--model", MODEL, *arguments], input="".join(line + "\n" for line in lines),
+                          check=True, capture_output=True, text=True).stdout
+
+
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+class PythonTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.translator = Translator(MODEL, threads=2)
+
+    def test_translations_are_the_programs(self):
+        for precision in ("float32", "bf16", "int8"):
+            with Translator(str(MODEL), precision=precision) as translator:
+                found = translator.translate(LINES)
+            text = "".join(f"{of_line[0].score:.6f}\t{of_line[0].text}\n" for of_line in found)
+            self.assertEqual(text, program("--scores", "--precision", precision))
+
+    def test_n_best_are_the_programs(self):
+        found = self.translator.translate(LINES, beam=6, n_best=3, alpha=0, length_penalty="power", stop="beam_finished",
+                                          max_extra_length=20, batch_sentences=2)
+        text = "".join(f"{line} ||| {each.text} ||| {each.score:.6f}\n"
+                       for line, of_line in enumerate(found) for each in of_line)
+        self.assertEqual(text, program("--beam", "6", "--n-best", "3", "--alpha", "0", "--length-penalty", "power",
+                                       "--stop", "beam_finished", "--max-extra-length", "20"))
+        self.assertEqual(found[2], [Translation("", 0.0, 0.0)])
+        self.assertEqual(self.translator.translate([]), [])
+
+    def test_scores_are_those_of_search(self):
+        best, second = self.translator.translate(LINES[:1], n_best=2)[0]
+        self.assertAlmostEqual(self.translator.score(LINES[0], second.text), second.log_probability, places=4)
+        found = self.translator.score(LINES[:1] * 2, [best.text, second.text])
+        self.assertEqual(found[1], self.translator.score(LINES[0], second.text))
+        self.assertGreater(found[0], found[1])
+        self.assertEqual(self.translator.score([], []), [])
+
+    def test_control_characters_say_nothing(self):
+        self.assertEqual(self.translator.translate(["Good\0 mor\x07ning."]), self.translator.translate(["Good morning."]))
+
+    def test_what_is_wrong_is_named(self):
+        translate = self.translator.translate
+        for part, call in {
+                "/nowhere": lambda: Translator("/nowhere"),
+                "NUL": lambda: Translator("a\0b"),
+                "float32, bf16, int8, found 'fp64'": lambda: Translator(MODEL, precision="fp64"),
+                "threads": lambda: Translator(MODEL, threads=5000),
+                "at least 0, found -1": lambda: translate(LINES, beam=-1),
+                "decoding.beam": lambda: translate(LINES, beam=0),
+                "decoding.n_best": lambda: translate(LINES, beam=2, n_best=3),
+                "decoding.alpha": lambda: translate(LINES, alpha=float("nan")),
+                "gnmt, power, found 'none'": lambda: translate(LINES, length_penalty="none"),
+                "exact, beam_finished": lambda: translate(LINES, stop=""),
+                "line 2 of lines": lambda: translate(["a", "\ud800"]),
+                "takes at most": lambda: translate(["q " * 10000]),
+                "longer than 1 MiB": lambda: translate(["q" * (1 << 20) + "q"]),
+                "has 1 lines, and source has 2": lambda: self.translator.score(["a", "b"], ["c"]),
+        }.items():
+            with self.subTest(part), self.assertRaisesRegex(Mistake, re.escape(part)) as raised:
+                call()
+            self.assertIsInstance(raised.exception, (TransformerError, ValueError))
+        self.assertTrue(issubclass(Failure, RuntimeError))
+        for call in (lambda: translate("one line"), lambda: translate([b"bytes"]), lambda: translate([None]),
+                     lambda: translate(LINES, beam="4"), lambda: translate(LINES, beam=True),
+                     lambda: Translator(MODEL, precision=None), lambda: Translator(None)):
+            self.assertRaises(TypeError, call)
+
+    def test_threads_share_a_translator(self):
+        expected = {beam: self.translator.translate(LINES, beam=beam) for beam in (1, 4)}
+        wrong = []
+
+        def work(beam):
+            for _ in range(5):
+                found = self.translator.translate(LINES, beam=beam)
+                if found != expected[beam]:
+                    wrong.append(found)
+                try:
+                    self.translator.translate(["\ud800"])
+                    wrong.append("not refused")
+                except Mistake:
+                    pass
+
+        threads = [threading.Thread(target=work, args=(1 if i % 2 else 4,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_close_waits_for_those_who_translate(self):
+        for _ in range(5):
+            translator = Translator(MODEL, threads=1)
+            started, results = threading.Event(), []
+
+            def work():
+                try:
+                    while True:
+                        results.append(translator.translate(LINES[:2])[0][0].text)
+                        started.set()
+                except Mistake as error:
+                    results.append(str(error))
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            started.wait(60)
+            translator.close()
+            thread.join(60)
+            self.assertEqual(results.pop(), "this Translator is closed")
+            self.assertEqual(set(results), {program(lines=LINES[:1]).rstrip("\n")})
+            translator.close()
+
+    def test_memory_is_released(self):
+        def use():
+            with Translator(MODEL, threads=1) as translator:
+                translator.translate(LINES)
+            Translator(MODEL, threads=1)  # by its last reference
+
+        for _ in range(3):
+            use()
+        before = resident()
+        for _ in range(10):
+            use()
+        size = (MODEL / "model.safetensors").stat().st_size
+        self.assertLess(resident() - before, 2 * size)
+
+    def test_it_declares_what_the_header_does(self):
+        header = pathlib.Path(SOURCE, "transformer/interface/transformer.h").read_text()
+        functions = set(re.findall(r"\btransformer_(\w+)\(", re.sub("//.*", "", header)))
+        self.assertEqual(set(declared._DECLARED), functions)
+        self.assertIn(f"#define TRANSFORMER_ABI {declared.ABI}\n", header)
+        for struct, name in ((declared.Options, "options"), (declared.Search, "search")):
+            body = re.search(rf"struct transformer_{name} {{(.*?)}}", header, re.DOTALL).group(1)
+            self.assertEqual([field for field, _ in struct._fields_],
+                             re.findall(r"(\w+);", re.sub("//.*", "", body)))
+        self.assertRegex(version(), r"^\d+\.\d+\.\d+$")
+        self.assertEqual(ctypes.sizeof(declared.Options), 24)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

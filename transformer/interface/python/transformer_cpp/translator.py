@@ -1,0 +1,181 @@
+"""A model directory, opened for translating and scoring."""
+
+import contextlib
+import ctypes
+import os
+import threading
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from transformer_cpp.library import Options, Search, library
+
+_LENGTH_PENALTIES = ("gnmt", "power")
+_STOPS = ("exact", "beam_finished")
+
+
+class TransformerError(Exception):
+    """What went wrong, in a line that names it and what to do."""
+
+
+class Mistake(TransformerError, ValueError):
+    """In what was given: a folder that is no model, an option, a line."""
+
+
+class Failure(TransformerError, RuntimeError):
+    """While running: out of memory, say."""
+
+
+class Translation(NamedTuple):
+    text: str
+    score: float  # log probability / length penalty
+    log_probability: float
+
+
+def version() -> str:
+    return library.transformer_version().decode()
+
+
+def _check(status: int) -> None:
+    if status != 0:
+        raise (Mistake if status == 2 else Failure)(library.transformer_error().decode())
+
+
+def _number(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} takes an integer, found {value!r}")
+    if not 0 <= value < 1 << 63:
+        raise Mistake(f"{name}: takes a number of at least 0, found {value}")
+    return value
+
+
+def _one_of(name: str, value: str, names: Tuple[str, ...]) -> int:
+    if value not in names:
+        raise Mistake(f"{name}: takes one of: {', '.join(names)}, found {value!r}")
+    return names.index(value)
+
+
+def _lines(name: str, lines: Sequence[str]):
+    if isinstance(lines, (str, bytes)):
+        raise TypeError(f"{name} takes a list of lines, found one {type(lines).__name__}")
+    encoded = []
+    for number, line in enumerate(lines, 1):
+        if not isinstance(line, str):
+            raise TypeError(f"line {number} of {name} is no str, but {type(line).__name__}")
+        try:
+            # A NUL would end the line; as any control character, it says nothing to a model.
+            encoded.append(line.replace("\0", "").encode())
+        except UnicodeEncodeError as error:
+            raise Mistake(f"line {number} of {name}: not text ({error.reason})") from None
+    return (ctypes.c_char_p * len(encoded))(*encoded), len(encoded)
+
+
+class Translator:
+    """A model directory, loaded. Threads may share one; its memory is released by `close`, at the end of a `with`, or
+    with the last reference, as soon as no call uses it any more.
+
+    precision: what weights and activations are rounded to, "float32" (as trained), "bf16" or "int8".
+    threads: that a call uses, each with lines of its own; 0: one for each processor.
+    """
+
+    def __init__(self, directory: Union[str, os.PathLike], *, precision: str = "float32", threads: int = 0) -> None:
+        self._model = None
+        self._users = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        if not isinstance(precision, str):
+            raise TypeError(f"precision takes a str, found {precision!r}")
+        path = os.fsencode(directory)
+        if b"\0" in path:
+            raise Mistake("directory: has a NUL in its name")
+        options = Options(ctypes.sizeof(Options), precision.replace("\0", "?").encode(), _number("threads", threads))
+        model = ctypes.c_void_p()
+        _check(library.transformer_load(path, options, model))
+        self._model = model
+
+    def translate(self, lines: Sequence[str], *, beam: Optional[int] = None, n_best: Optional[int] = None,
+                  alpha: Optional[float] = None, length_penalty: Optional[str] = None, stop: Optional[str] = None,
+                  max_extra_length: Optional[int] = None,
+                  batch_sentences: Optional[int] = None) -> List[List[Translation]]:
+        """The translations of each line, `n_best` of them, the best first; one, "", of a line without text.
+
+        What is not given is as in the model's config.yaml. beam: hypotheses kept for each line; alpha: exponent of the
+        length penalty, "gnmt" or "power"; stop: when a line is done, "exact" or "beam_finished"; max_extra_length: word
+        pieces by which output may be longer than its line; batch_sentences: lines decoded at once.
+        """
+        array, count = _lines("lines", lines)
+        with self._in_use() as model:
+            search = Search(ctypes.sizeof(Search))
+            _check(library.transformer_search_defaults(model, search))
+            numbers = {"beam": beam, "n_best": n_best, "max_extra_length": max_extra_length,
+                       "batch_sentences": batch_sentences}
+            for name, value in numbers.items():
+                if value is not None:
+                    setattr(search, name, _number(name, value))
+            if alpha is not None:
+                search.alpha = float(alpha)
+            if length_penalty is not None:
+                search.length_penalty = _one_of("length_penalty", length_penalty, _LENGTH_PENALTIES)
+            if stop is not None:
+                search.stop = _one_of("stop", stop, _STOPS)
+            found = ctypes.c_void_p()
+            _check(library.transformer_translate(model, array, count, search, found))
+        try:
+            return [[Translation(library.transformer_translation_text(found, line, rank).decode(),
+                                 library.transformer_translation_score(found, line, rank),
+                                 library.transformer_translation_log_probability(found, line, rank))
+                     for rank in range(library.transformer_translations_of_line(found, line))]
+                    for line in range(count)]
+        finally:
+            library.transformer_translations_free(found)
+
+    def score(self, source: Union[str, Sequence[str]],
+              target: Union[str, Sequence[str]]) -> Union[float, List[float]]:
+        """The log-probability, in nats, that the model gives to `target` as the whole translation of `source`: a number
+        for two lines, a list for two lists of lines."""
+        if isinstance(source, str) and isinstance(target, str):
+            return self.score([source], [target])[0]
+        sources, count = _lines("source", source)
+        targets, other = _lines("target", target)
+        if count != other:
+            raise Mistake(f"target: has {other} lines, and source has {count}")
+        found = (ctypes.c_double * count)()
+        with self._in_use() as model:
+            _check(library.transformer_score(model, sources, targets, count, found, None))
+        return list(found)
+
+    def close(self) -> None:
+        """Releases the model, when the calls that use it have ended; nothing is translated after that."""
+        with self._lock:
+            self._closed = True
+        self._release()
+
+    def __enter__(self) -> "Translator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_model", None):
+            self.close()
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[ctypes.c_void_p]:
+        """The model; `close` in one thread does not take it from under another's call."""
+        with self._lock:
+            if self._closed:
+                raise Mistake("this Translator is closed")
+            self._users += 1
+        try:
+            yield self._model
+        finally:
+            with self._lock:
+                self._users -= 1
+            self._release()
+
+    def _release(self) -> None:
+        with self._lock:
+            model = None
+            if self._closed and self._users == 0:
+                model, self._model = self._model, None
+        if model:
+            library.transformer_model_free(model)
