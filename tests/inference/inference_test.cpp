@@ -165,8 +165,12 @@ TEST_CASE("every variation in bf16 and int8: close to float32, and the same in a
       const InferenceModel packed(settings, stored_weights(weights_of(*model)), precision, "");
       std::vector<double> found(outputs.size());
       for (size_t first = 0; first < sources.size(); first += at_once) {
-        InferenceBatch batch(packed, 2);
-        const auto places = batch.add(std::span(sources).subspan(first, std::min(at_once, sources.size() - first)));
+        InferenceBatch batch(packed);
+        std::vector<InferenceBatch::Source> given;
+        for (const auto& source : std::span(sources).subspan(first, std::min(at_once, sources.size() - first))) {
+          given.push_back({.pieces = source, .beam = 2});
+        }
+        const auto places = batch.add(given);
         for (size_t position = 0;; ++position) {
           std::vector<InferenceBatch::Row> rows;
           Ids next;
