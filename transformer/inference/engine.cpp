@@ -108,8 +108,8 @@ class Engine::Implementation::Worker {
       // Sentences are encoded several at a time, where that can be had without starving the batch.
       if (active_.size() + std::max<size_t>(1, most / 8) > most && !active_.empty()) return true;
       // A few sentences are shared out among all workers.
-      const size_t workers = static_cast<size_t>(engine_.options.threads);
-      const size_t share = (engine_.waiting.size() + engine_.active + workers - 1) / workers;
+      const auto threads = static_cast<size_t>(engine_.options.threads);
+      const size_t share = (engine_.waiting.size() + engine_.active + threads - 1) / threads;
       const size_t wanted = std::min(most, std::max<size_t>(share, 1));
       int64_t bytes = 0;
       while (!engine_.waiting.empty() && active_.size() + taken.size() < wanted) {
@@ -150,23 +150,23 @@ class Engine::Implementation::Worker {
 
   void step() {
     int64_t width = 0;
-    for (const auto& active : active_) width = std::max(width, active.search.width());
+    for (const auto& sentence : active_) width = std::max(width, sentence.search.width());
     const auto continuations = batch_.step(rows_, width);
     int64_t first_row = 0;
-    std::erase_if(active_, [&](Active& active) {
-      const auto rows = static_cast<int64_t>(active.search.live().size());
+    std::erase_if(active_, [&](Active& sentence) {
+      const auto rows = static_cast<int64_t>(sentence.search.live().size());
       DecodingResult result;
       bool done = true;
       try {
-        done = active.search.advance(continuations, first_row);
-        if (done) result.hypotheses = active.search.take_result();
+        done = sentence.search.advance(continuations, first_row);
+        if (done) result.hypotheses = sentence.search.take_result();
       } catch (...) {
         result.error = std::current_exception();
       }
       first_row += rows;
       if (done) {
-        batch_.remove(active.place);
-        leave(*active.job, active.index, std::move(result));
+        batch_.remove(sentence.place);
+        leave(*sentence.job, sentence.index, std::move(result));
       }
       return done;
     });
@@ -175,10 +175,10 @@ class Engine::Implementation::Worker {
   }
 
   void drop_cancelled() {
-    const auto dropped = std::erase_if(active_, [&](const Active& active) {
-      if (!active.job->cancelled()) return false;
-      batch_.remove(active.place);
-      leave(*active.job, active.index, {});
+    const auto dropped = std::erase_if(active_, [&](const Active& sentence) {
+      if (!sentence.job->cancelled()) return false;
+      batch_.remove(sentence.place);
+      leave(*sentence.job, sentence.index, {});
       return true;
     });
     if (dropped > 0) list_rows();
@@ -205,9 +205,9 @@ class Engine::Implementation::Worker {
 
   void list_rows() {
     rows_.clear();
-    for (const auto& active : active_) {
-      for (const auto& live : active.search.live()) {
-        rows_.push_back({active.place, live.parent, live.node < 0 ? Vocabulary::begin : live.token});
+    for (const auto& sentence : active_) {
+      for (const auto& live : sentence.search.live()) {
+        rows_.push_back({sentence.place, live.parent, live.node < 0 ? Vocabulary::begin : live.token});
       }
     }
   }
@@ -227,7 +227,7 @@ class Engine::Implementation::Worker {
   }
 
   void fail(const std::exception_ptr& error) {
-    for (const auto& active : active_) leave(*active.job, active.index, {.hypotheses = {}, .error = error});
+    for (const auto& sentence : active_) leave(*sentence.job, sentence.index, {.hypotheses = {}, .error = error});
     active_.clear();
     rows_.clear();
     batch_.clear();
