@@ -52,8 +52,17 @@ struct Command {
   std::string file;
 };
 
-std::string run(const InferenceModel& model, int64_t threads, const std::vector<std::vector<int64_t>>& all,
-                const Command& command) {
+/// Long-lived, as in a program: its workers keep their memory from command to command.
+Engine& engine_of(const std::shared_ptr<const InferenceModel>& model, int64_t threads, int64_t batch) {
+  static std::unique_ptr<Engine> engine;
+  if (!engine || engine->options().batch_sentences != batch) {
+    engine = std::make_unique<Engine>(model, Engine::Options{.threads = threads, .batch_sentences = batch});
+  }
+  return *engine;
+}
+
+std::string run(const std::shared_ptr<const InferenceModel>& model, int64_t threads,
+                const std::vector<std::vector<int64_t>>& all, const Command& command) {
   const auto sources = std::span(all).subspan(command.first, command.count);
   std::vector<int64_t> lengths;
   for (const auto& source : sources) {
@@ -66,10 +75,14 @@ std::string run(const InferenceModel& model, int64_t threads, const std::vector<
                                   .length_penalty = DecodingSettings::LengthPenalty::power,
                                   .stop = DecodingSettings::Stop::beam_finished,
                                   .batch_sentences = command.batch};
+  auto& engine = engine_of(model, threads, command.batch);
   const auto start = std::chrono::steady_clock::now();
-  const auto results =
-      continuous_search(model, sources, lengths, settings,
-                        {.threads = threads, .end = command.steps > 0 ? SentenceSearch::no_end : Vocabulary::end});
+  std::vector<DecodingRequest> requests;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    requests.push_back({sources[i], lengths[i], settings.validated(), nullptr,
+                        command.steps > 0 ? SentenceSearch::no_end : Vocabulary::end});
+  }
+  const auto results = decode_all(engine, std::move(requests));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   size_t tokens = 0;
@@ -96,7 +109,7 @@ void serve(int argc, char** argv) {
   Settings settings;
   settings.section("model", model_settings, "");
   settings.load(directory / "config.yaml", UnknownSections::ignored);
-  const auto model = InferenceModel::load(directory, model_settings.resolved(), precisions.at(argv[2]));
+  const std::shared_ptr<const InferenceModel> model = InferenceModel::load(directory, model_settings.resolved(), precisions.at(argv[2]));
   const auto sources = read_sources(argv[4]);
   std::cout << "ready " << model->kernels().name << " " << before << std::endl;
 
@@ -104,7 +117,7 @@ void serve(int argc, char** argv) {
     Command command{};
     arguments >> command.batch >> command.beam >> command.first >> command.count >> command.steps >> command.file;
     if (command.first + command.count > sources.size()) arguments.setstate(std::ios::failbit);
-    return arguments ? run(*model, threads, sources, command) : "";
+    return arguments ? run(model, threads, sources, command) : "";
   });
 }
 

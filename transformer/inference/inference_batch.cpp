@@ -36,6 +36,7 @@ struct Sentence {
   int64_t beam = 1;
   int64_t length = 0;                                                // positions decoded
   Buffer<Bytes> memory;                                              // [layers, S, record]
+  int64_t memory_bytes = 0;                                          // that are used of it
   std::vector<const void*> memory_records;                           // of the first layer
   std::vector<Buffer<Bytes>> pages;                                  // [layers, positions of a page, beam, record] each
   size_t pages_left = 0;                                             // by the window, the first ones: others have them
@@ -310,8 +311,9 @@ struct InferenceBatch::Implementation {
     for (size_t i = 0; i < sources.size(); ++i) {
       auto& sentence = sentences[places[i]];
       const auto count = static_cast<int64_t>(sources[i].pieces.size());
-      sentence.memory = Buffer<Bytes>(static_cast<int64_t>(model.decoder().size()) * count * record_bytes);
-      cache_bytes += sentence.memory.size();
+      sentence.memory_bytes = static_cast<int64_t>(model.decoder().size()) * count * record_bytes;
+      sentence.memory.reserve(sentence.memory_bytes);
+      cache_bytes += sentence.memory_bytes;
       sentence.memory_records.clear();
       for (int64_t k = 0; k < count; ++k) sentence.memory_records.push_back(sentence.memory.data() + k * record_bytes);
     }
@@ -549,8 +551,8 @@ void InferenceBatch::remove(int64_t place) {
   }
   sentence.pages.clear();
   sentence.pages_left = 0;
-  self.cache_bytes -= sentence.memory.size();
-  sentence.memory = {};
+  self.cache_bytes -= sentence.memory_bytes;  // the memory itself is for the next in this place
+  sentence.memory_bytes = 0;
   sentence.histories.clear();
   sentence.memory_records.clear();
   sentence.constraint = nullptr;
@@ -572,7 +574,9 @@ int64_t InferenceBatch::cache_bytes() const {
 }
 
 void InferenceBatch::release() {
-  implementation_->free_pages.clear();
+  auto& self = *implementation_;
+  self.free_pages.clear();
+  for (const int64_t place : self.free_places) self.sentences[static_cast<size_t>(place)].memory = {};
 }
 
 Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width) {
