@@ -189,8 +189,8 @@ class Attention {
   AttentionView view(Kind kind, const AttentionWeights& maps, const Tokens& queries, const Tokens& keys) const {
     AttentionView view{kind,   queries.texts,     keys.texts, chosen(request_.layers, layer_count(kind), "", ""),
                        heads_, layer_count(kind), {}};
-    AttentionWeights weights{static_cast<int64_t>(view.layers.size()), static_cast<int64_t>(heads_.size()), maps.queries,
-                             maps.keys, {}};
+    AttentionWeights weights{
+        static_cast<int64_t>(view.layers.size()), static_cast<int64_t>(heads_.size()), maps.queries, maps.keys, {}};
     for (const int64_t layer : view.layers) {
       for (const int64_t head : heads_) {
         for (int64_t query = 0; query < maps.queries; ++query) {

@@ -53,8 +53,8 @@ class DecodingOptions {
   /// Throws Error where the device's name is none. To be asked before anything is opened or begun.
   void check_device() const { gpu_of(device_); }
 
-  /// The packed weights of a model that is open already, or else the model on a CPU, in the precision asked for where it
-  /// can be had there: for what is computed with packed weights alone.
+  /// The packed weights of a model that is open already, or else the model on a CPU, in the precision asked for where
+  /// it can be had there: for what is computed with packed weights alone.
   std::shared_ptr<const InferenceModel> packed(const Translator& translator) const {
     return translator.packed() ? translator.packed() : open_packed();
   }

@@ -51,8 +51,7 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
     for (const auto& file : data.validation_target) {
       for (auto& line : read_lines(file)) references.push_back(std::move(line));
     }
-    const auto translator =
-        packed_translator(model, vocabularies, recipe.decoding, {.threads = at::get_num_threads()});
+    const auto translator = packed_translator(model, vocabularies, recipe.decoding, {.threads = at::get_num_threads()});
     std::string text;
     for (const auto& translations : translator.translate(sources)) {
       hypotheses.push_back(translations.front().text);

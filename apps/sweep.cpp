@@ -7,18 +7,18 @@
 #include <set>
 
 #include "apps/log.h"
-#include "torch_program.h"
 #include "recipe.h"
+#include "torch_program.h"
+#include "transformer/architecture/cost.h"
+#include "transformer/architecture/parameter_count.h"
 #include "transformer/base/atomic_file.h"
-#include "transformer/model/device.h"
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
 #include "transformer/base/process.h"
 #include "transformer/base/unicode.h"
-#include "transformer/architecture/parameter_count.h"
+#include "transformer/model/device.h"
 #include "transformer/sweep/runner.h"
 #include "transformer/sweep/slurm.h"
-#include "transformer/architecture/cost.h"
 
 namespace {
 

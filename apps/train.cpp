@@ -8,11 +8,11 @@
 #include <string>
 
 #include "apps/log.h"
-#include "torch_program.h"
 #include "recipe.h"
+#include "torch_program.h"
 #include "transformer/base/atomic_file.h"
-#include "transformer/model/device.h"
 #include "transformer/base/unicode.h"
+#include "transformer/model/device.h"
 #include "transformer/training/distributed/communicator.h"
 #include "transformer/training/distributed/launch.h"
 #include "transformer/training/distributed/processes.h"

@@ -162,7 +162,8 @@ int main(int argc, char** argv) {
     const auto alignment_settings = alignment.over({});
     std::unique_ptr<WordAligner> aligner;
     if (wanted->count() > 0) {
-      aligner = std::make_unique<WordAligner>(decoding.packed(translator), translator.vocabularies(), alignment_settings);
+      aligner =
+          std::make_unique<WordAligner>(decoding.packed(translator), translator.vocabularies(), alignment_settings);
     }
 
     const auto identity = [&] {

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "transformer/inference/continuous_search.h"
 #include "transformer/decoding/module_backend.h"
+#include "transformer/inference/continuous_search.h"
 #include "transformer/inference/inference_model.h"
 
 namespace transformer {

@@ -22,8 +22,8 @@
 #include "benchmarks/table1.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
-#include "transformer/model/tensor_memory.h"
 #include "transformer/model/attention.h"
+#include "transformer/model/tensor_memory.h"
 
 namespace {
 

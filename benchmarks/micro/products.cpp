@@ -1,7 +1,6 @@
 // Matrix products of training, by every set of own kernels and by LibTorch, taking turns: products_benchmark [THREADS].
 // Prints GFLOP/s of each and, last, the fastest kernels' ratio to LibTorch (above 1: ours are faster).
 
-#include "transformer/kernels/product_kernels.h"
 #include "transformer/model/fused/products.h"
 
 #include <ATen/Parallel.h>
@@ -13,6 +12,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <vector>
+
+#include "transformer/kernels/product_kernels.h"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "transformer/model/tensor_memory.h"
 #include "transformer/model/attention.h"
+#include "transformer/model/tensor_memory.h"
 
 namespace {
 

@@ -109,7 +109,8 @@ void serve(int argc, char** argv) {
   Settings settings;
   settings.section("model", model_settings, "");
   settings.load(directory / "config.yaml", UnknownSections::ignored);
-  const std::shared_ptr<const InferenceModel> model = InferenceModel::load(directory, model_settings.resolved(), precisions.at(argv[2]));
+  const std::shared_ptr<const InferenceModel> model =
+      InferenceModel::load(directory, model_settings.resolved(), precisions.at(argv[2]));
   const auto sources = read_sources(argv[4]);
   std::cout << "ready " << model->kernels().name << " " << before << std::endl;
 

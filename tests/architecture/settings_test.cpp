@@ -3,8 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "model/reference.h"
-#include "transformer/base/error.h"
 #include "transformer/architecture/longest_text.h"
+#include "transformer/base/error.h"
 
 using namespace transformer;
 using namespace transformer::test;

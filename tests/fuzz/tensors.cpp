@@ -1,11 +1,12 @@
 // A safetensors file.
 
+#include "transformer/model/tensors.h"
+
 #include <ATen/ATen.h>
 
 #include "fuzz/fuzz.h"
 #include "transformer/base/error.h"
 #include "transformer/base/tensor_file.h"
-#include "transformer/model/tensors.h"
 
 using namespace transformer;
 

@@ -5,8 +5,8 @@
 
 #include <random>
 
-#include "inference/tiny_model.h"
 #include "error_of.h"
+#include "inference/tiny_model.h"
 #include "support.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/error.h"

@@ -162,7 +162,8 @@ TEST_CASE("what cannot be decoded is refused when it is submitted, and harms nob
 }
 
 TEST_CASE("a sentence whose scores are not numbers fails alone") {
-  // Whatever the target reads after its first token: an embedding that is not finite reaches the sentences that write it.
+  // Whatever the target reads after its first token: an embedding that is not finite reaches the sentences that write
+  // it.
   auto transformer = tiny_transformer(tiny_settings(pieces), 4);
   const auto healthy = packed_model(transformer);
   {
@@ -177,7 +178,8 @@ TEST_CASE("a sentence whose scores are not numbers fails alone") {
   std::vector<DecodingRequest> requests;
   for (const int64_t piece : {5, 6, 7, 8, 9}) requests.push_back({{piece, 11, 2}, 5});
   std::vector<DecodingResult> results(requests.size());
-  const auto job = engine.submit(requests, [&](size_t index, DecodingResult result) { results[index] = std::move(result); });
+  const auto job =
+      engine.submit(requests, [&](size_t index, DecodingResult result) { results[index] = std::move(result); });
   engine.wait(*job);
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].source[0] == 7) {

@@ -4,17 +4,17 @@
 #include <set>
 #include <thread>
 
-#include "inference/tiny_model.h"
 #include "error_of.h"
+#include "inference/tiny_model.h"
 #include "model/variations.h"
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/decoding/module_backend.h"
+#include "transformer/evaluation/bleu.h"
 #include "transformer/inference/continuous_search.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/translator.h"
-#include "transformer/evaluation/bleu.h"
 #include "transformer/text/lines.h"
 
 namespace transformer::test {
@@ -464,7 +464,8 @@ TEST_CASE("word pieces that do not exist and positions that were not learned are
   auto settings = tiny_settings(pieces);
   settings.positions = ModelSettings::Positions::learned;
   settings.max_positions = 3;
-  const InferenceModel packed(settings, stored_weights(weights_of(*tiny_transformer(settings))), Precision::float32, "");
+  const InferenceModel packed(settings, stored_weights(weights_of(*tiny_transformer(settings))), Precision::float32,
+                              "");
   const auto refusal = [&](const Ids& source) {
     return error_of([&] { continuous_search(packed, std::vector<Ids>{source}, Ids{1}, {}); });
   };
@@ -585,7 +586,8 @@ TEST_CASE("the shipped model: float32 says what the modules say, bf16 and int8 l
   const auto found = translate(Precision::float32);
   auto model = load_transformer(data / "model-en-de");
   const auto vocabulary_size = model->settings().target_vocabulary_size;
-  const auto modules = module_translator(model, Vocabularies::load(data / "model-en-de", vocabulary_size, vocabulary_size), {});
+  const auto modules =
+      module_translator(model, Vocabularies::load(data / "model-en-de", vocabulary_size, vocabulary_size), {});
   const auto expected = modules.translate({lines.begin(), lines.begin() + some});
   for (size_t i = 0; i < some; ++i) {
     INFO(lines[i]);

@@ -1,5 +1,3 @@
-#include "transformer/kernels/inference_kernels.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,6 +8,7 @@
 #include "emulated_amx_kernels.h"
 #include "support.h"
 #include "transformer/inference/packed_matrix.h"
+#include "transformer/kernels/inference_kernels.h"
 
 namespace transformer::test {
 

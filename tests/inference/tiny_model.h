@@ -20,7 +20,8 @@ namespace transformer::test {
 
 /// The weights as they are now, packed in float32.
 inline std::shared_ptr<const InferenceModel> packed_model(const Transformer& model) {
-  return std::make_shared<InferenceModel>(model->settings(), stored_weights(weights_of(*model)), Precision::float32, "");
+  return std::make_shared<InferenceModel>(model->settings(), stored_weights(weights_of(*model)), Precision::float32,
+                                          "");
 }
 
 /// Sentences of made-up words, the same for the same seed.

@@ -5,8 +5,8 @@
 #include <random>
 #include <set>
 
-#include "inference/tiny_model.h"
 #include "error_of.h"
+#include "inference/tiny_model.h"
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/decoding/module_backend.h"
@@ -221,7 +221,8 @@ TEST_CASE("a model in memory and in training translates like the same model from
   auto model = load_transformer(directory.path());
   model->train();
   const auto in_memory = module_translator(model, Vocabularies::load(directory.path(), 320, 320), loaded.settings());
-  const auto packed = packed_translator(model, Vocabularies::load(directory.path(), 320, 320), loaded.settings(), {.threads = 2});
+  const auto packed =
+      packed_translator(model, Vocabularies::load(directory.path(), 320, 320), loaded.settings(), {.threads = 2});
   const auto lines = made_up_sentences(6, 9);
   const auto expected = loaded.translate(lines), found = in_memory.translate(lines), fast = packed.translate(lines);
   for (size_t i = 0; i < lines.size(); ++i) {
@@ -276,8 +277,9 @@ TEST_CASE("a line too long for the model is named by its number") {
   auto settings = tiny_settings(320);
   settings.positions = ModelSettings::Positions::learned;
   settings.max_positions = 12;
-  const auto learned = module_translator(tiny_transformer(settings), Vocabularies::load(model_directory().path(), 320, 320),
-                           {.beam = 2, .max_extra_length = 50});
+  const auto learned =
+      module_translator(tiny_transformer(settings), Vocabularies::load(model_directory().path(), 320, 320),
+                        {.beam = 2, .max_extra_length = 50});
   CHECK(learned.translate_ids({Ids(11, 300)}).at(0).at(0).tokens.size() <= 11);
   CHECK_THAT(error_of([&] { learned.translate({std::string(100, 'q')}); }), StartsWith("line 1: has "));
 }

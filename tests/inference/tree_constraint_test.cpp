@@ -249,7 +249,8 @@ TEST_CASE("sentences without a constraint are translated as without any") {
       }
     }
   };
-  check(module_translator(model, {vocabulary, vocabulary}, settings), 1e-4);  // LibTorch's products heed the batch's size
+  check(module_translator(model, {vocabulary, vocabulary}, settings),
+        1e-4);  // LibTorch's products heed the batch's size
   check(packed_translator(model, {vocabulary, vocabulary}, settings, InferenceOptions{}), 0);
 }
 

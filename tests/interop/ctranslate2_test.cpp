@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "inference/tiny_model.h"
 #include "error_of.h"
+#include "inference/tiny_model.h"
 #include "support.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"

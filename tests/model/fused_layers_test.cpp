@@ -1,4 +1,3 @@
-#include "transformer/kernels/training_kernels.h"
 #include "transformer/model/fused/fused_layers.h"
 
 #include <ATen/autocast_mode.h>
@@ -12,6 +11,7 @@
 #include "model/reference.h"
 #include "model/variations.h"
 #include "transformer/kernels/product_kernels.h"
+#include "transformer/kernels/training_kernels.h"
 #include "transformer/model/fused/products.h"
 #include "transformer/model/transformer.h"
 

@@ -1,4 +1,3 @@
-#include "transformer/kernels/product_kernels.h"
 #include "transformer/model/fused/products.h"
 
 #include <torch/types.h>
@@ -8,6 +7,7 @@
 #include <tuple>
 
 #include "for_a_while.h"
+#include "transformer/kernels/product_kernels.h"
 
 using namespace transformer;
 using torch::Tensor;

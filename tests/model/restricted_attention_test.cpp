@@ -4,8 +4,8 @@
 
 #include "model/reference.h"
 #include "model/variations.h"
-#include "transformer/model/tensor_memory.h"
 #include "transformer/model/attention.h"
+#include "transformer/model/tensor_memory.h"
 #include "transformer/model/transformer.h"
 
 using namespace transformer;

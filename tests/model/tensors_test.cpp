@@ -136,12 +136,15 @@ TEST_CASE("a file can be read some rows at a time") {
 
 TEST_CASE("every floating-point type becomes float32 as LibTorch converts it") {
   torch::manual_seed(3);
-  const auto numbers = torch::cat({torch::randn({200}, torch::kDouble) * torch::exp(torch::randn({200}, torch::kDouble) * 20),
-                                   torch::tensor({0.0, -0.0, 65504.0, 6e-8, -6e-8, 1e-5, 1e300, -1e300, 1e-310,
-                                                  std::numeric_limits<double>::infinity()},
-                                                 torch::kDouble)});
-  for (const auto& [type, element] : {std::pair{torch::kDouble, ElementType::float64}, {torch::kFloat, ElementType::float32},
-                                      {torch::kHalf, ElementType::float16}, {torch::kBFloat16, ElementType::bfloat16}}) {
+  const auto numbers =
+      torch::cat({torch::randn({200}, torch::kDouble) * torch::exp(torch::randn({200}, torch::kDouble) * 20),
+                  torch::tensor({0.0, -0.0, 65504.0, 6e-8, -6e-8, 1e-5, 1e300, -1e300, 1e-310,
+                                 std::numeric_limits<double>::infinity()},
+                                torch::kDouble)});
+  for (const auto& [type, element] : {std::pair{torch::kDouble, ElementType::float64},
+                                      {torch::kFloat, ElementType::float32},
+                                      {torch::kHalf, ElementType::float16},
+                                      {torch::kBFloat16, ElementType::bfloat16}}) {
     const auto given = numbers.to(type);
     auto found = torch::empty({given.numel()}, torch::kFloat);
     to_float(element, given.const_data_ptr(), given.numel(), found.mutable_data_ptr<float>());

@@ -141,8 +141,8 @@ TEST_CASE("an epoch holds every pair once, in batches within the budget, full an
     REQUIRE(batch.source_tokens == tokens_in(batch.source));
     REQUIRE(batch.target_tokens == tokens_in(batch.target_output));
     for (const int64_t pair : batch.pairs) ++seen[static_cast<size_t>(pair)];
-    used +=
-        static_cast<double>(std::max(positions_in(batch.source), positions_in(batch.target_input))) / static_cast<double>(budget);
+    used += static_cast<double>(std::max(positions_in(batch.source), positions_in(batch.target_input))) /
+            static_cast<double>(budget);
     const auto here = static_cast<double>(positions_in(batch.source) + positions_in(batch.target_input));
     const auto real = static_cast<double>(batch.source_tokens + batch.target_tokens);
     positions += here;

@@ -325,7 +325,8 @@ TEST_CASE("what a killed process left is no entry and goes") {
   // What another process is making stays.
   const auto busy = test.cache() / "45674567456745674567456745674567.partial";
   fs::create_directory(busy);
-  const int lock = open((test.cache() / "45674567456745674567456745674567.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+  const int lock =
+      open((test.cache() / "45674567456745674567456745674567.lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
   REQUIRE(flock(lock, LOCK_EX) == 0);
   test.read();
   CHECK(fs::exists(busy));

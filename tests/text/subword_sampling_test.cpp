@@ -27,8 +27,8 @@ using Ids = std::vector<int64_t>;
 
 bool same(const Batch& a, const Batch& b) {
   return a.pairs == b.pairs && a.source_tokens == b.source_tokens && a.target_tokens == b.target_tokens &&
-         a.source_length == b.source_length && a.target_length == b.target_length &&
-         a.source == b.source && a.target_input == b.target_input && a.target_output == b.target_output;
+         a.source_length == b.source_length && a.target_length == b.target_length && a.source == b.source &&
+         a.target_input == b.target_input && a.target_output == b.target_output;
 }
 
 std::vector<Batch> all_batches(const Corpus& corpus, const Batches::Options& options, int64_t epoch,

@@ -2,9 +2,9 @@
 #include <filesystem>
 
 #include "support.h"
+#include "transformer/architecture/settings.h"
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/word_alignment.h"
-#include "transformer/architecture/settings.h"
 #include "transformer/text/corpus.h"
 #include "transformer/text/vocabulary.h"
 #include "transformer/training/settings.h"

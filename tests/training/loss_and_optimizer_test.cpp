@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "support.h"
-#include "transformer/model/tensors.h"
 #include "transformer/kernels/training_kernels.h"
 #include "transformer/model/fused/fused_layers.h"
+#include "transformer/model/tensors.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/label_smoothing_loss.h"
 

@@ -10,9 +10,9 @@
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/decoding/module_backend.h"
-#include "transformer/training/device_transfer.h"
 #include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/device_transfer.h"
 #include "transformer/training/run.h"
 
 using namespace transformer;
@@ -172,8 +172,9 @@ TEST_CASE("gradients accumulated over micro-batches are those of the mean over a
   REQUIRE(batches.next(second));
   torch::Tensor loss = torch::zeros({});
   for (const auto* batch : {&first, &second}) {
-    loss = loss + torch::cross_entropy_loss(model->forward(tensor_of(batch->source), tensor_of(batch->target_input)).flatten(0, 1),
-                                            tensor_of(batch->target_output).flatten(), {}, at::Reduction::Sum, 0, 0.1);
+    loss = loss + torch::cross_entropy_loss(
+                      model->forward(tensor_of(batch->source), tensor_of(batch->target_input)).flatten(0, 1),
+                      tensor_of(batch->target_output).flatten(), {}, at::Reduction::Sum, 0, 0.1);
   }
   (loss / (first.target_tokens + second.target_tokens)).backward();
 
@@ -547,7 +548,8 @@ TEST_CASE("the gradient's norm is recorded, before clipping") {
   Batch batch;
   REQUIRE(batches.next(batch));
   torch::cross_entropy_loss(model->forward(tensor_of(batch.source), tensor_of(batch.target_input)).flatten(0, 1),
-                            tensor_of(batch.target_output).flatten(), {}, at::Reduction::Mean, 0, settings.label_smoothing)
+                            tensor_of(batch.target_output).flatten(), {}, at::Reduction::Mean, 0,
+                            settings.label_smoothing)
       .backward();
   double squares = 0;
   for (const auto& parameter : model->parameters()) squares += parameter.grad().square().sum().item<double>();

@@ -4,9 +4,9 @@
 
 #include <utility>
 
+#include "transformer/architecture/parameter_count.h"
 #include "transformer/base/check_ranges.h"
 #include "transformer/base/error.h"
-#include "transformer/architecture/parameter_count.h"
 
 namespace transformer {
 

@@ -39,11 +39,11 @@ struct KnownType {
   int64_t size;
 };
 constexpr KnownType known_types[] = {
-    {ElementType::float64, "F64", "float64", 8},  {ElementType::float32, "F32", "float32", 4},
-    {ElementType::float16, "F16", "float16", 2},  {ElementType::bfloat16, "BF16", "bfloat16", 2},
-    {ElementType::int64, "I64", "int64", 8},      {ElementType::int32, "I32", "int32", 4},
-    {ElementType::int16, "I16", "int16", 2},      {ElementType::int8, "I8", "int8", 1},
-    {ElementType::uint8, "U8", "uint8", 1},       {ElementType::boolean, "BOOL", "bool", 1}};
+    {ElementType::float64, "F64", "float64", 8}, {ElementType::float32, "F32", "float32", 4},
+    {ElementType::float16, "F16", "float16", 2}, {ElementType::bfloat16, "BF16", "bfloat16", 2},
+    {ElementType::int64, "I64", "int64", 8},     {ElementType::int32, "I32", "int32", 4},
+    {ElementType::int16, "I16", "int16", 2},     {ElementType::int8, "I8", "int8", 1},
+    {ElementType::uint8, "U8", "uint8", 1},      {ElementType::boolean, "BOOL", "bool", 1}};
 
 const KnownType* find_type(const std::string& in_file) {
   const auto* found = std::find_if(std::begin(known_types), std::end(known_types),
@@ -268,7 +268,9 @@ bool is_floating_point(ElementType type) {
 }
 
 void to_float(ElementType type, const void* elements, int64_t count, float* numbers) {
-  const auto convert = [&](const auto* from, const auto& number) { std::transform(from, from + count, numbers, number); };
+  const auto convert = [&](const auto* from, const auto& number) {
+    std::transform(from, from + count, numbers, number);
+  };
   switch (type) {
     case ElementType::float32:
       std::copy_n(static_cast<const float*>(elements), count, numbers);
@@ -313,9 +315,8 @@ void write_tensor_file(const std::filesystem::path& file, const std::map<std::st
   for (const auto* item : order) {
     const auto& [name, tensor] = *item;
     const uint64_t bytes = bytes_of(name, tensor);
-    header[name] = {{"dtype", known(tensor.type).in_file},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {offset, offset + bytes}}};
+    header[name] = {
+        {"dtype", known(tensor.type).in_file}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();

@@ -152,7 +152,8 @@ size_t batch_size(std::span<const std::vector<int64_t>> sources, std::span<const
   const double token = static_cast<double>(s.decoder_layers * s.heads * (s.d_k + s.d_v)) * parameter.element_size();
   size_t size = 0;
   while (first + size < places.size() && size < static_cast<size_t>(settings.batch_sentences)) {
-    const auto pieces = static_cast<double>(sources[places[first + size]].size());  // of the longest so far, and its end
+    const auto pieces =
+        static_cast<double>(sources[places[first + size]].size());  // of the longest so far, and its end
     const double tokens = 2 * pieces + static_cast<double>(settings.max_extra_length);
     if (size > 0 && static_cast<double>((size + 1) * settings.beam) * tokens * token > budget) break;
     ++size;
@@ -201,7 +202,7 @@ std::vector<std::vector<Hypothesis>> ModuleBackend::decode(
 }
 
 std::unique_ptr<DecodingBackend> load_module_backend(const std::filesystem::path& directory, c10::Device device,
-                                             Precision precision) {
+                                                     Precision precision) {
   const auto type = module_type(precision, device);
   auto model = load_transformer(directory, device);
   model->to(type);
@@ -213,7 +214,8 @@ StoredWeights stored_weights(const TensorMap& weights) {
   for (const auto& [name, tensor] : weights) {
     // Packing asks only whether they are numbers: rows come as float32 whatever they are.
     const auto type = tensor.is_floating_point() ? ElementType::float32 : ElementType::int64;
-    stored[name] = {type, tensor.sizes().vec(), [tensor = tensor.detach()](int64_t first, int64_t count, float* numbers) {
+    stored[name] = {type, tensor.sizes().vec(),
+                    [tensor = tensor.detach()](int64_t first, int64_t count, float* numbers) {
                       const auto rows = tensor.narrow(0, first, count).to(torch::kCPU, torch::kFloat).contiguous();
                       std::copy_n(rows.const_data_ptr<float>(), rows.numel(), numbers);
                     }};
@@ -230,7 +232,7 @@ Translator packed_translator(Transformer model, Vocabularies vocabularies, const
   const auto device = model->projection_weight().device();
   if (device.is_cpu()) {
     const auto packed = std::make_shared<const InferenceModel>(model->settings(), stored_weights(weights_of(*model)),
-                                                         inference.precision, "the model in memory");
+                                                               inference.precision, "the model in memory");
     return {packed, std::move(vocabularies), settings, inference.threads};
   }
   if (module_type(inference.precision, device) != model->projection_weight().scalar_type()) {

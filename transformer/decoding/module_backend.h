@@ -39,7 +39,7 @@ class ModuleBackend : public DecodingBackend {
 
 /// The modules of a model directory on `device`, in a precision that modules know there: others throw Error.
 std::unique_ptr<DecodingBackend> load_module_backend(const std::filesystem::path& directory, c10::Device device,
-                                             Precision precision);
+                                                     Precision precision);
 
 /// Weights in memory, as packing reads them. The tensors are kept.
 StoredWeights stored_weights(const TensorMap& weights);

@@ -27,7 +27,7 @@ std::vector<std::vector<Hypothesis>> PackedBackend::decode(
 }
 
 std::unique_ptr<DecodingBackend> open_module_backend(const std::filesystem::path& directory, const std::string& device,
-                                             const InferenceOptions& inference) {
+                                                     const InferenceOptions& inference) {
   constexpr const char* library = "transformer_modules.so";
   std::error_code unknown;
   const auto beside = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path() / library;

@@ -54,13 +54,13 @@ class PackedBackend : public DecodingBackend {
 
 /// What transformer_modules.so exports under this name, which changes with what passes through it.
 using OpenModuleBackend = DecodingBackend*(const std::filesystem::path& directory, const std::string& device,
-                                   const InferenceOptions& inference);
+                                           const InferenceOptions& inference);
 inline constexpr const char* open_module_backend_name = "transformer_open_module_backend_1";
 
 /// The decoder of a model directory's modules on `device`, opened from the shared library transformer_modules.so, which
 /// brings LibTorch along and lies beside the program or where the loader looks. Throws Error where it is not to be had,
 /// for a device that is not there, and for what is wrong with the directory.
 std::unique_ptr<DecodingBackend> open_module_backend(const std::filesystem::path& directory, const std::string& device,
-                                             const InferenceOptions& inference);
+                                                     const InferenceOptions& inference);
 
 }  // namespace transformer

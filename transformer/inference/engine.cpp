@@ -29,7 +29,7 @@ class Engine::Job {
   Done done_;
   std::atomic<bool> cancelled_ = false;
   std::recursive_mutex telling_;  // while `done_` is called
-  size_t left_;         // sentences that are neither done nor cancelled; guarded by the engine's mutex
+  size_t left_;                   // sentences that are neither done nor cancelled; guarded by the engine's mutex
 };
 
 namespace {
@@ -287,7 +287,8 @@ void Engine::cancel(Job& job) {
   job.cancelled_ = true;
   {
     const std::lock_guard lock(implementation_->mutex);
-    job.left_ -= std::erase_if(implementation_->waiting, [&](const Waiting& waiting) { return waiting.job.get() == &job; });
+    job.left_ -=
+        std::erase_if(implementation_->waiting, [&](const Waiting& waiting) { return waiting.job.get() == &job; });
     if (job.left_ == 0) implementation_->all_done.notify_all();
   }
   const std::lock_guard telling(job.telling_);  // a call that is under way ends first

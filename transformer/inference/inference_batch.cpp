@@ -77,7 +77,7 @@ struct InferenceBatch::Implementation {
   bool rounded;                                     // records are bf16
   bool normalised_before;                           // the sub-layers
   int64_t record_bytes;
-  float scale;                                      // of dot products
+  float scale;  // of dot products
 
   std::vector<Sentence> sentences;
   std::vector<int64_t> free_places;
@@ -282,7 +282,8 @@ struct InferenceBatch::Implementation {
     int64_t row = 0;
     for (const auto& source : sources) {
       int64_t position = 0;
-      for (const int64_t token : source.pieces) model.embed_source(token, position++, x.data() + row++ * model_stride());
+      for (const int64_t token : source.pieces)
+        model.embed_source(token, position++, x.data() + row++ * model_stride());
     }
     for (size_t index = 0; index < model.encoder().size(); ++index) {
       const auto& layer = model.encoder()[index];
@@ -337,7 +338,8 @@ struct InferenceBatch::Implementation {
 
   /// Gives back the pages whose positions no query will see any more.
   void leave_pages(Sentence& sentence) {
-    const int64_t first = seen(sentence.length, sentence.length + 1).first, positions = positions_of_page(sentence.beam);
+    const int64_t first = seen(sentence.length, sentence.length + 1).first,
+                  positions = positions_of_page(sentence.beam);
     for (auto& page = sentence.pages_left; (static_cast<int64_t>(page) + 1) * positions <= first; ++page) {
       keep_page(std::move(sentence.pages[page]));
     }
@@ -468,7 +470,8 @@ struct InferenceBatch::Implementation {
     model.projection().select(activations, 0, selections, logits, /*kept=*/true);
     std::vector<double> log_probabilities;
     for (size_t row = 0; row < given.size(); ++row) {
-      const float* values = logits.data() + static_cast<int64_t>(row) * PackedMatrix::padded(model.projection().outputs());
+      const float* values =
+          logits.data() + static_cast<int64_t>(row) * PackedMatrix::padded(model.projection().outputs());
       log_probabilities.push_back(static_cast<double>(values[next[row]]) -
                                   (static_cast<double>(selections[row].maximum) + std::log(selections[row].sum)));
     }
@@ -519,7 +522,8 @@ struct InferenceBatch::Implementation {
   }
 };
 
-InferenceBatch::InferenceBatch(const InferenceModel& model) : implementation_(std::make_unique<Implementation>(model)) {}
+InferenceBatch::InferenceBatch(const InferenceModel& model)
+    : implementation_(std::make_unique<Implementation>(model)) {}
 InferenceBatch::~InferenceBatch() = default;
 
 std::vector<int64_t> InferenceBatch::add(std::span<const Source> sources) {
@@ -605,8 +609,7 @@ void InferenceBatch::watch(std::function<void(const WatchedAttention&)> watcher)
 
 int64_t InferenceBatch::expected_bytes(const InferenceModel& model, int64_t pieces, int64_t beam) {
   const auto& s = model.settings();
-  const int64_t token =
-      s.decoder_layers * s.heads * (s.d_k + s.d_v) * Implementation::element_bytes(model.precision());
+  const int64_t token = s.decoder_layers * s.heads * (s.d_k + s.d_v) * Implementation::element_bytes(model.precision());
   const int64_t pages = (pieces + positions_of_page(beam) - 1) / positions_of_page(beam);
   return token * (pieces + pages * tokens_of_page(beam));
 }

@@ -14,8 +14,8 @@ namespace transformer {
 
 enum class AttentionKind { encoder, decoder, cross };
 
-/// The attention of one query of a sentence: in the encoder or the decoder of itself, or across, of the decoder over the
-/// source.
+/// The attention of one query of a sentence: in the encoder or the decoder of itself, or across, of the decoder over
+/// the source.
 struct WatchedAttention {
   AttentionKind kind;
   int64_t layer;                   // from 0
@@ -29,8 +29,8 @@ struct WatchedAttention {
 /// or come at any step. Nothing is computed for padding, and what a sentence gets does not depend on the others, bit
 /// for bit.
 ///
-/// Keys and values stay where they were written, until a window has left them behind. A hypothesis is a list of pointers
-/// to its ancestors' keys and values, so that following other parents moves pointers alone.
+/// Keys and values stay where they were written, until a window has left them behind. A hypothesis is a list of
+/// pointers to its ancestors' keys and values, so that following other parents moves pointers alone.
 class InferenceBatch {
  public:
   /// The model must outlive the batch.
@@ -38,8 +38,8 @@ class InferenceBatch {
   ~InferenceBatch();
 
   struct Source {
-    std::span<const int64_t> pieces;  // and the end
-    int64_t beam = 1;                 // hypotheses at most
+    std::span<const int64_t> pieces;                               // and the end
+    int64_t beam = 1;                                              // hypotheses at most
     std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
   };
   /// Encodes sources and projects their keys and values. Returns each one's place in the batch: 0, 1, ... where none

@@ -19,16 +19,18 @@ namespace transformer {
 /// them is first asked for: most sentences are short.
 class InferenceModel::PositionTable {
  public:
-  explicit PositionTable(std::vector<float> learned, int64_t d_model) : d_model_(d_model), learned_(std::move(learned)) {}
+  explicit PositionTable(std::vector<float> learned, int64_t d_model)
+      : d_model_(d_model), learned_(std::move(learned)) {}
   explicit PositionTable(int64_t d_model) : d_model_(d_model), blocks_(block_count) {}
 
   /// Throws Error where a sequence of so many tokens needs more positions than were learned.
   void check(int64_t tokens) const {
     const auto count = static_cast<int64_t>(learned_.size()) / d_model_;
     if (!blocks_.empty() || tokens <= count) return;
-    throw Error("model.max_positions",
-                fmt::format("a sequence of {} tokens is longer than the {} positions this model learned", tokens, count),
-                "split the line, or train with more positions or with sinusoidal ones");
+    throw Error(
+        "model.max_positions",
+        fmt::format("a sequence of {} tokens is longer than the {} positions this model learned", tokens, count),
+        "split the line, or train with more positions or with sinusoidal ones");
   }
 
   /// x [D] += encoding(position). Throws as `check` does.

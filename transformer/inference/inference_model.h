@@ -59,8 +59,8 @@ class InferenceModel {
                  const Kernels& kernels = *available_kernels().front());
   InferenceModel(InferenceModel&&) = delete;
   ~InferenceModel();
-  /// The model of a model directory, without the modules that training needs. Throws Error for what is damaged or does not fit
-  /// together. Weights are read some rows at a time: in memory they are never but in their packed form.
+  /// The model of a model directory, without the modules that training needs. Throws Error for what is damaged or does
+  /// not fit together. Weights are read some rows at a time: in memory they are never but in their packed form.
   static std::unique_ptr<InferenceModel> load(const std::filesystem::path& directory, const ModelSettings& settings,
                                               Precision precision);
 
@@ -70,8 +70,8 @@ class InferenceModel {
   /// Of the packed weights.
   size_t bytes() const { return bytes_; }
 
-  /// Throws Error where a source is empty or holds an id that is none of the vocabulary's, and where a source or an output
-  /// of `max_length` tokens needs more positions than were learned.
+  /// Throws Error where a source is empty or holds an id that is none of the vocabulary's, and where a source or an
+  /// output of `max_length` tokens needs more positions than were learned.
   void check(std::span<const int64_t> source, int64_t max_length) const;
 
   /// Embedding times sqrt(D) plus positional encoding, into x [D]. Throws Error past the last learned position.

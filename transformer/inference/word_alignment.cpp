@@ -9,8 +9,8 @@
 
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
-#include "transformer/text/lines.h"
 #include "transformer/inference/inference_model.h"
+#include "transformer/text/lines.h"
 
 namespace transformer {
 
@@ -83,7 +83,8 @@ WordAligner::WordAligner(std::shared_ptr<const InferenceModel> model, Vocabulari
 }
 
 AttentionWeights WordAligner::chosen(const AttentionWeights& layer) const {
-  AttentionWeights result{1, 1, layer.queries, layer.keys, std::vector<float>(static_cast<size_t>(layer.queries * layer.keys))};
+  AttentionWeights result{1, 1, layer.queries, layer.keys,
+                          std::vector<float>(static_cast<size_t>(layer.queries * layer.keys))};
   const int64_t first = settings_.alignment_head > 0 ? settings_.alignment_head - 1 : 0;
   const int64_t end = settings_.alignment_head > 0 ? settings_.alignment_head : layer.heads;
   for (int64_t query = 0; query < layer.queries; ++query) {
@@ -142,8 +143,8 @@ std::vector<std::vector<AlignmentLink>> WordAligner::align(
       to.push_back(pair.target);
     }
     const auto layers = model_->settings().decoder_layers;
-    const auto maps = cross_attention(*model_, from, to,
-                                      settings_.alignment_layer > 0 ? settings_.alignment_layer - 1 : layers - 1);
+    const auto maps =
+        cross_attention(*model_, from, to, settings_.alignment_layer > 0 ? settings_.alignment_layer - 1 : layers - 1);
     for (size_t i = first; i < end; ++i) {
       const auto read = joined_tokens(*vocabularies_.source, written_tokens(from[i - first]));
       const auto written = joined_tokens(*vocabularies_.target, written_tokens(to[i - first]));
@@ -152,7 +153,8 @@ std::vector<std::vector<AlignmentLink>> WordAligner::align(
       const auto target_places = places_in_line(written, alignment_words(targets[places[i]]).size());
       for (size_t word = 0; word < target_places.size(); ++word) {
         const auto row = weights.row(0, 0, static_cast<int64_t>(word));
-        const int64_t source = source_places[static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin())];
+        const int64_t source =
+            source_places[static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin())];
         if (source >= 0 && target_places[word] >= 0) links[places[i]].push_back({source, target_places[word]});
       }
     }

@@ -271,7 +271,8 @@ class Writer {
 void write_variables(const fs::path& file, const Variables& variables) {
   for (const auto& [name, variable] : variables.values) {
     if (variable.bytes.size() <= std::numeric_limits<uint32_t>::max()) continue;
-    throw Error(name, fmt::format("has {} bytes, and CTranslate2's format ends at 4 GiB a matrix", variable.bytes.size()));
+    throw Error(name,
+                fmt::format("has {} bytes, and CTranslate2's format ends at 4 GiB a matrix", variable.bytes.size()));
   }
   Writer writer(file);
   writer.number<uint32_t>(binary_version);

@@ -6,8 +6,8 @@
 
 #include <optional>
 
-#include "transformer/model/fused/fused_layers.h"
 #include "transformer/architecture/settings.h"
+#include "transformer/model/fused/fused_layers.h"
 
 namespace transformer {
 

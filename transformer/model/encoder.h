@@ -7,9 +7,9 @@
 
 #include <vector>
 
+#include "transformer/architecture/settings.h"
 #include "transformer/model/attention.h"
 #include "transformer/model/feed_forward.h"
-#include "transformer/architecture/settings.h"
 
 namespace transformer {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <optional>
 
-#include "transformer/model/fused/fused_layers.h"
 #include "transformer/architecture/settings.h"
+#include "transformer/model/fused/fused_layers.h"
 
 namespace transformer {
 

@@ -17,20 +17,22 @@ namespace transformer {
 namespace {
 
 constexpr std::pair<ElementType, at::ScalarType> types[] = {
-    {ElementType::float64, at::kDouble},     {ElementType::float32, at::kFloat}, {ElementType::float16, at::kHalf},
-    {ElementType::bfloat16, at::kBFloat16},  {ElementType::int64, at::kLong},    {ElementType::int32, at::kInt},
-    {ElementType::int16, at::kShort},        {ElementType::int8, at::kChar},     {ElementType::uint8, at::kByte},
+    {ElementType::float64, at::kDouble},    {ElementType::float32, at::kFloat}, {ElementType::float16, at::kHalf},
+    {ElementType::bfloat16, at::kBFloat16}, {ElementType::int64, at::kLong},    {ElementType::int32, at::kInt},
+    {ElementType::int16, at::kShort},       {ElementType::int8, at::kChar},     {ElementType::uint8, at::kByte},
     {ElementType::boolean, at::kBool}};
 
 ElementType element_type(const std::string& name, at::ScalarType type) {
-  const auto* found = std::find_if(std::begin(types), std::end(types), [&](const auto& known) { return known.second == type; });
+  const auto* found =
+      std::find_if(std::begin(types), std::end(types), [&](const auto& known) { return known.second == type; });
   if (found != std::end(types)) return found->first;
   throw std::invalid_argument(
       fmt::format("tensor '{}' has element type {}, which is not written", name, c10::toString(type)));
 }
 
 at::ScalarType scalar_type(ElementType type) {
-  return std::find_if(std::begin(types), std::end(types), [&](const auto& known) { return known.first == type; })->second;
+  return std::find_if(std::begin(types), std::end(types), [&](const auto& known) { return known.first == type; })
+      ->second;
 }
 
 }  // namespace

@@ -2,8 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <filesystem>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <span>
 #include <string>

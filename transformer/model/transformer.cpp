@@ -13,9 +13,9 @@
 #include "transformer/model/fused/fused_layers.h"
 
 // libc10 and libsentencepiece each export a variable of this name: an int of 4 bytes there, an object of 32 here. The
-// dynamic linker makes one of the two in programs that link both, LibTorch's as a rule, and SentencePiece's constructor then writes over what lies
-// behind it: LibTorch's switch for ending the process where it should throw, for one. A definition in the program goes
-// before both; this one has room for either.
+// dynamic linker makes one of the two in programs that link both, LibTorch's as a rule, and SentencePiece's constructor
+// then writes over what lies behind it: LibTorch's switch for ending the process where it should throw, for one. A
+// definition in the program goes before both; this one has room for either.
 extern "C" {
 extern char FLAGS_minloglevel[64];
 alignas(64) char FLAGS_minloglevel[64];

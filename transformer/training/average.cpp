@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "transformer/architecture/model_directory.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
-#include "transformer/architecture/model_directory.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/run_folder.h"

@@ -9,12 +9,12 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "transformer/architecture/model_directory.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
-#include "transformer/architecture/model_directory.h"
 
 namespace transformer {
 

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "transformer/model/fused/parallel.h"
 #include "transformer/kernels/training_kernels.h"
 #include "transformer/model/fused/fused_layers.h"
+#include "transformer/model/fused/parallel.h"
 #include "transformer/model/fused/products.h"
 
 namespace transformer {

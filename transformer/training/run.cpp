@@ -6,18 +6,18 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "transformer/architecture/cost.h"
+#include "transformer/architecture/longest_text.h"
+#include "transformer/architecture/model_directory.h"
+#include "transformer/architecture/parameter_count.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
-#include "transformer/architecture/longest_text.h"
-#include "transformer/architecture/model_directory.h"
-#include "transformer/architecture/parameter_count.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"
 #include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
-#include "transformer/architecture/cost.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/profile.h"
 

@@ -382,7 +382,8 @@ void RunFolder::recover() {
     record_.write(folder_);
   }
   if (record_.set_aside.stage == Stage::returning) finish_undo();
-  if (record_.set_aside.stage == Stage::purging || (record_.set_aside.stage == Stage::kept && has_come_further())) purge();
+  if (record_.set_aside.stage == Stage::purging || (record_.set_aside.stage == Stage::kept && has_come_further()))
+    purge();
 }
 
 void RunFolder::give_back(const std::vector<std::string>& items) {

@@ -32,9 +32,10 @@ struct RunFolderOptions {
 /// written when they go on.
 ///
 /// What is replaced (by `restart`), or lies behind the step that a run goes back to (`from`), is set aside by renaming,
-/// in `.replaced` beside where it was, and deleted when the run has a checkpoint again, or has ended without needing one
-/// (`progressed`); until then `undo` brings it back. Killed anywhere in between, the next start finishes or reverts what
-/// was begun.
+/// in `.replaced` beside where it was, and deleted when the run has a checkpoint again, or has ended without needing
+/// one
+/// (`progressed`); until then `undo` brings it back. Killed anywhere in between, the next start finishes or reverts
+/// what was begun.
 ///
 /// Only one process may use a folder at a time, and of several that train together only rank 0.
 class RunFolder {

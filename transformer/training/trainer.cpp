@@ -10,12 +10,12 @@
 #include <cmath>
 #include <set>
 
-#include "transformer/model/device.h"
-#include "transformer/base/error.h"
-#include "transformer/model/tensor_memory.h"
-#include "transformer/kernels/processor.h"
-#include "transformer/text/random.h"
 #include "transformer/architecture/cost.h"
+#include "transformer/base/error.h"
+#include "transformer/kernels/processor.h"
+#include "transformer/model/device.h"
+#include "transformer/model/tensor_memory.h"
+#include "transformer/text/random.h"
 #include "transformer/training/micro_batch.h"
 #include "transformer/training/profile.h"
 

@@ -12,9 +12,9 @@
 #include <memory>
 #include <mutex>
 
+#include "transformer/kernels/processor.h"
 #include "transformer/kernels/training_kernels.h"
 #include "transformer/model/fused/parallel.h"
-#include "transformer/kernels/processor.h"
 #include "transformer/model/fused/products.h"
 
 namespace transformer {

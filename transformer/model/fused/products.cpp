@@ -10,9 +10,9 @@
 #include <memory>
 #include <type_traits>
 
-#include "transformer/model/fused/parallel.h"
 #include "transformer/kernels/processor.h"
 #include "transformer/kernels/product_kernels.h"
+#include "transformer/model/fused/parallel.h"
 
 namespace transformer {
 
