@@ -1,6 +1,10 @@
 #include "transformer/architecture/longest_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "transformer/base/error.h"
 
 namespace transformer {
 
@@ -8,6 +12,14 @@ int64_t longest_text(const ModelSettings& settings) {
   constexpr int64_t bound = 5000;
   if (settings.positions == ModelSettings::Positions::sinusoidal) return bound;
   return std::min(bound, settings.max_positions - 1);  // one is the end's, or the begin's
+}
+
+void check_positions(int64_t tokens, int64_t learned) {
+  if (tokens <= learned) return;
+  throw Error(
+      "model.max_positions",
+      fmt::format("a sequence of {} tokens is longer than the {} positions this model learned", tokens, learned),
+      "split the line, or train with more positions or with sinusoidal ones");
 }
 
 }  // namespace transformer

@@ -11,4 +11,7 @@ namespace transformer {
 /// bounded memory.
 int64_t longest_text(const ModelSettings& settings);
 
+/// Throws Error where a sequence of `tokens` needs more positions than the `learned` ones of a model.
+void check_positions(int64_t tokens, int64_t learned);
+
 }  // namespace transformer

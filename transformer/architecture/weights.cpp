@@ -99,12 +99,11 @@ StoredWeights stored_weights(const std::filesystem::path& file) {
   return weights;
 }
 
-void check_weights(const StoredWeights& weights, const ModelSettings& settings, const std::string& origin) {
+void check_weights(const StoredWeights& weights, const std::map<std::string, std::vector<int64_t>>& shapes,
+                   const std::string& origin) {
   const auto refuse = [&](const std::string& what) {
     throw Error(origin, what, "the file belongs to a model of other settings");
   };
-  // Settings may ask for very many layers of next to nothing; a file that holds them all is as large itself.
-  const auto shapes = weight_shapes(settings);
   for (const auto& [name, shape] : shapes) {
     const auto found = weights.find(name);
     if (found == weights.end()) {

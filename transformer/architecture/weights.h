@@ -30,9 +30,10 @@ using StoredWeights = std::map<std::string, StoredWeight>;
 /// Those of a safetensors file, which stays open as long as one of them is there. Throws as TensorReader does.
 StoredWeights stored_weights(const std::filesystem::path& file);
 
-/// Throws Error, with `origin` (a file) in front, unless `weights` are those of a model of `settings`: naming the first
-/// that is missing, of another shape, of integers, or that such a model has not.
-void check_weights(const StoredWeights& weights, const ModelSettings& settings, const std::string& origin);
+/// Throws Error, with `origin` (a file) in front, unless `weights` have the names and shapes of a model's: naming the
+/// first that is missing, of another shape, of integers, or that such a model has not.
+void check_weights(const StoredWeights& weights, const std::map<std::string, std::vector<int64_t>>& shapes,
+                   const std::string& origin);
 
 /// All of a weight's numbers. Throws Error where one is not finite.
 std::vector<float> read_weight(const StoredWeight& weight, const std::string& name, const std::string& origin);

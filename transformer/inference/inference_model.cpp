@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "transformer/architecture/longest_text.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/sinusoids.h"
 #include "transformer/base/error.h"
@@ -25,12 +26,7 @@ class InferenceModel::PositionTable {
 
   /// Throws Error where a sequence of so many tokens needs more positions than were learned.
   void check(int64_t tokens) const {
-    const auto count = static_cast<int64_t>(learned_.size()) / d_model_;
-    if (!blocks_.empty() || tokens <= count) return;
-    throw Error(
-        "model.max_positions",
-        fmt::format("a sequence of {} tokens is longer than the {} positions this model learned", tokens, count),
-        "split the line, or train with more positions or with sinusoidal ones");
+    if (blocks_.empty()) check_positions(tokens, static_cast<int64_t>(learned_.size()) / d_model_);
   }
 
   /// x [D] += encoding(position). Throws as `check` does.
@@ -114,7 +110,7 @@ InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights
   if (precision == Precision::fp16) throw Error("precision", "fp16 is for decoding on a GPU", "use bf16");
   const auto& s = settings_;
   using Shared = ModelSettings::SharedEmbeddings;
-  check_weights(weights, s, origin);
+  check_weights(weights, weight_shapes(s), origin);
   const auto memory = std::make_shared<WeightMemory>();
   // Rows of a weight from `first` on.
   std::vector<float> rows;

@@ -301,7 +301,7 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
                const Vocabularies& vocabularies) {
   const auto file = model / "model.safetensors";
   auto weights = stored_weights(file);
-  check_weights(weights, settings, file.string());
+  check_weights(weights, weight_shapes(settings), file.string());
   write_variables(directory / weights_file, Conversion(settings, std::move(weights), file.string()).run());
   const auto& target = *vocabularies.target;
   for (const int64_t id : {Vocabulary::begin, Vocabulary::end, Vocabulary::unknown}) {

@@ -1,11 +1,9 @@
 #include "transformer/model/positional_encoding.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
+#include "transformer/architecture/longest_text.h"
 #include "transformer/architecture/sinusoids.h"
-#include "transformer/base/error.h"
 
 namespace transformer {
 
@@ -27,12 +25,7 @@ PositionalEncodingImpl::PositionalEncodingImpl(ModelSettings::Positions kind, in
 
 Tensor PositionalEncodingImpl::forward(int64_t first, int64_t count, const Tensor& like) {
   if (first + count <= table_.size(0)) return table_.narrow(0, first, count).to(like.device(), like.scalar_type());
-  if (kind_ == ModelSettings::Positions::learned) {
-    throw Error("model.max_positions",
-                fmt::format("a sequence of {} tokens is longer than the {} positions this model learned", first + count,
-                            table_.size(0)),
-                "split the line, or train with more positions or with sinusoidal ones");
-  }
+  if (kind_ == ModelSettings::Positions::learned) check_positions(first + count, table_.size(0));
   return sinusoid_table(first, count, d_model_).to(like.device(), like.scalar_type());
 }
 

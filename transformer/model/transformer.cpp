@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/parameter_count.h"
+#include "transformer/architecture/weights.h"
 #include "transformer/base/checked.h"
 #include "transformer/base/error.h"
 #include "transformer/base/memory.h"
@@ -26,10 +29,6 @@ namespace transformer {
 using torch::Tensor;
 
 namespace {
-
-std::string shape_text(const Tensor& tensor) {
-  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
-}
 
 void convert(TensorMap& weights, std::optional<torch::ScalarType> type) {
   if (!type) return;
@@ -179,27 +178,12 @@ void save_weights(const torch::nn::Module& module, const std::filesystem::path& 
 }
 
 void load_weights(torch::nn::Module& module, const std::filesystem::path& file) {
-  const auto tensors = read_tensors(file).tensors;
-  const auto refuse = [&](const std::string& what) {
-    throw Error(file.string(), what, "the file belongs to a model of other settings");
-  };
   // All is checked before anything is written, so that a model never ends up half loaded.
-  const auto parameters = module.named_parameters();
-  for (const auto& item : parameters) {
-    const auto found = tensors.find(item.key());
-    if (found == tensors.end()) {
-      refuse(fmt::format("the weights of '{}' are missing", item.key()));
-    } else if (found->second.sizes() != item.value().sizes()) {
-      refuse(fmt::format("'{}' has shape {}, the model's settings ask for {}", item.key(), shape_text(found->second),
-                         shape_text(item.value())));
-    } else if (!found->second.is_floating_point()) {
-      refuse(fmt::format("'{}' holds integers, weights are floating-point numbers", item.key()));
-    }
-    check_finite(file.string(), item.key(), found->second);
-  }
-  for (const auto& [name, tensor] : tensors) {
-    if (!parameters.contains(name)) refuse(fmt::format("'{}' is no parameter of this model", name));
-  }
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& item : module.named_parameters()) shapes[item.key()] = item.value().sizes().vec();
+  check_weights(stored_weights(file), shapes, file.string());
+  const auto tensors = read_tensors(file).tensors;
+  for (const auto& [name, tensor] : tensors) check_finite(file.string(), name, tensor);
   torch::NoGradGuard no_grad;
   for (auto& item : module.named_parameters()) item.value().copy_(tensors.at(item.key()));
 }
