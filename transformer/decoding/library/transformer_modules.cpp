@@ -1,30 +1,16 @@
 // The shared library that programs without LibTorch open where a GPU is asked for (inference/decoding_backend.h).
 
-#include <c10/util/Exception.h>
-
-#include <new>
-#include <stdexcept>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "transformer/decoding/module_backend.h"
 #include "transformer/model/device.h"
-#include "transformer/model/tensor_memory.h"
+#include "transformer/model/plain_errors.h"
 
 namespace transformer {
 
 namespace {
-
-/// What LibTorch throws as what programs without it know: memory that ran out, or the line that says what happened.
-template <class Work>
-auto plainly(const Work& work) {
-  try {
-    return work();
-  } catch (const c10::Error& error) {
-    if (is_out_of_memory(error)) throw std::bad_alloc();
-    const std::string text = error.what_without_backtrace();
-    throw std::runtime_error(text.substr(0, text.find('\n')));
-  }
-}
 
 class PlainBackend : public DecodingBackend {
  public:
@@ -35,7 +21,7 @@ class PlainBackend : public DecodingBackend {
       std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
       const DecodingSettings& settings,
       std::span<const std::shared_ptr<const OutputConstraint>> constraints) const override {
-    return plainly([&] { return backend_->decode(sources, max_lengths, settings, constraints); });
+    return with_plain_errors([&] { return backend_->decode(sources, max_lengths, settings, constraints); });
   }
 
  private:
@@ -49,7 +35,7 @@ class PlainBackend : public DecodingBackend {
 extern "C" __attribute__((visibility("default"))) transformer::DecodingBackend* transformer_open_module_backend_1(
     const std::filesystem::path& directory, const std::string& device, const transformer::InferenceOptions& inference) {
   using namespace transformer;
-  return plainly([&] {
+  return with_plain_errors([&] {
     return std::make_unique<PlainBackend>(load_module_backend(directory, open_device(device), inference.precision))
         .release();
   });
