@@ -3,10 +3,14 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <exception>
+#include <mutex>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace transformer {
 
@@ -23,6 +27,33 @@ int64_t default_threads() {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::clamp<int64_t>(CPU_COUNT(&allowed), 1, most);
   return std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, most);  // more processors than the set holds
+}
+
+void in_parallel(size_t count, size_t grain, int64_t threads,
+                 const std::function<void(size_t first, size_t last)>& work) {
+  std::atomic<size_t> next = 0;
+  std::mutex mutex;  // of what follows
+  std::exception_ptr error;
+  size_t failed = count;  // the first part that did
+  const auto share = [&] {
+    for (size_t first; (first = next.fetch_add(grain)) < count;) {
+      try {
+        work(first, std::min(first + grain, count));
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (first < failed) error = std::current_exception();
+        failed = std::min(failed, first);
+        next = count;  // parts before it are under way already
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    const auto parts = static_cast<int64_t>((count + grain - 1) / grain);
+    for (int64_t i = 1; i < std::min(threads, parts); ++i) others.emplace_back(share);
+    share();
+  }
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace transformer

@@ -76,19 +76,8 @@ void pass(const InferenceModel& model, const std::vector<std::vector<int64_t>>& 
           const std::vector<std::vector<int64_t>>& targets,
           const std::function<void(size_t pair, const WatchedAttention&)>& told) {
   InferenceBatch batch(model);
-  // The places of a batch that nothing has left are numbered as sentences come.
   batch.watch([&](const WatchedAttention& attention) { told(static_cast<size_t>(attention.place), attention); });
-  std::vector<InferenceBatch::Source> given;
-  for (const auto& source : sources) given.push_back({.pieces = source});
-  const auto places = batch.add(given);
-  for (size_t position = 0;; ++position) {
-    std::vector<InferenceBatch::Row> rows;
-    for (size_t i = 0; i < targets.size(); ++i) {
-      if (position < targets[i].size()) rows.push_back({places[i], 0, targets[i][position]});
-    }
-    if (rows.empty()) return;
-    batch.advance(rows);
-  }
+  forced_pass(batch, sources, targets, [&](const ForcedStep& step) { batch.advance(step.rows); });
 }
 
 }  // namespace

@@ -614,4 +614,21 @@ int64_t InferenceBatch::expected_bytes(const InferenceModel& model, int64_t piec
   return token * (pieces + pages * tokens_of_page(beam));
 }
 
+void forced_pass(InferenceBatch& batch, std::span<const std::vector<int64_t>> sources,
+                 std::span<const std::vector<int64_t>> reads, const std::function<void(const ForcedStep&)>& step) {
+  std::vector<InferenceBatch::Source> given;
+  for (const auto& source : sources) given.push_back({.pieces = source});
+  const auto places = batch.add(given);
+  for (size_t position = 0;; ++position) {
+    ForcedStep next{position, {}, {}};
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (position >= reads[i].size()) continue;
+      next.rows.push_back({places[i], 0, reads[i][position]});
+      next.pairs.push_back(i);
+    }
+    if (next.rows.empty()) return;
+    step(next);
+  }
+}
+
 }  // namespace transformer

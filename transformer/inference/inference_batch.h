@@ -80,4 +80,16 @@ class InferenceBatch {
   std::unique_ptr<Implementation> implementation_;
 };
 
+/// What the decoder is given at one position of a forced pass: a row for each pair whose target reaches there.
+struct ForcedStep {
+  size_t position;
+  std::vector<InferenceBatch::Row> rows;
+  std::vector<size_t> pairs;  // of each row
+};
+
+/// Encodes `sources` (pieces and the end) in `batch`, which is new, so that a pair's place is its index; then has
+/// `step` take the decoder over `reads`, what it reads of each target (the begin and pieces), position by position.
+void forced_pass(InferenceBatch& batch, std::span<const std::vector<int64_t>> sources,
+                 std::span<const std::vector<int64_t>> reads, const std::function<void(const ForcedStep&)>& step);
+
 }  // namespace transformer

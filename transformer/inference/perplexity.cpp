@@ -1,15 +1,12 @@
 #include "transformer/inference/perplexity.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
-#include <mutex>
 #include <numeric>
 #include <span>
-#include <thread>
 #include <vector>
 
+#include "transformer/base/threads.h"
 #include "transformer/inference/attention_maps.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"
@@ -34,24 +31,14 @@ std::vector<double> judge(const InferenceModel& model, const std::vector<Pair>& 
     reads.push_back(read_tokens(pair.target));
     writes.push_back(written_tokens(pair.target));
   }
-  std::vector<InferenceBatch::Source> given;
-  for (const auto& source : sources) given.push_back({.pieces = source});
-  const auto places = batch.add(given);
   std::vector<double> sums(pairs.size());
-  for (size_t position = 0;; ++position) {
-    std::vector<InferenceBatch::Row> rows;
+  forced_pass(batch, sources, reads, [&](const ForcedStep& step) {
     std::vector<int64_t> next;
-    std::vector<size_t> of;
-    for (size_t i = 0; i < pairs.size(); ++i) {
-      if (position >= reads[i].size()) continue;
-      rows.push_back({places[i], 0, reads[i][position]});
-      next.push_back(writes[i][position]);
-      of.push_back(i);
-    }
-    if (rows.empty()) return sums;
-    const auto log_probabilities = batch.score(rows, next);
-    for (size_t row = 0; row < of.size(); ++row) sums[of[row]] += log_probabilities[row];
-  }
+    for (const size_t i : step.pairs) next.push_back(writes[i][step.position]);
+    const auto log_probabilities = batch.score(step.rows, next);
+    for (size_t row = 0; row < next.size(); ++row) sums[step.pairs[row]] += log_probabilities[row];
+  });
+  return sums;
 }
 
 /// log p of `count` pairs, which `pair` gives by their index, shared out among workers. `length` orders them.
@@ -61,33 +48,13 @@ std::vector<double> judge_all(const InferenceModel& model, size_t count, Length 
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return length(a) > length(b); });
   std::vector<double> results(count);
-  std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr error;
-  const auto work = [&] {
-    try {
-      for (size_t first; (first = next.fetch_add(pairs_at_once)) < count;) {
-        const auto indices = std::span(order).subspan(first, std::min(pairs_at_once, count - first));
-        std::vector<Pair> pairs;
-        for (const size_t index : indices) pairs.push_back(pair(index));
-        const auto found = judge(model, pairs);
-        for (size_t i = 0; i < indices.size(); ++i) results[indices[i]] = found[i];
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-      next = count;
-    }
-  };
-  {
-    std::vector<std::jthread> workers;
-    const size_t most = count / pairs_at_once + 1;
-    for (size_t i = 1; i < std::min(static_cast<size_t>(std::max<int64_t>(threads, 1)), most); ++i) {
-      workers.emplace_back(work);
-    }
-    work();
-  }
-  if (error) std::rethrow_exception(error);
+  in_parallel(count, pairs_at_once, threads, [&](size_t first, size_t last) {
+    const auto indices = std::span(order).subspan(first, last - first);
+    std::vector<Pair> pairs;
+    for (const size_t index : indices) pairs.push_back(pair(index));
+    const auto found = judge(model, pairs);
+    for (size_t i = 0; i < indices.size(); ++i) results[indices[i]] = found[i];
+  });
   return results;
 }
 

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <exception>
+#include <algorithm>
 #include <optional>
 #include <thread>
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/threads.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/corpus_cache.h"
 #include "transformer/text/mixture.h"
@@ -21,32 +22,12 @@ namespace {
 constexpr size_t chunk = 1 << 16;
 constexpr size_t chunk_bytes = size_t{64} << 20;
 constexpr size_t usual_line = 1 << 12;
+// That a thread encodes together, which is worth its start.
+constexpr size_t pairs_at_once = 256;
 
 struct EncodedPair {
   std::vector<int32_t> source, target;
 };
-
-// Calls work(i) for every i < count from several threads; the first exception comes out here.
-template <class Work>
-void in_parallel(size_t count, const Work& work) {
-  const size_t threads = std::clamp<size_t>(std::min<size_t>(std::thread::hardware_concurrency(), count / 256), 1, 16);
-  std::vector<std::exception_ptr> errors(threads);
-  const auto share = [&](size_t thread) {
-    try {
-      for (size_t i = count * thread / threads; i < count * (thread + 1) / threads; ++i) work(i);
-    } catch (...) {
-      errors[thread] = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (size_t thread = 1; thread < threads; ++thread) others.emplace_back(share, thread);
-    share(0);
-  }
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
 
 // What is in a corpus and what is not.
 enum class Verdict { kept, empty, too_long, ratio };
@@ -68,6 +49,7 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
                       const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary,
                       const Corpus::Options& options, const TakePair& take) {
   CorpusReport report;
+  const int64_t most_threads = std::min<int64_t>(std::thread::hardware_concurrency(), 16);
   const auto limit = static_cast<size_t>(options.max_length);
   Checksum checksum;
   const auto add_line = [&](std::string_view line) {
@@ -91,8 +73,10 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
       bytes += sources[count].size() + targets[count].size();
       ++count;
     }
-    in_parallel(count, [&](size_t i) {
-      encoded[i] = {encode(source_vocabulary, sources[i]), encode(target_vocabulary, targets[i])};
+    in_parallel(count, pairs_at_once, most_threads, [&](size_t first, size_t last) {
+      for (size_t i = first; i < last; ++i) {
+        encoded[i] = {encode(source_vocabulary, sources[i]), encode(target_vocabulary, targets[i])};
+      }
     });
     for (size_t i = 0; i < count; ++i) {
       for (auto* line : {&sources[i], &targets[i]}) {

@@ -1,0 +1,42 @@
+#include "transformer/base/threads.h"
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support.h"
+
+using namespace transformer;
+
+TEST_CASE("parts that threads share out fill the whole, once, and are of the grain") {
+  for (const size_t count : {0u, 1u, 7u, 8u, 9u, 1000u}) {
+    for (const int64_t threads : {1, 3, 64}) {
+      std::vector<std::atomic<int>> seen(count);
+      std::atomic<int> wrong = 0;  // assertions are for one thread
+      in_parallel(count, 8, threads, [&](size_t first, size_t last) {
+        wrong += first % 8 != 0 || last != std::min(first + 8, count);
+        for (size_t i = first; i < last; ++i) ++seen[i];
+      });
+      CHECK(wrong == 0);
+      for (const auto& times : seen) CHECK(times == 1);
+    }
+  }
+}
+
+TEST_CASE("the first part that fails is the one that is told of, however many do") {
+  for (const int64_t threads : {1, 4}) {
+    for (int trial = 0; trial < 20; ++trial) {
+      std::string told;
+      try {
+        in_parallel(100, 1, threads, [](size_t first, size_t) {
+          if (first >= 5) throw std::runtime_error(std::to_string(first));
+        });
+      } catch (const std::runtime_error& error) {
+        told = error.what();
+      }
+      CHECK(told == "5");
+    }
+  }
+}
