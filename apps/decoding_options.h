@@ -56,9 +56,7 @@ class DecodingOptions {
   /// The packed weights of a model that is open already, or else the model on a CPU, in the precision asked for where
   /// it can be had there: for what is computed with packed weights alone.
   std::shared_ptr<const InferenceModel> packed(const Translator& translator) const {
-    return translator.packed() ? translator.packed() : open_packed();
-  }
-  std::shared_ptr<const InferenceModel> open_packed() const {
+    if (translator.packed()) return translator.packed();
     const auto precision = precisions().at(precision_);
     return InferenceModel::load(model_, read_model_settings(model_),
                                 precision == Precision::fp16 ? Precision::float32 : precision);

@@ -341,12 +341,6 @@ struct LineWork::Implementation {
     if (read.failure) std::rethrow_exception(read.failure);
   }
 
-  size_t usable(const std::vector<InputLine>& lines) const {
-    if (!bad_lines.stop()) return lines.size();
-    return static_cast<size_t>(
-        std::find_if(lines.begin(), lines.end(), [](const InputLine& line) { return !line.usable(); }) - lines.begin());
-  }
-
   void do_all(const Process& process) {
     std::optional<Progress> progress;
     if (unfinished) progress.emplace(options.program);
@@ -357,17 +351,14 @@ struct LineWork::Implementation {
     bool reading = false, more = true;
     while (true) {
       std::unique_lock lock(progressing->mutex);
-      progressing->changed.wait(lock, [&] {
-        return progressing->read || (!windows.empty() && windows.front()->done) || (windows.empty() && !reading);
-      });
+      progressing->changed.wait(lock, [&] { return progressing->read || (!windows.empty() && windows.front()->done); });
       std::optional<Read> read;
       if (windows.size() < options.windows) read = std::exchange(progressing->read, std::nullopt);
       lock.unlock();
       if (read) {
         reading = false;
         const auto count = static_cast<int64_t>(read->lines.size());
-        // Behind a line that ends the work there is nothing to do.
-        more = read->more && usable(read->lines) == read->lines.size();
+        more = read->more;
         if (count > 0 || read->failure) windows.push_back(begin_window(std::move(*read), next, process, progressing));
         next += count;
       } else if (!windows.empty()) {
@@ -428,7 +419,9 @@ void LineWork::open_input() {
 }
 
 size_t LineWork::usable(const std::vector<InputLine>& lines) const {
-  return implementation_->usable(lines);
+  if (!implementation_->bad_lines.stop()) return lines.size();
+  return static_cast<size_t>(
+      std::find_if(lines.begin(), lines.end(), [](const InputLine& line) { return !line.usable(); }) - lines.begin());
 }
 
 void LineWork::set_windows(size_t windows) {

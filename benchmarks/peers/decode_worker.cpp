@@ -77,12 +77,8 @@ std::string run(const std::shared_ptr<const InferenceModel>& model, int64_t thre
                                   .batch_sentences = command.batch};
   auto& engine = engine_of(model, threads, command.batch);
   const auto start = std::chrono::steady_clock::now();
-  std::vector<DecodingRequest> requests;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    requests.push_back({sources[i], lengths[i], settings.validated(), nullptr,
-                        command.steps > 0 ? SentenceSearch::no_end : Vocabulary::end});
-  }
-  const auto results = decode_all(engine, std::move(requests));
+  const auto results = decode_all(engine, requests_for(sources, lengths, settings.validated(), {},
+                                                       command.steps > 0 ? SentenceSearch::no_end : Vocabulary::end));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   size_t tokens = 0;

@@ -22,6 +22,12 @@ struct ContinuousSearchOptions {
   std::span<const std::shared_ptr<const OutputConstraint>> constraints = {};
 };
 
+/// A request for each of `sources`, all searched alike. `constraints`: one a source (null: anything), or none at all.
+std::vector<DecodingRequest> requests_for(std::span<const std::vector<int64_t>> sources,
+                                          std::span<const int64_t> max_lengths, const DecodingSettings& settings,
+                                          std::span<const std::shared_ptr<const OutputConstraint>> constraints = {},
+                                          int64_t end = Vocabulary::end);
+
 /// Submits all and waits for them. Throws what the first that failed did.
 std::vector<std::vector<Hypothesis>> decode_all(Engine& engine, std::vector<DecodingRequest> requests);
 

@@ -19,11 +19,7 @@ const ModelSettings& PackedBackend::settings() const {
 std::vector<std::vector<Hypothesis>> PackedBackend::decode(
     std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
     const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const {
-  std::vector<DecodingRequest> requests;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    requests.push_back({sources[i], max_lengths[i], settings, constraints.empty() ? nullptr : constraints[i]});
-  }
-  return decode_all(*engine_, std::move(requests));
+  return decode_all(*engine_, requests_for(sources, max_lengths, settings, constraints));
 }
 
 std::unique_ptr<DecodingBackend> open_module_backend(const std::filesystem::path& directory, const std::string& device,

@@ -163,15 +163,15 @@ std::vector<std::string> checked_lines(const char* const* lines, size_t count, c
   return texts;
 }
 
+/// The pieces of each line, on a side whose vocabulary is given.
 std::vector<std::vector<int64_t>> pieces_of(const std::vector<std::string>& lines,
-                                            const transformer::Vocabulary& vocabulary, int64_t longest,
-                                            const char* name) {
+                                            const transformer::Vocabulary& vocabulary,
+                                            const transformer::Translator& translator, const char* name) {
   std::vector<std::vector<int64_t>> all;
   for (size_t i = 0; i < lines.size(); ++i) {
     all.push_back(vocabulary.encode(transformer::trim(lines[i])));
-    if (static_cast<int64_t>(all.back().size()) <= longest) continue;
-    throw Error(fmt::format("line {} of {}", i + 1, name),
-                fmt::format("has {} word pieces, and this model takes at most {}", all.back().size(), longest),
+    if (static_cast<int64_t>(all.back().size()) <= translator.longest_source()) continue;
+    throw Error(fmt::format("line {} of {}", i + 1, name), translator.too_long(all.back().size()),
                 "split it into sentences");
   }
   return all;
@@ -253,8 +253,8 @@ transformer_status transformer_translate(const transformer_model* model, const c
     need(translations, "translations");
     const auto given = read_options(search, defaults_of(*model), first_search_size, "transformer_search");
     const auto translator = model->translator.with(settings_of(given));
-    const auto sources = pieces_of(checked_lines(lines, count, "lines"), *translator.vocabularies().source,
-                                   translator.longest_source(), "lines");
+    const auto sources =
+        pieces_of(checked_lines(lines, count, "lines"), *translator.vocabularies().source, translator, "lines");
     auto result = std::make_unique<transformer_translations>();
     result->lines = translator.translate_encoded(sources);
     for (auto& alternatives : result->lines) {
@@ -298,16 +298,12 @@ transformer_status transformer_score(const transformer_model* model, const char*
   return guarded([&] {
     need(model, "model");
     if (count > 0) need(log_probabilities, "log_probabilities");
-    const auto packed = model->translator.packed();
-    if (!packed) {
-      throw Error("scores", "this model is a variation that only its modules compute",
-                  "`evaluate perplexity` scores what packed weights cover");
-    }
-    const int64_t longest = model->translator.longest_source();
     const auto& vocabularies = model->translator.vocabularies();
-    const auto source = pieces_of(checked_lines(sources, count, "sources"), *vocabularies.source, longest, "sources");
-    const auto target = pieces_of(checked_lines(targets, count, "targets"), *vocabularies.target, longest, "targets");
-    const auto found = transformer::log_probabilities(*packed, source, target, model->threads);
+    const auto source =
+        pieces_of(checked_lines(sources, count, "sources"), *vocabularies.source, model->translator, "sources");
+    const auto target =
+        pieces_of(checked_lines(targets, count, "targets"), *vocabularies.target, model->translator, "targets");
+    const auto found = transformer::log_probabilities(*model->translator.packed(), source, target, model->threads);
     std::copy(found.begin(), found.end(), log_probabilities);
     for (size_t i = 0; tokens && i < count; ++i) tokens[i] = target[i].size() + 1;
   });
