@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "report/attention_view.h"
 #include "transformer/report/attention_page.h"
 #include "transformer/report/attention_report.h"
 #include "transformer/report/sweep_report.h"
@@ -18,21 +19,11 @@ namespace {
 
 using Strings = std::vector<std::string>;
 
-// Rows sum to 1; most weights are small, as a model's are.
+// Most weights are small, as a model's are.
 AttentionView view_of(AttentionView::Kind kind, Strings queries, Strings keys, std::vector<int64_t> layers,
                       std::vector<int64_t> heads) {
-  AttentionView view{kind, std::move(queries), std::move(keys), std::move(layers), std::move(heads), 6, {}};
-  std::mt19937 random(1);
-  for (size_t row = 0; row < view.layers.size() * view.heads.size() * view.queries.size(); ++row) {
-    std::vector<double> weights;
-    double sum = 0;
-    for (size_t key = 0; key < view.keys.size(); ++key) {
-      weights.push_back(std::pow(static_cast<double>(random() % 1000 + 1) / 1000, 6));
-      sum += weights.back();
-    }
-    for (const double weight : weights) view.weights.push_back(static_cast<float>(weight / sum));
-  }
-  return view;
+  return test::view_of(kind, std::move(queries), std::move(keys), std::move(layers), std::move(heads),
+                       [](auto number) { return std::pow(static_cast<double>(number + 1) / 1000, 6); });
 }
 
 AttentionReport attention() {

@@ -1,5 +1,6 @@
 """The packages that cpack makes: archive_test.py CMAKE BUILD_DIR SOURCE_DIR TRANSLATE. Standard library only."""
 
+import functools
 import pathlib
 import re
 import shutil
@@ -9,6 +10,8 @@ import tarfile
 import tempfile
 import unittest
 
+import commands
+
 CMAKE, BUILD, SOURCE, TRANSLATE = sys.argv[1:5]
 MODEL = f"{SOURCE}/data/model-en-de"
 SENTENCES = "Good morning.\nWhere is the train station?\n"
@@ -17,12 +20,7 @@ PROGRAMS = {"attend", "evaluate", "export", "parse", "translate", "treebank"}
 SYSTEM = re.compile(r"linux-vdso|ld-linux|lib(c|m|stdc\+\+|gcc_s)\.so")
 
 
-def run(*command, text=None, cwd="/"):
-    done = subprocess.run(list(map(str, command)), input=text, capture_output=True, text=True, timeout=1200,
-                          env={"PATH": "/usr/bin:/bin"}, cwd=cwd)
-    if done.returncode != 0:
-        raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+run = functools.partial(commands.run, environment={"PATH": "/usr/bin:/bin"}, cwd="/", errors=subprocess.PIPE)
 
 
 class ArchiveTest(unittest.TestCase):

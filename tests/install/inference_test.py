@@ -5,13 +5,15 @@ Both are installed, the library that was built with LibTorch (BUILD_DIR) and the
 LibTorch is to be found when outside projects look for them.
 """
 
+import functools
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
+
+import commands
 
 CMAKE, COMPILER, C_COMPILER, FLAGS, SOURCE, BUILD, WITHOUT, TORCH, TRANSLATE = sys.argv[1:10]
 FLAGS = FLAGS.removeprefix("flags").strip()  # CMake's functions drop arguments that are empty
@@ -21,12 +23,7 @@ SENTENCES = "Good morning.\nWhere is the train station?\n\nThe children are play
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
 
 
-def run(*command, status=0, text=None):
-    done = subprocess.run(list(map(str, command)), input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, env=ENVIRONMENT, timeout=1200)
-    if (done.returncode == 0) != (status == 0):
-        raise AssertionError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}")
-    return done.stdout
+run = functools.partial(commands.run, environment=ENVIRONMENT)
 
 
 class InferenceTest(unittest.TestCase):

@@ -4,15 +4,17 @@ TORCH TRANSLATE. Standard library only.
 The built tree is installed and moved; an outside project finds it, is built and run. Then one takes the sources in.
 """
 
+import functools
 import json
 import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import unittest
+
+import commands
 
 CMAKE, BUILD_TYPE, COMPILER, FLAGS, SOURCE, BUILD, TORCH, TRANSLATE = sys.argv[1:9]
 HERE = pathlib.Path(__file__).parent
@@ -26,12 +28,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items()
 ENVIRONMENT["OMP_NUM_THREADS"] = "1"
 
 
-def run(*command, status=0, text=None):
-    done = subprocess.run(list(map(str, command)), input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, env=ENVIRONMENT, timeout=1200)
-    if (done.returncode == 0) != (status == 0):
-        raise AssertionError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}")
-    return done.stdout
+run = functools.partial(commands.run, environment=ENVIRONMENT)
 
 
 def included(text):

@@ -1,12 +1,15 @@
 """The wheel that the target `wheel` makes, installed where nothing else is: wheel_test.py CMAKE BUILD_DIR SOURCE_DIR
 TRANSLATE. Standard library only."""
 
+import functools
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 import venv
+
+import commands
 
 CMAKE, BUILD, SOURCE, TRANSLATE = sys.argv[1:5]
 MODEL = f"{SOURCE}/data/model-en-de"
@@ -19,12 +22,7 @@ with transformer_cpp.Translator(sys.argv[1]) as translator:
 SENTENCES = "Good morning.\nWhere is the train station?\n"
 
 
-def run(*command, text=None):
-    done = subprocess.run(list(map(str, command)), input=text, capture_output=True, text=True, timeout=1200,
-                          env={"PATH": "/usr/bin:/bin"}, cwd="/")
-    if done.returncode != 0:
-        raise AssertionError(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
+run = functools.partial(commands.run, environment={"PATH": "/usr/bin:/bin"}, cwd="/", errors=subprocess.PIPE)
 
 
 class WheelTest(unittest.TestCase):

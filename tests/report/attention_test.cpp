@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "report/attention_view.h"
 #include "support.h"
 #include "transformer/report/attention_page.h"
 #include "transformer/report/attention_picture.h"
@@ -25,22 +26,12 @@ json checked(const std::string& kind, const std::string& text) {
   return json::parse(test::read_file(directory / "out"));
 }
 
-/// Weights that differ everywhere; rows sum to 1.
 AttentionView view_of(Kind kind, Strings queries, Strings keys, std::vector<int64_t> layers,
                       std::vector<int64_t> heads) {
-  AttentionView view{kind, std::move(queries), std::move(keys), std::move(layers), std::move(heads), 6, {}};
-  std::mt19937 random(1);
-  for (size_t row = 0; row < view.layers.size() * view.heads.size() * view.queries.size(); ++row) {
-    std::vector<double> weights;
-    double sum = 0;
-    for (size_t key = 0; key < view.keys.size(); ++key) {
-      const double weight = static_cast<double>(random() % 1000) / 1000;
-      weights.push_back(weight * weight * weight);
-      sum += weights.back();
-    }
-    for (const double weight : weights) view.weights.push_back(static_cast<float>(weight / sum));
-  }
-  return view;
+  return test::view_of(kind, std::move(queries), std::move(keys), std::move(layers), std::move(heads), [](auto number) {
+    const double weight = static_cast<double>(number) / 1000;
+    return weight * weight * weight;
+  });
 }
 
 AttentionReport report_of(AttentionView view) {
