@@ -75,9 +75,14 @@ void put(const WatchedAttention& told, int64_t layer, AttentionWeights& weights)
 void pass(const InferenceModel& model, const std::vector<std::vector<int64_t>>& sources,
           const std::vector<std::vector<int64_t>>& targets,
           const std::function<void(size_t pair, const WatchedAttention&)>& told) {
-  InferenceBatch batch(model);
+  InferenceBatch batch(model);  // new, so that a pair's place is its index
   batch.watch([&](const WatchedAttention& attention) { told(static_cast<size_t>(attention.place), attention); });
-  forced_pass(batch, sources, targets, [&](const ForcedStep& step) { batch.advance(step.rows); });
+  std::vector<InferenceBatch::Source> given;
+  for (const auto& source : sources) given.push_back({.pieces = source});
+  const auto places = batch.add(given);
+  std::vector<InferenceBatch::Target> read;
+  for (size_t i = 0; i < targets.size(); ++i) read.push_back({places[i], targets[i], {}});
+  batch.score(read);
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ namespace {
 
 // Tokens encoded at once: enough for the products' full speed, few enough for their rows to stay in the cache.
 constexpr int64_t encoded_tokens = 256;
+// Rows whose logits, over the whole vocabulary, are in memory at once.
+constexpr size_t scored_rows = 64;
 // Keys and values of about so many tokens of a layer are allocated at once: a page, which holds the hypotheses of a few
 // positions.
 constexpr int64_t page_tokens = 64;
@@ -87,6 +89,7 @@ struct InferenceBatch::Implementation {
   std::vector<float> nothing;  // zeros [d_model]
   Activations activations;
   Buffer<float> x, y, normalised, wide, gates, attended, scores, logits;
+  Buffer<Bytes> read_records;  // [rows, record], of targets that are known
   std::vector<const void*> records;
   std::vector<Selection> selections;
   std::function<void(const WatchedAttention&)> watcher;
@@ -430,9 +433,6 @@ struct InferenceBatch::Implementation {
         const auto keys = static_cast<int64_t>(history.size());
         const auto span = seen(keys - 1, keys);
         attend(heads_of(layer.self_additive), rounded, row, 1, within(history, span), page_offset);
-        if (watcher && (row == 0 || given[row].place != given[row - 1].place)) {
-          tell(AttentionKind::decoder, index, given[row].place, keys - 1, keys, span);
-        }
       }
       finish_attention(rows, layer.self_output, layer.after_self_attention);
 
@@ -443,14 +443,7 @@ struct InferenceBatch::Implementation {
         while (end < rows && given[end].place == place) ++end;
         const auto& memory = sentences[place].memory_records;
         const int64_t offset = static_cast<int64_t>(index) * static_cast<int64_t>(memory.size()) * record;
-        const auto heads = heads_of(layer.memory_additive);
-        if (watcher) {
-          attend(heads, rounded, row, 1, memory, offset);
-          const auto keys = static_cast<int64_t>(memory.size());
-          tell(AttentionKind::cross, index, place, sentences[place].length, keys, {0, keys});
-          if (end == ++row) continue;
-        }
-        attend(heads, rounded, row, end - row, memory, offset);
+        attend(heads_of(layer.memory_additive), rounded, row, end - row, memory, offset);
       }
       finish_attention(rows, layer.memory_output, layer.after_memory_attention);
       feed_forward(rows, layer.feed_forward, layer.after_feed_forward);
@@ -463,19 +456,81 @@ struct InferenceBatch::Implementation {
     return constraints;
   }
 
-  std::vector<double> score(std::span<const Row> given, std::span<const int64_t> next) {
-    advance(given);
-    selections.assign(given.size(), {-std::numeric_limits<float>::infinity(), 0, 0, 0,
-                                     std::numeric_limits<float>::infinity(), nullptr, nullptr});
-    model.projection().select(activations, 0, selections, logits, /*kept=*/true);
-    std::vector<double> log_probabilities;
-    for (size_t row = 0; row < given.size(); ++row) {
-      const float* values =
-          logits.data() + static_cast<int64_t>(row) * PackedMatrix::padded(model.projection().outputs());
-      log_probabilities.push_back(static_cast<double>(values[next[row]]) -
-                                  (static_cast<double>(selections[row].maximum) + std::log(selections[row].sum)));
+  /// Takes the decoder over known targets, one after the other in the rows of one matrix: their states are in x.
+  void read(std::span<const Target> targets) {
+    int64_t rows = 0;
+    for (const auto& target : targets) rows += static_cast<int64_t>(target.read.size());
+    reserve(rows);
+    int64_t row = 0;
+    for (const auto& target : targets) {
+      int64_t position = 0;
+      for (const int64_t token : target.read) model.embed_target(token, position++, x.data() + row++ * model_stride());
     }
-    return log_probabilities;
+    read_records.reserve(rows * record_bytes);
+    for (size_t index = 0; index < model.decoder().size(); ++index) {
+      const auto& layer = model.decoder()[index];
+      project(rows, layer.after_self_attention, layer.query_key_value);
+      records.clear();
+      for (row = 0; row < rows; ++row) {
+        records.push_back(read_records.data() + row * record_bytes);
+        store(wide.data() + row * wide_stride() + key_width, read_records.data() + row * record_bytes);
+      }
+      row = 0;
+      for (const auto& target : targets) {
+        const auto of_target = std::span<const void* const>(records).subspan(static_cast<size_t>(row));
+        const auto count = static_cast<int64_t>(target.read.size());
+        for (int64_t query = 0; query < count; ++query, ++row) {
+          const auto span = seen(query, query + 1);
+          attend(heads_of(layer.self_additive), rounded, row, 1, within(of_target, span), 0);
+          if (watcher) tell(AttentionKind::decoder, index, target.place, query, query + 1, span);
+        }
+      }
+      finish_attention(rows, layer.self_output, layer.after_self_attention);
+
+      project(rows, layer.after_memory_attention, layer.query);
+      row = 0;
+      for (const auto& target : targets) {
+        const auto& memory = sentences.at(target.place).memory_records;
+        const auto keys = static_cast<int64_t>(memory.size()), count = static_cast<int64_t>(target.read.size());
+        const int64_t at_once = watcher ? 1 : count;
+        for (int64_t query = 0; query < count; query += at_once, row += at_once) {
+          attend(heads_of(layer.memory_additive), rounded, row, at_once, memory,
+                 static_cast<int64_t>(index) * keys * record);
+          if (watcher) tell(AttentionKind::cross, index, target.place, query, keys, {0, keys});
+        }
+      }
+      finish_attention(rows, layer.memory_output, layer.after_memory_attention);
+      feed_forward(rows, layer.feed_forward, layer.after_feed_forward);
+    }
+    finish_stack(rows, model.decoder_norm());
+  }
+
+  void score(std::span<const Target> targets, std::span<std::vector<double>> results) {
+    read(targets);
+    std::vector<std::pair<std::vector<double>*, int64_t>> wanted;  // of every row: whose, and which token
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i].next.empty()) {
+        wanted.insert(wanted.end(), targets[i].read.size(), {nullptr, 0});
+      }
+      for (const int64_t token : targets[i].next) wanted.emplace_back(&results[i], token);
+    }
+    if (std::all_of(wanted.begin(), wanted.end(), [](const auto& each) { return !each.first; })) return;
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const auto columns = PackedMatrix::padded(model.projection().outputs());
+    for (size_t first = 0; first < wanted.size(); first += scored_rows) {
+      const size_t rows = std::min(scored_rows, wanted.size() - first);
+      activations.set(x.data() + static_cast<int64_t>(first) * model_stride(), static_cast<int64_t>(rows), d_model,
+                      model_stride());
+      selections.assign(rows, {-infinity, 0, 0, 0, infinity, nullptr, nullptr});
+      model.projection().select(activations, 0, selections, logits, /*kept=*/true);
+      for (size_t row = 0; row < rows; ++row) {
+        const auto& [of, token] = wanted[first + row];
+        if (!of) continue;
+        const float logit = logits.data()[static_cast<int64_t>(row) * columns + token];
+        const auto& selection = selections[row];
+        of->push_back(static_cast<double>(logit) - (static_cast<double>(selection.maximum) + std::log(selection.sum)));
+      }
+    }
   }
 
   Continuations best(int64_t rows, int64_t width, std::span<const OutputConstraint* const> constraints) {
@@ -589,18 +644,29 @@ Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width) {
   return implementation_->best(static_cast<int64_t>(rows.size()), width, constraints);
 }
 
-void InferenceBatch::advance(std::span<const Row> rows) {
-  implementation_->advance(rows);
-}
-
-std::vector<double> InferenceBatch::score(std::span<const Row> rows, std::span<const int64_t> next) {
-  if (rows.size() != next.size()) throw std::invalid_argument("InferenceBatch::score: a next token for every row");
-  for (const int64_t token : next) {
-    if (token < 0 || token >= implementation_->model.projection().outputs()) {
-      throw std::out_of_range("InferenceBatch::score: a token that is none of the vocabulary's");
+std::vector<std::vector<double>> InferenceBatch::score(std::span<const Target> targets) {
+  auto& self = *implementation_;
+  for (const auto& target : targets) {
+    if (target.read.empty() || !(target.next.empty() || target.next.size() == target.read.size())) {
+      throw std::invalid_argument("InferenceBatch::score: a next token for every one that is read, or none at all");
+    }
+    for (const int64_t token : target.next) {
+      if (token < 0 || token >= self.model.projection().outputs()) {
+        throw std::out_of_range("InferenceBatch::score: a token that is none of the vocabulary's");
+      }
     }
   }
-  return implementation_->score(rows, next);
+  std::vector<std::vector<double>> scores(targets.size());
+  for (size_t first = 0; first < targets.size();) {
+    size_t end = first;
+    size_t tokens = 0;
+    do {
+      tokens += targets[end++].read.size();
+    } while (end < targets.size() && tokens + targets[end].read.size() <= static_cast<size_t>(encoded_tokens));
+    self.score(targets.subspan(first, end - first), std::span(scores).subspan(first, end - first));
+    first = end;
+  }
+  return scores;
 }
 
 void InferenceBatch::watch(std::function<void(const WatchedAttention&)> watcher) {
@@ -612,23 +678,6 @@ int64_t InferenceBatch::expected_bytes(const InferenceModel& model, int64_t piec
   const int64_t token = s.decoder_layers * s.heads * (s.d_k + s.d_v) * Implementation::element_bytes(model.precision());
   const int64_t pages = (pieces + positions_of_page(beam) - 1) / positions_of_page(beam);
   return token * (pieces + pages * tokens_of_page(beam));
-}
-
-void forced_pass(InferenceBatch& batch, std::span<const std::vector<int64_t>> sources,
-                 std::span<const std::vector<int64_t>> reads, const std::function<void(const ForcedStep&)>& step) {
-  std::vector<InferenceBatch::Source> given;
-  for (const auto& source : sources) given.push_back({.pieces = source});
-  const auto places = batch.add(given);
-  for (size_t position = 0;; ++position) {
-    ForcedStep next{position, {}, {}};
-    for (size_t i = 0; i < reads.size(); ++i) {
-      if (position >= reads[i].size()) continue;
-      next.rows.push_back({places[i], 0, reads[i][position]});
-      next.pairs.push_back(i);
-    }
-    if (next.rows.empty()) return;
-    step(next);
-  }
 }
 
 }  // namespace transformer

@@ -59,13 +59,17 @@ class InferenceBatch {
   /// Advances rows by one token and returns each one's best `width` continuations (fewer where the vocabulary is
   /// smaller). A sentence's rows are neighbours. Padding and begin are never proposed, nor what a constraint rules out.
   Continuations step(std::span<const Row> rows, int64_t width);
-  /// The same where nobody asks what comes next: for `watch`.
-  void advance(std::span<const Row> rows);
-  /// Advances rows by one token and returns log p of the token that comes next in each, which is known.
-  std::vector<double> score(std::span<const Row> rows, std::span<const int64_t> next);
+  /// An output that is known, of a sentence that was added and has not been stepped.
+  struct Target {
+    int64_t place;                  // of its sentence
+    std::span<const int64_t> read;  // by the decoder: the begin and pieces; not empty
+    std::span<const int64_t> next;  // the tokens that follow, one for each that is read; or none, for `watch` alone
+  };
+  /// log p of every token that follows, given those before it: to the last bit what steps over the same tokens give,
+  /// but computed for all positions at once, as the encoder does. The sentences stay as they were.
+  std::vector<std::vector<double>> score(std::span<const Target> targets);
 
-  /// From now on `watcher` is told of every attention that is computed, of each sentence's first hypothesis in the
-  /// decoder. It slows the encoder down.
+  /// From now on `watcher` is told of every attention that `add` and `score` compute. It slows both down.
   void watch(std::function<void(const WatchedAttention&)> watcher);
 
   /// Bytes that the sentences' keys and values take. Those of sentences that are gone are kept for others.
@@ -79,17 +83,5 @@ class InferenceBatch {
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
-
-/// What the decoder is given at one position of a forced pass: a row for each pair whose target reaches there.
-struct ForcedStep {
-  size_t position;
-  std::vector<InferenceBatch::Row> rows;
-  std::vector<size_t> pairs;  // of each row
-};
-
-/// Encodes `sources` (pieces and the end) in `batch`, which is new, so that a pair's place is its index; then has
-/// `step` take the decoder over `reads`, what it reads of each target (the begin and pieces), position by position.
-void forced_pass(InferenceBatch& batch, std::span<const std::vector<int64_t>> sources,
-                 std::span<const std::vector<int64_t>> reads, const std::function<void(const ForcedStep&)>& step);
 
 }  // namespace transformer

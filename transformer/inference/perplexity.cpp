@@ -18,12 +18,16 @@ namespace {
 // Pairs that one worker judges together: enough for the products' full speed.
 constexpr size_t pairs_at_once = 32;
 
+double sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
 struct Pair {
   std::vector<int64_t> source, target;  // without begin and end
 };
 
-/// log p of each pair's target, its end included.
-std::vector<double> judge(const InferenceModel& model, const std::vector<Pair>& pairs) {
+/// log p of every token of each pair's target, its end included.
+std::vector<std::vector<double>> judge(const InferenceModel& model, const std::vector<Pair>& pairs) {
   InferenceBatch batch(model);
   std::vector<std::vector<int64_t>> sources, reads, writes;
   for (const auto& pair : pairs) {
@@ -31,29 +35,29 @@ std::vector<double> judge(const InferenceModel& model, const std::vector<Pair>& 
     reads.push_back(read_tokens(pair.target));
     writes.push_back(written_tokens(pair.target));
   }
-  std::vector<double> sums(pairs.size());
-  forced_pass(batch, sources, reads, [&](const ForcedStep& step) {
-    std::vector<int64_t> next;
-    for (const size_t i : step.pairs) next.push_back(writes[i][step.position]);
-    const auto log_probabilities = batch.score(step.rows, next);
-    for (size_t row = 0; row < next.size(); ++row) sums[step.pairs[row]] += log_probabilities[row];
-  });
-  return sums;
+  std::vector<InferenceBatch::Source> given;
+  for (const auto& source : sources) given.push_back({.pieces = source});
+  const auto places = batch.add(given);
+  std::vector<InferenceBatch::Target> targets;
+  for (size_t i = 0; i < pairs.size(); ++i) targets.push_back({places[i], reads[i], writes[i]});
+  return batch.score(targets);
 }
 
-/// log p of `count` pairs, which `pair` gives by their index, shared out among workers. `length` orders them.
+/// What `judge` says of `count` pairs, which `pair` gives by their index, shared out among workers. `length` orders
+/// them.
 template <class Length, class PairOf>
-std::vector<double> judge_all(const InferenceModel& model, size_t count, Length length, PairOf pair, int64_t threads) {
+std::vector<std::vector<double>> judge_all(const InferenceModel& model, size_t count, Length length, PairOf pair,
+                                           int64_t threads) {
   std::vector<size_t> order(count);  // the longest first, pairs of one length together
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return length(a) > length(b); });
-  std::vector<double> results(count);
+  std::vector<std::vector<double>> results(count);
   in_parallel(count, pairs_at_once, threads, [&](size_t first, size_t last) {
     const auto indices = std::span(order).subspan(first, last - first);
     std::vector<Pair> pairs;
     for (const size_t index : indices) pairs.push_back(pair(index));
-    const auto found = judge(model, pairs);
-    for (size_t i = 0; i < indices.size(); ++i) results[indices[i]] = found[i];
+    auto found = judge(model, pairs);
+    for (size_t i = 0; i < indices.size(); ++i) results[indices[i]] = std::move(found[i]);
   });
   return results;
 }
@@ -76,16 +80,29 @@ Perplexity perplexity(const InferenceModel& model, const Corpus& corpus, int64_t
     return Pair{{source.begin(), source.end()}, {target.begin(), target.end()}};
   };
   const auto found = judge_all(model, static_cast<size_t>(corpus.size()), length, pair, threads);
+  double total = 0;
   int64_t tokens = 0;
-  for (int64_t i = 0; i < corpus.size(); ++i) tokens += corpus.target_length(i) + 1;
-  return perplexity_of(-std::accumulate(found.begin(), found.end(), 0.0), tokens);
+  for (const auto& scores : found) {
+    total += sum(scores);
+    tokens += static_cast<int64_t>(scores.size());
+  }
+  return perplexity_of(-total, tokens);
+}
+
+std::vector<std::vector<double>> token_log_probabilities(const InferenceModel& model,
+                                                         std::span<const std::vector<int64_t>> sources,
+                                                         std::span<const std::vector<int64_t>> targets,
+                                                         int64_t threads) {
+  const auto length = [&](size_t pair) { return targets[pair].size(); };
+  const auto pair = [&](size_t index) { return Pair{sources[index], targets[index]}; };
+  return judge_all(model, sources.size(), length, pair, threads);
 }
 
 std::vector<double> log_probabilities(const InferenceModel& model, std::span<const std::vector<int64_t>> sources,
                                       std::span<const std::vector<int64_t>> targets, int64_t threads) {
-  const auto length = [&](size_t pair) { return targets[pair].size(); };
-  const auto pair = [&](size_t index) { return Pair{sources[index], targets[index]}; };
-  return judge_all(model, sources.size(), length, pair, threads);
+  std::vector<double> sums;
+  for (const auto& scores : token_log_probabilities(model, sources, targets, threads)) sums.push_back(sum(scores));
+  return sums;
 }
 
 }  // namespace transformer

@@ -24,8 +24,14 @@ Perplexity perplexity_of(double sum, int64_t tokens);
 /// Throws Error past the last learned position.
 Perplexity perplexity(const InferenceModel& model, const Corpus& corpus, int64_t threads = 1);
 
-/// log p of each of `targets` as the whole output for the source of its index, the end included. Both are pieces
-/// without begin and end; the result of a pair depends on nothing else. Throws Error past the last learned position.
+/// log p of each token of `targets`, and last of its end, as the whole output for the source of its index. Both are
+/// pieces without begin and end; the result of a pair depends on nothing else. Throws Error past the last learned
+/// position.
+std::vector<std::vector<double>> token_log_probabilities(const InferenceModel& model,
+                                                         std::span<const std::vector<int64_t>> sources,
+                                                         std::span<const std::vector<int64_t>> targets,
+                                                         int64_t threads = 1);
+/// The sum of each target's.
 std::vector<double> log_probabilities(const InferenceModel& model, std::span<const std::vector<int64_t>> sources,
                                       std::span<const std::vector<int64_t>> targets, int64_t threads = 1);
 
