@@ -1,4 +1,5 @@
-// Scores translations (BLEU, chrF, and whether one output is better than another by more than chance) and parses.
+// Scores translations (BLEU, chrF, whether one output is better than another by more than chance, what a model thinks
+// of them) and parses.
 
 #include <fmt/format.h>
 
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/evaluate_scores.h"
 #include "apps/line_input.h"
 #include "apps/line_work.h"
 #include "apps/program.h"
@@ -424,7 +426,8 @@ int main(int argc, char** argv) {
   return transformer::run_program(argc, argv, [](CLI::App& app, auto parse) {
     app.description("Scores translations and parses against references.");
     app.require_subcommand(1);
-    for (const auto declare : {bleu, chrf, compare, ::perplexity, brackets}) declare(app);
+    for (const auto declare : {bleu, chrf, compare, ::perplexity, declare_score, declare_rescore, brackets})
+      declare(app);
     parse();  // runs the chosen one
   });
 }

@@ -1,0 +1,415 @@
+#include "apps/evaluate_scores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/decoding_options.h"
+#include "apps/line_input.h"
+#include "apps/line_work.h"
+#include "transformer/architecture/longest_text.h"
+#include "transformer/architecture/model_directory.h"
+#include "transformer/base/threads.h"
+#include "transformer/inference/beam_search.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/perplexity.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+// Lines judged together: many of one length, whatever their order.
+constexpr size_t window_lines = 2048;
+
+/// A source, or a translation of it, that can be judged.
+struct Pieces {
+  std::vector<int64_t> ids;
+  std::string problem;  // empty: none
+};
+
+struct Score {
+  std::vector<double> tokens;  // log p, the end's last
+  double log_probability = 0;
+  double normalised = 0;  // by the length penalty, as `translate` prints it
+};
+
+/// The model that judges, its flags, and how it judges pairs of lines.
+class Judge {
+ public:
+  explicit Judge(CLI::App& command) {
+    command.add_option("--model", directory_, "Model directory")->required()->type_name("DIR");
+    command.add_option("--precision", precision_, "What weights and activations are rounded to: float32, bf16 or int8")
+        ->check(CLI::IsMember(precisions()))
+        ->option_text("{float32,bf16,int8}")
+        ->capture_default_str();
+    command.add_option("--threads", threads_, "Processor threads; if not given, one for each core")
+        ->check(CLI::Range(1, 1024));
+    command.add_flag("--reverse", reverse_,
+                     "The model translates the other way: it judges how likely the source is, given the translation");
+  }
+
+  /// After parsing. Throws Error for a folder that is no model.
+  void open() {
+    const auto settings = read_model_settings(directory_);
+    Settings file;
+    file.section("decoding", decoding_, "");
+    file.load(std::filesystem::path(directory_) / "config.yaml", UnknownSections::ignored);
+    decoding_ = decoding_.validated();
+    model_ = InferenceModel::load(directory_, settings, precisions().at(precision_));
+    vocabularies_ = Vocabularies::load(directory_, settings.source_vocabulary_size, settings.target_vocabulary_size);
+    longest_ = longest_text(settings);
+  }
+
+  Pieces source(const std::string& line) const { return pieces(line, !reverse_); }
+  Pieces target(const std::string& line) const { return pieces(line, reverse_); }
+
+  /// Of pairs without problems.
+  std::vector<Score> judge(std::vector<std::vector<int64_t>> sources, std::vector<std::vector<int64_t>> targets) const {
+    if (reverse_) std::swap(sources, targets);
+    std::vector<Score> scores;
+    for (auto& tokens :
+         token_log_probabilities(*model_, sources, targets, threads_ > 0 ? threads_ : default_threads())) {
+      auto& score = scores.emplace_back();
+      score.tokens = std::move(tokens);
+      score.log_probability = std::accumulate(score.tokens.begin(), score.tokens.end(), 0.0);
+      score.normalised =
+          score.log_probability /
+          length_penalty(decoding_.length_penalty, static_cast<int64_t>(score.tokens.size()), decoding_.alpha);
+    }
+    return scores;
+  }
+
+  /// The word pieces that a score's tokens are: of the translation, or in reverse of the source; and the end.
+  std::vector<std::string> written(const std::vector<int64_t>& ids) const {
+    std::vector<std::string> result;
+    for (const int64_t id : ids) result.push_back(vocabularies_.target->piece(id));
+    result.push_back(vocabularies_.target->piece(Vocabulary::end));
+    return result;
+  }
+  bool reverse() const { return reverse_; }
+
+ private:
+  static const std::map<std::string, Precision>& precisions() {
+    static const std::map<std::string, Precision> names = {
+        {"float32", Precision::float32}, {"bf16", Precision::bf16}, {"int8", Precision::int8}};
+    return names;
+  }
+
+  Pieces pieces(const std::string& line, bool read) const {
+    Pieces result{(read ? vocabularies_.source : vocabularies_.target)->encode(line), {}};
+    if (static_cast<int64_t>(result.ids.size()) > longest_) {
+      result.problem = fmt::format("has {} word pieces, and this model takes at most {}", result.ids.size(), longest_);
+    }
+    return result;
+  }
+
+  std::string directory_, precision_ = "float32";
+  int threads_ = 0;
+  bool reverse_ = false;
+  DecodingSettings decoding_;
+  std::shared_ptr<const InferenceModel> model_;
+  Vocabularies vocabularies_;
+  int64_t longest_ = 0;
+};
+
+/// A line of each side, numbered alike.
+struct LinePair {
+  int64_t number = 0;
+  InputLine source, target;
+};
+
+/// Throws Error where one side ends before the other.
+bool read_pair(LineInput& sources, LineInput& targets, int64_t number, LinePair& pair) {
+  pair.number = number;
+  const bool source = sources.next(pair.source), target = targets.next(pair.target);
+  if (source != target) {
+    throw Error((source ? targets : sources).name(),
+                fmt::format("ends after {} lines, but {} has more", number - 1, (source ? sources : targets).name()),
+                "line by line, one is to be the other's translation");
+  }
+  return source;
+}
+
+class Scoring {
+ public:
+  Scoring(const Judge& judge, BadLines& bad_lines, std::string form)
+      : judge_(judge), bad_lines_(bad_lines), form_(std::move(form)) {}
+
+  /// The lines of output for a window of pairs. Where the work ends at a bad line: those before it, then what is wrong.
+  void operator()(LineInput& sources, LineInput& targets, const std::vector<LinePair>& window) {
+    std::vector<std::vector<int64_t>> source_ids, target_ids;
+    std::vector<bool> judged;
+    std::optional<Error> ended;
+    for (const auto& pair : window) {
+      if (ended) break;
+      const auto source = judge_.source(pair.source.text), target = judge_.target(pair.target.text);
+      judged.push_back(false);
+      if (const auto error = problem(sources, pair, pair.source, source.problem)) {
+        ended = error;
+      } else if (const auto other = problem(targets, pair, pair.target, target.problem)) {
+        ended = other;
+      } else if (!bad_) {
+        judged.back() = true;
+        source_ids.push_back(source.ids);
+        target_ids.push_back(target.ids);
+      }
+    }
+    if (ended) judged.pop_back();
+    const auto scores = judge_.judge(source_ids, target_ids);
+    size_t next = 0;
+    for (const bool scored : judged) {
+      if (!scored) {
+        std::cout << (form_ == "jsonl" ? "null\n" : "\n");
+        continue;
+      }
+      print(scores[next], judge_.reverse() ? source_ids[next] : target_ids[next]);
+      ++next;
+    }
+    std::cout.flush();
+    if (ended) throw *ended;
+  }
+
+ private:
+  /// What ends the work; in bad_ whether the pair cannot be used.
+  std::optional<Error> problem(const LineInput& input, const LinePair& pair, const InputLine& line,
+                               const std::string& too_long) {
+    bad_ = !line.usable() || !too_long.empty();
+    if (!bad_) return std::nullopt;
+    InputLine found = line;
+    if (found.usable()) {
+      found.problem = too_long;
+      found.remedy = "split it into sentences";
+    }
+    if (bad_lines_.stop()) return input.error(pair.number, found);
+    bad_lines_.add(pair.number, found.problem);
+    return std::nullopt;
+  }
+
+  void print(const Score& score, const std::vector<int64_t>& ids) const {
+    const auto count = static_cast<double>(score.tokens.size());
+    if (form_ == "jsonl") {
+      std::cout << ordered_json{{"log_probability", score.log_probability},
+                                {"score", score.normalised},
+                                {"perplexity", std::exp(-score.log_probability / count)},
+                                {"tokens", judge_.written(ids)},
+                                {"token_log_probabilities", score.tokens}}
+                       .dump()
+                << '\n';
+    } else {
+      std::cout << fmt::format("{:.6f}\n", form_ == "score"       ? score.normalised
+                                           : form_ == "per-token" ? score.log_probability / count
+                                                                  : score.log_probability);
+    }
+  }
+
+  const Judge& judge_;
+  BadLines& bad_lines_;
+  std::string form_;
+  bool bad_ = false;
+};
+
+/// A line of an n-best list: index ||| text ||| score.
+struct Listed {
+  int64_t index = 0;
+  std::string text;
+  double score = 0;
+};
+
+Listed read_listed(const LineInput& input, int64_t number, const std::string& line) {
+  constexpr std::string_view separator = " ||| ";
+  const auto fail = [&](const std::string& what) {
+    throw Error(input.where(number), what, "expected `INDEX ||| TEXT ||| SCORE`, as `translate --n-best` writes it");
+  };
+  const auto first = line.find(separator), last = line.rfind(separator);
+  if (first == std::string::npos || first == last) fail("is no line of an n-best list");
+  Listed listed;
+  listed.text = line.substr(first + separator.size(), last - first - separator.size());
+  const std::string_view index = std::string_view(line).substr(0, first),
+                         score = std::string_view(line).substr(last + separator.size());
+  const auto whole = [](const std::from_chars_result& result, std::string_view text) {
+    return result.ec == std::errc() && result.ptr == text.data() + text.size();
+  };
+  if (!whole(std::from_chars(index.data(), index.data() + index.size(), listed.index), index) || listed.index < 0) {
+    fail("does not begin with the number of a line, counted from 0");
+  }
+  if (!whole(std::from_chars(score.data(), score.data() + score.size(), listed.score), score) ||
+      !std::isfinite(listed.score)) {
+    fail("does not end with a number");
+  }
+  return listed;
+}
+
+}  // namespace
+
+void declare_score(CLI::App& app) {
+  struct Flags {
+    explicit Flags(CLI::App& command)
+        : judge(command),
+          bad_lines(command, "not UTF-8, longer than 1 MiB, or of more word pieces than the model takes",
+                    /*copies=*/false) {
+      command.add_option("--source", source, "Text, plain or .gz; standard input for -")->required()->type_name("FILE");
+      command.add_option("--target", target, "Its translation, line by line; standard input for -")
+          ->required()
+          ->type_name("FILE");
+      command
+          .add_option("--format", form,
+                      "log-probability: a number a line, the sum over the translation's word pieces and its end; "
+                      "per-token: divided by how many these are; score: by the model's length penalty, as translate "
+                      "prints it; jsonl: all of that, and each word piece's")
+          ->check(CLI::IsMember({"log-probability", "per-token", "score", "jsonl"}))
+          ->option_text("{log-probability,per-token,score,jsonl}")
+          ->capture_default_str();
+    }
+    Judge judge;
+    BadLines bad_lines;
+    std::string source, target, form = "log-probability";
+  };
+  auto* command = app.add_subcommand("score", "What a model thinks of given translations, in nats");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] {
+    if (is_standard(flags->source) && is_standard(flags->target)) {
+      throw Error("--target", "standard input cannot be both sides", "give a file for one of them");
+    }
+    LineInput sources(flags->source), targets(flags->target);
+    flags->judge.open();
+    Scoring score(flags->judge, flags->bad_lines, flags->form);
+    std::vector<LinePair> window;
+    bool more = true;
+    for (int64_t number = 0; more;) {
+      window.clear();
+      std::optional<Error> uneven;
+      while (window.size() < window_lines) {
+        LinePair pair;
+        try {
+          more = read_pair(sources, targets, ++number, pair);
+        } catch (const Error& error) {  // what is before it is judged all the same
+          uneven = error;
+          more = false;
+        }
+        if (!more) break;
+        window.push_back(std::move(pair));
+      }
+      score(sources, targets, window);
+      if (uneven) throw *uneven;
+    }
+    flags->bad_lines.report("evaluate");
+  });
+}
+
+void declare_rescore(CLI::App& app) {
+  struct Flags {
+    explicit Flags(CLI::App& command) : judge(command) {
+      command.add_option("--source", source, "The text that was translated, plain or .gz")
+          ->required()
+          ->type_name("FILE");
+      command
+          .add_option(
+              "--weight", weight,
+              "Share of this model's score; the rest is the list's own, so that several models can be asked one "
+              "after the other")
+          ->check(CLI::Range(0.0, 1.0))
+          ->type_name("NUMBER")
+          ->capture_default_str();
+      command.add_flag("--best", best, "Write the best translation of every line alone, without number and score");
+    }
+    Judge judge;
+    std::string source;
+    double weight = 1;
+    bool best = false;
+  };
+  auto* command = app.add_subcommand(
+      "rescore", "Sorts the n-best list on standard input, as translate writes it, by another model's scores");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] {
+    LineInput sources(flags->source), list("-");
+    flags->judge.open();
+    const auto& judge = flags->judge;
+    int64_t source_number = 0;  // lines read
+    InputLine source;
+
+    std::vector<Listed> window;
+    std::vector<std::vector<int64_t>> source_ids, target_ids;
+    std::vector<int64_t> current;
+    const auto write = [&] {
+      const auto scores = judge.judge(source_ids, target_ids);
+      for (size_t i = 0; i < window.size(); ++i) {
+        window[i].score = (1 - flags->weight) * window[i].score + flags->weight * scores[i].normalised;
+      }
+      std::stable_sort(window.begin(), window.end(), [](const Listed& a, const Listed& b) {
+        return a.index != b.index ? a.index < b.index : a.score > b.score;
+      });
+      for (size_t i = 0; i < window.size(); ++i) {
+        if (!flags->best) {
+          std::cout << fmt::format("{} ||| {} ||| {:.6f}\n", window[i].index, window[i].text, window[i].score);
+        } else if (i == 0 || window[i].index != window[i - 1].index) {
+          std::cout << window[i].text << '\n';
+        }
+      }
+      std::cout.flush();
+      window.clear();
+      source_ids.clear();
+      target_ids.clear();
+    };
+    const auto read_all = [&] {
+      int64_t number = 0;
+      for (InputLine line; list.next(line);) {
+        ++number;
+        if (!line.usable()) throw list.error(number, line);
+        auto listed = read_listed(list, number, line.text);
+        if (listed.index < source_number - 1) {
+          throw Error(list.where(number), fmt::format("is of line {} again", listed.index),
+                      "the list has to be in the order of the text");
+        }
+        const auto too_long = [&](const LineInput& input, int64_t at, const std::string& problem) {
+          if (!problem.empty()) throw Error(input.where(at), problem, "split it into sentences");
+        };
+        if (listed.index >= source_number) {
+          if (window.size() >= window_lines) write();  // never within a line's translations
+          while (source_number <= listed.index) {
+            ++source_number;
+            if (!sources.next(source)) {
+              throw Error(
+                  list.where(number),
+                  fmt::format("is of line {}, but {} has {} lines", listed.index, sources.name(), source_number - 1),
+                  "give the text that was translated");
+            }
+          }
+          if (!source.usable()) throw sources.error(source_number, source);
+          const auto pieces = judge.source(source.text);
+          too_long(sources, source_number, pieces.problem);
+          current = pieces.ids;
+        }
+        const auto pieces = judge.target(listed.text);
+        too_long(list, number, pieces.problem);
+        source_ids.push_back(current);
+        target_ids.push_back(pieces.ids);
+        window.push_back(std::move(listed));
+      }
+    };
+    try {
+      read_all();
+    } catch (const Error&) {  // what is whole before it is written all the same
+      while (!window.empty() && window.back().index == source_number - 1) window.pop_back();
+      source_ids.resize(window.size());
+      target_ids.resize(window.size());
+      write();
+      throw;
+    }
+    write();
+  });
+}
+
+}  // namespace transformer

@@ -1,0 +1,138 @@
+"""What people who run `evaluate score` and `evaluate rescore` rely on: score_test.py EVALUATE TRANSLATE SOURCE_DIR."""
+
+import gzip
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from programs import ENVIRONMENT, ProgramTest
+
+EVALUATE, TRANSLATE, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+MODEL = SOURCE / "data" / "model-en-de"
+LINES = 60
+
+
+class ScoreTest(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.files, cls.lines = [], []
+        for language in ("en", "de"):
+            with gzip.open(SOURCE / "data" / "tatoeba-en-de" / f"valid.{language}.gz", "rt", encoding="utf-8") as lines:
+                cls.lines.append([line.rstrip("\n") for _, line in zip(range(LINES), lines)])
+            cls.files.append(cls.write(f"text.{language}", cls.lines[-1]))
+
+    @classmethod
+    def write(cls, name, lines):
+        file = cls.root / name
+        file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        return file
+
+    def run_evaluate(self, command, *arguments, text="", status=0):
+        done = subprocess.run([EVALUATE, command, "--model", MODEL, *map(str, arguments)], input=text,
+                              capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout.splitlines() if status == 0 else (done.stdout.splitlines(), done.stderr)
+
+    def score(self, *arguments, sides=None, **options):
+        source, target = sides or self.files
+        return self.run_evaluate("score", "--source", source, "--target", target, *arguments, **options)
+
+    def test_scores_are_what_pytorch_finds(self):
+        # An empty translation and an empty source are judged like any other.
+        sides = [self.write("source", [*self.lines[0], "Yes.", ""]), self.write("target", [*self.lines[1], "", "Ja."])]
+        expected = json.loads(subprocess.run(
+            [sys.executable, SOURCE / "tests" / "reference" / "scores.py", MODEL, *sides],
+            capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout)
+        found = [json.loads(line) for line in self.score("--format", "jsonl", sides=sides)]
+        self.assertEqual(len(found), len(expected))
+        for line, tokens in zip(found, expected):
+            self.assertEqual(len(line["tokens"]), len(tokens))
+            for mine, theirs in zip(line["token_log_probabilities"], tokens):
+                self.assertAlmostEqual(mine, theirs, delta=2e-4)
+            self.assertAlmostEqual(line["log_probability"], sum(line["token_log_probabilities"]), places=9)
+            self.assertEqual(line["tokens"][-1], "</s>")
+        for form, value in (("log-probability", lambda line: line["log_probability"]),
+                            ("score", lambda line: line["score"]),
+                            ("per-token", lambda line: line["log_probability"] / len(line["tokens"]))):
+            for mine, line in zip(self.score("--format", form, sides=sides), found):
+                self.assertAlmostEqual(float(mine), value(line), places=5)
+
+    def test_threads_and_rounding(self):
+        exact = self.score("--format", "jsonl")
+        self.assertEqual(self.score("--format", "jsonl", "--threads", 3), exact)
+        for precision in ("bf16", "int8"):
+            for rounded, line in zip(self.score("--precision", precision), exact):
+                line = json.loads(line)
+                self.assertAlmostEqual(float(rounded), line["log_probability"], delta=0.3 * len(line["tokens"]))
+
+    def test_the_other_way_round(self):
+        forwards = self.score("--format", "jsonl", sides=self.files[::-1])
+        self.assertEqual(self.score("--format", "jsonl", "--reverse"), forwards)
+
+    def test_bad_lines(self):
+        broken = self.root / "broken"
+        broken.write_bytes("\n".join(self.lines[1][:3]).encode() + b"\n\xff\n" + "\n".join(self.lines[1][4:]).encode())
+        good = self.score()
+        kept, message = self.score(sides=(self.files[0], broken), status=2)
+        self.assertEqual(kept, good[:3])
+        self.assertIn("broken:4", message)
+        self.assertEqual(message.count("\n"), 1)
+        filled = self.score("--bad-lines", "empty", sides=(self.files[0], broken))
+        self.assertEqual(filled, [*good[:3], "", *good[4:]])
+        long = self.write("long", [*self.lines[1][:2], "wort " * 6000, *self.lines[1][3:]])
+        kept, message = self.score(sides=(self.files[0], long), status=2)
+        self.assertEqual((kept, message.count("\n")), (good[:2], 1))
+        self.assertIn("long:3", message)
+        short = self.write("short", self.lines[1][:5])
+        kept, message = self.score(sides=(self.files[0], short), status=2)
+        self.assertEqual(kept, good[:5])
+        self.assertIn("ends after 5 lines", message)
+        _, message = self.score(sides=("-", "-"), status=2)
+        self.assertIn("standard input", message)
+
+    def n_best(self):
+        return subprocess.run([TRANSLATE, "--model", MODEL, "--n-best", "4"], input="\n".join(self.lines[0]) + "\n",
+                              capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout.splitlines()
+
+    def test_rescoring(self):
+        listed = [line.split(" ||| ") for line in self.n_best()]
+        texts = [self.write("read", [self.lines[0][int(index)] for index, _, _ in listed]),
+                 self.write("written", [text for _, text, _ in listed])]
+        scores = [float(score) for score in self.score("--format", "score", sides=texts)]
+        # Where the search spelled a text in the pieces that the vocabulary would, its score is the model's.
+        self.assertGreater(sum(abs(float(score) - mine) < 1e-4 for (_, _, score), mine in zip(listed, scores)),
+                           0.95 * len(listed))
+        for weight in (0, 0.25, 1):
+            mixed = [(int(index), text, (1 - weight) * float(score) + weight * mine)
+                     for (index, text, score), mine in zip(listed, scores)]
+            expected = sorted(mixed, key=lambda line: (line[0], -line[2]))
+            found = [line.split(" ||| ") for line in self.run_evaluate(
+                "rescore", "--source", self.files[0], "--weight", weight, text="\n".join(self.n_best()) + "\n")]
+            for (index, text, score), line in zip(expected, found, strict=True):
+                self.assertEqual(index, int(line[0]))
+                self.assertAlmostEqual(score, float(line[2]), delta=2e-6)
+            self.assertEqual(sorted(line[1] for line in found), sorted(text for _, text, _ in expected))
+        best = self.run_evaluate("rescore", "--source", self.files[0], "--best", text="\n".join(self.n_best()) + "\n")
+        self.assertEqual(best, [next(text for index, text, _ in expected if index == line) for line in range(LINES)])
+
+    def test_lists_that_are_none(self):
+        good = self.n_best()[:8]  # of lines 0 and 1
+        for bad, message in (("nothing", "is no line of an n-best list"), ("x ||| a ||| 1", "number of a line"),
+                             ("1 ||| a ||| b", "does not end with a number"), ("1 ||| a ||| nan", "with a number"),
+                             ("-1 ||| a ||| 1", "number of a line"), ("0 ||| a ||| 1", "is of line 0 again"),
+                             (f"{LINES} ||| a ||| 1", f"has {LINES} lines"),
+                             ("99999999999999999999 ||| a ||| 1", "number of a line"), ("", "is no line")):
+            kept, error = self.run_evaluate("rescore", "--source", self.files[0], status=2,
+                                            text="\n".join([*good, bad]) + "\n")
+            self.assertIn(message, error)
+            self.assertIn("standard input:9", error)
+            self.assertEqual(error.count("\n"), 1)
+            self.assertEqual(len(kept), 8 if bad.startswith(str(LINES)) else 4)
+        self.assertEqual(self.run_evaluate("rescore", "--source", self.files[0]), [])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
