@@ -21,8 +21,8 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
+#include "transformer/base/mapped_file.h"
 #include "transformer/base/read_file.h"
-#include "transformer/text/mapped_file.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {

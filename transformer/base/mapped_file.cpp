@@ -1,4 +1,4 @@
-#include "transformer/text/mapped_file.h"
+#include "transformer/base/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
