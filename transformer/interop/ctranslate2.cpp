@@ -1,7 +1,6 @@
 #include "transformer/interop/ctranslate2.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +20,7 @@
 #include "transformer/architecture/weights.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
-#include "transformer/base/folder.h"
+#include "transformer/base/new_folder.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -327,66 +326,11 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
   }
 }
 
-/// A new folder beside `path`, which goes unless it is given its name.
-class PartialDirectory {
- public:
-  explicit PartialDirectory(const fs::path& path)
-      : final_(path), partial_(beside("partial")), replaced_(beside("replaced")) {
-    std::error_code error;
-    if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-    // What a process of the same number left is not this one's to write into.
-    if (!error && !fs::create_directory(partial_, error) && !error)
-      error = std::make_error_code(std::errc::file_exists);
-    if (error) throw Failure(path.string(), "cannot create the folder: " + error.message());
-  }
-  ~PartialDirectory() {
-    std::error_code ignored;
-    fs::remove_all(partial_, ignored);
-  }
-  PartialDirectory(const PartialDirectory&) = delete;
-  PartialDirectory& operator=(const PartialDirectory&) = delete;
-
-  const fs::path& path() const { return partial_; }
-
-  /// Gives the folder its name; one that has it goes.
-  void commit() {
-    std::error_code error, ignored;
-    const bool replaces = something_at(final_);
-    if (replaces) fs::rename(final_, replaced_, error);
-    if (!error) {
-      fs::rename(partial_, final_, error);
-      if (error && replaces) fs::rename(replaced_, final_, ignored);
-    }
-    if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
-    if (replaces) fs::remove_all(replaced_, ignored);
-  }
-
- private:
-  fs::path beside(const char* kind) const {
-    return final_.parent_path() / fmt::format(".{}.{}-{}", final_.filename().string(), kind, getpid());
-  }
-
-  fs::path final_, partial_, replaced_;
-};
-
 /// Whatever is in a folder that is replaced goes: there must be nothing but what this exporter writes.
 void check_output(const fs::path& output, bool force) {
-  std::error_code ignored;
-  if (!something_at(output)) return;
-  if (!force) throw Error(output.string(), "exists already", "name another folder, or replace it with --force");
-  if (!fs::is_directory(output, ignored) || !fs::is_regular_file(output / weights_file, ignored)) {
-    throw Error(output.string(),
-                fmt::format("is no exported model ({} is missing), so it is not replaced", weights_file),
-                "name another folder");
-  }
-  for (const auto& entry : entries_of(output)) {
-    static const std::set<std::string> written = {weights_file, "config.json", "shared_vocabulary.json",
-                                                  "source_vocabulary.json", "target_vocabulary.json"};
-    if (!written.contains(entry.filename().string()) || !fs::is_regular_file(entry, ignored)) {
-      throw Error(entry.string(), "is no part of an exported model, so the folder is not replaced",
-                  "move it away, or name another folder");
-    }
-  }
+  check_replaceable(
+      output, force, "exported model", weights_file,
+      {weights_file, "config.json", "shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json"});
 }
 
 }  // namespace
@@ -447,15 +391,14 @@ void check_ctranslate2(const ModelSettings& given) {
 }
 
 void export_ctranslate2(const fs::path& model_directory, const fs::path& given_output, bool force) {
-  auto output = fs::absolute(given_output).lexically_normal();
-  if (!output.has_filename()) output = output.parent_path();  // written with a slash at its end
+  const auto output = folder_path(given_output);
   check_output(output, force);
   const auto settings = read_model_settings(model_directory);
   check_ctranslate2(settings);
   verify_model_directory(model_directory);
   const auto vocabularies =
       Vocabularies::load(model_directory, settings.source_vocabulary_size, settings.target_vocabulary_size);
-  PartialDirectory directory(output);
+  NewFolder directory(output);
   write_all(directory.path(), model_directory, settings, vocabularies);
   check_output(output, force);  // something may have come to lie there meanwhile
   directory.commit();

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+namespace transformer {
+
+/// A folder that appears whole or not at all: what is written goes to another name beside it, which is deleted unless
+/// it is given its own in the end.
+class NewFolder {
+ public:
+  /// Throws Failure where the folder cannot be made.
+  explicit NewFolder(const std::filesystem::path& path);
+  ~NewFolder();
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+
+  /// Where to write.
+  const std::filesystem::path& path() const { return partial_; }
+
+  /// Gives the folder its name; one that has it goes, which check_replaceable has looked at. Throws Failure.
+  void commit();
+
+ private:
+  std::filesystem::path beside(const char* kind) const;
+
+  std::filesystem::path final_, partial_, replaced_;
+};
+
+/// The path of a folder as it was given, absolute, also where it ends with a slash.
+std::filesystem::path folder_path(const std::filesystem::path& given);
+
+/// Throws Error unless `folder` can be written without loss of anybody's: nothing is there, or `force` allows to
+/// replace it and it is one of its `kind` ("exported model"), with a file `mark` and nothing but files of the names
+/// `known`.
+void check_replaceable(const std::filesystem::path& folder, bool force, const std::string& kind,
+                       const std::string& mark, const std::set<std::string>& known);
+
+}  // namespace transformer
