@@ -1,15 +1,16 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/decoding_options.h"
 #include "apps/line_work.h"
 #include "apps/program.h"
+#include "apps/translation_json.h"
 #include "transformer/inference/translator.h"
 #include "transformer/inference/tree_constraint.h"
 #include "transformer/inference/word_alignment.h"
@@ -21,6 +22,8 @@ namespace {
 struct Format {
   bool n_best = false;  // Moses' n-best format
   bool scores = false;
+  bool json = false;        // an object a line, alignments among the rest
+  bool alignments = false;  // to a file of their own
 };
 
 std::string formatted(const std::vector<Translation>& translations, int64_t line, const Format& format) {
@@ -37,30 +40,35 @@ std::string formatted(const std::vector<Translation>& translations, int64_t line
   return text;
 }
 
-/// The links of every line's translations, of all where all are written.
-std::vector<std::string> aligned(const WordAligner& aligner, const std::vector<std::string>& lines,
-                                 const std::vector<std::vector<Translation>>& translations, int64_t first_line,
-                                 const Format& format) {
-  // One hypothesis of every line at a time, so that messages count lines.
-  std::vector<std::string> texts(lines.size());
-  for (size_t rank = 0;; ++rank) {
-    std::vector<std::string> outputs;
-    std::vector<std::vector<int64_t>> tokens;
-    bool any = false;
-    for (const auto& alternatives : translations) {
-      const bool exists = rank < alternatives.size() && (rank == 0 || format.n_best);
-      any = any || exists;
-      const auto& translation = exists ? alternatives[rank] : Translation{};
-      outputs.push_back(translation.text);
+/// The links of every translation of every line; none of one that is too long to align.
+using Links = std::vector<std::vector<std::optional<std::vector<AlignmentLink>>>>;
+
+Links aligned(const WordAligner& aligner, const std::vector<std::string>& lines,
+              const std::vector<std::vector<int64_t>>& sources,
+              const std::vector<std::vector<Translation>>& translations) {
+  // All at once, so that pairs of one length share a pass.
+  std::vector<std::string> from, to;
+  std::vector<std::vector<int64_t>> tokens;
+  Links links(lines.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    for (const auto& translation : translations[i]) {
+      const bool fits = aligner.problem(sources[i].size(), translation.tokens.size()).empty();
+      from.push_back(fits ? lines[i] : "");
+      to.push_back(translation.text);
       tokens.push_back(translation.tokens);
-    }
-    if (!any) break;
-    const auto links = aligner.align(lines, outputs, first_line, tokens);
-    for (size_t i = 0; i < lines.size(); ++i) {
-      if (rank < translations[i].size()) texts[i].append(to_pharaoh(links[i])).append("\n");
+      links[i].emplace_back();
+      if (fits) links[i].back().emplace();
     }
   }
-  return texts;
+  auto found = aligner.align(from, to, 1, tokens);
+  auto next = found.begin();
+  for (auto& line : links) {
+    for (auto& link : line) {
+      if (link) *link = std::move(*next);
+      ++next;
+    }
+  }
+  return links;
 }
 
 class Translating {
@@ -81,21 +89,33 @@ class Translating {
     }
     sources.resize(work_.usable(lines));
     auto translations = translator_.translate_encoded(sources);
-    if (aligner_) find_unalignable(lines, sources, translations);
+    if (format_.alignments) find_unalignable(lines, sources, translations);
     const size_t count = std::min(sources.size(), work_.usable(lines));
+    sources.resize(count);
     translations.resize(count);
     texts.resize(count);
     for (size_t i = 0; i < count; ++i) {
       if (lines[i].usable()) continue;
       translations[i] = {Translation{.text = bad_lines_.instead_of(lines[i]), .tokens = {}}};
       texts[i].clear();
+      sources[i].clear();
     }
     LineWork::Done done{.lines = count, .texts = {""}};
+    Links links;
+    if (aligner_) links = aligned(*aligner_, texts, sources, translations);
     for (size_t i = 0; i < count; ++i) {
-      done.texts[0] += formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
+      done.texts[0] += format_.json ? to_json({texts[i], lines[i].problem, translations[i], links[i]},
+                                              *translator_.vocabularies().target, format_.n_best)
+                                    : formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
     }
-    if (aligner_)
-      done.texts.push_back(fmt::format("{}", fmt::join(aligned(*aligner_, texts, translations, first, format_), "")));
+    if (format_.alignments) {
+      auto& text = done.texts.emplace_back();
+      for (const auto& line : links) {
+        for (size_t rank = 0; rank < (format_.n_best ? line.size() : 1); ++rank) {
+          text.append(to_pharaoh(*line[rank])).append("\n");
+        }
+      }
+    }
     return done;
   }
 
@@ -136,19 +156,34 @@ int main(int argc, char** argv) {
     app.add_option("--output", output_file,
                    "Where translations go, once all are done; standard output for - or if not given");
     BadLines bad_lines(app, "not UTF-8, longer than 1 MiB, or of more word pieces than the model takes");
-    app.add_flag("--scores", format.scores, "Put the score and a tab before each translation");
+    auto* const scores = app.add_flag("--scores", format.scores, "Put the score and a tab before each translation");
+    std::string output_format = "text";
+    app.add_option("--output-format", output_format,
+                   "text, or jsonl: an object for every line of input, with the translation's text, score and word "
+                   "pieces, how probable each was, how sure each word is, and word alignments; --n-best lists others")
+        ->check(CLI::IsMember({"text", "jsonl"}))
+        ->option_text("{text,jsonl} [text]");
     auto* const wanted =
         app.add_option("--alignments", alignments_file,
                        "Write word alignments there, once all are done: a line for every line of output, such as "
                        "0-0 2-1 for the source's first and third words and the output's first two; words are what "
                        "white space separates")
             ->group("Word alignments");
-    for (const char* name : {"--alignment-layer", "--alignment-head", "--alignment-at"})
-      app.get_option(name)->needs(wanted);
     parse();
+    format.json = output_format == "jsonl";
+    format.alignments = wanted->count() > 0;
+    if (format.json && scores->count() > 0) {
+      throw Error("--scores", "has no place in --output-format jsonl, which has scores", "leave it out");
+    }
+    for (const char* name : {"--alignment-layer", "--alignment-head", "--alignment-at"}) {
+      if (app.get_option(name)->count() > 0 && !format.alignments && !format.json) {
+        throw Error(name, "is of word alignments, which nothing asks for",
+                    "give --alignments FILE or --output-format jsonl with it");
+      }
+    }
 
     LineWork::Options options{.program = "translate", .input = input_file, .outputs = {output_file}};
-    if (wanted->count() > 0) options.outputs.push_back(alignments_file);
+    if (format.alignments) options.outputs.push_back(alignments_file);
     LineWork work(options, bad_lines);
     decoding.check_device();
     work.open_input();
@@ -161,14 +196,14 @@ int main(int argc, char** argv) {
     format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
     const auto alignment_settings = alignment.over({});
     std::unique_ptr<WordAligner> aligner;
-    if (wanted->count() > 0) {
+    if (format.alignments || format.json) {
       aligner =
           std::make_unique<WordAligner>(decoding.packed(translator), translator.vocabularies(), alignment_settings);
     }
 
     const auto identity = [&] {
       auto all = decoding.identity(translator);
-      all["form of output"] = fmt::format("scores: {}, n-best: {}", format.scores, format.n_best);
+      all["form of output"] = fmt::format("{}, scores: {}, n-best: {}", output_format, format.scores, format.n_best);
       if (aligner) {
         auto settings = alignment_settings;
         Settings aligning;

@@ -1,6 +1,8 @@
 """What people who run `translate` rely on: translate_test.py TRANSLATE MAKE_MODEL. Standard library only."""
 
 import gzip
+import json
+import math
 import os
 import pty
 import random
@@ -494,7 +496,7 @@ class TranslateTest(ProgramTest):
         self.assertEqual(links.read_text(), before)
         self.assertEqual([p.name for p in self.root.iterdir() if p.name.startswith("links")], ["links"])
         for arguments, status, parts in [
-            (["--alignment-layer", 1], 2, ["--alignments"]),
+            (["--alignment-layer", 1], 2, ["--alignment-layer", "--alignments"]),
             (["--alignments", links, "--alignment-layer", 3], 2, ["alignment_layer", "no layer 3"]),
             (["--alignments", links, "--alignment-head", 3], 2, ["alignment_head", "no head 3"]),
             (["--alignments", links, "--alignment-head", -1], 2, ["--alignment-head"]),
@@ -506,6 +508,87 @@ class TranslateTest(ProgramTest):
                 written, errors = self.run_program(*arguments, text="ba\n", status=status)
                 self.assertEqual(written, "")
                 self.assert_one_line(errors, *parts)
+
+    def json_lines(self, text, *arguments):
+        output, errors = self.run_program("--output-format", "jsonl", *arguments, text=text)
+
+        def no_constant(name):
+            raise AssertionError(f"{name} is no JSON")
+
+        return [json.loads(line, parse_constant=no_constant) for line in output.splitlines()], errors
+
+    def assert_tells_all(self, entry):
+        self.assertEqual(entry["words"], entry["text"].split())
+        self.assertEqual(len(entry["word_confidences"]), len(entry["words"]))
+        self.assertEqual(len(entry["token_log_probabilities"]), len(entry["tokens"]) + entry["finished"])
+        logs = entry["token_log_probabilities"]
+        self.assertAlmostEqual(sum(logs), entry["log_probability"], places=9)
+        self.assertAlmostEqual(entry["confidence"], math.exp(sum(logs) / len(logs)), places=9)
+        self.assertLessEqual(entry["log_probability"], entry["score"])
+        targets = [target for _, target in entry["alignment"]]
+        self.assertEqual(targets, sorted(set(targets)))
+        self.assertTrue(all(target < len(entry["words"]) for target in targets))
+        # The pieces of a word are those up to the next that begins with a space.
+        if "".join(entry["tokens"]).replace("▁", " ").split() != entry["words"] or not entry["tokens"][0].startswith("▁"):
+            return 0
+        pieces = []
+        for piece, log in zip(entry["tokens"], logs):
+            if piece.startswith("▁"):
+                pieces.append([])
+            pieces[-1].append(log)
+        if any("▁" in piece[1:] for piece in entry["tokens"]) or "▁" in entry["tokens"]:
+            return 0
+        for found, word in zip(entry["word_confidences"], pieces):
+            self.assertAlmostEqual(found, math.exp(sum(word) / len(word)), places=9)
+        return 1
+
+    def test_json_lines(self):
+        lines = sentences(12)
+        lines[2] = ""
+        lines[5] = 'ba "do"\t\\ \x01 <ki> \u202elu \u0301'
+        text = "\n".join(lines) + "\n"
+        links = self.root / "links"
+        found, errors = self.json_lines(text, "--n-best", 3, "--alignments", links)
+        self.assertEqual(errors, "")
+        n_best = self.translate(text, "--n-best", 3).splitlines()
+        listed = [entry for line in found for entry in line["n_best"]]
+        numbers = [number for number, line in enumerate(found) for _ in line["n_best"]]
+        self.assertEqual([f"{number} ||| {entry['text']} ||| {entry['score']:.6f}"
+                          for number, entry in zip(numbers, listed)], n_best)
+        self.assertEqual([" ".join(f"{s}-{t}" for s, t in entry["alignment"]) for entry in listed],
+                         links.read_text().splitlines())
+        spelled = 0
+        for number, line in enumerate(found):
+            sources = line.pop("source_words")
+            best, *_ = line.pop("n_best")
+            self.assertEqual(line, best)
+            self.assertEqual(sources, lines[number].split())
+            if number == 2:
+                self.assertEqual([best["text"], best["confidence"], best["tokens"], best["words"], best["alignment"]],
+                                 ["", None, [], [], []])
+                continue
+            self.assertTrue(all(source < len(sources) for source, _ in best["alignment"]))
+        for entry in listed:
+            if entry["tokens"]:
+                spelled += self.assert_tells_all(entry)
+        self.assertGreater(spelled, 0)
+        # Without a list the best alone, whatever the batch.
+        plain, _ = self.json_lines(text, "--batch-sentences", 2, "--threads", 2)
+        self.assertNotIn("n_best", plain[0])
+        self.assertEqual([line["text"] for line in plain], self.translate(text).splitlines())
+
+    def test_json_lines_of_bad_lines(self):
+        one, two = sentences(2)
+        text = one.encode() + b"\nbad \xff \"\n" + b"ba " * 5100 + b"\n" + two.encode() + b"\n"
+        found, errors = self.json_lines(text, "--bad-lines", "copy")
+        self.assertIn("2 lines could not be used", errors)
+        self.assertEqual(found[1]["text"], 'bad \ufffd "')
+        self.assertIn("UTF-8", found[1]["problem"])
+        self.assertIn("word pieces", found[2]["problem"])
+        self.assertEqual([len(found), "problem" in found[0], "problem" in found[3]], [4, False, False])
+        empty, _ = self.json_lines(text, "--bad-lines", "empty")
+        self.assertEqual([line["text"] for line in empty[1:3]], ["", ""])
+        self.assertEqual(empty[3], found[3])
 
     def test_answers_each_line_at_once(self):
         process = subprocess.Popen([TRANSLATE, "--model", self.model], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -573,6 +656,8 @@ class TranslateTest(ProgramTest):
             (["--device", "cuda:99"], ["cuda:99", "cpu"] if not os.path.exists("/dev/nvidia0") else ["cuda:99"]),
             (["--input", self.root / "missing.txt"], ["missing.txt"]),
             (["--no-such-option"], ["--no-such-option"]),
+            (["--output-format", "xml"], ["--output-format", "text, jsonl"]),
+            (["--output-format", "jsonl", "--scores"], ["--scores", "jsonl"]),
         ]:
             with self.subTest(arguments=arguments):
                 output, errors = self.run_program(*arguments, text="ba\n", status=2)

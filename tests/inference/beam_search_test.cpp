@@ -293,6 +293,28 @@ TEST_CASE("no beam finds better than exhaustive search, and scores are those of 
   }
 }
 
+TEST_CASE("every hypothesis knows the log-probability of each of its tokens, its end's last") {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    RandomTable table(seed, 5, 1.0);
+    for (const auto& hypothesis : search(table, 4, {.beam = 6, .alpha = seed % 2 ? 0.6 : -3.0, .n_best = 6})) {
+      Tokens prefix;
+      std::vector<double> expected;
+      for (const int64_t token : hypothesis.tokens) {
+        expected.push_back(table.row(prefix)[token]);
+        prefix.push_back(token);
+      }
+      if (hypothesis.finished) expected.push_back(table.row(prefix)[end]);
+      REQUIRE(hypothesis.token_log_probabilities.size() == expected.size());
+      for (size_t i = 0; i < expected.size(); ++i) {
+        CHECK(hypothesis.token_log_probabilities[i] == Approx(expected[i]).margin(1e-12));
+      }
+    }
+  }
+  RandomTable endless(3, 5);
+  const auto cut = search(endless, 0, {.beam = 1});
+  CHECK(cut.front().token_log_probabilities.size() == (cut.front().finished ? 1 : 0));
+}
+
 TEST_CASE("beam 1 is the loop of best tokens, under either stopping rule") {
   for (const auto stop : {Stop::exact, Stop::beam_finished}) {
     for (uint64_t seed = 0; seed < 40; ++seed) {

@@ -88,7 +88,7 @@ bool SentenceSearch::advance(const Continuations& continuations, int64_t first_r
       ++finished_;
       close(live_[candidate.row].node, candidate.log_probability, length_ + 1, true);
     } else if (next.size() < beam && length_ < max_length_) {
-      nodes_.push_back({candidate.token, live_[candidate.row].node});
+      nodes_.push_back({candidate.token, live_[candidate.row].node, candidate.log_probability});
       next.push_back(
           {candidate.log_probability, static_cast<int64_t>(nodes_.size()) - 1, candidate.row, candidate.token});
     }
@@ -144,8 +144,19 @@ void SentenceSearch::close(int64_t node, double log_probability, int64_t length,
     return std::tie(b.finished, b.score) < std::tie(a.finished, a.score);
   });
   if (place - best_.begin() >= options_.n_best) return;
-  for (; node >= 0; node = nodes_[node].parent) hypothesis.tokens.push_back(nodes_[node].token);
+  double sum = log_probability;  // up to the token behind `node`
+  const auto add = [&](double before) {
+    hypothesis.token_log_probabilities.push_back(sum - before);
+    sum = before;
+  };
+  if (finished) add(node >= 0 ? nodes_[node].log_probability : 0);
+  for (; node >= 0; node = nodes_[node].parent) {
+    hypothesis.tokens.push_back(nodes_[node].token);
+    const auto parent = nodes_[node].parent;
+    add(parent >= 0 ? nodes_[parent].log_probability : 0);
+  }
   std::reverse(hypothesis.tokens.begin(), hypothesis.tokens.end());
+  std::reverse(hypothesis.token_log_probabilities.begin(), hypothesis.token_log_probabilities.end());
   best_.insert(place, std::move(hypothesis));
   if (static_cast<int64_t>(best_.size()) > options_.n_best) best_.pop_back();
 }

@@ -53,10 +53,11 @@ using StepFunction =
     std::function<Continuations(std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width)>;
 
 struct Hypothesis {
-  std::vector<int64_t> tokens;  // without begin and end
-  double log_probability = 0;   // sum over tokens, the end included
-  double score = 0;             // log_probability / length_penalty(tokens, the end included)
-  bool finished = true;         // false: cut at the maximum length before its end token
+  std::vector<int64_t> tokens;                       // without begin and end
+  double log_probability = 0;                        // sum over tokens, the end included
+  double score = 0;                                  // log_probability / length_penalty(tokens, the end included)
+  bool finished = true;                              // false: cut at the maximum length before its end token
+  std::vector<double> token_log_probabilities = {};  // of each token and, where it finished, of the end
 };
 
 /// lp(Y): ((5 + |Y|) / 6)^alpha (Wu et al. 2016, eq. 14; §6.1) or |Y|^alpha. `length` is |Y| and counts the end token;
@@ -114,7 +115,8 @@ class SentenceSearch {
 
  private:
   struct Node {
-    int64_t token, parent;  // parent -1: the beginning
+    int64_t token, parent;   // parent -1: the beginning
+    double log_probability;  // of all tokens up to this one
   };
   struct Candidate {
     double log_probability;

@@ -142,14 +142,16 @@ std::string Translator::too_long(size_t pieces) const {
 std::vector<std::vector<Translation>> Translator::translate_encoded(const std::vector<std::vector<int64_t>>& sources,
                                                                     const ConstraintOf& constraint_of) const {
   std::vector<std::vector<Translation>> translations;
-  for (const auto& hypotheses : translate_ids(sources, constraint_of)) {
+  for (auto& hypotheses : translate_ids(sources, constraint_of)) {
     auto& alternatives = translations.emplace_back();
-    for (const auto& hypothesis : hypotheses) {
+    for (auto& hypothesis : hypotheses) {
       auto text = implementation_->vocabularies.target->decode(hypothesis.tokens);
       // Byte pieces can spell a line end, which would make two lines of one.
       std::replace_if(
           text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-      alternatives.push_back({std::move(text), hypothesis.score, hypothesis.log_probability, hypothesis.tokens});
+      alternatives.push_back({std::move(text), hypothesis.score, hypothesis.log_probability,
+                              std::move(hypothesis.tokens), std::move(hypothesis.token_log_probabilities),
+                              hypothesis.finished});
     }
   }
   return translations;

@@ -19,6 +19,8 @@ struct Translation {
   double score = 0;  // log probability / length penalty
   double log_probability = 0;
   std::vector<int64_t> tokens;  // pieces of the target vocabulary that the model wrote, without begin and end
+  std::vector<double> token_log_probabilities = {};  // of each token and, where it finished, of the end
+  bool finished = true;                              // false: cut at the maximum length
 };
 
 /// Translates text with a model directory. Any number of threads may call `translate` of one translator at once, while

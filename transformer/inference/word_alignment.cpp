@@ -22,19 +22,6 @@ constexpr double batch_weights = 3e7;
 constexpr double most_weights = 5e8;
 constexpr size_t batch_pairs = 64;
 
-/// For each of `joined`'s words, which of the line's words it begins with: a piece may hold white space and so join
-/// two. Words that the line has not (the end token, or text that the vocabulary writes otherwise) are -1.
-std::vector<int64_t> places_in_line(const JoinedTokens& joined, size_t line_words) {
-  std::vector<int64_t> places;
-  int64_t next = 0;
-  for (size_t i = 0; i < joined.words.size(); ++i) {
-    const bool exists = i + 1 < joined.words.size() && next < static_cast<int64_t>(line_words);
-    places.push_back(exists ? next : -1);
-    next += std::max<int64_t>(1, static_cast<int64_t>(alignment_words(joined.words[i]).size()));
-  }
-  return places;
-}
-
 struct Pair {
   std::vector<int64_t> source, target;
 };
@@ -66,6 +53,17 @@ std::string to_pharaoh(const std::vector<AlignmentLink>& links) {
 
 std::vector<std::string_view> alignment_words(std::string_view text) {
   return split_words(text);
+}
+
+std::vector<int64_t> places_in_line(const JoinedTokens& joined, size_t line_words) {
+  std::vector<int64_t> places;
+  int64_t next = 0;
+  for (size_t i = 0; i < joined.words.size(); ++i) {
+    const bool exists = i + 1 < joined.words.size() && next < static_cast<int64_t>(line_words);
+    places.push_back(exists ? next : -1);
+    next += std::max<int64_t>(1, static_cast<int64_t>(alignment_words(joined.words[i]).size()));
+  }
+  return places;
 }
 
 WordAligner::WordAligner(std::shared_ptr<const InferenceModel> model, Vocabularies vocabularies,

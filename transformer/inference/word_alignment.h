@@ -39,6 +39,11 @@ std::string to_pharaoh(const std::vector<AlignmentLink>& links);
 /// (text/normalization.h) leaves their number as it is.
 std::vector<std::string_view> alignment_words(std::string_view text);
 
+/// For each of `joined`'s words, the last of which is the end token, which of the line's words it begins with: a piece
+/// may hold white space and so join two. Words that the line has not (the end token, or text that the vocabulary writes
+/// otherwise) are -1.
+std::vector<int64_t> places_in_line(const JoinedTokens& joined, size_t line_words);
+
 /// Word alignments from the attention over the source, by one forced pass over a line and its translation.
 ///
 /// A word of the translation is linked to the word of the source that receives most attention of the positions that
