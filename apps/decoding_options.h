@@ -27,10 +27,9 @@ class DecodingOptions {
     app.add_option(
            "--precision", precision_,
            "What weights and activations are rounded to: float32 (as trained), bf16, int8 (on a CPU) or fp16 (on "
-           "a GPU)")
-        ->check(CLI::IsMember(precisions()))
-        ->option_text("{float32,bf16,int8,fp16}")
-        ->capture_default_str();
+           "a GPU); if not given, as the model is stored")
+        ->check(CLI::IsMember({"float32", "bf16", "int8", "fp16"}))
+        ->option_text("{float32,bf16,int8,fp16}");
     app.add_option("--threads", threads_,
                    "Processor threads, each with lines of its own; if not given, one for each core")
         ->check(CLI::Range(1, 1024));
@@ -57,7 +56,7 @@ class DecodingOptions {
   /// it can be had there: for what is computed with packed weights alone.
   std::shared_ptr<const InferenceModel> packed(const Translator& translator) const {
     if (translator.packed()) return translator.packed();
-    const auto precision = precisions().at(precision_);
+    const auto precision = precision_named(precision_);
     return InferenceModel::load(model_, read_model_settings(model_),
                                 precision == Precision::fp16 ? Precision::float32 : precision);
   }
@@ -65,7 +64,7 @@ class DecodingOptions {
   /// The model, as the command line asks for it.
   Translator open() const {
     InferenceOptions inference;
-    inference.precision = precisions().at(precision_);
+    inference.precision = precision_named(precision_);
     inference.threads = threads();
     Translator translator(model_, device_, inference);
     translator.set(search_.over(translator.settings()));
@@ -79,20 +78,12 @@ class DecodingOptions {
     settings.section("decoding", search, "");
     return {{"model", model_checksum(model_)},
             {"search", settings.yaml()},
-            {"precision", precision_},
+            {"precision", precision_.empty() ? "float32" : precision_},  // what is stored is the model's
             {"device", device_.substr(0, device_.find(':'))}};
   }
 
  private:
-  static const std::map<std::string, Precision>& precisions() {
-    static const std::map<std::string, Precision> names = {{"float32", Precision::float32},
-                                                           {"bf16", Precision::bf16},
-                                                           {"int8", Precision::int8},
-                                                           {"fp16", Precision::fp16}};
-    return names;
-  }
-
-  std::string model_, device_ = "cpu", precision_ = "float32";
+  std::string model_, device_ = "cpu", precision_;
   int threads_ = 0;
   SettingOptions<DecodingSettings> search_;
 };

@@ -290,7 +290,7 @@ void perplexity(CLI::App& app) {
   const auto flags = std::make_shared<Flags>(*command);
   command->callback([flags] {
     const auto settings = read_model_settings(flags->model);
-    const auto model = InferenceModel::load(flags->model, settings, Precision::float32);
+    const auto model = InferenceModel::load(flags->model, settings);
     const auto vocabularies =
         Vocabularies::load(flags->model, settings.source_vocabulary_size, settings.target_vocabulary_size);
     const auto corpus = Corpus::read({flags->source}, {flags->target}, *vocabularies.source, *vocabularies.target,

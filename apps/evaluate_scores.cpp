@@ -51,10 +51,12 @@ class Judge {
  public:
   explicit Judge(CLI::App& command) {
     command.add_option("--model", directory_, "Model directory")->required()->type_name("DIR");
-    command.add_option("--precision", precision_, "What weights and activations are rounded to: float32, bf16 or int8")
-        ->check(CLI::IsMember(precisions()))
-        ->option_text("{float32,bf16,int8}")
-        ->capture_default_str();
+    command
+        .add_option("--precision", precision_,
+                    "What weights and activations are rounded to: float32 (as trained), bf16 or int8; if not given, as "
+                    "the model is stored")
+        ->check(CLI::IsMember({"float32", "bf16", "int8"}))
+        ->option_text("{float32,bf16,int8}");
     command.add_option("--threads", threads_, "Processor threads; if not given, one for each core")
         ->check(CLI::Range(1, 1024));
     command.add_flag("--reverse", reverse_,
@@ -68,7 +70,7 @@ class Judge {
     file.section("decoding", decoding_, "");
     file.load(std::filesystem::path(directory_) / "config.yaml", UnknownSections::ignored);
     decoding_ = decoding_.validated();
-    model_ = InferenceModel::load(directory_, settings, precisions().at(precision_));
+    model_ = InferenceModel::load(directory_, settings, precision_named(precision_));
     vocabularies_ = Vocabularies::load(directory_, settings.source_vocabulary_size, settings.target_vocabulary_size);
     longest_ = longest_text(settings);
   }
@@ -102,12 +104,6 @@ class Judge {
   bool reverse() const { return reverse_; }
 
  private:
-  static const std::map<std::string, Precision>& precisions() {
-    static const std::map<std::string, Precision> names = {
-        {"float32", Precision::float32}, {"bf16", Precision::bf16}, {"int8", Precision::int8}};
-    return names;
-  }
-
   Pieces pieces(const std::string& line, bool read) const {
     Pieces result{(read ? vocabularies_.source : vocabularies_.target)->encode(line), {}};
     if (static_cast<int64_t>(result.ids.size()) > longest_) {
@@ -116,7 +112,7 @@ class Judge {
     return result;
   }
 
-  std::string directory_, precision_ = "float32";
+  std::string directory_, precision_;
   int threads_ = 0;
   bool reverse_ = false;
   DecodingSettings decoding_;

@@ -1,27 +1,43 @@
-// Writes a model in another system's format, so that both decode the very same weights.
+// Writes a model in another form: another system's, so that both decode the very same weights, or packed for decoding.
 
 #include <filesystem>
 #include <iostream>
 #include <string>
 
 #include "apps/program.h"
+#include "transformer/base/error.h"
+#include "transformer/inference/packed_model.h"
 #include "transformer/interop/ctranslate2.h"
 
 int main(int argc, char** argv) {
   using namespace transformer;
   return run_program(argc, argv, [](CLI::App& app, auto parse) {
-    app.description("Writes a model directory in another system's format.");
-    std::string system;
+    app.description("Writes a model directory in another form.");
+    std::string system, precision;
     std::filesystem::path model, output;
     bool force = false;
-    app.add_option("--to", system, "The system: ctranslate2 (4.8; float32, which it rounds itself when it loads)")
+    app.add_option("--to", system,
+                   "ctranslate2: for CTranslate2 4.8 (float32, which it rounds itself when it loads); packed: a model "
+                   "directory for decoding alone, its weights rounded and packed, that loads at once")
         ->required()
-        ->check(CLI::IsMember({"ctranslate2"}));
+        ->check(CLI::IsMember({"ctranslate2", "packed"}))
+        ->option_text("{ctranslate2,packed} REQUIRED");
+    app.add_option("--precision", precision, "What packed weights are rounded to: float32, bf16 or int8")
+        ->check(CLI::IsMember({"float32", "bf16", "int8"}))
+        ->option_text("{float32,bf16,int8} [int8]");
     app.add_option("--model", model, "Model directory, as train writes it")->required();
     app.add_option("--output", output, "Folder to write; it must not exist yet")->required();
     app.add_flag("--force", force, "Replace an exported model");
     parse();
-    export_ctranslate2(model, output, force);
+    if (system == "packed") {
+      export_packed(model, output, precision.empty() ? Precision::int8 : *precision_named(precision), force);
+    } else {
+      if (!precision.empty()) {
+        throw Error("--precision", "is for --to packed; CTranslate2 rounds weights itself when it loads them",
+                    "leave it out");
+      }
+      export_ctranslate2(model, output, force);
+    }
     std::cout << output.string() << "\n";
   });
 }

@@ -32,6 +32,53 @@ class ExportTest(ProgramTest):
         with gzip.open(SOURCE / "data" / "tatoeba-en-de" / "valid.en.gz", "rt", encoding="utf-8") as lines:
             cls.lines = [line.rstrip("\n") for _, line in zip(range(LINES), lines)]
 
+    def test_packed_weights_translate_alike(self):
+        sizes = {}
+        for precision in ("float32", "bf16", "int8"):
+            output = self.root / f"packed-{precision}"
+            self.run_export("--model", MODEL, "--output", output, "--precision", precision, to="packed")
+            sizes[precision] = (output / "model.safetensors").stat().st_size
+            for threads in (1, 3):
+                texts = [subprocess.run([TRANSLATE, "--scores", "--threads", str(threads), "--model", *arguments],
+                                        input="\n".join(self.lines[:100]) + "\n", capture_output=True, text=True,
+                                        check=True, env=ENVIRONMENT).stdout
+                         for arguments in ((MODEL, "--precision", precision), (output,))]
+                self.assertEqual(*texts)
+        self.assertLess(sizes["bf16"], 0.52 * sizes["float32"])
+        self.assertLess(sizes["int8"], 0.28 * sizes["float32"])
+        # Without a word about it: int8, and the name ends with a slash.
+        again = self.root / "packed"
+        self.run_export("--model", MODEL, "--output", f"{again}/", to="packed")
+        for file in again.iterdir():
+            self.assertEqual(file.read_bytes(), (self.root / "packed-int8" / file.name).read_bytes(), file.name)
+
+    def test_packed_models_are_for_decoding_alone(self):
+        packed = self.root / "for-decoding"
+        self.run_export("--model", MODEL, "--output", packed, to="packed")
+        for to in ("packed", "ctranslate2"):
+            _, error = self.run_export("--model", packed, "--output", self.root / "never", to=to, status=2)
+            self.assertIn("packed for decoding", error)
+            self.assertEqual(error.count("\n"), 1)
+        _, error = self.run_export("--model", MODEL, "--output", packed, to="packed", status=2)
+        self.assertIn("exists already", error)
+        (packed / "letter.txt").write_text("mine")
+        _, error = self.run_export("--model", MODEL, "--output", packed, "--force", to="packed", status=2)
+        self.assertIn("letter.txt", error)
+        (packed / "letter.txt").unlink()
+        self.run_export("--model", MODEL, "--output", packed, "--force", to="packed")
+        _, error = self.run_export("--model", MODEL, "--output", self.root / "never", "--precision", "int8", status=2)
+        self.assertIn("--precision", error)
+        self.assertEqual(sorted(path.name for path in self.root.glob("*never*")), [])
+        with open(packed / "model.safetensors", "r+b") as file:  # a bit falls over
+            file.seek(100000)
+            byte = file.read(1)[0]
+            file.seek(100000)
+            file.write(bytes([byte ^ 1]))
+        done = subprocess.run([TRANSLATE, "--model", packed], input="Yes.\n", capture_output=True, text=True,
+                              env=ENVIRONMENT)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("model.safetensors", done.stderr)
+
     @staticmethod
     def run_export(*arguments, status=0, to="ctranslate2"):
         done = subprocess.run([EXPORT, "--to", to, *map(str, arguments)], capture_output=True, text=True,

@@ -67,6 +67,30 @@ def save(arrays, metadata=None):
     return safetensors.numpy.save(arrays, metadata)
 
 
+def packed(arrays, precision="int8"):
+    """As `export --to packed` writes them: panels of 64 columns, groups of four int8 along the depth."""
+    result = {}
+    for name, array in arrays.items():
+        if array.ndim < 2:
+            result[name] = array
+            continue
+        parts = {name: array}
+        if "memory_attention.input_weight" in name:
+            third = len(array) // 3
+            prefix = name.removesuffix("input_weight")
+            parts = {prefix + "query_weight": array[:third], prefix + "key_value_weight": array[third:]}
+        for part, rows in parts.items():
+            scales = numpy.abs(rows).max(1) / 127
+            values = numpy.rint(rows / scales[:, None]).astype(numpy.int8)
+            panels, groups = -(-len(rows) // 64), -(-rows.shape[1] // 4)
+            padded = numpy.zeros((panels * 64, groups * 4), numpy.int8)
+            padded[:len(rows), :rows.shape[1]] = values
+            result[part] = padded.reshape(panels, 64, groups, 4).transpose(0, 2, 1, 3).copy()
+            result[part + ".scales"] = scales.astype(FP32)
+            result[part + ".sums"] = values.astype(numpy.int32).sum(1, dtype=numpy.int32)
+    return save(result, {"packed": precision})
+
+
 def raw_safetensors(header, data=b""):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
@@ -282,6 +306,9 @@ def models():
         **({"config__yaml": CONFIG.format(pieces=pieces, more=more), "vocabulary__model": vocabulary_,
             "model__safetensors": save(arrays)} | others))
     put("model_directory", "half", directory(arrays=half))
+    put("model_directory", "packed", directory(model__safetensors=packed(arrays)))
+    put("model_directory", "packed_otherwise",
+        directory("  d_ff: 5\n", model__safetensors=packed(arrays, "bf16")))
     put("model_directory", "variations", directory("  attention_window: 2\n  compatibility: dot_product\n"))
     put("model_directory", "no_number", directory(arrays=arrays | {"embedding.weight": arrays["embedding.weight"] * numpy.nan}))
     put("model_directory", "missing", directory(arrays=dict(list(arrays.items())[1:])))

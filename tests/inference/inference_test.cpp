@@ -9,12 +9,15 @@
 #include "inference/tiny_model.h"
 #include "model/variations.h"
 #include "support.h"
+#include "transformer/architecture/model_directory.h"
 #include "transformer/base/error.h"
+#include "transformer/base/read_file.h"
 #include "transformer/decoding/module_backend.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/inference/continuous_search.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"
+#include "transformer/inference/perplexity.h"
 #include "transformer/inference/translator.h"
 #include "transformer/text/lines.h"
 
@@ -211,6 +214,78 @@ TEST_CASE("every variation in bf16 and int8: close to float32, and the same in a
       CHECK(difference / tokens < (precision == Precision::bf16 ? 0.03 : 0.1));
     }
   }
+}
+
+TEST_CASE("weights packed into a file are those that are packed at loading, bit for bit, in every variation") {
+  for (const auto& [name, settings] : variations()) {
+    const auto model = tiny_transformer(settings, 8);
+    const test::TemporaryDirectory folder;
+    save_weights(*model, folder / "model.safetensors");
+    auto section = settings;
+    Settings file;
+    file.section("model", section, "");
+    write_file(folder / "config.yaml", file.yaml());
+    const auto sources = random_sentences(4, 21, settings.vocabulary_size),
+               targets = random_sentences(4, 22, settings.vocabulary_size);
+    for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
+      INFO(name << " " << precision_name(precision));
+      const test::TemporaryDirectory packed;
+      write_file(packed / "config.yaml", file.yaml());
+      InferenceModel::pack(folder.path(), settings, precision, packed / "model.safetensors");
+      const auto trained = InferenceModel::load(folder.path(), settings, precision),
+                 stored = InferenceModel::load(packed.path(), read_model_settings(packed.path()));
+      CHECK(stored->precision() == precision);
+      CHECK(stored->bytes() == trained->bytes());
+      CHECK(log_probabilities(*stored, sources, targets) == log_probabilities(*trained, sources, targets));
+
+      // For nothing else, and in no other precision.
+      CHECK_THAT(error_of([&] { load_transformer(packed.path()); }), Catch::Contains("packed for decoding"));
+      const auto other = precision == Precision::int8 ? Precision::bf16 : Precision::int8;
+      CHECK_THAT(error_of([&] { InferenceModel::load(packed.path(), settings, other); }),
+                 Catch::Contains(std::string("packed as ") + precision_name(precision)));
+      CHECK_THAT(
+          error_of([&] { InferenceModel::pack(packed.path(), settings, precision, folder / "again.safetensors"); }),
+          Catch::Contains("packed for decoding"));
+    }
+  }
+}
+
+TEST_CASE("a file of packed weights that is another model's, or damaged, is refused by name") {
+  using Catch::Matchers::Contains;
+  const auto settings = tiny_settings(pieces).resolved();
+  const test::TemporaryDirectory folder, packed;
+  for (const auto* directory : {&folder, &packed}) {
+    auto section = settings;
+    Settings file;
+    file.section("model", section, "");
+    write_file(*directory / "config.yaml", file.yaml());
+  }
+  save_weights(*tiny_transformer(settings), folder / "model.safetensors");
+  InferenceModel::pack(folder.path(), settings, Precision::int8, packed / "model.safetensors");
+  const auto text = read_file(packed / "model.safetensors");
+  const auto refused = [&](const std::string& from, const std::string& to, ModelSettings given) {
+    auto changed = text;
+    for (size_t at = changed.find(from); !from.empty() && at != std::string::npos; at = changed.find(from)) {
+      changed.replace(at, from.size(), to);
+    }
+    write_file(packed / "model.safetensors", changed);
+    return error_of([&] { InferenceModel::load(packed.path(), given); });
+  };
+  CHECK(refused("", "", settings).empty());
+  CHECK_THAT(refused("\"packed\":\"int8\"", "\"packed\":\"int9\"", settings), Contains("'int9'"));
+  CHECK_THAT(refused("\"packed\":\"int8\"", "\"packed\":\"bf16\"", settings), Contains("packed as bf16 asks for"));
+  CHECK_THAT(refused("decoder.layers.0.self_attention.output.weight.scales",
+                     "decoder.layers.0.self_attention.output.weight.scalex", settings),
+             Contains("scales' are missing"));
+  auto narrower = settings;
+  narrower.encoder_layers = 1;
+  CHECK_THAT(refused("", "", narrower), Contains("is no part of this model"));
+  auto wider = settings;
+  wider.d_ff = 33;
+  CHECK_THAT(refused("", "", wider), Contains("feed_forward.inner") && Contains("asks for"));
+  // Half a panel less.
+  write_file(packed / "model.safetensors", text.substr(0, text.size() - 1000));
+  CHECK_THAT(error_of([&] { InferenceModel::load(packed.path(), settings); }), Contains("bytes of data"));
 }
 
 TEST_CASE("windows of long texts: the modules' outputs, in pages that sentences hand on") {

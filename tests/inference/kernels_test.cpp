@@ -162,6 +162,44 @@ TEST_CASE("a weight that comes some rows at a time is packed like one in memory"
   }
 }
 
+TEST_CASE("a matrix that was stored is the one that was packed, whatever instruction set stored it") {
+  for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
+    for (const auto& [outputs, depth] : {std::pair<int64_t, int64_t>{130, 33}, {64, 8}, {7, 1}, {65, 30}}) {
+      const auto weight = random_values(outputs * depth, 21), x = random_values(3 * depth, 22),
+                 bias = random_values(outputs, 23);
+      const auto multiplied = [&](const Kernels& kernels, const PackedMatrix& matrix) {
+        Activations activations(kernels, precision);
+        activations.set(x.data(), 3, depth, depth);
+        std::vector<float> y(static_cast<size_t>(3 * PackedMatrix::padded(outputs)));
+        matrix.multiply(activations, y.data(), PackedMatrix::padded(outputs));
+        return y;
+      };
+      std::vector<unsigned char> first;
+      for (const auto* writer : tested_kernels()) {
+        const PackedMatrix packed(*writer, precision, weight.data(), outputs, depth, bias.data());
+        const auto panels = packed.stored_panels();
+        if (first.empty()) first = panels;
+        CHECK(panels == first);
+        for (const auto* reader : tested_kernels()) {
+          INFO(writer->name << " to " << reader->name << " precision " << precision_name(precision) << " " << outputs);
+          // In line, and one byte beside it, where nothing can be read in place.
+          for (const size_t place : {size_t{0}, size_t{1}}) {
+            const Buffer<unsigned char> line(static_cast<int64_t>(panels.size()) + 64);
+            auto* memory = const_cast<unsigned char*>(line.data()) + place;
+            std::copy(panels.begin(), panels.end(), memory);
+            const PackedMatrix stored(*reader, precision, outputs, depth,
+                                      {{memory, panels.size()}, packed.scales(), packed.sums()}, bias.data(),
+                                      std::make_shared<WeightMemory>());
+            CHECK(multiplied(*reader, stored) ==
+                  multiplied(*reader, PackedMatrix(*reader, precision, weight.data(), outputs, depth, bias.data())));
+            CHECK(stored.stored_panels() == panels);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("pieces of weight memory are aligned and lie apart") {
   WeightMemory memory(1000);
   std::vector<std::pair<unsigned char*, int64_t>> pieces;

@@ -81,6 +81,11 @@ std::map<std::string, std::vector<int64_t>> weight_shapes(const ModelSettings& s
 
 StoredWeights stored_weights(const std::filesystem::path& file) {
   const auto reader = std::make_shared<const TensorReader>(file);
+  if (reader->metadata().contains(packed_weights_key)) {
+    throw Error(file.string(),
+                "its weights were rounded and packed for decoding on CPUs, and are good for nothing else",
+                "use the model that they were packed from");
+  }
   StoredWeights weights;
   for (const auto& [name, entry] : reader->entries()) {
     const int64_t rows = entry.shape.empty() ? 0 : entry.shape[0];

@@ -27,7 +27,11 @@ struct StoredWeight {
 /// A model's weights by their names.
 using StoredWeights = std::map<std::string, StoredWeight>;
 
-/// Those of a safetensors file, which stays open as long as one of them is there. Throws as TensorReader does.
+/// In the metadata of a file of weights that were packed for decoding: their precision.
+inline constexpr const char* packed_weights_key = "packed";
+
+/// Those of a safetensors file, which stays open as long as one of them is there. Throws as TensorReader does, and
+/// Error for weights that were packed, which nothing but decoding can use.
 StoredWeights stored_weights(const std::filesystem::path& file);
 
 /// Throws Error, with `origin` (a file) in front, unless `weights` have the names and shapes of a model's: naming the

@@ -292,16 +292,6 @@ void to_float(ElementType type, const void* elements, int64_t count, float* numb
 
 void write_tensor_file(const std::filesystem::path& file, const std::map<std::string, TensorSource>& tensors,
                        const std::map<std::string, std::string>& metadata) {
-  // Wide elements first, so that every tensor is aligned for readers that map the file into memory.
-  std::vector<const std::pair<const std::string, TensorSource>*> order;
-  for (const auto& item : tensors) {
-    if (item.first == metadata_key) throw std::invalid_argument("no tensor can be called '" + item.first + "'");
-    order.push_back(&item);
-  }
-  std::stable_sort(order.begin(), order.end(), [](const auto* left, const auto* right) {
-    return element_size(left->second.type) > element_size(right->second.type);
-  });
-
   const auto bytes_of = [](const std::string& name, const TensorSource& tensor) {
     auto sizes = tensor.shape;
     sizes.push_back(element_size(tensor.type));
@@ -309,6 +299,22 @@ void write_tensor_file(const std::filesystem::path& file, const std::map<std::st
     if (!bytes) throw std::invalid_argument("tensor '" + name + "' is too large to be real");
     return static_cast<uint64_t>(*bytes);
   };
+  // First what fills whole lines, then wide elements before narrow ones: every tensor is aligned for readers that map
+  // the file into memory.
+  constexpr uint64_t line = 64;
+  std::vector<const std::pair<const std::string, TensorSource>*> order;
+  for (const auto& item : tensors) {
+    if (item.first == metadata_key) throw std::invalid_argument("no tensor can be called '" + item.first + "'");
+    order.push_back(&item);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](const auto* left, const auto* right) {
+    const auto rank = [&](const auto& item) {
+      const bool whole = bytes_of(item.first, item.second) % line == 0;
+      return whole ? INT64_MAX : element_size(item.second.type);
+    };
+    return rank(*left) > rank(*right);
+  });
+
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[metadata_key] = metadata;
   uint64_t offset = 0;
@@ -320,7 +326,7 @@ void write_tensor_file(const std::filesystem::path& file, const std::map<std::st
     offset += bytes;
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
+  text.append((line - (sizeof(uint64_t) + text.size()) % line) % line, ' ');
   const uint64_t header_bytes = text.size();
 
   AtomicFile out(file);
@@ -388,6 +394,14 @@ TensorReader::TensorReader(TensorReader&&) noexcept = default;
 
 const std::map<std::string, TensorReader::Entry>& TensorReader::entries() const {
   return implementation_->entries;
+}
+
+uint64_t TensorReader::data_begin() const {
+  return implementation_->data_begin;
+}
+
+uint64_t TensorReader::file_bytes() const {
+  return implementation_->file.size();
 }
 
 const std::map<std::string, std::string>& TensorReader::metadata() const {

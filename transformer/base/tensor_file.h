@@ -32,9 +32,9 @@ struct TensorSource {
   std::function<const void*()> data;
 };
 
-/// Writes `tensors` as a safetensors file, which Python's `safetensors` and any other reader opens. The file appears
-/// whole or not at all. Throws Failure naming the file and the reason when it cannot be written (full disk, missing
-/// folder).
+/// Writes `tensors` as a safetensors file, which Python's `safetensors` and any other reader opens. Those that fill
+/// whole lines of 64 bytes lie at multiples of 64, for whoever maps the file. It appears whole or not at all. Throws
+/// Failure naming the file and the reason when it cannot be written (full disk, missing folder).
 void write_tensor_file(const std::filesystem::path& file, const std::map<std::string, TensorSource>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
@@ -57,6 +57,9 @@ class TensorReader {
   TensorReader(TensorReader&&) noexcept;
 
   const std::map<std::string, Entry>& entries() const;
+  /// Where all data starts, and where the file ends, in bytes: for whoever maps it.
+  uint64_t data_begin() const;
+  uint64_t file_bytes() const;
   const std::map<std::string, std::string>& metadata() const;
 
   /// The elements of a tensor of `entries()`, in row-major order, into data [bytes()]. Throws Failure when reading

@@ -231,11 +231,13 @@ Translator packed_translator(Transformer model, Vocabularies vocabularies, const
                              const InferenceOptions& inference) {
   const auto device = model->projection_weight().device();
   if (device.is_cpu()) {
-    const auto packed = std::make_shared<const InferenceModel>(model->settings(), stored_weights(weights_of(*model)),
-                                                               inference.precision, "the model in memory");
+    const auto packed =
+        std::make_shared<const InferenceModel>(model->settings(), stored_weights(weights_of(*model)),
+                                               inference.precision.value_or(Precision::float32), "the model in memory");
     return {packed, std::move(vocabularies), settings, inference.threads};
   }
-  if (module_type(inference.precision, device) != model->projection_weight().scalar_type()) {
+  if (module_type(inference.precision.value_or(Precision::float32), device) !=
+      model->projection_weight().scalar_type()) {
     throw Error("precision", "the model in memory is decoded in the type of its weights", "convert it before");
   }
   return module_translator(std::move(model), std::move(vocabularies), settings);

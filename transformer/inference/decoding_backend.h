@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,8 +18,8 @@ namespace transformer {
 
 /// How decoding computes.
 struct InferenceOptions {
-  Precision precision = Precision::float32;
-  int64_t threads = 1;  // workers on a CPU, each with sentences of its own
+  std::optional<Precision> precision = std::nullopt;  // none: as the weights are stored, float32 as they were trained
+  int64_t threads = 1;                                // workers on a CPU, each with sentences of its own
 };
 
 /// A model that finds outputs for sources of ids: packed weights on a CPU, or modules (room `decoding`).
@@ -55,7 +56,7 @@ class PackedBackend : public DecodingBackend {
 /// What transformer_modules.so exports under this name, which changes with what passes through it.
 using OpenModuleBackend = DecodingBackend*(const std::filesystem::path& directory, const std::string& device,
                                            const InferenceOptions& inference);
-inline constexpr const char* open_module_backend_name = "transformer_open_module_backend_2";
+inline constexpr const char* open_module_backend_name = "transformer_open_module_backend_3";
 
 /// The decoder of a model directory's modules on `device`, opened from the shared library transformer_modules.so, which
 /// brings LibTorch along and lies beside the program or where the loader looks. Throws Error where it is not to be had,

@@ -12,7 +12,8 @@
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/sinusoids.h"
 #include "transformer/base/error.h"
-#include "transformer/base/finite.h"
+#include "transformer/base/unicode.h"
+#include "transformer/inference/weight_source.h"
 
 namespace transformer {
 
@@ -73,33 +74,8 @@ void check_token(int64_t token, const PackedMatrix& embedding) {
               fmt::format("is not one of the vocabulary's {} pieces", embedding.outputs()));
 }
 
-/// An attention's joint projection, or its bias, with the matrices of additive compatibility multiplied in: a head's
-/// rows of queries and of keys become `matrices` [2, H, d_k, d_k] times them. Scores need them in no other form.
-StoredWeight with_additive(const StoredWeight& input, std::vector<float> matrices, int64_t d_k) {
-  auto folded = input;
-  folded.rows = [input, matrices = std::move(matrices), d_k](int64_t first, int64_t count, float* numbers) {
-    const int64_t width = input.shape.size() > 1 ? input.shape[1] : 1;
-    const int64_t end = first + count, values = static_cast<int64_t>(matrices.size()) / d_k;  // the first row of values
-    std::vector<float> stored(static_cast<size_t>(d_k * width));
-    std::vector<double> sums(static_cast<size_t>(width));
-    for (int64_t row = first; row < std::min(end, values);) {
-      const int64_t head = row / d_k * d_k;
-      input.rows(head, d_k, stored.data());
-      for (; row < std::min(end, head + d_k); ++row) {
-        std::fill(sums.begin(), sums.end(), 0.0);
-        for (int64_t i = 0; i < d_k; ++i) {
-          const auto factor = static_cast<double>(matrices[static_cast<size_t>(row * d_k + i)]);
-          const float* from = stored.data() + i * width;
-          for (int64_t k = 0; k < width; ++k) sums[static_cast<size_t>(k)] += factor * static_cast<double>(from[k]);
-        }
-        std::transform(sums.begin(), sums.end(), numbers + (row - first) * width,
-                       [](double sum) { return static_cast<float>(sum); });
-      }
-    }
-    const int64_t rest = std::max(first, values);
-    if (rest < end) input.rows(rest, end - rest, numbers + (rest - first) * width);
-  };
-  return folded;
+void refuse_fp16(Precision precision) {
+  if (precision == Precision::fp16) throw Error("precision", "fp16 is for decoding on a GPU", "use bf16");
 }
 
 }  // namespace
@@ -107,30 +83,32 @@ StoredWeight with_additive(const StoredWeight& input, std::vector<float> matrice
 InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights, Precision precision,
                                const std::string& origin, const Kernels& kernels)
     : settings_(given.resolved()), precision_(precision), kernels_(kernels) {
-  if (precision == Precision::fp16) throw Error("precision", "fp16 is for decoding on a GPU", "use bf16");
+  refuse_fp16(precision);
+  TrainedWeights source(settings_, std::move(weights), precision, origin, kernels);
+  read(source);
+}
+
+InferenceModel::InferenceModel(const ModelSettings& given, PackedWeights& weights, Precision precision,
+                               const Kernels& kernels)
+    : settings_(given.resolved()), precision_(precision), kernels_(kernels), mapping_(weights.mapping()) {
+  read(weights);
+  weights.check_all_used();
+}
+
+void InferenceModel::read(WeightSource& source) {
   const auto& s = settings_;
   using Shared = ModelSettings::SharedEmbeddings;
-  check_weights(weights, weight_shapes(s), origin);
-  const auto memory = std::make_shared<WeightMemory>();
-  // Rows of a weight from `first` on.
-  std::vector<float> rows;
-  const auto pack_rows = [&](const std::string& name, int64_t first, int64_t count, const float* bias) {
-    const auto& weight = weights.at(name);
-    const auto source = [&](int64_t row, int64_t some) {
-      rows.resize(static_cast<size_t>(some * weight.shape[1]));
-      weight.rows(first + row, some, rows.data());
-      // int8 would make an ordinary number of one that is not finite.
-      if (!all_finite(rows)) refuse_not_finite(origin, name);
-      return rows.data();
-    };
-    PackedMatrix matrix(kernels, precision, count, weight.shape[1], source, bias, memory);
+  const auto shapes = weight_shapes(s);
+  const auto take = [&](const MatrixOf& wanted, const float* bias) {
+    auto matrix = source.matrix(wanted, bias);
     bytes_ += matrix.bytes();
     return matrix;
   };
   const auto pack = [&](const std::string& name, const float* bias = nullptr) {
-    return pack_rows(name, 0, weights.at(name).shape[0], bias);
+    const auto& shape = shapes.at(name);
+    return take({name, name, 0, shape[0], shape[1]}, bias);
   };
-  const auto numbers = [&](const std::string& name) { return read_weight(weights.at(name), name, origin); };
+  const auto numbers = [&](const std::string& name) { return source.numbers(name, shapes.at(name)); };
 
   embedding_scale_ = static_cast<float>(std::sqrt(static_cast<double>(s.d_model)));
   const auto pack_embedding = [&](int which, const std::string& name) {
@@ -165,13 +143,7 @@ InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights
   // Additive compatibility's v of an attention, whose matrices go into its projections, which come after it.
   const auto additive = [&](const std::string& name) {
     if (s.compatibility != ModelSettings::Compatibility::additive) return std::vector<float>{};
-    auto matrices = numbers(name + ".additive_query");
-    const auto of_keys = numbers(name + ".additive_key");
-    matrices.insert(matrices.end(), of_keys.begin(), of_keys.end());
-    for (const char* part : {".input_weight", ".input_bias"}) {
-      const auto found = weights.find(name + part);
-      if (found != weights.end()) found->second = with_additive(found->second, matrices, s.d_k);
-    }
+    source.fold_additive(name, shapes.at(name + ".additive_query"));
     return numbers(name + ".additive_vector");
   };
   const auto attention_output = [&](const std::string& name) {
@@ -201,33 +173,12 @@ InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights
     ParameterAttention result;
     result.query = pack(name + ".query.weight", at_row(query_bias, 0));
     result.output = pack(name + ".output.weight", at_row(output_bias, 0));
-    const int64_t heads = s.parameter_heads, key_width = heads * s.parameter_d_k;
-    const int64_t element = precision == Precision::float32 ? 4 : 2;
-    const int64_t record_bytes = (key_width + heads * s.parameter_d_v) * element;
-    result.pairs = Buffer<unsigned char>(s.parameter_pairs * record_bytes);
+    const PairsOf wanted{
+        name, s.parameter_heads, s.parameter_pairs, s.parameter_d_k, s.parameter_d_v, embedding_scale_};
+    result.pairs = source.pairs(wanted);
     bytes_ += static_cast<size_t>(result.pairs.size());
-    // A head's keys, or values, of all pairs at a time, into each pair's record from element `place` on.
-    const auto scatter = [&](const std::string& part, int64_t head, int64_t width, int64_t place) {
-      rows.resize(static_cast<size_t>(s.parameter_pairs * width));
-      weights.at(part).rows(head, 1, rows.data());
-      if (!all_finite(rows)) refuse_not_finite(origin, part);
-      for (auto& number : rows) number *= embedding_scale_;
-      for (int64_t pair = 0; pair < s.parameter_pairs; ++pair) {
-        const float* from = rows.data() + pair * width;
-        unsigned char* to = result.pairs.data() + pair * record_bytes + place * element;
-        if (precision == Precision::float32) {
-          std::memcpy(to, from, static_cast<size_t>(width * element));
-        } else {
-          kernels.to_bf16(from, width, reinterpret_cast<uint16_t*>(to));
-        }
-      }
-    };
-    for (int64_t head = 0; head < heads; ++head) {
-      scatter(name + ".keys", head, s.parameter_d_k, head * s.parameter_d_k);
-      scatter(name + ".values", head, s.parameter_d_v, key_width + head * s.parameter_d_v);
-    }
     for (int64_t pair = 0; pair < s.parameter_pairs; ++pair) {
-      result.records.push_back(result.pairs.data() + pair * record_bytes);
+      result.records.push_back(result.pairs.data() + pair * wanted.record_bytes(precision_));
     }
     return result;
   };
@@ -255,10 +206,13 @@ InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights
     layer.after_self_attention = norm(name + "after_self_attention");
     layer.memory_additive = additive(name + "memory_attention");
     {
-      const auto bias = bias_of(name + "memory_attention.input_bias");
-      const auto weight = name + "memory_attention.input_weight";
-      layer.query = pack_rows(weight, 0, key_rows, at_row(bias, 0));
-      layer.key_value = pack_rows(weight, key_rows, key_rows + value_rows, at_row(bias, key_rows));
+      const auto attention = name + "memory_attention";
+      const auto bias = bias_of(attention + ".input_bias");
+      layer.query =
+          take({attention + ".query_weight", attention + ".input_weight", 0, key_rows, s.d_model}, at_row(bias, 0));
+      layer.key_value = take(
+          {attention + ".key_value_weight", attention + ".input_weight", key_rows, key_rows + value_rows, s.d_model},
+          at_row(bias, key_rows));
     }
     layer.memory_output = attention_output(name + "memory_attention");
     layer.after_memory_attention = norm(name + "after_memory_attention");
@@ -272,10 +226,37 @@ InferenceModel::InferenceModel(const ModelSettings& given, StoredWeights weights
 }
 
 std::unique_ptr<InferenceModel> InferenceModel::load(const std::filesystem::path& directory,
-                                                     const ModelSettings& settings, Precision precision) {
+                                                     const ModelSettings& settings,
+                                                     std::optional<Precision> precision) {
   verify_model_directory(directory);
   const auto file = directory / "model.safetensors";
-  return std::make_unique<InferenceModel>(settings, stored_weights(file), precision, file.string());
+  const auto& kernels = *available_kernels().front();
+  const auto packed = PackedWeights::precision_of(file, TensorReader(file).metadata());
+  if (!packed) {
+    return std::make_unique<InferenceModel>(settings, stored_weights(file), precision.value_or(Precision::float32),
+                                            file.string(), kernels);
+  }
+  if (precision.value_or(*packed) != *packed) {
+    throw Error("precision",
+                fmt::format("the weights in {} are packed as {}, and cannot be used as {}",
+                            printable(directory.string()), precision_name(*packed), precision_name(*precision)),
+                "leave the precision out, or use the model that they were packed from");
+  }
+  PackedWeights weights(file, *packed, kernels);
+  return std::unique_ptr<InferenceModel>(new InferenceModel(settings, weights, *packed, kernels));
+}
+
+void InferenceModel::pack(const std::filesystem::path& directory, const ModelSettings& settings, Precision precision,
+                          const std::filesystem::path& file) {
+  refuse_fp16(precision);
+  verify_model_directory(directory);
+  const auto trained = directory / "model.safetensors";
+  const auto& kernels = *available_kernels().front();
+  TrainedWeights source(settings.resolved(), stored_weights(trained), precision, trained.string(), kernels);
+  PackedWeightsWriter writer(source, precision);
+  InferenceModel model(settings, precision, kernels);
+  model.read(writer);
+  writer.write(file, bound_metadata(directory / "config.yaml"));
 }
 
 void InferenceModel::check(std::span<const int64_t> source, int64_t max_length) const {

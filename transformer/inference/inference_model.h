@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -12,6 +13,10 @@
 #include "transformer/inference/packed_matrix.h"
 
 namespace transformer {
+
+class MappedFile;
+class PackedWeights;
+class WeightSource;
 
 /// The weights of a Transformer of any settings as decoding on a CPU reads them: packed once, rounded to a precision
 /// once. It never changes, so threads share it; what changes is an InferenceBatch, one a thread.
@@ -59,10 +64,16 @@ class InferenceModel {
                  const Kernels& kernels = *available_kernels().front());
   InferenceModel(InferenceModel&&) = delete;
   ~InferenceModel();
-  /// The model of a model directory, without the modules that training needs. Throws Error for what is damaged or does
-  /// not fit together. Weights are read some rows at a time: in memory they are never but in their packed form.
+  /// The model of a model directory, without the modules that training needs, in a precision: if none is asked for, as
+  /// it is stored. Weights as they were trained are read some rows at a time, and are in memory in their packed form
+  /// alone; weights that were packed are mapped, and cost next to nothing. Throws Error for what is damaged or does not
+  /// fit together, and for packed weights of another precision.
   static std::unique_ptr<InferenceModel> load(const std::filesystem::path& directory, const ModelSettings& settings,
-                                              Precision precision);
+                                              std::optional<Precision> precision = std::nullopt);
+  /// Packs the weights of a model directory into a file, which `load` gives the same model from as from the directory.
+  /// Throws as `load` does, and Failure when the file cannot be written.
+  static void pack(const std::filesystem::path& directory, const ModelSettings& settings, Precision precision,
+                   const std::filesystem::path& file);
 
   const ModelSettings& settings() const { return settings_; }
   Precision precision() const { return precision_; }
@@ -87,6 +98,11 @@ class InferenceModel {
 
  private:
   class PositionTable;
+
+  InferenceModel(const ModelSettings& settings, Precision precision, const Kernels& kernels)
+      : settings_(settings.resolved()), precision_(precision), kernels_(kernels) {}
+  InferenceModel(const ModelSettings& settings, PackedWeights& weights, Precision precision, const Kernels& kernels);
+  void read(WeightSource& source);
   void embed(const PackedMatrix& embedding, const PositionTable& positions, int64_t token, int64_t position,
              float* x) const;
 
@@ -95,7 +111,8 @@ class InferenceModel {
   const Kernels& kernels_;
   size_t bytes_ = 0;
   float embedding_scale_ = 0;
-  PackedMatrix embeddings_[3];  // as many as there are different ones
+  std::shared_ptr<const MappedFile> mapping_;  // that packed weights lie in
+  PackedMatrix embeddings_[3];                 // as many as there are different ones
   const PackedMatrix *source_embedding_ = nullptr, *target_embedding_ = nullptr, *projection_ = nullptr;
   std::shared_ptr<const PositionTable> source_positions_, target_positions_;
   std::vector<EncoderLayer> encoder_;

@@ -29,6 +29,12 @@ int64_t element_bytes(Precision precision) {
   return precision == Precision::float32 ? 4 : precision == Precision::bf16 ? 2 : 1;
 }
 
+/// Of 4 bytes along the depth.
+int64_t groups_of(Precision precision, int64_t depth) {
+  const int64_t per_group = 4 / element_bytes(precision);
+  return (depth + per_group - 1) / per_group;
+}
+
 #if defined(__x86_64__)
 // Whether AMX multiplies int8 and bf16, and the operating system lets this process keep its large registers.
 bool has_tiles() {
@@ -135,25 +141,35 @@ void Activations::set(const float* x, int64_t rows, int64_t depth, int64_t strid
   }
 }
 
-PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth,
-                           const RowSource& rows, const float* bias, std::shared_ptr<WeightMemory> memory)
-    : kernels_(&kernels), precision_(precision), outputs_(outputs), depth_(depth), memory_(std::move(memory)) {
-  const int64_t per_group = 4 / element_bytes(precision), columns = kernels.columns, padded = panels() * columns;
-  groups_ = (depth + per_group - 1) / per_group;
-  panel_bytes_ = groups_ * columns * 4;
-  panels_ = memory_->take(panels() * panel_bytes_);
+void PackedMatrix::take_numbers(const float* bias) {
+  const int64_t padded = panels() * kernels_->columns;
   const auto numbers = [&]<class T>(T*& array) {
     array = reinterpret_cast<T*>(memory_->take(padded * static_cast<int64_t>(sizeof(T))));
     std::fill(array, array + padded, T{0});
   };
   if (bias) {
     numbers(bias_);
-    std::copy(bias, bias + outputs, bias_);
+    std::copy(bias, bias + outputs_, bias_);
   }
-  if (precision == Precision::int8) {
+  if (precision_ == Precision::int8) {
     numbers(scales_);
     numbers(sums_);
   }
+}
+
+PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth,
+                           const RowSource& rows, const float* bias, std::shared_ptr<WeightMemory> memory)
+    : kernels_(&kernels),
+      precision_(precision),
+      outputs_(outputs),
+      depth_(depth),
+      groups_(groups_of(precision, depth)),
+      panel_bytes_(groups_ * kernels.columns * 4),
+      memory_(std::move(memory)) {
+  const int64_t columns = kernels.columns;
+  unsigned char* const to = memory_->take(panels() * panel_bytes_);
+  panels_ = to;
+  take_numbers(bias);
   constexpr int64_t bytes_at_once = int64_t{1} << 20;
   const int64_t panel_floats = std::max<int64_t>(depth * columns, 1) * static_cast<int64_t>(sizeof(float));
   const int64_t some = std::max<int64_t>(1, bytes_at_once / panel_floats) * columns;
@@ -162,7 +178,8 @@ PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t 
     const int64_t end = std::min(first + some, outputs);
     const float* weight = rows(first, end - first);
     for (int64_t row = first; row < end; row += columns) {
-      pack(row / columns, weight + (row - first) * depth, std::min(columns, end - row), scratch);
+      pack(row / columns, weight + (row - first) * depth, std::min(columns, end - row), scratch,
+           to + row / columns * panel_bytes_);
     }
   }
 }
@@ -173,7 +190,58 @@ PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, const fl
           kernels, precision, outputs, depth, [&](int64_t first, int64_t) { return weight + first * depth; }, bias,
           std::make_shared<WeightMemory>(1)) {}
 
-void PackedMatrix::pack(int64_t index, const float* rows, int64_t used, std::vector<unsigned char>& scratch) {
+int64_t PackedMatrix::stored_panels_bytes(Precision precision, int64_t outputs, int64_t depth) {
+  return padded(outputs) * groups_of(precision, depth) * 4;
+}
+
+PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth,
+                           const Stored& stored, const float* bias, std::shared_ptr<WeightMemory> memory)
+    : kernels_(&kernels),
+      precision_(precision),
+      outputs_(outputs),
+      depth_(depth),
+      groups_(groups_of(precision, depth)),
+      panel_bytes_(groups_ * kernels.columns * 4),
+      memory_(std::move(memory)) {
+  if (static_cast<int64_t>(stored.panels.size()) != stored_panels_bytes(precision, outputs, depth)) {
+    throw std::invalid_argument("PackedMatrix: stored panels of another size");
+  }
+  const int64_t columns = kernels.columns;
+  if (columns == widest_panel && reinterpret_cast<uintptr_t>(stored.panels.data()) % 64 == 0) {
+    panels_ = stored.panels.data();
+  } else {
+    unsigned char* const to = memory_->take(panels() * panel_bytes_);
+    for (int64_t first = 0; first < outputs_; first += columns) {
+      const unsigned char* from = stored.panels.data() + first / widest_panel * groups_ * widest_panel * 4;
+      for (int64_t group = 0; group < groups_; ++group) {
+        std::memcpy(to + first / columns * panel_bytes_ + group * columns * 4,
+                    from + (group * widest_panel + first % widest_panel) * 4, static_cast<size_t>(columns * 4));
+      }
+    }
+    panels_ = to;
+  }
+  take_numbers(bias);
+  if (precision == Precision::int8) {
+    std::copy_n(stored.scales.data(), outputs, scales_);
+    std::copy_n(stored.sums.data(), outputs, sums_);
+  }
+}
+
+std::vector<unsigned char> PackedMatrix::stored_panels() const {
+  const int64_t columns = kernels_->columns;
+  std::vector<unsigned char> stored(static_cast<size_t>(stored_panels_bytes(precision_, outputs_, depth_)));
+  for (int64_t first = 0; first < outputs_; first += columns) {
+    unsigned char* to = stored.data() + first / widest_panel * groups_ * widest_panel * 4;
+    for (int64_t group = 0; group < groups_; ++group) {
+      std::memcpy(to + (group * widest_panel + first % widest_panel) * 4, panel(first / columns) + group * columns * 4,
+                  static_cast<size_t>(columns * 4));
+    }
+  }
+  return stored;
+}
+
+void PackedMatrix::pack(int64_t index, const float* rows, int64_t used, std::vector<unsigned char>& scratch,
+                        unsigned char* panel_data) {
   const int64_t columns = kernels_->columns, line_bytes = groups_ * 4;
   std::fill(scratch.begin(), scratch.end(), static_cast<unsigned char>(0));
   // The panel's columns, one by one.
@@ -195,7 +263,7 @@ void PackedMatrix::pack(int64_t index, const float* rows, int64_t used, std::vec
       sums_[index * columns + column] = sum;
     }
   }
-  auto* to = reinterpret_cast<uint32_t*>(panels_ + index * panel_bytes_);
+  auto* to = reinterpret_cast<uint32_t*>(panel_data);
   const auto* from = reinterpret_cast<const uint32_t*>(scratch.data());
   // In blocks of a cache line of every column.
   for (int64_t group = 0; group < groups_; group += 16) {

@@ -96,6 +96,23 @@ class PackedMatrix {
   PackedMatrix(const Kernels& kernels, Precision precision, const float* weight, int64_t outputs, int64_t depth,
                const float* bias = nullptr);
 
+  /// The form that files have, the same whatever the instruction set: panels of widest_panel columns.
+  struct Stored {
+    std::span<const unsigned char> panels;  // [stored_panels_bytes], kept as long as the matrix or its copies live
+    std::span<const float> scales;          // [outputs], of int8 alone
+    std::span<const int32_t> sums;          // [outputs], of int8 alone
+  };
+  static int64_t stored_panels_bytes(Precision precision, int64_t outputs, int64_t depth);
+  /// A matrix as it was stored. Where the kernels have panels of that width they read it where it lies (which should be
+  /// a multiple of 64 bytes; else, and for other widths, it is copied).
+  PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth, const Stored& stored,
+               const float* bias, std::shared_ptr<WeightMemory> memory);
+  /// The panels as they are stored, whole.
+  std::vector<unsigned char> stored_panels() const;
+  std::span<const float> scales() const { return {scales_, scales_ ? static_cast<size_t>(outputs_) : 0}; }
+  std::span<const int32_t> sums() const { return {sums_, sums_ ? static_cast<size_t>(outputs_) : 0}; }
+
+  Precision precision() const { return precision_; }
   int64_t outputs() const { return outputs_; }
   int64_t depth() const { return depth_; }
   size_t bytes() const;
@@ -115,8 +132,10 @@ class PackedMatrix {
  private:
   int64_t panels() const { return (outputs_ + kernels_->columns - 1) / kernels_->columns; }
   const unsigned char* panel(int64_t index) const { return panels_ + index * panel_bytes_; }
-  /// Packs `used` rows of weights as the columns of a panel.
-  void pack(int64_t index, const float* rows, int64_t used, std::vector<unsigned char>& scratch);
+  /// Room for the numbers of each column.
+  void take_numbers(const float* bias);
+  /// Packs `used` rows of weights as the columns of a panel, into `to`.
+  void pack(int64_t index, const float* rows, int64_t used, std::vector<unsigned char>& scratch, unsigned char* to);
   /// One panel for `rows` rows of a from `first` on.
   void product(const Activations& a, int64_t first, int64_t rows, int64_t index, const PanelOutput& output) const;
   /// So many rows that what they read stays in the cache while all panels pass.
@@ -128,7 +147,7 @@ class PackedMatrix {
   int64_t groups_ = 0;  // of 4 bytes along the depth
   int64_t panel_bytes_ = 0;
   std::shared_ptr<WeightMemory> memory_;  // of what follows
-  unsigned char* panels_ = nullptr;
+  const unsigned char* panels_ = nullptr;
   float *bias_ = nullptr, *scales_ = nullptr;  // whole panels of them; null: none
   int32_t* sums_ = nullptr;
 };

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+#include <string_view>
+
 namespace transformer {
 
 /// What weights and the activations that meet them are rounded to. In packed matrices sums, normalisation and attention
@@ -10,5 +13,10 @@ enum class Precision {
   fp16,  // on GPUs; there are no packed matrices of it
   int8,  // weights scaled by output column, activations by row
 };
+
+/// As options and files name it: "float32".
+const char* precision_name(Precision precision);
+/// Nothing where there is none of this name.
+std::optional<Precision> precision_named(std::string_view name);
 
 }  // namespace transformer

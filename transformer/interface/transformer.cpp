@@ -96,8 +96,9 @@ int64_t number(size_t value) {
   return static_cast<int64_t>(std::min<size_t>(value, std::numeric_limits<int64_t>::max()));
 }
 
-transformer::Precision precision_of(const char* name) {
-  const std::string_view given = name ? name : "float32";
+std::optional<transformer::Precision> precision_of(const char* name) {
+  if (!name) return std::nullopt;
+  const std::string_view given = name;
   if (given == "float32") return transformer::Precision::float32;
   if (given == "bf16") return transformer::Precision::bf16;
   if (given == "int8") return transformer::Precision::int8;

@@ -50,7 +50,7 @@ typedef struct transformer_model transformer_model;
 /// How a model computes. Fields that are 0 have their default, so: `transformer_options options = {0};`, then `size`.
 typedef struct transformer_options {
   size_t size;            ///< sizeof(transformer_options): which fields the program knows
-  const char* precision;  ///< of weights and activations: "float32" (also NULL), "bf16" or "int8"
+  const char* precision;  ///< of weights and activations: "float32", "bf16" or "int8"; NULL: as the model is stored
   size_t threads;         ///< that a call uses, each with lines of its own; 0: one for each processor
 } transformer_options;
 

@@ -36,7 +36,9 @@ extern "C" __attribute__((visibility("default"))) transformer::DecodingBackend* 
     const std::filesystem::path& directory, const std::string& device, const transformer::InferenceOptions& inference) {
   using namespace transformer;
   return with_plain_errors([&] {
-    return std::make_unique<PlainBackend>(load_module_backend(directory, open_device(device), inference.precision))
+    return std::make_unique<PlainBackend>(
+               load_module_backend(directory, open_device(device),
+                                   inference.precision.value_or(transformer::Precision::float32)))
         .release();
   });
 }

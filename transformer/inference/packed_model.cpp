@@ -1,0 +1,50 @@
+#include "transformer/inference/packed_model.h"
+
+#include <string>
+#include <vector>
+
+#include "transformer/architecture/model_directory.h"
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
+#include "transformer/base/folder.h"
+#include "transformer/base/new_folder.h"
+#include "transformer/base/read_file.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* weights_name = "model.safetensors";
+constexpr const char* config_name = "config.yaml";
+
+void check_output(const fs::path& output, bool force) {
+  check_replaceable(output, force, "packed model", weights_name,
+                    {weights_name, config_name, checksums_name, "vocabulary.model", "source.model", "target.model"});
+}
+
+}  // namespace
+
+void export_packed(const fs::path& model, const fs::path& given_output, Precision precision, bool force) {
+  const auto output = folder_path(given_output);
+  check_output(output, force);
+  const auto settings = read_model_settings(model);
+  // Reads and checks what is copied.
+  Vocabularies::load(model, settings.source_vocabulary_size, settings.target_vocabulary_size);
+  NewFolder folder(output);
+  InferenceModel::pack(model, settings, precision, folder.path() / weights_name);
+  std::vector<std::string> names = {weights_name};
+  for (const char* name : {config_name, "vocabulary.model", "source.model", "target.model"}) {
+    if (!something_at(model / name)) continue;
+    write_atomically(folder.path() / name, read_file(model / name));
+    names.emplace_back(name);
+  }
+  write_checksums(folder.path(), names);
+  check_output(output, force);  // something may have come to lie there meanwhile
+  folder.commit();
+}
+
+}  // namespace transformer
