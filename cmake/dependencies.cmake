@@ -3,6 +3,8 @@
 include(libraries)
 
 transformer_require(nlohmann_json nlohmann-json3-dev)
+# Asio and Beast, which are headers alone.
+transformer_require(Boost libboost1.81-dev 1.75)
 if(TRANSFORMER_APPS OR TRANSFORMER_TESTS)
   transformer_require(CLI11 libcli11-dev)
 endif()

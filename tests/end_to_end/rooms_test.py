@@ -25,6 +25,7 @@ MAY_KNOW = {
     "sweep": {"base", "report"},
     "interop": {"base", "text", "architecture"},
     "interface": {"base", "text", "architecture", "inference"},
+    "serving": {"base", "text", "architecture", "inference", "report"},
     "model": {"base", "kernels", "architecture"},
     "training": {"base", "kernels", "text", "architecture", "model"},
     "decoding": {"base", "text", "architecture", "inference", "model"},
@@ -37,6 +38,7 @@ ONLY_IN = {
     "sentencepiece": r"text/.*\.cpp",
     "torch/csrc/distributed/": r"training/distributed/.*",
     "nlohmann/": r".*\.cpp",
+    "boost/": r"serving/.*\.cpp",
 }
 
 

@@ -9,8 +9,8 @@
 
 namespace transformer {
 
-PackedBackend::PackedBackend(std::shared_ptr<const InferenceModel> model, const Engine::Options& options)
-    : model_(std::move(model)), engine_(std::make_unique<Engine>(model_, options)) {}
+PackedBackend::PackedBackend(std::shared_ptr<const InferenceModel> model, std::shared_ptr<Engine> engine)
+    : model_(std::move(model)), engine_(std::move(engine)) {}
 
 const ModelSettings& PackedBackend::settings() const {
   return model_->settings();

@@ -40,7 +40,7 @@ class DecodingBackend {
 /// Packed weights, decoded by an engine's workers; sentences of callers at the same time share batches.
 class PackedBackend : public DecodingBackend {
  public:
-  PackedBackend(std::shared_ptr<const InferenceModel> model, const Engine::Options& options);
+  PackedBackend(std::shared_ptr<const InferenceModel> model, std::shared_ptr<Engine> engine);
 
   const ModelSettings& settings() const override;
   std::vector<std::vector<Hypothesis>> decode(
@@ -50,7 +50,7 @@ class PackedBackend : public DecodingBackend {
 
  private:
   std::shared_ptr<const InferenceModel> model_;
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Engine> engine_;
 };
 
 /// What transformer_modules.so exports under this name, which changes with what passes through it.

@@ -16,6 +16,7 @@ namespace transformer {
 
 struct Translator::Implementation {
   std::shared_ptr<const InferenceModel> packed;
+  std::shared_ptr<Engine> engine;  // of packed decoding
   std::shared_ptr<const DecodingBackend> backend;
   int64_t threads = 1;  // of packed decoding
   Vocabularies vocabularies;
@@ -24,15 +25,16 @@ struct Translator::Implementation {
   /// Decodes with packed weights from now on.
   void start(std::shared_ptr<const InferenceModel> model) {
     packed = std::move(model);
-    backend = std::make_shared<PackedBackend>(
-        packed, Engine::Options{.threads = threads, .batch_sentences = settings.batch_sentences});
+    engine = std::make_shared<Engine>(packed,
+                                      Engine::Options{.threads = threads, .batch_sentences = settings.batch_sentences});
+    backend = std::make_shared<PackedBackend>(packed, engine);
   }
 
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
   int64_t longest() const { return longest_text(backend->settings()); }
 
-  int64_t max_length(size_t source_pieces) const {
-    const int64_t wanted = static_cast<int64_t>(source_pieces) + settings.max_extra_length;
+  int64_t max_length(size_t source_pieces, const DecodingSettings& search) const {
+    const int64_t wanted = static_cast<int64_t>(source_pieces) + search.max_extra_length;
     const auto& model = backend->settings();
     return model.positions == ModelSettings::Positions::sinusoidal ? wanted : std::min(wanted, model.max_positions - 1);
   }
@@ -107,6 +109,7 @@ Translator Translator::with(const DecodingSettings& settings) const {
   const auto& self = *implementation_;
   Translator other(self.backend, self.vocabularies, settings);
   other.implementation_->packed = self.packed;
+  other.implementation_->engine = self.engine;
   other.implementation_->threads = self.threads;
   return other;
 }
@@ -144,17 +147,32 @@ std::vector<std::vector<Translation>> Translator::translate_encoded(const std::v
   std::vector<std::vector<Translation>> translations;
   for (auto& hypotheses : translate_ids(sources, constraint_of)) {
     auto& alternatives = translations.emplace_back();
-    for (auto& hypothesis : hypotheses) {
-      auto text = implementation_->vocabularies.target->decode(hypothesis.tokens);
-      // Byte pieces can spell a line end, which would make two lines of one.
-      std::replace_if(
-          text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-      alternatives.push_back({std::move(text), hypothesis.score, hypothesis.log_probability,
-                              std::move(hypothesis.tokens), std::move(hypothesis.token_log_probabilities),
-                              hypothesis.finished});
-    }
+    for (auto& hypothesis : hypotheses) alternatives.push_back(translation(std::move(hypothesis)));
   }
   return translations;
+}
+
+std::shared_ptr<Engine> Translator::engine() const {
+  return implementation_->engine;
+}
+
+DecodingRequest Translator::request(std::vector<int64_t> source, const DecodingSettings& settings) const {
+  const int64_t max_length = implementation_->max_length(source.size(), settings);
+  source.push_back(Vocabulary::end);
+  return {.source = std::move(source), .max_length = max_length, .settings = settings};
+}
+
+Translation Translator::translation(Hypothesis hypothesis) const {
+  auto text = implementation_->vocabularies.target->decode(hypothesis.tokens);
+  // Byte pieces can spell a line end, which would make two lines of one.
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return {std::move(text),
+          hypothesis.score,
+          hypothesis.log_probability,
+          std::move(hypothesis.tokens),
+          std::move(hypothesis.token_log_probabilities),
+          hypothesis.finished};
 }
 
 std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector<std::vector<int64_t>>& sources,
@@ -173,7 +191,7 @@ std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector
     places.push_back(i);
     with_end.push_back(sources[i]);
     with_end.back().push_back(Vocabulary::end);
-    max_lengths.push_back(self.max_length(sources[i].size()));
+    max_lengths.push_back(self.max_length(sources[i].size(), self.settings));
     if (constraint_of) constraints.push_back(constraint_of(i));
   }
   if (places.empty()) return results;

@@ -9,6 +9,7 @@
 
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/decoding_backend.h"
+#include "transformer/inference/engine.h"
 #include "transformer/inference/output_constraint.h"
 #include "transformer/text/vocabulary.h"
 
@@ -70,6 +71,11 @@ class Translator {
   /// Word pieces of the longest line that this model takes, and what is said of one that is longer.
   int64_t longest_source() const;
   std::string too_long(size_t pieces) const;
+  /// For who submits sentences to the workers himself, as a server does. `engine` is null where packed weights do not
+  /// decode; a request is of a line's pieces (not empty) and validated settings; its hypotheses are translations.
+  std::shared_ptr<Engine> engine() const;
+  DecodingRequest request(std::vector<int64_t> source, const DecodingSettings& settings) const;
+  Translation translation(Hypothesis hypothesis) const;
   /// translate_encoded without text, for tests.
   std::vector<std::vector<Hypothesis>> translate_ids(const std::vector<std::vector<int64_t>>& sources,
                                                      const ConstraintOf& constraint_of = {}) const;

@@ -1,0 +1,121 @@
+#include <fmt/format.h>
+
+#include <atomic>
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/program.h"
+#include "apps/setting_options.h"
+#include "transformer/base/described.h"
+#include "transformer/base/process.h"
+#include "transformer/serving/http_server.h"
+#include "transformer/serving/service.h"
+#include "transformer/serving/settings.h"
+
+namespace transformer {
+
+namespace {
+
+/// Serves until a signal ends it, and returns the exit status.
+int serve(const ServingSettings& settings) {
+  std::signal(SIGPIPE, SIG_IGN);
+  // Before anything starts threads: signals are to arrive in one place.
+  const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP};
+  Service service(settings);
+  HttpServer server(settings, service);
+  service.count_connections_by([&] { return server.connections(); });
+  service.log("listening", {{"address", server.address()}});
+
+  std::exception_ptr failed;
+  std::atomic<bool> has_ended = false;
+  std::jthread answering([&] {
+    try {
+      server.run();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    has_ended = true;
+  });
+  struct Stop {  // whatever ends this: the thread above must end
+    HttpServer& server;
+    ~Stop() { server.stop(); }
+  } stop{server};
+
+  // The server answers meanwhile that it is not ready.
+  service.load();
+  service.log("ready");
+  bool is_draining = false;
+  while (!has_ended) {
+    const int signal = signals.next(100);
+    if (signal == SIGHUP && !is_draining) {
+      try {
+        service.load();
+        service.log("reloaded");
+      } catch (...) {
+        service.log("not reloaded", {{"reason", described_exception().text}});
+      }
+    } else if (signal == SIGINT || signal == SIGTERM) {
+      if (is_draining) server.stop();
+      is_draining = true;
+      service.log("draining");
+      service.drain();
+      server.drain();
+    }
+  }
+  answering.join();
+  if (failed) std::rethrow_exception(failed);
+  service.log("ended");
+  return 0;
+}
+
+}  // namespace
+
+}  // namespace transformer
+
+int main(int argc, char** argv) {
+  using namespace transformer;
+  return run_program(argc, argv, [](CLI::App& app, auto parse) {
+    app.description(
+        "Serves translations over HTTP: LibreTranslate's interface, one of its own with scores, word pieces and "
+        "alignments (/v1/translate), a page at /, and figures at /metrics. It logs a line of JSON for each request. "
+        "SIGTERM ends it when what was asked is answered, SIGHUP loads the models anew.");
+    std::string configuration;
+    std::vector<std::string> models, languages, overrides;
+    bool reference = false;
+    app.add_option("config", configuration, "Settings (YAML), in a section `serving`");
+    app.add_option("--model", models, "Model directory, as train writes it (repeatable)")
+        ->type_name("DIR")
+        ->allow_extra_args(false);
+    app.add_option("--languages", languages,
+                   "What a model translates, once for each --model: en:de; ? is as the names of its training files end")
+        ->type_name("PAIR")
+        ->allow_extra_args(false);
+    app.add_option("--set", overrides, "Override a setting: --set serving.key=value (repeatable)")
+        ->type_name("SERVING.KEY=VALUE")
+        ->allow_extra_args(false);
+    app.add_flag("--settings-reference", reference, "Print all settings as Markdown, and end");
+    SettingOptions<ServingSettings> options(app, "Settings");
+    parse();
+
+    ServingSettings settings;
+    Settings all;
+    all.section("serving", settings, "What is served, to whom, and how much of it");
+    if (reference) {
+      std::cout << all.reference();
+      return 0;
+    }
+    if (!configuration.empty()) all.load(configuration);
+    all.set(overrides);
+    settings = options.over(settings);
+    if (!models.empty()) {
+      settings.models = models;
+      settings.languages.clear();
+    }
+    if (!languages.empty()) settings.languages = languages;
+    return serve(settings.validated());
+  });
+}

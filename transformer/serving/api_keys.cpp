@@ -1,0 +1,48 @@
+#include "transformer/serving/api_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "transformer/base/error.h"
+#include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
+
+namespace transformer {
+
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+  volatile unsigned difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const char other = b.empty() ? '\0' : b[i % b.size()];
+    difference = difference | static_cast<unsigned char>(a[i] ^ other);
+  }
+  return difference == 0;
+}
+
+ApiKeys::ApiKeys(const std::filesystem::path& file) {
+  constexpr size_t shortest = 8;
+  const std::string text = read_file(file, size_t{1} << 20);
+  size_t number = 0;
+  for (std::string_view rest = text; !rest.empty();) {
+    const auto line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    ++number;
+    const auto key = trim(line.substr(0, line.find('#')));
+    if (key.empty()) continue;
+    const auto where = fmt::format("{}:{}", file.string(), number);
+    if (split_words(key).size() > 1) throw Error(where, "there is a blank in the key", "write a key a line");
+    if (key.size() < shortest) throw Error(where, fmt::format("the key is shorter than {} bytes", shortest));
+    keys_.emplace_back(key);
+  }
+  if (keys_.empty()) throw Error(file.string(), "there is no key in it", "write one a line");
+}
+
+std::optional<size_t> ApiKeys::find(std::string_view key) const {
+  std::optional<size_t> found;
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    if (equal_in_constant_time(key, keys_[i])) found = i;
+  }
+  return found;
+}
+
+}  // namespace transformer

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace transformer {
+
+/// Whether two texts are the same, found in a time that depends on their lengths alone.
+bool equal_in_constant_time(std::string_view a, std::string_view b);
+
+/// The keys that clients may bring.
+class ApiKeys {
+ public:
+  /// None is needed.
+  ApiKeys() = default;
+  /// A key a line; empty lines, and what follows #, count for nothing. Throws Error for a file without any, for keys
+  /// with blanks in them and for such as are shorter than 8 bytes.
+  explicit ApiKeys(const std::filesystem::path& file);
+
+  bool needed() const { return !keys_.empty(); }
+  /// Which of them it is; every key is compared, whichever it is.
+  std::optional<size_t> find(std::string_view key) const;
+
+ private:
+  std::vector<std::string> keys_;
+};
+
+}  // namespace transformer

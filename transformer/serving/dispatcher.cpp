@@ -1,0 +1,177 @@
+#include "transformer/serving/dispatcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "transformer/serving/request_error.h"
+
+namespace transformer {
+
+class Dispatcher::Ticket {
+ private:
+  friend class Dispatcher;
+  struct Sentence {
+    DecodingRequest request;
+    std::shared_ptr<Engine::Job> job;  // while the engine has it
+    bool settled = false;              // done, or cancelled
+  };
+
+  std::string client;
+  uint64_t id = 0;
+  std::mutex mutex;  // of what follows
+  std::vector<Sentence> sentences;
+  size_t left = 0;    // that are not settled
+  Engine::Done done;  // none: cancelled, or all are settled
+  bool cancelled = false;
+};
+
+Dispatcher::Dispatcher(std::shared_ptr<Engine> engine, const Limits& limits, std::function<void(size_t)> started)
+    : limits_(limits),
+      // Full batches, and for each worker as many more as it takes up together.
+      most_running_(static_cast<size_t>(engine->options().threads) *
+                    static_cast<size_t>(engine->options().batch_sentences +
+                                        std::max<int64_t>(1, engine->options().batch_sentences / 8))),
+      started_(std::move(started)),
+      engine_(std::move(engine)) {}
+
+std::shared_ptr<Dispatcher::Ticket> Dispatcher::submit(const std::string& client, std::vector<DecodingRequest> requests,
+                                                       Engine::Done done) {
+  const auto ticket = std::make_shared<Ticket>();
+  ticket->client = client;
+  ticket->done = std::move(done);
+  ticket->left = requests.size();
+  std::vector<Waiting> waiting;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ticket->sentences.push_back({std::move(requests[i]), nullptr, false});
+    waiting.push_back({ticket, i});
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const size_t most = std::min(limits_.waiting, limits_.waiting_of_client);
+    if (waiting.size() > most) {
+      throw RequestError(413, fmt::format("a request holds {} lines at most, and this has {}", most, waiting.size()));
+    }
+    if (queue_.size_of(client) + waiting.size() > limits_.waiting_of_client) {
+      throw RequestError(429, fmt::format("{} lines of yours wait already", queue_.size_of(client)),
+                         seconds_until_room());
+    }
+    if (queue_.size() + waiting.size() > limits_.waiting) {
+      throw RequestError(429, fmt::format("{} lines wait already", queue_.size()), seconds_until_room());
+    }
+    ticket->id = ++tickets_;
+    queue_.push(client, ticket->id, std::move(waiting));
+  }
+  pump();
+  return ticket;
+}
+
+void Dispatcher::pump() {
+  while (true) {
+    Waiting next;
+    size_t running = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (queue_.empty() || running_ >= most_running_) return;
+      next = queue_.pop();
+      running = ++running_;
+    }
+    if (started_) started_(running);
+    hand_over(next);
+  }
+}
+
+void Dispatcher::hand_over(const Waiting& next) {
+  const auto& [ticket, index] = next;
+  const std::lock_guard lock(ticket->mutex);
+  auto& sentence = ticket->sentences[index];
+  if (ticket->cancelled) {
+    sentence.settled = true;
+    const std::lock_guard own(mutex_);
+    --running_;
+    return;
+  }
+  std::vector<DecodingRequest> one;
+  one.push_back(std::move(sentence.request));
+  try {
+    // The engine's callback needs the ticket's mutex, and so finds the job stored.
+    sentence.job =
+        engine_->submit(std::move(one), [this, ticket = ticket, index = index](size_t, DecodingResult result) {
+          if (const auto done = settle(*ticket, index)) done(index, std::move(result));
+          pump();
+        });
+  } catch (...) {
+    sentence.settled = true;
+    {
+      const std::lock_guard own(mutex_);
+      --running_;
+    }
+    if (ticket->done) ticket->done(index, {.hypotheses = {}, .error = std::current_exception()});
+  }
+}
+
+/// The sentence is done. Returns who is to be told, or nobody where it was cancelled.
+Engine::Done Dispatcher::settle(Ticket& ticket, size_t index) {
+  std::shared_ptr<Engine::Job> job;  // goes after the locks
+  Engine::Done done;
+  {
+    const std::lock_guard lock(ticket.mutex);
+    auto& sentence = ticket.sentences[index];
+    if (std::exchange(sentence.settled, true)) return {};
+    job = std::move(sentence.job);
+    done = ticket.done;
+    if (--ticket.left == 0) ticket.done = nullptr;  // what it holds holds the ticket
+  }
+  const int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+  const std::lock_guard lock(mutex_);
+  --running_;
+  const double seconds = std::min(1.0, static_cast<double>(now - last_done_) * 1e-9);
+  seconds_each_ = last_done_ == 0 ? seconds : 0.95 * seconds_each_ + 0.05 * seconds;
+  last_done_ = now;
+  return done;
+}
+
+void Dispatcher::cancel(Ticket& ticket) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.erase(ticket.client, ticket.id);
+  }
+  std::vector<std::shared_ptr<Engine::Job>> jobs;
+  Engine::Done done;  // what it holds goes after the lock
+  {
+    const std::lock_guard lock(ticket.mutex);
+    ticket.cancelled = true;
+    done = std::move(ticket.done);
+    ticket.done = nullptr;
+    for (auto& sentence : ticket.sentences) {
+      if (!sentence.job || std::exchange(sentence.settled, true)) continue;
+      jobs.push_back(std::move(sentence.job));
+    }
+  }
+  for (const auto& job : jobs) engine_->cancel(*job);
+  if (jobs.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    running_ -= jobs.size();
+  }
+  pump();
+}
+
+int Dispatcher::seconds_until_room() const {
+  return static_cast<int>(std::clamp(std::ceil(seconds_each_ * static_cast<double>(queue_.size()) / 2), 1.0, 60.0));
+}
+
+size_t Dispatcher::waiting() const {
+  const std::lock_guard lock(mutex_);
+  return queue_.size();
+}
+
+size_t Dispatcher::running() const {
+  const std::lock_guard lock(mutex_);
+  return running_;
+}
+
+}  // namespace transformer

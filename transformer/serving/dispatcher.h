@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transformer/inference/engine.h"
+#include "transformer/serving/fair_queue.h"
+
+namespace transformer {
+
+/// Hands the sentences of many clients to an engine, in turns (FairQueue), as its workers come to need them: what is
+/// handed over waits no longer than for a place in a batch, and all else can still be overtaken by a client with less.
+class Dispatcher {
+ public:
+  struct Limits {
+    size_t waiting = 20000;  // sentences of all clients
+    size_t waiting_of_client = 10000;
+  };
+  /// `started` is told how many sentences the engine has whenever it is given one more.
+  Dispatcher(std::shared_ptr<Engine> engine, const Limits& limits, std::function<void(size_t running)> started = {});
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  class Ticket;
+  /// Returns at once. `done` is called as Engine's is, but may be called for several sentences at a time. Throws
+  /// RequestError: 413 for more sentences than may ever wait, 429 with a time to come back where others wait.
+  std::shared_ptr<Ticket> submit(const std::string& client, std::vector<DecodingRequest> requests, Engine::Done done);
+  /// None of its sentences is decoded any further. `done` may be at its last call when this returns.
+  void cancel(Ticket& ticket);
+
+  size_t waiting() const;
+  size_t running() const;
+
+ private:
+  struct Waiting {
+    std::shared_ptr<Ticket> ticket;
+    size_t index;
+  };
+  void pump();
+  void hand_over(const Waiting& next);
+  Engine::Done settle(Ticket& ticket, size_t index);
+  int seconds_until_room() const;
+
+  const Limits limits_;
+  const size_t most_running_;
+  const std::function<void(size_t)> started_;
+
+  mutable std::mutex mutex_;  // of what follows
+  FairQueue<Waiting> queue_;
+  size_t running_ = 0;
+  uint64_t tickets_ = 0;
+  double seconds_each_ = 0;  // between sentences that are done, a running mean
+  int64_t last_done_ = 0;    // in nanoseconds
+
+  const std::shared_ptr<Engine> engine_;  // last: its workers must end before what they call goes
+};
+
+}  // namespace transformer

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <iterator>
+#include <list>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace transformer {
+
+/// What waits for a server's workers, given out in turns: to clients, and to each client's requests in their turn, so
+/// that nobody who asks for little waits for somebody who asks for much. A request's items keep their order.
+template <class Item>
+class FairQueue {
+ public:
+  /// `request` must be none that waits already.
+  void push(const std::string& client, uint64_t request, std::vector<Item> items) {
+    if (items.empty()) return;
+    auto [found, is_new] = clients_.try_emplace(client);
+    if (is_new) found->second.turn = turns_.insert(turns_.end(), client);
+    found->second.size += items.size();
+    size_ += items.size();
+    found->second.requests.push_back(
+        {request, {std::make_move_iterator(items.begin()), std::make_move_iterator(items.end())}});
+  }
+
+  /// The next item; there must be one.
+  Item pop() {
+    const auto found = clients_.find(turns_.front());
+    auto& client = found->second;
+    auto request = std::move(client.requests.front());
+    client.requests.pop_front();
+    Item item = std::move(request.items.front());
+    request.items.pop_front();
+    if (!request.items.empty()) client.requests.push_back(std::move(request));
+    --client.size;
+    --size_;
+    if (client.requests.empty()) {
+      turns_.erase(client.turn);
+      clients_.erase(found);
+    } else {
+      turns_.splice(turns_.end(), turns_, client.turn);
+    }
+    return item;
+  }
+
+  /// Forgets what waits of a request; returns how many items that were.
+  size_t erase(const std::string& client_name, uint64_t request) {
+    const auto found = clients_.find(client_name);
+    if (found == clients_.end()) return 0;
+    auto& client = found->second;
+    const auto one = std::find_if(client.requests.begin(), client.requests.end(),
+                                  [&](const Request& waiting) { return waiting.id == request; });
+    if (one == client.requests.end()) return 0;
+    const size_t count = one->items.size();
+    client.requests.erase(one);
+    client.size -= count;
+    size_ -= count;
+    if (client.requests.empty()) {
+      turns_.erase(client.turn);
+      clients_.erase(found);
+    }
+    return count;
+  }
+
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  size_t size_of(const std::string& client) const {
+    const auto found = clients_.find(client);
+    return found == clients_.end() ? 0 : found->second.size;
+  }
+
+ private:
+  struct Request {
+    uint64_t id;
+    std::deque<Item> items;
+  };
+  struct Client {
+    std::deque<Request> requests;  // whose turn it is first
+    size_t size = 0;
+    std::list<std::string>::iterator turn;
+  };
+
+  std::unordered_map<std::string, Client> clients_;
+  std::list<std::string> turns_;  // of clients that wait
+  size_t size_ = 0;
+};
+
+}  // namespace transformer

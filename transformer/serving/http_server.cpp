@@ -1,0 +1,658 @@
+#include "transformer/serving/http_server.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <cerrno>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <random>
+#include <unordered_set>
+#include <utility>
+
+#include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
+
+namespace transformer {
+
+namespace {
+
+namespace net = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using tcp = net::ip::tcp;
+using Code = boost::system::error_code;
+
+constexpr size_t read_at_once = 4096;
+constexpr size_t most_lingering_bytes = size_t{64} << 20;
+constexpr double lingering_seconds = 5;
+constexpr double drained_idle_seconds = 0.5;  // for a request that was on its way when the end began
+constexpr size_t most_refused = 200;          // connections beyond the limit that are told so at a time
+
+std::chrono::steady_clock::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+std::string text_of(beast::string_view view) {
+  return {view.data(), view.size()};
+}
+
+/// What a client calls its request, where it can do no harm in a log.
+bool usable_id(beast::string_view id) {
+  return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.';
+  });
+}
+
+std::string media_type(beast::string_view header) {
+  auto type = std::string(trim(text_of(header.substr(0, header.find(';')))));
+  for (char& c : type) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return type;
+}
+
+}  // namespace
+
+HttpResponse error_response(int status, const std::string& sentence) {
+  // As JSON has it; the rest of a message is text for people.
+  std::string escaped;
+  for (const char c : sentence) {
+    if (c == '"' || c == '\\') escaped += '\\';
+    escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return {.status = status, .body = fmt::format("{{\"error\":\"{}\"}}", escaped)};
+}
+
+struct HttpServer::Implementation {
+  class Session;
+  class Reply;
+
+  Implementation(const ServingSettings& wanted, HttpHandler& given);
+  void accept();
+  void accepted(tcp::socket socket);
+  void accept_waiting();
+  void drain();
+  void close_all();
+  std::string new_id() { return fmt::format("{:08x}-{:x}", id_prefix, ++ids); }
+
+  const ServingSettings settings;
+  HttpHandler& handler;
+  std::shared_ptr<net::io_context> io = std::make_shared<net::io_context>(1);
+  tcp::acceptor acceptor{*io};
+  net::steady_timer accept_again{*io}, drain_end{*io};
+  std::unordered_set<std::shared_ptr<Session>> sessions;
+  std::atomic<size_t> connections = 0;
+  bool draining = false;
+  uint32_t id_prefix = std::random_device()();
+  uint64_t ids = 0;
+};
+
+/// A connection. All of it happens on the thread of `run`.
+class HttpServer::Implementation::Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(Implementation& server, tcp::socket socket, std::string client)
+      : server_(server),
+        socket_(std::move(socket)),
+        timer_(*server.io),
+        buffer_(static_cast<size_t>(server.settings.max_header_bytes) + 65536),
+        client_(std::move(client)) {}
+
+  void start() { next_request(); }
+
+  /// For one connection too many.
+  void refuse() {
+    begin_exchange();
+    auto response = error_response(503, "too many connections are open");
+    response.headers.emplace_back("Retry-After", "1");
+    answer_and_close(std::move(response));
+  }
+
+  /// The server is to end: what waits for a request has had its time.
+  void drain() {
+    if (state_ == State::waiting) expire_after(drained_idle_seconds, &Session::close);
+  }
+
+  /// Its time to end is over.
+  void give_up() {
+    if (state_ == State::working) {
+      give_up_working(503, "the server ends");
+    } else {
+      close();
+    }
+  }
+
+  void close() {
+    if (state_ == State::closed) return;
+    state_ = State::closed;
+    drop_task();
+    timer_.cancel();
+    Code ignored;
+    socket_.shutdown(tcp::socket::shutdown_both, ignored);
+    socket_.close(ignored);
+    server_.sessions.erase(shared_from_this());
+    server_.connections = server_.sessions.size();
+  }
+
+  // Of replies, by the number of the exchange that they belong to:
+
+  void answer(uint64_t exchange, HttpResponse response, Served served) {
+    if (exchange != exchange_ || state_ != State::working || streams_) return;
+    served_ = std::move(served);
+    stop_watching();
+    send(std::move(response));
+  }
+
+  void begin(uint64_t exchange, const HttpResponse& head) {
+    if (exchange != exchange_ || state_ != State::working || streams_) return;
+    streams_ = true;
+    status_ = head.status;
+    const bool in_chunks = version_ >= 11;
+    if (!in_chunks) keep_alive_ = false;
+    http::response<http::empty_body> response;
+    fill(response, head);
+    if (in_chunks) response.chunked(true);
+    std::ostringstream text;
+    text << response.base();
+    parts_.push_back(text.str());
+    in_chunks_ = in_chunks;
+    write_parts();
+  }
+
+  void write(uint64_t exchange, const std::string& part) {
+    if (exchange != exchange_ || state_ != State::working || !streams_ || ended_ || part.empty()) return;
+    parts_.push_back(in_chunks_ ? fmt::format("{:x}\r\n{}\r\n", part.size(), part) : part);
+    write_parts();
+  }
+
+  void end(uint64_t exchange, Served served) {
+    if (exchange != exchange_ || state_ != State::working || !streams_ || ended_) return;
+    served_ = std::move(served);
+    ended_ = true;
+    if (in_chunks_) parts_.push_back("0\r\n\r\n");
+    write_parts();
+  }
+
+ private:
+  enum class State { waiting, receiving, working, sending, closing, closed };
+
+  void expire_after(double seconds, void (Session::*then)()) {
+    const uint64_t number = ++timeouts_;
+    timer_.expires_after(duration_of(seconds));
+    timer_.async_wait([self = shared_from_this(), number, then](Code error) {
+      if (!error && number == self->timeouts_) ((*self).*then)();
+    });
+  }
+  void never_expire() {
+    ++timeouts_;
+    timer_.cancel();
+  }
+
+  void begin_exchange() {
+    ++exchange_;
+    parser_.emplace();
+    parser_->header_limit(static_cast<uint32_t>(server_.settings.max_header_bytes));
+    parser_->body_limit(static_cast<uint64_t>(server_.settings.max_body_bytes));
+    keep_alive_ = false;
+    is_whole_ = timed_out_ = streams_ = ended_ = is_head_ = false;
+    method_.clear();
+    path_.clear();
+    id_ = server_.new_id();
+    served_ = {};
+    version_ = 11;
+    began_ = std::chrono::steady_clock::now();
+  }
+
+  void next_request() {
+    begin_exchange();
+    if (buffer_.size() > 0) return receive();
+    state_ = State::waiting;
+    expire_after(server_.draining ? drained_idle_seconds : server_.settings.idle_seconds, &Session::close);
+    socket_.async_read_some(buffer_.prepare(read_at_once), [self = shared_from_this()](Code error, size_t bytes) {
+      if (error || self->state_ != State::waiting) return self->close();
+      self->buffer_.commit(bytes);
+      self->receive();
+    });
+  }
+
+  void receive() {
+    state_ = State::receiving;
+    began_ = std::chrono::steady_clock::now();
+    expire_after(server_.settings.receive_seconds, &Session::too_slow);
+    http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](Code error, size_t) {
+      error ? self->cannot_receive(error) : self->header_received();
+    });
+  }
+
+  void too_slow() {
+    timed_out_ = true;
+    Code ignored;
+    socket_.cancel(ignored);
+  }
+
+  void take_header() {
+    const auto& message = parser_->get();
+    version_ = message.version();
+    method_ = text_of(message.method_string());
+    const auto target = message.target();
+    path_ = text_of(target.substr(0, target.find('?')));
+    if (usable_id(message["X-Request-Id"])) id_ = text_of(message["X-Request-Id"]);
+    if (server_.settings.trust_proxy) {
+      const auto forwarded = message["X-Forwarded-For"];
+      const size_t comma = forwarded.rfind(',');
+      const auto last = text_of(comma == beast::string_view::npos ? forwarded : forwarded.substr(comma + 1));
+      if (const auto address = trim(last); !address.empty() && address.size() <= 64) client_ = std::string(address);
+    }
+    is_head_ = method_ == "HEAD";
+    if (is_head_) method_ = "GET";
+  }
+
+  void header_received() {
+    take_header();
+    auto refusal = server_.handler.refusal(method_, path_);
+    if (refusal.status != 0) {
+      keep_alive_ = parser_->is_done() && parser_->get().keep_alive();
+      is_whole_ = parser_->is_done();
+      return send(std::move(refusal));
+    }
+    if (parser_->is_done()) return received();
+    if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return receive_body();
+    static constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+    net::async_write(socket_, net::buffer(go_on), [self = shared_from_this()](Code error, size_t) {
+      error ? self->cannot_receive(error) : self->receive_body();
+    });
+  }
+
+  void receive_body() {
+    http::async_read(socket_, buffer_, *parser_, [self = shared_from_this()](Code error, size_t) {
+      error ? self->cannot_receive(error) : self->received();
+    });
+  }
+
+  void cannot_receive(const Code& error) {
+    if (state_ != State::receiving) return close();
+    if (timed_out_) {
+      return answer_and_close(error_response(
+          408, fmt::format("the request did not come whole within {} seconds", server_.settings.receive_seconds)));
+    }
+    if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+      return answer_and_close(
+          error_response(431, fmt::format("the headers are longer than {} bytes", server_.settings.max_header_bytes)));
+    }
+    if (error == http::error::body_limit) {
+      take_header();
+      return answer_and_close(
+          error_response(413, fmt::format("the body is longer than {} bytes", server_.settings.max_body_bytes)));
+    }
+    const bool is_left = error == http::error::end_of_stream || error == http::error::partial_message;
+    if (!is_left && error.category() == make_error_code(http::error::bad_method).category()) {
+      return answer_and_close(error_response(400, "this is no HTTP request: " + error.message()));
+    }
+    close();
+  }
+
+  void received() {
+    never_expire();
+    state_ = State::working;
+    is_whole_ = true;
+    began_ = std::chrono::steady_clock::now();
+    auto message = parser_->release();
+    keep_alive_ = message.keep_alive();
+    HttpRequest request{.method = method_, .path = path_, .client = client_, .id = id_};
+    request.content_type = media_type(message[http::field::content_type]);
+    const auto authorization = message[http::field::authorization];
+    if (authorization.size() > 7 && beast::iequals(authorization.substr(0, 7), "Bearer ")) {
+      request.api_key = std::string(trim(text_of(authorization.substr(7))));
+    } else {
+      request.api_key = text_of(message["X-API-Key"]);
+    }
+    request.body = std::move(message.body());
+    const uint64_t exchange = exchange_;
+    auto task = server_.handler.handle(std::move(request), reply());
+    if (exchange != exchange_ || state_ != State::working) return;
+    task_ = std::move(task);
+    expire_after(server_.settings.deadline_seconds, &Session::past_deadline);
+    watch();
+  }
+
+  std::shared_ptr<HttpReply> reply();
+
+  /// Notices that the client left while its answer is made. One that only closed its own direction has left, too.
+  void watch() {
+    is_watching_ = true;
+    socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this(), exchange = exchange_](Code error) {
+      if (exchange != self->exchange_ || self->state_ != State::working) return;
+      self->is_watching_ = false;
+      if (error) return;
+      char byte = 0;
+      const auto bytes = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+      if (bytes > 0) return;  // the next request is here: that it leaves shows when that is read
+      if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return self->watch();
+      self->left();
+    });
+  }
+
+  void stop_watching() {
+    if (!std::exchange(is_watching_, false)) return;
+    Code ignored;
+    socket_.cancel(ignored);  // nothing else is under way
+  }
+
+  void left() {
+    drop_task();
+    record(499);
+    close();
+  }
+
+  void past_deadline() {
+    give_up_working(503, fmt::format("this was not done within {} seconds", server_.settings.deadline_seconds));
+  }
+
+  void give_up_working(int status, const std::string& sentence) {
+    drop_task();
+    if (streams_) {
+      // What was sent already cannot be taken back; that no end follows says that something is missing.
+      record(status);
+      return close();
+    }
+    stop_watching();
+    auto response = error_response(status, sentence);
+    response.headers.emplace_back("Retry-After", "1");
+    send(std::move(response));
+  }
+
+  void drop_task() {
+    if (const auto task = std::exchange(task_, nullptr)) task->cancel();
+  }
+
+  template <class Body>
+  void fill(http::response<Body>& response, const HttpResponse& given) {
+    if (server_.draining) keep_alive_ = false;
+    response.version(version_ >= 11 ? 11 : 10);
+    response.result(static_cast<unsigned>(given.status));
+    response.keep_alive(keep_alive_);
+    response.set("X-Request-Id", id_);
+    response.set("X-Content-Type-Options", "nosniff");
+    if (!server_.settings.allow_origin.empty()) {
+      response.set(http::field::access_control_allow_origin, server_.settings.allow_origin);
+    }
+    if (!given.content_type.empty()) response.set(http::field::content_type, given.content_type);
+    for (const auto& [name, value] : given.headers) response.set(name, value);
+  }
+
+  void answer_and_close(HttpResponse response) {
+    keep_alive_ = false;
+    send(std::move(response));
+  }
+
+  void send(HttpResponse given) {
+    task_ = nullptr;
+    state_ = State::sending;
+    status_ = given.status;
+    const auto response = std::make_shared<http::response<http::string_body>>();
+    fill(*response, given);
+    const bool has_body = given.status != 204;
+    if (has_body) response->content_length(given.body.size());
+    if (!is_head_ && has_body) response->body() = std::move(given.body);
+    record(given.status);
+    expire_after(server_.settings.send_seconds, &Session::close);
+    http::async_write(socket_, *response, [self = shared_from_this(), response](Code error, size_t) {
+      error ? self->close() : self->sent();
+    });
+  }
+
+  void write_parts() {
+    if (is_writing_ || parts_.empty()) return;
+    is_writing_ = true;
+    const auto part = std::make_shared<std::string>(std::move(parts_.front()));
+    parts_.pop_front();
+    // For this part; the deadline returns with the next wait for the task.
+    expire_after(server_.settings.send_seconds, &Session::close);
+    net::async_write(socket_, net::buffer(*part),
+                     [self = shared_from_this(), part, exchange = exchange_](Code error, size_t) {
+                       if (exchange != self->exchange_) return;
+                       self->is_writing_ = false;
+                       if (self->state_ != State::working) return;
+                       if (error) return self->left();
+                       if (!self->parts_.empty()) return self->write_parts();
+                       if (!self->ended_) return self->wait_for_task();
+                       self->task_ = nullptr;
+                       self->stop_watching();
+                       self->record(self->status_);
+                       self->sent();
+                     });
+  }
+
+  void wait_for_task() {
+    const auto passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    expire_after(std::max(0.0, server_.settings.deadline_seconds - passed), &Session::past_deadline);
+  }
+
+  void sent() {
+    if (keep_alive_ && !server_.draining) return next_request();
+    if (is_whole_ && buffer_.size() == 0) return close();
+    linger();
+  }
+
+  /// Reads on for a while: closing with bytes unread would take the answer away from a client that still sends.
+  void linger() {
+    state_ = State::closing;
+    Code ignored;
+    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    buffer_.clear();
+    expire_after(lingering_seconds, &Session::close);
+    discard(0);
+  }
+
+  void discard(size_t so_far) {
+    socket_.async_read_some(buffer_.prepare(16 * read_at_once),
+                            [self = shared_from_this(), so_far](Code error, size_t bytes) {
+                              if (error || so_far + bytes > most_lingering_bytes) return self->close();
+                              self->discard(so_far + bytes);
+                            });
+  }
+
+  void record(int status) {
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    server_.handler.record({.method = method_,
+                            .path = path_,
+                            .id = id_,
+                            .client = client_,
+                            .status = status,
+                            .seconds = seconds,
+                            .served = std::move(served_)});
+    served_ = {};
+  }
+
+  Implementation& server_;
+  tcp::socket socket_;
+  net::steady_timer timer_;
+  beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+  State state_ = State::waiting;
+  uint64_t timeouts_ = 0;  // the last is the one that counts
+
+  // Of the request that is under way:
+  uint64_t exchange_ = 0;
+  std::shared_ptr<HttpTask> task_;
+  std::chrono::steady_clock::time_point began_;
+  std::string client_, method_, path_, id_;
+  Served served_;
+  unsigned version_ = 11;
+  int status_ = 0;
+  bool keep_alive_ = false, is_head_ = false, is_whole_ = false, timed_out_ = false, is_watching_ = false;
+  bool streams_ = false, in_chunks_ = false, is_writing_ = false, ended_ = false;
+  std::deque<std::string> parts_;  // of an answer that comes in parts, until they are written
+};
+
+/// Takes answers to the server's thread. It may outlive the server.
+class HttpServer::Implementation::Reply : public HttpReply {
+ public:
+  Reply(std::shared_ptr<net::io_context> io, const std::shared_ptr<Session>& session, uint64_t exchange)
+      : io_(std::move(io)), session_(session), exchange_(exchange) {}
+
+  void send(HttpResponse response, Served served) override {
+    tell([response = std::move(response), served = std::move(served)](Session& session, uint64_t exchange) mutable {
+      session.answer(exchange, std::move(response), std::move(served));
+    });
+  }
+  void begin(HttpResponse head) override {
+    tell([head = std::move(head)](Session& session, uint64_t exchange) { session.begin(exchange, head); });
+  }
+  void write(std::string part) override {
+    tell([part = std::move(part)](Session& session, uint64_t exchange) { session.write(exchange, part); });
+  }
+  void end(Served served) override {
+    tell([served = std::move(served)](Session& session, uint64_t exchange) mutable {
+      session.end(exchange, std::move(served));
+    });
+  }
+
+ private:
+  template <class Then>
+  void tell(Then then) {
+    net::dispatch(*io_, [session = session_, exchange = exchange_, then = std::move(then)]() mutable {
+      if (const auto still_there = session.lock()) then(*still_there, exchange);
+    });
+  }
+
+  std::shared_ptr<net::io_context> io_;
+  std::weak_ptr<Session> session_;
+  uint64_t exchange_;
+};
+
+std::shared_ptr<HttpReply> HttpServer::Implementation::Session::reply() {
+  return std::make_shared<Reply>(server_.io, shared_from_this(), exchange_);
+}
+
+HttpServer::Implementation::Implementation(const ServingSettings& wanted, HttpHandler& given)
+    : settings(wanted), handler(given) {
+  Code error;
+  const auto address = net::ip::make_address(settings.host == "localhost" ? "127.0.0.1" : settings.host, error);
+  if (error) throw Error("serving.host", in_quotes(settings.host) + " is no address", "write, for instance, 127.0.0.1");
+  const tcp::endpoint endpoint(address, static_cast<uint16_t>(settings.port));
+  const auto check = [&](const char* what) {
+    if (error)
+      throw Failure(fmt::format("{}:{}", settings.host, settings.port),
+                    fmt::format("cannot {}: {}", what, error.message()));
+  };
+  acceptor.open(endpoint.protocol(), error);
+  check("make a socket");
+  acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  acceptor.bind(endpoint, error);
+  check("listen there");
+  acceptor.listen(net::socket_base::max_listen_connections, error);
+  check("listen there");
+}
+
+void HttpServer::Implementation::accept() {
+  acceptor.async_accept([this](Code error, tcp::socket socket) {
+    if (!acceptor.is_open()) return;
+    if (!error) {
+      accepted(std::move(socket));
+      return accept();
+    }
+    // Descriptors or memory have run out, which passes.
+    accept_again.expires_after(std::chrono::milliseconds(100));
+    accept_again.async_wait([this](Code cancelled) {
+      if (!cancelled && acceptor.is_open()) accept();
+    });
+  });
+}
+
+void HttpServer::Implementation::accepted(tcp::socket socket) {
+  Code error;
+  const auto peer = socket.remote_endpoint(error);
+  if (error) return;  // it left already
+  socket.set_option(tcp::no_delay(true), error);
+  const auto most = static_cast<size_t>(settings.max_connections);
+  if (sessions.size() >= most + most_refused) return;
+  const auto session = std::make_shared<Session>(*this, std::move(socket), peer.address().to_string());
+  sessions.insert(session);
+  connections = sessions.size();
+  sessions.size() > most ? session->refuse() : session->start();
+}
+
+/// Those that are in the kernel's queue: their clients take them for accepted.
+void HttpServer::Implementation::accept_waiting() {
+  Code error;
+  acceptor.non_blocking(true, error);
+  while (!error) {
+    tcp::socket socket(*io);
+    acceptor.accept(socket, error);
+    if (!error) accepted(std::move(socket));
+  }
+}
+
+void HttpServer::Implementation::drain() {
+  if (std::exchange(draining, true)) return;
+  accept_waiting();
+  Code ignored;
+  acceptor.close(ignored);
+  accept_again.cancel();
+  const auto open = sessions;  // which closing changes
+  for (const auto& session : open) session->drain();
+  drain_end.expires_after(duration_of(settings.drain_seconds));
+  drain_end.async_wait([this](Code cancelled) {
+    if (!cancelled) close_all();
+  });
+}
+
+void HttpServer::Implementation::close_all() {
+  const auto open = sessions;
+  for (const auto& session : open) session->give_up();
+}
+
+HttpServer::HttpServer(const ServingSettings& settings, HttpHandler& handler)
+    : implementation_(std::make_unique<Implementation>(settings, handler)) {}
+
+HttpServer::~HttpServer() {
+  auto& self = *implementation_;
+  // What waits in it holds sessions, which hold tasks.
+  const auto open = std::move(self.sessions);
+  self.sessions.clear();
+  for (const auto& session : open) session->close();
+  self.io->stop();
+}
+
+std::string HttpServer::address() const {
+  Code error;
+  const auto endpoint = implementation_->acceptor.local_endpoint(error);
+  const bool is_v6 = endpoint.address().is_v6();
+  return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", endpoint.address().to_string(), is_v6 ? "]" : "", endpoint.port());
+}
+
+void HttpServer::run() {
+  auto& self = *implementation_;
+  self.accept();
+  while (self.acceptor.is_open() || !self.sessions.empty()) {
+    if (self.io->run_one() == 0) break;
+  }
+}
+
+void HttpServer::drain() {
+  net::post(*implementation_->io, [this] { implementation_->drain(); });
+}
+
+void HttpServer::stop() {
+  implementation_->io->stop();
+}
+
+size_t HttpServer::connections() const {
+  return implementation_->connections;
+}
+
+}  // namespace transformer

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace transformer {
+
+/// Why a request is not done: the status and the sentence of its answer. `retry_seconds`, where not 0, says when to
+/// come back.
+class RequestError : public std::runtime_error {
+ public:
+  RequestError(int status, const std::string& sentence, int retry_seconds = 0)
+      : std::runtime_error(sentence), status_(status), retry_seconds_(retry_seconds) {}
+  int status() const { return status_; }
+  int retry_seconds() const { return retry_seconds_; }
+
+ private:
+  int status_, retry_seconds_;
+};
+
+}  // namespace transformer

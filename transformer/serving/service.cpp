@@ -1,0 +1,285 @@
+#include "transformer/serving/service.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "transformer/base/memory.h"
+#include "transformer/base/unicode.h"
+#include "transformer/serving/openapi.json.h"
+#include "transformer/serving/translation_task.h"
+
+namespace transformer {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+HttpResponse json_response(const Json& json, int status = 200) {
+  return {.status = status, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
+}
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// "2017-06-12T17:57:34.123Z".
+std::string time_text() {
+  const auto milliseconds = static_cast<int64_t>(seconds_since_1970() * 1000);
+  const std::time_t seconds = milliseconds / 1000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
+  return fmt::format("{}.{:03d}Z", text, milliseconds % 1000);
+}
+
+/// A language as JSON for clients that show it.
+Json language_json(const std::string& code) {
+  return {{"code", code}, {"name", language_name(code)}};
+}
+
+}  // namespace
+
+struct Service::Route {
+  std::string_view path, method;
+  HttpResponse (Service::*now)() const;  // null: a task
+};
+
+const std::vector<Service::Route>& Service::routes() {
+  static const std::vector<Route> routes = {
+      {"/translate", "POST", nullptr},
+      {"/v1/translate", "POST", nullptr},
+      {"/detect", "POST", nullptr},
+      {"/languages", "GET", &Service::languages},
+      {"/frontend/settings", "GET", &Service::frontend_settings},
+      {"/health", "GET", &Service::health},
+      {"/ready", "GET", &Service::readiness},
+      {"/metrics", "GET", &Service::metrics},
+      {"/spec", "GET", &Service::specification},
+      {"/v1/models", "GET", &Service::models_json},
+  };
+  return routes;
+}
+
+Service::Service(const ServingSettings& settings)
+    : settings_(settings),
+      start_seconds_(seconds_since_1970()),
+      models_(std::make_shared<ServedModels>(ServedModels::Models())),
+      keys_(settings.api_keys.empty() ? std::make_shared<ApiKeys>() : std::make_shared<ApiKeys>(settings.api_keys)),
+      pool_(2) {
+  model_places(settings_);
+}
+
+Service::~Service() {
+  const std::lock_guard lock(mutex_);
+  models_ = nullptr;  // they end on the pool, which is still there
+}
+
+void Service::load() {
+  auto keys = settings_.api_keys.empty() ? std::make_shared<ApiKeys>() : std::make_shared<ApiKeys>(settings_.api_keys);
+  ServedModels::Models loaded;
+  for (const auto& place : model_places(settings_)) {
+    auto model = std::make_unique<ServedModel>(
+        place.name, place.languages, place.directory, settings_,
+        [this](const std::string& name, size_t running) { metrics_.count_running(name, running); });
+    // The last to use it may be one of its own workers, which cannot wait for itself.
+    loaded.push_back({model.release(), [this](const ServedModel* done) { pool_.post([done] { delete done; }); }});
+  }
+  auto models = std::make_shared<const ServedModels>(std::move(loaded));
+  const std::lock_guard lock(mutex_);
+  models_.swap(models);
+  keys_ = std::move(keys);
+}
+
+std::shared_ptr<const ServedModels> Service::models() const {
+  const std::lock_guard lock(mutex_);
+  return models_;
+}
+
+void Service::log(const std::string& event, const std::vector<std::pair<std::string, std::string>>& fields) {
+  Json line = {{"time", time_text()}, {"event", event}};
+  for (const auto& [name, value] : fields) line[name] = value;
+  log_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+const Service::Route* Service::find(std::string_view path) const {
+  const auto found =
+      std::find_if(routes().begin(), routes().end(), [&](const Route& route) { return route.path == path; });
+  return found == routes().end() ? nullptr : &*found;
+}
+
+HttpResponse Service::refusal(const std::string& method, const std::string& path) {
+  const auto* route = find(path);
+  if (!route) return error_response(404, fmt::format("there is nothing at {}", printable(path)));
+  if (route->method == method) return {.status = 0};
+  const auto allowed = fmt::format("{}{}", route->method == "GET" ? "GET, HEAD" : route->method,
+                                   settings_.allow_origin.empty() ? "" : ", OPTIONS");
+  if (method == "OPTIONS" && !settings_.allow_origin.empty()) {
+    return {.status = 204,
+            .content_type = "",
+            .body = "",
+            .headers = {{"Access-Control-Allow-Methods", allowed},
+                        {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-API-Key, X-Request-Id"}}};
+  }
+  auto response = error_response(405, fmt::format("{} takes {}", path, allowed));
+  response.headers.emplace_back("Allow", allowed);
+  return response;
+}
+
+std::shared_ptr<HttpTask> Service::handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
+  const auto* route = find(request.path);
+  if (route->now) {
+    reply->send((this->*route->now)(), {});
+    return nullptr;
+  }
+  if (route->path == "/detect") {
+    reply->send(error_response(501, "languages are not detected here: name the source"), {});
+    return nullptr;
+  }
+  std::unique_lock lock(mutex_);
+  const ServingContext context{settings_, pool_, models_, keys_};
+  lock.unlock();
+  if (context.models->all().empty()) {
+    auto response = error_response(503, "the models are being loaded");
+    response.headers.emplace_back("Retry-After", "1");
+    reply->send(std::move(response), {});
+    return nullptr;
+  }
+  return start_translation(
+      context, route->path == "/translate" ? TranslationInterface::libretranslate : TranslationInterface::own,
+      std::move(request), std::move(reply));
+}
+
+void Service::record(const HttpRecord& record) {
+  const auto* route = find(record.path);
+  metrics_.count(std::string(route ? route->path : "other"), record);
+  Json line = {{"time", time_text()},
+               {"event", "request"},
+               {"id", record.id},
+               {"client", record.client},
+               {"method", printable(record.method, 20)},
+               {"path", printable(record.path)},
+               {"status", record.status},
+               {"milliseconds", std::round(record.seconds * 1e6) / 1e3}};
+  if (!record.served.model.empty()) {
+    line["model"] = record.served.model;
+    line["lines"] = record.served.lines;
+    line["source_tokens"] = record.served.source_tokens;
+    line["output_tokens"] = record.served.output_tokens;
+  }
+  if (!record.served.texts.empty()) line["texts"] = Json::parse(record.served.texts);
+  log_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+HttpResponse Service::languages() const {
+  std::map<std::string, std::set<std::string>> targets;
+  for (const auto& model : models()->all()) {
+    targets[model->languages().source].insert(model->languages().target);
+    targets[model->languages().target];
+  }
+  Json list = Json::array();
+  for (const auto& [code, to] : targets) {
+    auto language = language_json(code);
+    language["targets"] = to;
+    list.push_back(std::move(language));
+  }
+  return json_response(list);
+}
+
+HttpResponse Service::frontend_settings() const {
+  const auto all = models();
+  Json language = {{"source", nullptr}, {"target", nullptr}};
+  if (!all->all().empty()) {
+    const auto& first = all->all().front()->languages();
+    language = {{"source", language_json(first.source)}, {"target", language_json(first.target)}};
+  }
+  return json_response({{"apiKeys", !settings_.api_keys.empty()},
+                        {"charLimit", settings_.max_characters},
+                        {"filesTranslation", false},
+                        {"frontendTimeout", 500},
+                        {"keyRequired", !settings_.api_keys.empty()},
+                        {"language", std::move(language)},
+                        {"suggestions", false},
+                        {"supportedFilesFormat", Json::array()}});
+}
+
+HttpResponse Service::health() const {
+  return json_response({{"status", "ok"}});
+}
+
+HttpResponse Service::readiness() const {
+  if (draining_) return json_response({{"status", "draining"}}, 503);
+  if (models()->all().empty()) return json_response({{"status", "loading"}}, 503);
+  return json_response({{"status", "ready"}});
+}
+
+HttpResponse Service::metrics() const {
+  using Gauge = ServingMetrics::Gauge;
+  const auto all = models();
+  std::vector<Gauge> gauges = {
+      {"process_start_time_seconds", "When the server began, in seconds since 1970.", "", start_seconds_},
+      {"process_resident_memory_bytes", "Memory that the server holds.", "", static_cast<double>(resident_bytes())},
+      {"transformer_ready", "1 while models are loaded and the server does not end.", "",
+       all->all().empty() || draining_ ? 0.0 : 1.0},
+      {"transformer_log_lines_left_out", "Lines of the log that nobody read in time.", "",
+       static_cast<double>(log_.left_out())},
+      {"transformer_connections", "Open connections.", "", connections_ ? static_cast<double>(connections_()) : 0.0}};
+  for (const auto& model : all->all()) {
+    gauges.push_back({"transformer_waiting_lines", "Lines that wait for a worker.",
+                      ServingMetrics::label("model", model->name()),
+                      static_cast<double>(model->dispatcher().waiting())});
+  }
+  for (const auto& model : all->all()) {
+    gauges.push_back({"transformer_running_lines", "Lines that the workers have.",
+                      ServingMetrics::label("model", model->name()),
+                      static_cast<double>(model->dispatcher().running())});
+  }
+  return {.status = 200, .content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(gauges)};
+}
+
+HttpResponse Service::models_json() const {
+  Json list = Json::array();
+  for (const auto& model : models()->all()) {
+    auto search = model->translator().settings();
+    Settings settings;
+    settings.section("decoding", search, "");
+    Json decoding;
+    for (const auto& [name, value] : settings.values()) decoding[name.substr(name.find('.') + 1)] = value;
+    list.push_back({{"name", model->name()},
+                    {"source", model->languages().source},
+                    {"target", model->languages().target},
+                    {"longest_line_tokens", model->translator().longest_source()},
+                    {"decoding", std::move(decoding)}});
+  }
+  return json_response({{"models", std::move(list)}});
+}
+
+HttpResponse Service::specification() const {
+  static const std::string text = [] {
+    auto specification = Json::parse(embedded::openapi_json);
+    specification["info"]["version"] = TRANSFORMER_VERSION;
+    // What a request may set is what was declared.
+    DecodingSettings decoding;
+    std::vector<SettingField> fields;
+    Fields<DecodingSettings> described(decoding, fields);
+    DecodingSettings::describe(described);
+    Json properties;
+    for (const auto& field : fields) {
+      if (field.name != "batch_sentences")
+        properties[field.name] = {{"description", fmt::format("{} ({})", field.meaning, field.expectation())}};
+    }
+    specification["components"]["schemas"]["Decoding"]["properties"] = std::move(properties);
+    return specification.dump();
+  }();
+  return {.status = 200, .body = text};
+}
+
+}  // namespace transformer

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transformer/serving/api_keys.h"
+#include "transformer/serving/http.h"
+#include "transformer/serving/metrics.h"
+#include "transformer/serving/request_log.h"
+#include "transformer/serving/served_models.h"
+#include "transformer/serving/settings.h"
+#include "transformer/serving/task_pool.h"
+
+namespace transformer {
+
+/// What the server answers: LibreTranslate's interface, its own (/v1), what operators ask (/health, /ready, /metrics)
+/// and the page.
+class Service : public HttpHandler {
+ public:
+  /// Settings must be validated. Throws Error for keys that cannot be read and models whose places are none; weights
+  /// are for `load`.
+  explicit Service(const ServingSettings& settings);
+  ~Service() override;
+
+  /// Loads all models, and the keys anew, and serves them from then on; who uses others until then keeps them for as
+  /// long. Throws what is wrong with them, and goes on with what there was.
+  void load();
+  /// Requests go on being answered, but whoever asks is told that the server is not ready for more.
+  void drain() { draining_ = true; }
+  /// Connections that are open, for metrics; called from any thread.
+  void count_connections_by(std::function<size_t()> count) { connections_ = std::move(count); }
+  /// A line of the log: {"time": ..., "event": event, ...}.
+  void log(const std::string& event, const std::vector<std::pair<std::string, std::string>>& fields = {});
+
+  HttpResponse refusal(const std::string& method, const std::string& path) override;
+  std::shared_ptr<HttpTask> handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
+  void record(const HttpRecord& record) override;
+
+ private:
+  struct Route;
+  static const std::vector<Route>& routes();
+  const Route* find(std::string_view path) const;
+  std::shared_ptr<const ServedModels> models() const;
+
+  HttpResponse languages() const;
+  HttpResponse frontend_settings() const;
+  HttpResponse health() const;
+  HttpResponse readiness() const;
+  HttpResponse metrics() const;
+  HttpResponse specification() const;
+  HttpResponse models_json() const;
+
+  const ServingSettings settings_;
+  RequestLog log_;
+  ServingMetrics metrics_;
+  std::function<size_t()> connections_;
+  const double start_seconds_;  // since 1970
+  std::atomic<bool> draining_ = false;
+  mutable std::mutex mutex_;  // of what follows
+  std::shared_ptr<const ServedModels> models_;
+  std::shared_ptr<const ApiKeys> keys_;
+
+  TaskPool pool_;  // last: what it is at uses the rest
+};
+
+}  // namespace transformer

@@ -1,0 +1,84 @@
+#include "transformer/serving/settings.h"
+
+#include "transformer/base/check_ranges.h"
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+void ServingSettings::describe(Fields<ServingSettings>& field) {
+  field("models", &ServingSettings::models, "model directories, as train writes them").free();
+  field("languages", &ServingSettings::languages,
+        "what each model translates, in their order: en:de; empty, or ? for one of them: as the names of its training "
+        "files end")
+      .free();
+  field("host", &ServingSettings::host,
+        "address to listen at; 0.0.0.0 or ::, to which all can connect, is for behind a proxy")
+      .free();
+  field("port", &ServingSettings::port, "port to listen at; 0: any that is free, which the log names",
+        between(0, 65535))
+      .free();
+  field("precision", &ServingSettings::precision, "what weights and activations are rounded to",
+        {{"float32", Precision::float32}, {"bf16", Precision::bf16}, {"int8", Precision::int8}})
+      .free();
+  field("threads", &ServingSettings::threads, "workers of each model; 0: one for each core", between(0, 1024)).free();
+  field("batch_sentences", &ServingSettings::batch_sentences,
+        "sentences that a worker decodes at once; 0: as the model's config.yaml says", between(0, 100000))
+      .free();
+  field("api_keys", &ServingSettings::api_keys,
+        "file of keys, one a line, one of which every request for a translation must bring; empty: none is needed")
+      .free();
+  field("trust_proxy", &ServingSettings::trust_proxy,
+        "take the client's address from the last entry of X-Forwarded-For: for a server that only a proxy reaches")
+      .free();
+  field("allow_origin", &ServingSettings::allow_origin,
+        "whose pages may ask this server, as Access-Control-Allow-Origin says it: https://example.org, or *; empty: "
+        "its own alone")
+      .free();
+  field("page", &ServingSettings::page, "whether there is a page to translate by hand at /").free();
+  field("log_texts", &ServingSettings::log_texts, "whether the log holds what was to be translated").free();
+
+  field("max_connections", &ServingSettings::max_connections, "open connections; more are told to come back",
+        between(1, 1000000))
+      .free();
+  field("max_header_bytes", &ServingSettings::max_header_bytes, "of a request", between(1024, 1 << 20)).free();
+  field("max_body_bytes", &ServingSettings::max_body_bytes, "of a request", between(1024, 1 << 30)).free();
+  field("max_texts", &ServingSettings::max_texts, "texts of a request", between(1, 1000000)).free();
+  field("max_characters", &ServingSettings::max_characters, "of all texts of a request", between(1, 1 << 28)).free();
+  field("max_beam", &ServingSettings::max_beam, "that a request may ask for", between(1, 10000)).free();
+  field("max_extra_length", &ServingSettings::max_extra_length, "that a request may ask for", between(0, 1000000))
+      .free();
+  field("max_waiting", &ServingSettings::max_waiting, "lines that wait for a model; with more, requests are refused",
+        between(1, 100000000))
+      .free();
+  field("max_waiting_of_client", &ServingSettings::max_waiting_of_client, "the same of a single client",
+        between(1, 100000000))
+      .free();
+
+  field("deadline_seconds", &ServingSettings::deadline_seconds, "until a request that is not done is given up",
+        between(0.01, 1e6))
+      .free();
+  field("idle_seconds", &ServingSettings::idle_seconds, "until a connection without a request is closed",
+        between(0.01, 1e6))
+      .free();
+  field("receive_seconds", &ServingSettings::receive_seconds,
+        "that a client may take to send a request, from its first byte on", between(0.01, 1e6))
+      .free();
+  field("send_seconds", &ServingSettings::send_seconds, "that a client may take to accept an answer, or a part of one",
+        between(0.01, 1e6))
+      .free();
+  field("drain_seconds", &ServingSettings::drain_seconds,
+        "after SIGTERM, until requests that are not done are given up", between(0, 1e6))
+      .free();
+}
+
+ServingSettings ServingSettings::validated() const {
+  ServingSettings settings = *this;
+  check_ranges("serving", settings);
+  if (models.empty()) throw Error("serving.models", "no model is named", "--model DIR, once for each");
+  if (!languages.empty() && languages.size() != models.size()) {
+    throw Error("serving.languages", "there is one entry for each model, in their order", "? is as the model says");
+  }
+  return settings;
+}
+
+}  // namespace transformer

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "transformer/base/settings.h"
+#include "transformer/inference/precision.h"
+
+namespace transformer {
+
+/// What a server serves, to whom, and how much of it (settings section `serving`).
+struct ServingSettings {
+  std::vector<std::string> models;
+  std::vector<std::string> languages;
+  std::string host = "127.0.0.1";
+  int64_t port = 5000;
+  Precision precision = Precision::float32;
+  int64_t threads = 0;          // 0: one for each core
+  int64_t batch_sentences = 0;  // 0: as the model's config.yaml says
+  std::string api_keys;
+  bool trust_proxy = false;
+  std::string allow_origin;
+  bool page = true;
+  bool log_texts = false;
+
+  int64_t max_connections = 4000;
+  int64_t max_header_bytes = 16384;
+  int64_t max_body_bytes = 2 << 20;
+  int64_t max_texts = 1000;
+  int64_t max_characters = 50000;
+  int64_t max_beam = 32;
+  int64_t max_extra_length = 1000;
+  int64_t max_waiting = 20000;
+  int64_t max_waiting_of_client = 10000;
+
+  double deadline_seconds = 60;
+  double idle_seconds = 60;
+  double receive_seconds = 20;
+  double send_seconds = 30;
+  double drain_seconds = 30;
+
+  static void describe(Fields<ServingSettings>& field);
+
+  /// These settings, checked. Throws Error naming the first that is out of range or contradicts another.
+  ServingSettings validated() const;
+};
+
+}  // namespace transformer

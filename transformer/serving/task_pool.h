@@ -1,0 +1,56 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace transformer {
+
+/// A few threads for short pieces of work, done in the order of their coming. What they throw ends the process.
+class TaskPool {
+ public:
+  explicit TaskPool(size_t threads) {
+    for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+  }
+  /// Does what was posted, and what that posts, first.
+  ~TaskPool() {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    something_.notify_all();
+  }
+  TaskPool(const TaskPool&) = delete;
+  TaskPool& operator=(const TaskPool&) = delete;
+
+  void post(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    something_.notify_one();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      something_.wait(lock, [&] { return ends_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      task = nullptr;  // and what it holds, without the lock
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable something_;
+  std::deque<std::function<void()>> tasks_;
+  bool ends_ = false;
+  std::vector<std::jthread> threads_;  // last: they must end before what they use goes
+};
+
+}  // namespace transformer

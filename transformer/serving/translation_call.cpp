@@ -1,0 +1,259 @@
+#include "transformer/serving/translation_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "transformer/base/setting_value.h"
+#include "transformer/base/spelling.h"
+#include "transformer/base/unicode.h"
+#include "transformer/serving/request_error.h"
+
+namespace transformer {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int deepest = 8;
+constexpr size_t most_fields = 100;
+constexpr int64_t most_alternatives = 10000;
+
+[[noreturn]] void mistake(const std::string& sentence) {
+  throw RequestError(400, sentence);
+}
+
+Json parse_json(std::string_view body) {
+  Json json;
+  try {
+    json = Json::parse(body.begin(), body.end(), [](int depth, Json::parse_event_t, Json&) {
+      if (depth > deepest) mistake(fmt::format("the body is nested deeper than {} levels", deepest));
+      return true;
+    });
+  } catch (const Json::parse_error& error) {
+    mistake(fmt::format("the body is not JSON in UTF-8, from byte {} on", error.byte));
+  } catch (const Json::exception&) {
+    mistake("the body holds a number that is too large");
+  }
+  if (!json.is_object()) mistake("the body should be a JSON object: {\"q\": ...}");
+  return json;
+}
+
+/// What a field holds, in the words of messages.
+std::string found(const Json& value) {
+  if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  return value.is_null() ? "null" : value.is_array() ? "a list" : "an object";
+}
+
+std::string text_of(const std::string& name, const Json& value) {
+  if (!value.is_string()) mistake(fmt::format("{} takes a text, found {}", name, found(value)));
+  return value.get<std::string>();
+}
+
+bool truth_of(const std::string& name, const Json& value) {
+  if (!value.is_boolean()) mistake(fmt::format("{} takes true or false, found {}", name, found(value)));
+  return value.get<bool>();
+}
+
+void check_alternatives(int64_t number, const std::string& given) {
+  if (number >= 0 && number <= most_alternatives) return;
+  mistake(fmt::format("alternatives takes an integer from 0 to {}, found {}", most_alternatives, given));
+}
+
+int64_t alternatives_of(const std::string& text) {
+  int64_t number = -1;
+  const char* end = text.data() + text.size();
+  const auto [last, status] = std::from_chars(text.data(), end, number);
+  check_alternatives(last == end && status == std::errc() ? number : -1, in_quotes(text));
+  return number;
+}
+
+int64_t alternatives_of(const Json& value) {
+  if (value.is_string()) return alternatives_of(value.get_ref<const std::string&>());
+  const bool small = value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most_alternatives);
+  check_alternatives(small ? value.get<int64_t>() : -1, found(value));
+  return value.get<int64_t>();
+}
+
+void add_text(TranslationCall& call, std::string text, size_t most_texts) {
+  if (call.texts.size() >= most_texts)
+    throw RequestError(413, fmt::format("a request holds {} texts at most", most_texts));
+  call.texts.push_back(std::move(text));
+}
+
+void take_texts(TranslationCall& call, const std::string& name, const Json& value, size_t most_texts) {
+  call.is_list = value.is_array();
+  if (!call.is_list) {
+    if (!value.is_string()) mistake(fmt::format("{} takes a text or a list of texts, found {}", name, found(value)));
+    return add_text(call, value.get<std::string>(), most_texts);
+  }
+  for (const auto& element : value) {
+    if (!element.is_string()) mistake(fmt::format("{} takes a list of texts, found {} in it", name, found(element)));
+    add_text(call, element.get<std::string>(), most_texts);
+  }
+}
+
+void check_format(const std::string& format) {
+  if (format == "text") return;
+  if (format == "html") mistake("format html is not served here: send text");
+  mistake(fmt::format("format takes text, found {}", in_quotes(format)));
+}
+
+void check_asked(const TranslationCall& call, bool has_texts, const std::string& name) {
+  if (!has_texts) mistake(fmt::format("{} is missing: the text to translate", name));
+  if (call.target.empty() && call.model.empty()) mistake("target is missing: the code of a language");
+}
+
+/// A setting's value as --set takes it.
+std::string setting_text(const std::string& name, const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  if (!value.is_array()) mistake(fmt::format("decoding.{} takes a value or a list, found {}", name, found(value)));
+  std::string list;
+  for (const auto& element : value) {
+    if (element.is_structured() || element.is_null())
+      mistake(fmt::format("decoding.{} takes values, found {} in its list", name, found(element)));
+    list += (list.empty() ? "" : ", ") + (element.is_string() ? as_yaml(element.get<std::string>()) : element.dump());
+  }
+  return fmt::format("[{}]", list);
+}
+
+using Take = std::function<void(const std::string& name, const Json& value)>;
+
+void take_fields(const Json& json, const std::map<std::string, Take>& known) {
+  for (const auto& [name, value] : json.items()) {
+    const auto field = known.find(name);
+    if (field == known.end()) {
+      std::vector<std::string> names;
+      for (const auto& [other, take] : known) names.push_back(other);
+      const auto hint = did_you_mean(nearest_word(name, names));
+      mistake(fmt::format("unknown field {}{}", in_quotes(name), hint.empty() ? "" : "; " + hint));
+    }
+    if (!value.is_null()) field->second(name, value);
+  }
+}
+
+Take into(std::string& text) {
+  return [&text](const std::string& name, const Json& value) { text = text_of(name, value); };
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+std::string from_form(std::string_view text) {
+  std::string decoded;
+  decoded.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '+') {
+      decoded += ' ';
+    } else if (text[i] != '%') {
+      decoded += text[i];
+    } else {
+      const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+      const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
+      if (high < 0 || low < 0) mistake("the form holds a % that two hexadecimal digits do not follow");
+      decoded += static_cast<char>(high * 16 + low);
+      i += 2;
+    }
+  }
+  if (find_broken_utf8(decoded) != std::string::npos) mistake("the form is not UTF-8");
+  return decoded;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> parse_form(std::string_view body) {
+  std::vector<std::pair<std::string, std::string>> fields;
+  while (!body.empty()) {
+    const auto part = body.substr(0, body.find('&'));
+    body.remove_prefix(std::min(body.size(), part.size() + 1));
+    if (part.empty()) continue;
+    const size_t equals = std::min(part.find('='), part.size());
+    fields.emplace_back(from_form(part.substr(0, equals)),
+                        equals == part.size() ? "" : from_form(part.substr(equals + 1)));
+  }
+  return fields;
+}
+
+TranslationCall parse_libretranslate_json(std::string_view body, size_t most_texts) {
+  const auto json = parse_json(body);
+  TranslationCall call;
+  std::string format = "text";
+  bool has_texts = false;
+  const std::map<std::string, Take> known = {
+      {"q",
+       [&](const std::string& name, const Json& value) {
+         take_texts(call, name, value, most_texts);
+         has_texts = true;
+       }},
+      {"source", into(call.source)},
+      {"target", into(call.target)},
+      {"format", into(format)},
+      {"api_key", into(call.api_key)},
+      {"alternatives", [&](const std::string&, const Json& value) { call.alternatives = alternatives_of(value); }},
+  };
+  // Clients of this interface send what later versions of it know, too.
+  for (const auto& [name, value] : json.items()) {
+    const auto field = known.find(name);
+    if (field != known.end() && !value.is_null()) field->second(name, value);
+  }
+  check_format(format);
+  check_asked(call, has_texts, "q");
+  return call;
+}
+
+TranslationCall parse_libretranslate_form(std::string_view body, size_t most_texts) {
+  TranslationCall call;
+  std::string format = "text";
+  for (auto& [name, value] : parse_form(body)) {
+    if (name == "q") add_text(call, std::move(value), most_texts);
+    if (name == "source") call.source = value;
+    if (name == "target") call.target = value;
+    if (name == "format") format = value;
+    if (name == "api_key") call.api_key = value;
+    if (name == "alternatives") call.alternatives = alternatives_of(value);
+  }
+  call.is_list = call.texts.size() > 1;
+  check_format(format);
+  check_asked(call, !call.texts.empty(), "q");
+  return call;
+}
+
+TranslationCall parse_translation(std::string_view body, size_t most_texts) {
+  const auto json = parse_json(body);
+  TranslationCall call;
+  bool has_texts = false;
+  take_fields(
+      json,
+      {{"text",
+        [&](const std::string& name, const Json& value) {
+          take_texts(call, name, value, most_texts);
+          has_texts = true;
+        }},
+       {"source", into(call.source)},
+       {"target", into(call.target)},
+       {"model", into(call.model)},
+       {"api_key", into(call.api_key)},
+       {"alignments", [&](const std::string& name, const Json& value) { call.alignments = truth_of(name, value); }},
+       {"stream", [&](const std::string& name, const Json& value) { call.stream = truth_of(name, value); }},
+       {"decoding", [&](const std::string& name, const Json& value) {
+          if (!value.is_object() || value.size() > most_fields)
+            mistake(fmt::format("{} takes an object of settings, found {}", name, found(value)));
+          for (const auto& [setting, given] : value.items()) {
+            call.decoding.push_back({fmt::format("decoding.{}", setting), setting_text(setting, given), ""});
+          }
+        }}});
+  check_asked(call, has_texts, "text");
+  return call;
+}
+
+}  // namespace transformer

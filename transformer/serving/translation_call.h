@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transformer/base/settings.h"
+
+namespace transformer {
+
+/// What a client asks for, as its body says it; nothing of it is known to be possible yet.
+struct TranslationCall {
+  std::vector<std::string> texts;
+  bool is_list = false;  // one text by itself is answered by itself
+  std::string source, target, model, api_key;
+  int64_t alternatives = 0;                 // besides the best
+  std::vector<SettingOverride> decoding;    // settings of the search that are not the model's
+  bool alignments = false, stream = false;  // /v1/translate alone
+};
+
+/// A body that another program wrote, of which nothing is believed. Every mistake throws RequestError saying what was
+/// expected: 400, or 413 for more than `most_texts` texts.
+///
+/// As LibreTranslate has it: q (a text or a list), source, target, format, alternatives, api_key.
+TranslationCall parse_libretranslate_json(std::string_view body, size_t most_texts);
+TranslationCall parse_libretranslate_form(std::string_view body, size_t most_texts);
+/// As this server has it: text (one or a list), source, target, model, decoding, alignments, stream, api_key.
+TranslationCall parse_translation(std::string_view body, size_t most_texts);
+
+/// The fields of a form (application/x-www-form-urlencoded), in their order. Throws RequestError for bytes that are no
+/// such thing, or no UTF-8.
+std::vector<std::pair<std::string, std::string>> parse_form(std::string_view body);
+
+}  // namespace transformer
