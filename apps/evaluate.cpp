@@ -34,9 +34,18 @@ using namespace transformer;
 using Lines = std::vector<std::string>;
 using nlohmann::ordered_json;
 
-Lines read_standard_input(BadLines& bad_lines) {
+struct InputFlag {
+  std::string file;
+  explicit InputFlag(CLI::App& command) {
+    command.add_option("--input", file, "What is judged, plain or .gz; standard input for - or if not given")
+        ->type_name("FILE");
+  }
+  std::string name() const { return is_standard(file) ? standard_input : file; }
+};
+
+Lines read_input(const InputFlag& flag, BadLines& bad_lines) {
   Lines lines;
-  LineInput input("-");
+  LineInput input(flag.file);
   for (InputLine line; input.next(line);) {
     bad_lines.check(input, static_cast<int64_t>(lines.size()) + 1, line);
     lines.push_back(line.usable() ? std::move(line.text) : bad_lines.instead_of(line));
@@ -139,18 +148,19 @@ struct ChrfFlags {
 void bleu(CLI::App& app) {
   struct Flags {
     explicit Flags(CLI::App& command)
-        : references(command), bleu(command), bad_lines(command, bad_translation), format(command) {}
+        : input(command), references(command), bleu(command), bad_lines(command, bad_translation), format(command) {}
+    InputFlag input;
     ReferenceFlags references;
     BleuFlags bleu;
     BadLines bad_lines;
     FormatFlag format;
   };
-  auto* command = app.add_subcommand("bleu", "BLEU of the translations on standard input, as sacreBLEU computes it");
+  auto* command = app.add_subcommand("bleu", "BLEU of translations, as sacreBLEU computes it");
   const auto flags = std::make_shared<Flags>(*command);
   command->callback([flags] {
     const BleuOptions options = flags->bleu.options();
-    const Lines hypotheses = read_standard_input(flags->bad_lines);
-    const auto references = read_references(flags->references.files, hypotheses, standard_input);
+    const Lines hypotheses = read_input(flags->input, flags->bad_lines);
+    const auto references = read_references(flags->references.files, hypotheses, flags->input.name());
     const Bleu result = corpus_bleu(hypotheses, references, options);
     const std::string signature = bleu_signature(options, static_cast<int64_t>(references.size()));
     if (flags->format.json()) {
@@ -176,18 +186,23 @@ void bleu(CLI::App& app) {
 void chrf(CLI::App& app) {
   struct Flags {
     explicit Flags(CLI::App& command)
-        : references(command), chrf(command, true), bad_lines(command, bad_translation), format(command) {}
+        : input(command),
+          references(command),
+          chrf(command, true),
+          bad_lines(command, bad_translation),
+          format(command) {}
+    InputFlag input;
     ReferenceFlags references;
     ChrfFlags chrf;
     BadLines bad_lines;
     FormatFlag format;
   };
-  auto* command = app.add_subcommand("chrf", "chrF or chrF++ of the translations on standard input");
+  auto* command = app.add_subcommand("chrf", "chrF or chrF++ of translations");
   const auto flags = std::make_shared<Flags>(*command);
   command->callback([flags] {
     const ChrfOptions& options = flags->chrf.options;
-    const Lines hypotheses = read_standard_input(flags->bad_lines);
-    const auto references = read_references(flags->references.files, hypotheses, standard_input);
+    const Lines hypotheses = read_input(flags->input, flags->bad_lines);
+    const auto references = read_references(flags->references.files, hypotheses, flags->input.name());
     const double score = corpus_chrf(hypotheses, references, options);
     const std::string signature = chrf_signature(options, static_cast<int64_t>(references.size()));
     if (flags->format.json()) {
@@ -282,9 +297,12 @@ void perplexity(CLI::App& app) {
       command.add_option("--model", model, "Model directory")->required()->type_name("DIR");
       command.add_option("--source", source, "Text")->required()->type_name("FILE");
       command.add_option("--target", target, "Its translation, line by line")->required()->type_name("FILE");
+      command.add_option("--threads", threads, "Processor threads; if not given, one for each core")
+          ->check(CLI::Range(1, 1024));
     }
     FormatFlag format;
     std::string model, source, target;
+    int threads = 0;
   };
   auto* command = app.add_subcommand("perplexity", "How well a model predicts translations, per word piece");
   const auto flags = std::make_shared<Flags>(*command);
@@ -299,7 +317,8 @@ void perplexity(CLI::App& app) {
       std::cerr << fmt::format("{} of {} pairs are longer than the {} pieces that are judged of a side\n", cut,
                                corpus.size(), longest_text(settings));
     }
-    const auto result = transformer::perplexity(*model, corpus, default_threads());
+    const auto result =
+        transformer::perplexity(*model, corpus, flags->threads > 0 ? flags->threads : default_threads());
     if (flags->format.json()) {
       std::cout
           << ordered_json{{"perplexity", result.perplexity}, {"loss", result.loss}, {"tokens", result.tokens}}.dump(1)
@@ -313,12 +332,12 @@ void perplexity(CLI::App& app) {
 
 /// Parses for `count` sentences: one a line where there are so many lines, and a blank line where there is none;
 /// otherwise trees over any number of lines.
-std::vector<Tree> read_parses(const Lines& lines, size_t count, BadLines& bad_lines) {
+std::vector<Tree> read_parses(const Lines& lines, const std::string& name, size_t count, BadLines& bad_lines) {
   std::vector<Tree> parses;
   if (lines.size() == count) {
     for (const auto& line : lines) {
       try {
-        parses.push_back(read_tree(line, fmt::format("{}:{}", standard_input, parses.size() + 1)));
+        parses.push_back(read_tree(line, fmt::format("{}:{}", name, parses.size() + 1)));
       } catch (const Error&) {
         if (bad_lines.stop()) throw;
         parses.emplace_back();
@@ -334,11 +353,11 @@ std::vector<Tree> read_parses(const Lines& lines, size_t count, BadLines& bad_li
         line = lines[next++];
         return true;
       },
-      standard_input);
+      name);
   for (Tree tree; reader.next(tree);) parses.push_back(std::move(tree));
   if (parses.size() != count) {
     throw Error(
-        standard_input,
+        name,
         fmt::format("has {} trees in {} lines, but the reference has {} trees", parses.size(), lines.size(), count),
         "expected a tree for each sentence, or as many lines as sentences with blank lines where there is no "
         "tree");
@@ -349,19 +368,20 @@ std::vector<Tree> read_parses(const Lines& lines, size_t count, BadLines& bad_li
 void brackets(CLI::App& app) {
   struct Flags {
     explicit Flags(CLI::App& command)
-        : bad_lines(command, "not UTF-8, longer than 1 MiB, or, where there is one for each sentence, no tree",
+        : input(command),
+          bad_lines(command, "not UTF-8, longer than 1 MiB, or, where there is one for each sentence, no tree",
                     /*copies=*/false),
           format(command) {
       command.add_option("--reference", files, "Treebank, plain or .gz; several are taken one after the other")
           ->required()
           ->type_name("FILE");
     }
+    InputFlag input;
     BadLines bad_lines;
     FormatFlag format;
     std::vector<std::string> files;
   };
-  auto* command = app.add_subcommand(
-      "brackets", "Labelled bracket F1 of the parses on standard input, by EVALB's rules with COLLINS.prm");
+  auto* command = app.add_subcommand("brackets", "Labelled bracket F1 of parses, by EVALB's rules with COLLINS.prm");
   const auto flags = std::make_shared<Flags>(*command);
   command->callback([flags] {
     std::vector<Tree> gold;
@@ -369,8 +389,8 @@ void brackets(CLI::App& app) {
       for (auto& tree : read_treebank(file)) gold.push_back(std::move(tree));
     }
     if (gold.empty()) throw Error(flags->files.front(), "holds no tree");
-    const auto score =
-        score_brackets(gold, read_parses(read_standard_input(flags->bad_lines), gold.size(), flags->bad_lines));
+    const auto score = score_brackets(gold, read_parses(read_input(flags->input, flags->bad_lines), flags->input.name(),
+                                                        gold.size(), flags->bad_lines));
     flags->bad_lines.report("evaluate");
     if (flags->format.json()) {
       const auto json = [](const BracketCounts& counts) {

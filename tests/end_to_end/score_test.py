@@ -68,6 +68,27 @@ class ScoreTest(ProgramTest):
                 line = json.loads(line)
                 self.assertAlmostEqual(float(rounded), line["log_probability"], delta=0.3 * len(line["tokens"]))
 
+    def test_files_judge_like_standard_input(self):
+        source, target = self.files
+        for command in ("bleu", "chrf"):
+            found = [subprocess.run([EVALUATE, command, "--reference", target, *arguments], capture_output=True,
+                                    input=target.read_bytes(), check=True).stdout
+                     for arguments in ((), ("--input", "-"), ("--input", target))]
+            self.assertTrue(found[0])
+            self.assertEqual(found[1:], found[:1] * 2)
+        pair = ("--source", source, "--target", target)
+        self.assertEqual(self.run_evaluate("perplexity", *pair), self.run_evaluate("perplexity", *pair, "--threads", 2))
+
+    def test_an_unfinished_run_names_its_checkpoint(self):
+        for step in (3, 20):
+            checkpoint = self.root / "unfinished" / "checkpoints" / f"step-{step:08}"
+            checkpoint.mkdir(parents=True)
+            (checkpoint / "model.safetensors").touch()
+        done = subprocess.run([EVALUATE, "perplexity", "--model", self.root / "unfinished", "--source", self.files[0],
+                               "--target", self.files[1]], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"a checkpoint is a model directory, too: {checkpoint}", done.stderr)
+
     def test_the_other_way_round(self):
         forwards = self.score("--format", "jsonl", sides=self.files[::-1])
         self.assertEqual(self.score("--format", "jsonl", "--reverse"), forwards)
