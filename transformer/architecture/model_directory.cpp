@@ -63,6 +63,21 @@ std::string differences(const std::map<std::string, std::string>& given, const s
   return text;
 }
 
+/// The newest checkpoint of a run in `directory` that is not finished; empty where there is none.
+fs::path newest_checkpoint(const fs::path& directory) {
+  fs::path newest;
+  std::error_code error;
+  for (fs::directory_iterator entry(directory / "checkpoints", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto& found = entry->path();
+    if (found.filename().string().starts_with("step-") && something_at(found / "model.safetensors") &&
+        (newest.empty() || newest.filename() < found.filename())) {
+      newest = found;
+    }
+  }
+  return newest;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> computing_settings(const ModelSettings& settings) {
@@ -94,8 +109,12 @@ void check_model_directory(const fs::path& directory) {
   }
   for (const char* name : {"config.yaml", "model.safetensors"}) {
     if (!something_at(directory / name)) {
+      const auto checkpoint = newest_checkpoint(directory);
       throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
-                  "name a folder that train has written");
+                  checkpoint.empty()
+                      ? "name a folder that train has written"
+                      : fmt::format("its run is not finished; a checkpoint is a model directory, too: {}",
+                                    checkpoint.string()));
     }
   }
 }
