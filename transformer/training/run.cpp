@@ -355,7 +355,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
 
   TrainerHooks trainer_hooks{.validate = {}, .stop = hooks.stop, .checkpointed = [&] { folder->progressed(); }};
   auto judge = [&](Transformer& judged, const std::string& name) {
-    fs::create_directories(output / "validation");
+    if (settings.training.validate_bleu) fs::create_directories(output / "validation");
     return hooks.validate(judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
   };
   if (validates) {
