@@ -113,6 +113,19 @@ def agreement(work, ours, theirs, batch, beam, count):
     return sum(x == y for x, y in zip(a, b))
 
 
+def shares(side, work, batch, beam, seconds):
+    """What decoding makes of the processor and of its memory, from the seconds that a token of output takes: both limits
+    are measured here and now, on the same core. Products with weights alone count; a sentence at a time has to read all
+    of them in every step, and memory limits it, where many sentences wait for multiplications."""
+    most, memory = map(float, side.ask("limits").split())
+    source, row, source_bytes, step_bytes = map(int, side.ask("work").split())
+    steps = work.steps
+    done = (steps * source + (1 + (steps - 1) * beam) * row) / steps  # sources have as many tokens; one row at first
+    read = (source_bytes / steps + step_bytes) / batch
+    text = f"{read / seconds / memory:.0%} of the memory's {memory / 1e9:.1f} GB/s"
+    return (f"{done / seconds / most:.0%} of {most / 1e9:.0f} G multiply-adds/s, " if most else "") + text
+
+
 def measure(work, precision, threads, cases, pairs, environment, results):
     label = f"{work.name:<12} {precision:<8} {threads} thread{'s' if threads > 1 else ' '}"
     if precision == "bf16":
@@ -132,6 +145,8 @@ def measure(work, precision, threads, cases, pairs, environment, results):
             mine, their, ratio = summary(rates)
             results.add(f"{label}  batch {batch:>2} beam {beam}: {mine:8.1f} to {their:8.1f} tokens/s; "
                         f"{same} of {unit} outputs the same; {ratio:.2f}x")
+            if work.steps and threads == 1:
+                results.add(f"{label}  batch {batch:>2} beam {beam}: {shares(ours, work, batch, beam, 1 / mine)}")
             results.add(f"    pairs of {count} sentences: " + ", ".join(f"{a:.1f} / {b:.1f}" for a, b in rates),
                         print_it=False)
         memory = [list(map(int, side.ask("memory").split())) for side in (ours, theirs)]

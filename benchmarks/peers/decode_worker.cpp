@@ -8,6 +8,11 @@
 //     ids to FILE, a line each, unless it is "-".
 //   memory
 //     Answers "PEAK NOW", in bytes of resident memory.
+//   limits
+//     Answers "MULTIPLY-ADDS BYTES", a second, that one thread can do and read from memory at most (peers/limits.h).
+//   work
+//     Answers "PER-SOURCE-TOKEN PER-ROW SOURCE-BYTES STEP-BYTES": multiply-adds with weights of a source's token, and
+//     of a hypothesis's; bytes of weights that encoding reads, and a step of decoding.
 //
 // The first line of output is "ready NAME BYTES": of kernels or version, and resident memory before the model was
 // loaded.
@@ -18,12 +23,13 @@
 
 #include <chrono>
 #include <fstream>
-#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "peers/limits.h"
 #include "peers/worker.h"
+#include "transformer/architecture/cost.h"
 #include "transformer/base/settings.h"
 #include "transformer/inference/continuous_search.h"
 #include "transformer/inference/inference_model.h"
@@ -92,12 +98,35 @@ std::string run(const std::shared_ptr<const InferenceModel>& model, int64_t thre
   return fmt::format("{:.6f} {}", seconds, tokens);
 }
 
-void serve(int argc, char** argv) {
-  const std::map<std::string, Precision> precisions = {
-      {"float32", Precision::float32}, {"bf16", Precision::bf16}, {"int8", Precision::int8}};
-  if (argc != 5 || !precisions.contains(argv[2])) {
-    throw Error("decode_worker", "wants MODEL PRECISION THREADS SOURCES");
+size_t bytes_of(const InferenceModel::FeedForward& layer) {
+  if (const auto* attention = std::get_if<InferenceModel::ParameterAttention>(&layer)) {
+    return attention->query.bytes() + attention->output.bytes() + static_cast<size_t>(attention->pairs.size());
   }
+  const auto& network = std::get<InferenceModel::Network>(layer);
+  return network.inner.bytes() + (network.gate.outputs() > 0 ? network.gate.bytes() : 0) + network.outer.bytes();
+}
+
+std::string work_of(const InferenceModel& model) {
+  // What one token adds where there is no other to attend to.
+  const auto multiply_adds = [&](int64_t source, int64_t target) {
+    const auto flops = count_flops(model.settings(), {.rows = 1, .source_length = source, .target_length = target});
+    return (flops.forward() - flops.attention_products) / 2;
+  };
+  size_t encoding = 0, step = model.projection().bytes();
+  for (const auto& layer : model.encoder()) {
+    encoding += layer.query_key_value.bytes() + layer.attention_output.bytes() + bytes_of(layer.feed_forward);
+  }
+  for (const auto& layer : model.decoder()) {
+    encoding += layer.key_value.bytes();
+    step += layer.query_key_value.bytes() + layer.self_output.bytes() + layer.query.bytes() +
+            layer.memory_output.bytes() + bytes_of(layer.feed_forward);
+  }
+  return fmt::format("{} {} {} {}", multiply_adds(1, 0), multiply_adds(0, 1), encoding, step);
+}
+
+void serve(int argc, char** argv) {
+  const auto precision = argc == 5 ? precision_named(argv[2]) : std::nullopt;
+  if (!precision) throw Error("decode_worker", "wants MODEL PRECISION THREADS SOURCES");
   const int64_t before = status("VmRSS");
   const std::filesystem::path directory = argv[1];
   const int64_t threads = std::stoll(argv[3]);
@@ -106,16 +135,20 @@ void serve(int argc, char** argv) {
   settings.section("model", model_settings, "");
   settings.load(directory / "config.yaml", UnknownSections::ignored);
   const std::shared_ptr<const InferenceModel> model =
-      InferenceModel::load(directory, model_settings.resolved(), precisions.at(argv[2]));
+      InferenceModel::load(directory, model_settings.resolved(), *precision);
   const auto sources = read_sources(argv[4]);
   std::cout << "ready " << model->kernels().name << " " << before << std::endl;
 
-  obey([&](std::istringstream& arguments) -> std::string {
+  const Answer decode = [&](std::istringstream& arguments) -> std::string {
     Command command{};
     arguments >> command.batch >> command.beam >> command.first >> command.count >> command.steps >> command.file;
     if (command.first + command.count > sources.size()) arguments.setstate(std::ios::failbit);
     return arguments ? run(model, threads, sources, command) : "";
-  });
+  };
+  const Answer limits = [&](std::istringstream&) {
+    return fmt::format("{} {}", multiply_adds_a_second(*precision, model->kernels().name), memory_bytes_a_second());
+  };
+  obey(decode, {{"limits", limits}, {"work", [&](std::istringstream&) { return work_of(*model); }}});
 }
 
 }  // namespace

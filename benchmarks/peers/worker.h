@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <sstream>
 #include <string>
 
@@ -22,9 +23,11 @@ inline int64_t status(const std::string& field) {
 }
 
 /// Obeys a command a line from standard input, and answers each with a line: `memory` with "PEAK NOW", in bytes of
-/// resident memory, and `run` with what `run` makes of its arguments. Returns at the end of input. Throws Error at any
-/// other line, and where `run` leaves arguments that it could not read, marked by the stream's failbit.
-inline void obey(const std::function<std::string(std::istringstream& arguments)>& run) {
+/// resident memory, `run` with what `run` makes of its arguments, and any of `others` with what that does. Returns at
+/// the end of input. Throws Error at any other line, and where arguments could not be read, marked by the stream's
+/// failbit.
+using Answer = std::function<std::string(std::istringstream& arguments)>;
+inline void obey(const Answer& run, const std::map<std::string, Answer>& others = {}) {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream words(line);
     std::string verb, answer;
@@ -33,6 +36,8 @@ inline void obey(const std::function<std::string(std::istringstream& arguments)>
       answer = std::to_string(status("VmHWM")) + " " + std::to_string(status("VmRSS"));
     } else if (verb == "run") {
       answer = run(words);
+    } else if (const auto other = others.find(verb); other != others.end()) {
+      answer = other->second(words);
     } else {
       words.setstate(std::ios::failbit);
     }
