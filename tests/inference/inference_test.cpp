@@ -598,7 +598,7 @@ TEST_CASE("modules on a CPU decode in their own precisions") {
   }
   const std::vector<Ids> sources = {{7, 30, 12, Vocabulary::end}};
   const auto decoded = [&](Precision precision) {
-    return load_module_backend(directory.path(), torch::kCPU, precision)->decode(sources, Ids{6}, {}, {}).at(0).at(0);
+    return load_module_backend(directory.path(), torch::kCPU, precision)->decode({{sources[0], 6}}).at(0).at(0);
   };
   auto model = load_transformer(directory.path());
   CHECK(decoded(Precision::float32).log_probability == by_modules(model, sources, {6}, {}).at(0).at(0).log_probability);

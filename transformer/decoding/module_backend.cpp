@@ -60,7 +60,7 @@ class CachedDecoding {
     std::vector<std::shared_ptr<const OutputConstraint>> next;
     for (size_t row = 0; row < parents.size(); ++row) {
       const auto& before = constraints_[parents[row]];
-      next.push_back(before && tokens[row] != Vocabulary::begin ? state_after(*before, tokens[row]) : before);
+      next.push_back(before && tokens[row] != Vocabulary::begin ? state_after(before, tokens[row]) : before);
     }
     constraints_ = std::move(next);
   }
@@ -73,7 +73,7 @@ class CachedDecoding {
     for (int64_t row = 0; row < log_probabilities.size(0); ++row) {
       const auto* values = log_probabilities.const_data_ptr<double>() + row * vocabulary;
       std::vector<Continuations::Candidate> candidates;
-      if (const auto& constraint = constraints_[row]) {
+      if (const auto& constraint = constraints_[row]; constraint && !constraint->free()) {
         for (const int64_t token : allowed_tokens(*constraint, vocabulary)) {
           candidates.push_back({values[token], token});
         }
@@ -144,18 +144,21 @@ torch::ScalarType module_type(Precision precision, const torch::Device& device) 
   throw Error("precision", "int8 is for decoding on a CPU", "use float32, bf16 or fp16");
 }
 
-/// How many of `sources`, in the order of `places` from `first` on, are decoded at once: as many as asked for, while
+/// How many of `requests`, in the order of `places` from `first` on, are decoded at once: as many as asked for, while
 /// their cached keys and values stay within a budget.
-size_t batch_size(std::span<const std::vector<int64_t>> sources, std::span<const size_t> places, size_t first,
-                  const ModelSettings& s, const DecodingSettings& settings, const Tensor& parameter) {
+size_t batch_size(std::span<const DecodingRequest> requests, std::span<const size_t> places, size_t first,
+                  const ModelSettings& s, const Tensor& parameter) {
   const double budget = parameter.is_cpu() ? 1e9 : 8e9;
   const double token = static_cast<double>(s.decoder_layers * s.heads * (s.d_k + s.d_v)) * parameter.element_size();
   size_t size = 0;
-  while (first + size < places.size() && size < static_cast<size_t>(settings.batch_sentences)) {
-    const auto pieces =
-        static_cast<double>(sources[places[first + size]].size());  // of the longest so far, and its end
-    const double tokens = 2 * pieces + static_cast<double>(settings.max_extra_length);
-    if (size > 0 && static_cast<double>((size + 1) * settings.beam) * tokens * token > budget) break;
+  double hypotheses = 0, length = 0;
+  while (first + size < places.size()) {
+    const auto& request = requests[places[first + size]];  // the longest so far
+    if (size >= static_cast<size_t>(request.settings.batch_sentences)) break;
+    hypotheses = std::max(hypotheses, static_cast<double>(request.settings.hypotheses()));
+    length = std::max(length, static_cast<double>(request.max_length));
+    const double tokens = static_cast<double>(request.source.size()) + length;
+    if (size > 0 && static_cast<double>(size + 1) * hypotheses * tokens * token > budget) break;
     ++size;
   }
   return size;
@@ -171,31 +174,31 @@ StepFunction transformer_step(Transformer model, const Tensor& source,
   };
 }
 
-std::vector<std::vector<Hypothesis>> ModuleBackend::decode(
-    std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
-    const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const {
-  std::vector<std::vector<Hypothesis>> results(sources.size());
-  std::vector<size_t> places(sources.size());  // in order of length: little padding is computed
+std::vector<std::vector<Hypothesis>> ModuleBackend::decode(std::vector<DecodingRequest> requests) const {
+  for (const auto& request : requests) request.check(model_->projection_weight().size(0));
+  std::vector<std::vector<Hypothesis>> results(requests.size());
+  std::vector<size_t> places(requests.size());  // in order of length: little padding is computed
   std::iota(places.begin(), places.end(), size_t{0});
   std::stable_sort(places.begin(), places.end(),
-                   [&](size_t a, size_t b) { return sources[a].size() < sources[b].size(); });
+                   [&](size_t a, size_t b) { return requests[a].source.size() < requests[b].source.size(); });
   const Evaluating evaluating(model_);
   const auto& parameter = model_->projection_weight();
   for (size_t first = 0, size = 0; first < places.size(); first += size) {
-    size = batch_size(sources, places, first, model_->settings(), settings, parameter);
-    const auto longest = static_cast<int64_t>(sources[places[first + size - 1]].size());
+    size = batch_size(requests, places, first, model_->settings(), parameter);
+    const auto longest = static_cast<int64_t>(requests[places[first + size - 1]].source.size());
     auto source = torch::full({static_cast<int64_t>(size), longest}, Vocabulary::padding, torch::kInt64);  // [B, S]
-    std::vector<int64_t> lengths;
-    std::vector<std::shared_ptr<const OutputConstraint>> chosen;
+    std::vector<DecodingRequest> chosen;
+    std::vector<std::shared_ptr<const OutputConstraint>> constraints;
     for (size_t row = 0; row < size; ++row) {
-      const size_t place = places[first + row];
-      std::copy(sources[place].begin(), sources[place].end(),
+      chosen.push_back(std::move(requests[places[first + row]]));
+      std::copy(chosen.back().source.begin(), chosen.back().source.end(),
                 source.mutable_data_ptr<int64_t>() + static_cast<int64_t>(row) * longest);
-      lengths.push_back(max_lengths[place]);
-      if (!constraints.empty()) chosen.push_back(constraints[place]);
+      constraints.push_back(chosen.back().constraint);
     }
-    auto found = beam_search(transformer_step(model_, source.to(parameter.device()), std::move(chosen)), lengths,
-                             Vocabulary::begin, Vocabulary::end, settings);
+    const bool constrained = std::any_of(constraints.begin(), constraints.end(), [](const auto& one) { return one; });
+    if (!constrained) constraints.clear();
+    auto found = beam_search(transformer_step(model_, source.to(parameter.device()), std::move(constraints)), chosen,
+                             Vocabulary::begin);
     for (size_t row = 0; row < size; ++row) results[places[first + row]] = std::move(found[row]);
   }
   return results;

@@ -28,10 +28,7 @@ class ModuleBackend : public DecodingBackend {
   explicit ModuleBackend(Transformer model) : model_(std::move(model)) {}
 
   const ModelSettings& settings() const override { return model_->settings(); }
-  std::vector<std::vector<Hypothesis>> decode(
-      std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
-      const DecodingSettings& settings,
-      std::span<const std::shared_ptr<const OutputConstraint>> constraints) const override;
+  std::vector<std::vector<Hypothesis>> decode(std::vector<DecodingRequest> requests) const override;
 
  private:
   Transformer model_;

@@ -7,10 +7,10 @@
 #include <limits>
 #include <stdexcept>
 #include <tuple>
-#include <variant>
 
-#include "transformer/base/check_ranges.h"
 #include "transformer/base/error.h"
+#include "transformer/inference/sampling.h"
+#include "transformer/text/random.h"
 
 namespace transformer {
 
@@ -19,41 +19,6 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
-
-void DecodingSettings::describe(Fields<DecodingSettings>& field) {
-  field("beam", &DecodingSettings::beam, "hypotheses kept for each sentence; 1: greedy search (§6.1)",
-        between(1, 10000))
-      .free();
-  field("alpha", &DecodingSettings::alpha,
-        "exponent of the length penalty; more than 0 favours longer output, 0 compares log-probabilities alone (§6.1)",
-        between(-10, 10))
-      .free();
-  field("length_penalty", &DecodingSettings::length_penalty,
-        "what a log-probability is divided by: gnmt: ((5 + length) / 6)^alpha; power: length^alpha",
-        {{"gnmt", LengthPenalty::gnmt}, {"power", LengthPenalty::power}})
-      .free();
-  field("stop", &DecodingSettings::stop,
-        "when a sentence is done: exact: when nothing better can follow; beam_finished: when as many hypotheses have "
-        "finished as the beam is wide",
-        {{"exact", Stop::exact}, {"beam_finished", Stop::beam_finished}})
-      .free();
-  field("max_extra_length", &DecodingSettings::max_extra_length,
-        "word pieces by which output may be longer than its input (§6.1)", between(0, 1000000))
-      .free();
-  field("n_best", &DecodingSettings::n_best, "translations given for each line, at most the beam", between(1, 10000))
-      .free();
-  field("batch_sentences", &DecodingSettings::batch_sentences, "lines decoded at once", between(1, 100000)).free();
-}
-
-DecodingSettings DecodingSettings::validated() const {
-  DecodingSettings settings = *this;
-  check_ranges("decoding", settings);
-  if (n_best > beam) {
-    throw Error("decoding.n_best", fmt::format("{} best cannot come from a beam of {}", n_best, beam),
-                fmt::format("raise beam to {} or more", n_best));
-  }
-  return settings;
-}
 
 double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, double alpha) {
   const auto tokens = static_cast<double>(std::max<int64_t>(length, 1));
@@ -72,127 +37,527 @@ void Continuations::add_row(std::vector<Candidate> candidates) {
   }
 }
 
+namespace {
+
+uint64_t key_of(std::span<const int64_t> source) {
+  uint64_t key = 0;
+  for (const int64_t token : source) key = Random(key, static_cast<uint64_t>(token)).next();
+  return key;
+}
+
+const OutputControl* wishes_of(const OutputControl& control) {
+  return control.required.empty() && !control.forbidden && control.bias.empty() ? nullptr : &control;
+}
+
+constexpr float impossible = -std::numeric_limits<float>::infinity();
+
+bool ranks_before(const Hypothesis& a, const Hypothesis& b) {
+  const size_t of_a = a.missing.size(), of_b = b.missing.size();
+  return std::tie(b.finished, of_a, b.score) < std::tie(a.finished, of_b, a.score);
+}
+
+/// Tells a search of a row whose continuations are all that there are.
+void take_continuations(SentenceSearch& search, int64_t row, const Continuations& continuations, int64_t at,
+                        std::vector<float>& logits) {
+  const int64_t first = at * continuations.width;
+  double normaliser = 0;
+  logits.assign(static_cast<size_t>(continuations.width), impossible);
+  for (int64_t i = first; i < first + continuations.width; ++i) {
+    const double log_probability = continuations.log_probabilities[i];
+    // It shows in the normaliser.
+    if (std::isnan(log_probability) || log_probability == infinity) normaliser = log_probability;
+    if (log_probability == -infinity) continue;
+    logits.at(static_cast<size_t>(continuations.tokens[i])) = static_cast<float>(log_probability);
+  }
+  search.take_row(static_cast<size_t>(row), {logits, normaliser});
+}
+
+}  // namespace
+
 SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end)
-    : options_(options), end_(end), max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1)) {}
+    : SentenceSearch(max_length, options, end, nullptr, 0, 0) {}
+
+SentenceSearch::SentenceSearch(const DecodingRequest& request)
+    : SentenceSearch(request.max_length, request.settings, request.end, wishes_of(request.control),
+                     key_of(request.source), std::max<int64_t>(std::ssize(request.source) - 1, 0)) {}
+
+SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end,
+                               const OutputControl* control, uint64_t key, int64_t pieces)
+    : options_(options),
+      end_(end),
+      max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1)),
+      width_(options.hypotheses() + 1),
+      control_(control),
+      key_(key) {
+  if (options.max_length > 0) max_length_ = std::min(max_length_, options.max_length);
+  const auto relative = static_cast<int64_t>(std::ceil(options.min_length_ratio * static_cast<double>(pieces)));
+  min_length_ = std::min(std::max(options.min_length, relative), max_length_);
+  if (control) carried_.push_back({RequiredPhrases(control->required), ForbiddenText::beginning});
+  if (options.search == DecodingSettings::Search::sampling) {
+    best_.resize(static_cast<size_t>(options.n_best));
+    return;
+  }
+  if (options.beam_groups == 1) return;
+  auto share = options;
+  share.beam_groups = 1;
+  share.beam = options.beam / options.beam_groups;
+  share.n_best = std::min(options.n_best, share.beam);
+  for (int64_t i = 0; i < options.beam_groups; ++i) {
+    groups_.push_back({max_length, share, end, control, key, pieces});
+    // What the other groups avoid comes later, and more has to be at hand.
+    groups_.back().width_ = width_;
+  }
+}
+
+bool SentenceSearch::wants_whole_rows() const {
+  return control_ || options_.search == DecodingSettings::Search::sampling || !options_.write_unknown ||
+         options_.repetition_penalty != 1 || length_ < min_length_ ||
+         (options_.no_repeat_ngram > 0 && length_ + 1 >= options_.no_repeat_ngram);
+}
+
+void SentenceSearch::take_row(size_t row, const RowScores& scores) {
+  if (!groups_.empty()) {
+    // In the beginning, the one row is every group's.
+    size_t first = 0;
+    for (auto& group : groups_) {
+      if (length_ == 0) {
+        group.take_row(0, scores);
+      } else if (row >= first && row < first + group.live_.size()) {
+        group.take_row(row - first, scores);
+      }
+      if (length_ > 0) first += group.live_.size();
+    }
+    return;
+  }
+  if (!std::isfinite(scores.normaliser)) {
+    not_numbers_ = true;
+    return;
+  }
+  if (row == 0) candidates_.clear();
+  edits_.clear();
+  double normaliser = scores.normaliser;  // of what hypotheses are compared by
+  edit_row(row, scores.logits, normaliser);
+  if (options_.search == DecodingSettings::Search::sampling) {
+    const int64_t first = length_ == 0 ? 0 : samples_[row];
+    const int64_t last = length_ == 0 ? options_.n_best : first + 1;
+    for (int64_t sample = first; sample < last; ++sample) {
+      add_candidate(row, draw(scores.logits, options_, uniform(sample)), scores, normaliser);
+    }
+  } else {
+    best_of(scores.logits, width(), likely_);
+    for (const auto& [logit, token] : likely_) add_candidate(row, token, scores, normaliser);
+    if (control_ && !control_->required.empty()) {
+      for (const int64_t token : carried_[row].required.next()) {
+        const bool there =
+            std::any_of(likely_.begin(), likely_.end(), [&](const auto& one) { return one.second == token; });
+        if (!there && scores.logits[static_cast<size_t>(token)] != impossible) {
+          add_candidate(row, token, scores, normaliser);
+        }
+      }
+    }
+  }
+  for (size_t i = edits_.size(); i-- > 0;) scores.logits[static_cast<size_t>(edits_[i].first)] = edits_[i].second;
+}
+
+void SentenceSearch::change(std::span<float> logits, int64_t token, float to) {
+  auto& logit = logits[static_cast<size_t>(token)];
+  edits_.emplace_back(token, logit);
+  logit = to;
+}
+
+void SentenceSearch::ban(std::span<float> logits, int64_t token) {
+  if (token >= 0 && token < std::ssize(logits)) change(logits, token, impossible);
+}
+
+/// Penalties and bans of what may follow a live hypothesis.
+void SentenceSearch::edit_row(size_t row, std::span<float> logits, double& normaliser) {
+  if (control_ && !control_->bias.empty()) {
+    double sum = 1;
+    for (const auto& [token, addition] : control_->bias) {
+      const float logit = logits[static_cast<size_t>(token)];
+      sum += std::exp(static_cast<double>(logit) - normaliser) * std::expm1(addition);
+      change(logits, token, static_cast<float>(static_cast<double>(logit) + addition));
+    }
+    normaliser += std::log(std::max(sum, std::numeric_limits<double>::min()));
+  }
+  const int64_t ngram = options_.no_repeat_ngram;
+  const bool repeats = ngram > 0 && length_ + 1 >= ngram;
+  if (repeats || options_.repetition_penalty != 1) history_ = tokens_of(live_[row].node);
+  const auto first_ban = [&] {
+    if (options_.repetition_penalty == 1) return edits_.size();
+    auto held = history_;
+    std::sort(held.begin(), held.end());
+    held.erase(std::unique(held.begin(), held.end()), held.end());
+    for (const int64_t token : held) {
+      const double log_probability = static_cast<double>(logits[static_cast<size_t>(token)]) - normaliser;
+      change(logits, token, static_cast<float>(normaliser + log_probability * options_.repetition_penalty));
+    }
+    return edits_.size();
+  }();
+
+  if (length_ < min_length_) ban(logits, end_);
+  if (!options_.write_unknown) ban(logits, Vocabulary::unknown);
+  if (repeats) {
+    const auto last = history_.end() - (ngram - 1);
+    for (auto place = history_.begin(); place + (ngram - 1) < history_.end(); ++place) {
+      if (std::equal(last, history_.end(), place)) ban(logits, place[ngram - 1]);
+    }
+  }
+  if (control_) {
+    const auto& carried = carried_[row];
+    if (control_->forbidden) {
+      const auto& state = control_->forbidden->at(carried.forbidden);
+      for (const int64_t token : state.forbidden) ban(logits, token);
+      if (!state.may_end) ban(logits, end_);
+    }
+    if (!carried.required.all_met()) ban(logits, end_);
+  }
+  if (edits_.size() == first_ban ||
+      std::any_of(logits.begin(), logits.end(), [](float logit) { return logit != impossible; })) {
+    return;
+  }
+  // A constraint left nothing but what is banned: it comes first.
+  for (; edits_.size() > first_ban; edits_.pop_back()) {
+    logits[static_cast<size_t>(edits_.back().first)] = edits_.back().second;
+  }
+}
+
+void SentenceSearch::add_candidate(size_t row, int64_t token, const RowScores& scores, double normaliser) {
+  const auto& live = live_[row];
+  if (token < 0) {  // nothing can be drawn
+    candidates_.push_back({live.ranked, static_cast<int64_t>(row), token, live.log_probability});
+    return;
+  }
+  const float logit = scores.logits[static_cast<size_t>(token)];
+  const auto edited = std::find_if(edits_.begin(), edits_.end(), [&](const auto& edit) { return edit.first == token; });
+  const float plain = edited == edits_.end() ? logit : edited->second;
+  candidates_.push_back({live.ranked + (static_cast<double>(logit) - normaliser), static_cast<int64_t>(row), token,
+                         live.log_probability + (static_cast<double>(plain) - scores.normaliser)});
+}
+
+double SentenceSearch::uniform(int64_t sample) const {
+  Random random(static_cast<uint64_t>(options_.seed), key_, static_cast<uint64_t>(sample),
+                static_cast<uint64_t>(length_));
+  return static_cast<double>(random.next() >> 11) * 0x1p-53;
+}
+
+std::vector<int64_t> SentenceSearch::tokens_of(int64_t node) const {
+  std::vector<int64_t> tokens;
+  for (; node >= 0; node = nodes_[static_cast<size_t>(node)].parent) {
+    tokens.push_back(nodes_[static_cast<size_t>(node)].token);
+  }
+  std::reverse(tokens.begin(), tokens.end());
+  return tokens;
+}
 
 bool SentenceSearch::advance(const Continuations& continuations, int64_t first_row) {
-  rank_candidates(continuations, first_row);
+  return groups_.empty() ? advance_group(continuations, first_row, {}) : advance_groups(continuations, first_row);
+}
+
+bool SentenceSearch::advance_group(const Continuations& continuations, int64_t first_row,
+                                   std::span<const int64_t> avoided) {
+  gather_candidates(continuations, first_row);
+  if (options_.search == DecodingSettings::Search::sampling) return advance_samples();
+  avoided_.assign(avoided.begin(), avoided.end());
+  if (control_ && !control_->required.empty()) {
+    allocate_banks();
+  } else {
+    rank_candidates();
+  }
   std::vector<Live> next;
+  next_carried_.clear();
   std::vector<bool> ended(live_.size(), false);
   const auto beam = static_cast<size_t>(options_.beam);
   for (size_t rank = 0; rank < candidates_.size(); ++rank) {
     const auto& candidate = candidates_[rank];
+    const auto row = static_cast<size_t>(candidate.row);
     if (candidate.token == end_) {
       if (rank >= beam) continue;
-      ended[candidate.row] = true;
+      ended[row] = true;
       ++finished_;
-      close(live_[candidate.row].node, candidate.log_probability, length_ + 1, true);
+      const Live last{candidate.log_probability, candidate.ranked, live_[row].node};
+      close(hypothesis(last, length_ + 1, true, row));
     } else if (next.size() < beam && length_ < max_length_) {
-      nodes_.push_back({candidate.token, live_[candidate.row].node, candidate.log_probability});
-      next.push_back(
-          {candidate.log_probability, static_cast<int64_t>(nodes_.size()) - 1, candidate.row, candidate.token});
+      live_on(next, candidate);
     }
   }
   if (next.empty()) {
     for (size_t row = 0; row < live_.size(); ++row) {
-      if (!ended[row]) close(live_[row].node, live_[row].log_probability, length_, false);
+      if (!ended[row]) close(hypothesis(live_[row], length_, false, row));
     }
   }
   live_ = std::move(next);
+  std::swap(carried_, next_carried_);
   ++length_;
   if (end_ == no_end && length_ == max_length_) {
     // A step more could only look for ends.
-    for (const auto& live : live_) close(live.node, live.log_probability, length_, false);
+    for (size_t row = 0; row < live_.size(); ++row) close(hypothesis(live_[row], length_, false, row));
     return true;
   }
   return live_.empty() || enough_finished();
 }
 
-// The best 2 beam candidates in order: every row has at most one end token, so at least `beam` others are among them if
-// there are as many.
-void SentenceSearch::rank_candidates(const Continuations& continuations, int64_t first_row) {
-  candidates_.clear();
-  for (size_t row = 0; row < live_.size(); ++row) {
+bool SentenceSearch::advance_groups(const Continuations& continuations, int64_t first_row) {
+  std::vector<int64_t> chosen;
+  live_.clear();
+  int64_t offset = 0;
+  bool done = true;
+  for (auto& group : groups_) {
+    const auto rows = std::ssize(group.live_);
+    if (rows == 0) continue;
+    // In the beginning, the one row is every group's.
+    const int64_t own = length_ == 0 ? 0 : offset;
+    if (group.advance_group(continuations, first_row + own, chosen)) {
+      group.live_.clear();
+    } else {
+      done = false;
+    }
+    for (auto live : group.live_) {
+      chosen.push_back(live.token);
+      live.parent += own;
+      live_.push_back(live);
+    }
+    offset += rows;
+  }
+  ++length_;
+  return done;
+}
+
+bool SentenceSearch::advance_samples() {
+  std::vector<Live> next;
+  std::vector<int64_t> samples;
+  next_carried_.clear();
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    const auto& candidate = candidates_[i];
+    const auto row = static_cast<size_t>(candidate.row);
+    const auto sample = length_ == 0 ? static_cast<int64_t>(i) : samples_[row];
+    auto& result = best_[static_cast<size_t>(sample)];
+    if (candidate.token == end_ && end_ != no_end) {
+      result = hypothesis({candidate.log_probability, candidate.ranked, live_[row].node}, length_ + 1, true, row);
+    } else if (candidate.token < 0 || length_ == max_length_) {
+      result = hypothesis(live_[row], length_, false, row);
+    } else {
+      live_on(next, candidate);
+      samples.push_back(sample);
+    }
+  }
+  live_ = std::move(next);
+  samples_ = std::move(samples);
+  std::swap(carried_, next_carried_);
+  ++length_;
+  if (end_ == no_end && length_ == max_length_) {
+    for (size_t row = 0; row < live_.size(); ++row) {
+      best_[static_cast<size_t>(samples_[row])] = hypothesis(live_[row], length_, false, row);
+    }
+    return true;
+  }
+  return live_.empty();
+}
+
+void SentenceSearch::live_on(std::vector<Live>& next, const Candidate& candidate) {
+  const auto row = static_cast<size_t>(candidate.row);
+  nodes_.push_back({candidate.token, live_[row].node, candidate.log_probability});
+  next.push_back({candidate.log_probability, candidate.ranked, static_cast<int64_t>(nodes_.size()) - 1, candidate.row,
+                  candidate.token});
+  if (!control_) return;
+  auto carried = carried_[row];
+  carried.required.append(candidate.token);
+  if (control_->forbidden) carried.forbidden = control_->forbidden->after(carried.forbidden, candidate.token);
+  next_carried_.push_back(std::move(carried));
+}
+
+void SentenceSearch::gather_candidates(const Continuations& continuations, int64_t first_row) {
+  const bool whole = wants_whole_rows();
+  if (!whole) candidates_.clear();
+  const auto rows = whole ? size_t{0} : live_.size();
+  for (size_t row = 0; row < rows; ++row) {
     const int64_t first = (first_row + static_cast<int64_t>(row)) * continuations.width;
     for (int64_t i = first; i < first + continuations.width; ++i) {
       const double log_probability = continuations.log_probabilities[i];
-      if (std::isnan(log_probability) || log_probability == infinity) {
-        throw Failure("decoding", "the model gave a NaN or an infinite probability",
-                      "its weights are damaged, or its training diverged");
-      }
+      not_numbers_ = not_numbers_ || std::isnan(log_probability) || log_probability == infinity;
       if (log_probability == -infinity) continue;
-      candidates_.push_back(
-          {live_[row].log_probability + log_probability, static_cast<int64_t>(row), continuations.tokens[i]});
+      candidates_.push_back({live_[row].ranked + log_probability, static_cast<int64_t>(row), continuations.tokens[i],
+                             live_[row].log_probability + log_probability});
     }
   }
+  if (not_numbers_) {
+    throw Failure("decoding", "the model gave a NaN or an infinite probability",
+                  "its weights are damaged, or its training diverged");
+  }
+}
+
+// The best 2 beam candidates in order: every row has at most one end token, so at least `beam` others are among them if
+// there are as many.
+void SentenceSearch::rank_candidates() {
   const size_t kept = std::min(candidates_.size(), 2 * static_cast<size_t>(options_.beam));
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(kept), candidates_.end(),
-                    [](const Candidate& a, const Candidate& b) {
-                      return std::tie(b.log_probability, a.row, a.token) < std::tie(a.log_probability, b.row, b.token);
-                    });
+  const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(kept);
+  if (avoided_.empty()) {
+    std::partial_sort(candidates_.begin(), end, candidates_.end(), [](const Candidate& a, const Candidate& b) {
+      return std::tie(b.ranked, a.row, a.token) < std::tie(a.ranked, b.row, b.token);
+    });
+  } else {
+    const auto value = [&](const Candidate& candidate) {
+      const auto times = std::count(avoided_.begin(), avoided_.end(), candidate.token);
+      return candidate.ranked - options_.diversity * static_cast<double>(times);
+    };
+    std::partial_sort(candidates_.begin(), end, candidates_.end(), [&](const Candidate& a, const Candidate& b) {
+      const double of_a = value(a), of_b = value(b);
+      return std::tie(of_b, a.row, a.token) < std::tie(of_a, b.row, b.token);
+    });
+  }
   candidates_.resize(kept);
 }
 
-double SentenceSearch::score(double log_probability, int64_t length) const {
-  return log_probability / length_penalty(options_.length_penalty, length, options_.alpha);
+/// Leaves the candidates that the banks of required phrases have slots for: at most `beam`.
+void SentenceSearch::allocate_banks() {
+  int64_t all = 0;
+  for (const auto& phrase : control_->required) all += std::ssize(phrase);
+  std::vector<std::vector<Candidate>> banks(static_cast<size_t>(all + 1));
+  for (const auto& candidate : candidates_) {
+    auto required = carried_[static_cast<size_t>(candidate.row)].required;
+    if (candidate.token != end_) required.append(candidate.token);
+    banks[static_cast<size_t>(required.tokens())].push_back(candidate);
+  }
+  std::vector<int64_t> counts;
+  for (const auto& bank : banks) counts.push_back(std::ssize(bank));
+  const auto sizes = bank_sizes(options_.beam, counts);
+  candidates_.clear();
+  for (size_t bank = banks.size(); bank-- > 0;) {
+    auto& candidates = banks[bank];
+    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+      return std::tie(b.ranked, a.row, a.token) < std::tie(a.ranked, b.row, b.token);
+    });
+    candidates.resize(static_cast<size_t>(sizes[bank]), {});
+    candidates_.insert(candidates_.end(), candidates.begin(), candidates.end());
+  }
+}
+
+double SentenceSearch::score(double ranked, int64_t length) const {
+  return ranked / length_penalty(options_.length_penalty, length, options_.alpha);
+}
+
+/// log p of each token up to `node` and, where an end follows it, of the end; `sum`: of all of them.
+std::vector<double> SentenceSearch::token_log_probabilities(int64_t node, double sum, bool finished) const {
+  std::vector<double> result;
+  const auto before = [&](int64_t at) { return at >= 0 ? nodes_[static_cast<size_t>(at)].log_probability : 0; };
+  if (finished) result.push_back(sum - before(node));
+  for (; node >= 0; node = nodes_[static_cast<size_t>(node)].parent) {
+    result.push_back(before(node) - before(nodes_[static_cast<size_t>(node)].parent));
+  }
+  std::reverse(result.begin(), result.end());
+  return result;
+}
+
+/// What ends with `last`, a continuation of the live hypothesis `row` or this itself.
+Hypothesis SentenceSearch::hypothesis(const Live& last, int64_t length, bool finished, size_t row) const {
+  Hypothesis result{{}, last.log_probability, score(last.ranked, length), finished};
+  // Most do not come among the best, and need no tokens: see `close`.
+  const bool kept = options_.search == DecodingSettings::Search::sampling || std::ssize(best_) < options_.n_best ||
+                    !ranks_before(best_.back(), result) || control_;
+  if (kept) {
+    result.tokens = tokens_of(last.node);
+    result.token_log_probabilities = token_log_probabilities(last.node, last.log_probability, finished);
+  }
+  if (control_) result.missing = carried_[row].required.missing();
+  return result;
 }
 
 // Takes a hypothesis up among the n best, if it is one of them.
-void SentenceSearch::close(int64_t node, double log_probability, int64_t length, bool finished) {
-  Hypothesis hypothesis{{}, log_probability, score(log_probability, length), finished};
-  const auto place = std::upper_bound(best_.begin(), best_.end(), hypothesis, [](const auto& a, const auto& b) {
-    return std::tie(b.finished, b.score) < std::tie(a.finished, a.score);
-  });
+void SentenceSearch::close(Hypothesis&& hypothesis) {
+  const auto place = std::upper_bound(best_.begin(), best_.end(), hypothesis, ranks_before);
   if (place - best_.begin() >= options_.n_best) return;
-  double sum = log_probability;  // up to the token behind `node`
-  const auto add = [&](double before) {
-    hypothesis.token_log_probabilities.push_back(sum - before);
-    sum = before;
-  };
-  if (finished) add(node >= 0 ? nodes_[node].log_probability : 0);
-  for (; node >= 0; node = nodes_[node].parent) {
-    hypothesis.tokens.push_back(nodes_[node].token);
-    const auto parent = nodes_[node].parent;
-    add(parent >= 0 ? nodes_[parent].log_probability : 0);
-  }
-  std::reverse(hypothesis.tokens.begin(), hypothesis.tokens.end());
-  std::reverse(hypothesis.token_log_probabilities.begin(), hypothesis.token_log_probabilities.end());
   best_.insert(place, std::move(hypothesis));
-  if (static_cast<int64_t>(best_.size()) > options_.n_best) best_.pop_back();
+  if (std::ssize(best_) > options_.n_best) best_.pop_back();
 }
 
 bool SentenceSearch::enough_finished() const {
   // Greedy search would not be greedy if it went on past an end to look for a better one.
   if (options_.stop == DecodingSettings::Stop::beam_finished || options_.beam == 1) return finished_ >= options_.beam;
-  if (static_cast<int64_t>(best_.size()) < options_.n_best) return false;
+  if (std::ssize(best_) < options_.n_best) return false;
   // Going on never raises a log-probability, and the length penalty is monotonic in the length, so a live hypothesis
   // reaches at most its score of now at the shortest or the longest length it may still end with.
-  const double log_probability = live_.front().log_probability;
-  const double bound = std::max(score(log_probability, length_ + 1), score(log_probability, max_length_ + 1));
+  double ranked = live_.front().ranked;
+  for (const auto& live : live_) ranked = std::max(ranked, live.ranked);
+  const double bound = std::max(score(ranked, length_ + 1), score(ranked, max_length_ + 1));
   return best_.back().score >= bound;
+}
+
+std::vector<int64_t> SentenceSearch::certain() const {
+  std::vector<int64_t> common;
+  bool any = false;
+  const auto take = [&](const std::vector<int64_t>& tokens) {
+    if (any) {
+      common.erase(std::mismatch(common.begin(), common.end(), tokens.begin(), tokens.end()).first, common.end());
+    } else {
+      common = tokens;
+    }
+    any = true;
+  };
+  if (options_.search == DecodingSettings::Search::sampling) {
+    const auto first = std::find(samples_.begin(), samples_.end(), 0);
+    if (first == samples_.end()) return best_.front().tokens;
+    return tokens_of(live_[static_cast<size_t>(first - samples_.begin())].node);
+  }
+  const auto take_all = [&](const SentenceSearch& search) {
+    for (const auto& live : search.live_) take(search.tokens_of(live.node));
+    if (!search.best_.empty()) take(search.best_.front().tokens);
+  };
+  if (groups_.empty()) take_all(*this);
+  for (const auto& group : groups_) take_all(group);
+  return common;
+}
+
+std::vector<Hypothesis> SentenceSearch::take_result() {
+  if (groups_.empty()) return std::move(best_);
+  std::vector<Hypothesis> all;
+  for (auto& group : groups_) {
+    for (auto& hypothesis : group.best_) {
+      // Groups may have found the same.
+      const bool there = std::any_of(all.begin(), all.end(), [&](const Hypothesis& other) {
+        return other.tokens == hypothesis.tokens && other.finished == hypothesis.finished;
+      });
+      if (!there) all.push_back(std::move(hypothesis));
+    }
+  }
+  std::stable_sort(all.begin(), all.end(), ranks_before);
+  if (std::ssize(all) > options_.n_best) all.resize(static_cast<size_t>(options_.n_best));
+  return all;
 }
 
 std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const int64_t> max_lengths,
                                                  int64_t begin, int64_t end, const DecodingSettings& given) {
   const auto options = given.validated();
-  const int64_t width = options.beam + 1;
-
-  std::vector<SentenceSearch> searches;
-  std::vector<int64_t> active;
-  std::vector<int64_t> tokens, parents;
+  std::vector<DecodingRequest> requests;
   for (size_t sentence = 0; sentence < max_lengths.size(); ++sentence) {
     if (max_lengths[sentence] < 0) {
       throw Error(fmt::format("sentence {}", sentence),
                   fmt::format("a maximum length of {} is not possible", max_lengths[sentence]), "give 0 or more");
     }
-    searches.emplace_back(max_lengths[sentence], options, end);
-    active.push_back(static_cast<int64_t>(sentence));
+    requests.push_back({.source = {}, .max_length = max_lengths[sentence], .settings = options, .end = end});
+  }
+  return beam_search(step, requests, begin);
+}
+
+std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const DecodingRequest> requests,
+                                                 int64_t begin) {
+  std::vector<SentenceSearch> searches;
+  std::vector<size_t> active;
+  std::vector<int64_t> tokens, parents;
+  for (size_t sentence = 0; sentence < requests.size(); ++sentence) {
+    searches.emplace_back(requests[sentence]);
+    active.push_back(sentence);
     tokens.push_back(begin);
     parents.push_back(static_cast<int64_t>(sentence));
   }
 
-  std::vector<std::vector<Hypothesis>> results(max_lengths.size());
+  std::vector<std::vector<Hypothesis>> results(requests.size());
+  std::vector<float> logits;
   while (!active.empty()) {
+    int64_t width = 0;
+    for (const size_t sentence : active) {
+      const auto& search = searches[sentence];
+      width = std::max(width, search.wants_whole_rows() ? std::numeric_limits<int64_t>::max() : search.width());
+    }
     const auto continuations = step(tokens, parents, width);
     const size_t expected = tokens.size() * static_cast<size_t>(std::max<int64_t>(continuations.width, 0));
     if (continuations.tokens.size() != expected || continuations.log_probabilities.size() != expected) {
@@ -201,9 +566,14 @@ std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::
     tokens.clear();
     parents.clear();
     int64_t first_row = 0;
-    std::erase_if(active, [&](int64_t sentence) {
+    std::erase_if(active, [&](size_t sentence) {
       auto& search = searches[sentence];
-      const auto rows = static_cast<int64_t>(search.live().size());
+      const auto rows = std::ssize(search.live());
+      if (search.wants_whole_rows()) {
+        for (int64_t row = 0; row < rows; ++row) {
+          take_continuations(search, row, continuations, first_row + row, logits);
+        }
+      }
       const bool done = search.advance(continuations, first_row);
       if (done) {
         results[sentence] = search.take_result();

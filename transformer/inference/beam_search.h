@@ -2,33 +2,16 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "transformer/base/settings.h"
+#include "transformer/inference/decoding_request.h"
+#include "transformer/inference/decoding_settings.h"
+#include "transformer/inference/required_phrases.h"
 
 namespace transformer {
-
-/// How output is searched for (settings section `decoding`; §6.1). Defaults are the paper's.
-struct DecodingSettings {
-  enum class LengthPenalty { gnmt, power };
-  enum class Stop { exact, beam_finished };
-
-  int64_t beam = 4;
-  double alpha = 0.6;
-  LengthPenalty length_penalty = LengthPenalty::gnmt;
-  Stop stop = Stop::exact;
-  int64_t max_extra_length = 50;  // output is at most input + this many tokens
-  int64_t n_best = 1;             // hypotheses returned for each sentence, at most `beam`
-  int64_t batch_sentences = 32;   // sentences decoded at once
-
-  static void describe(Fields<DecodingSettings>& field);
-
-  /// These settings, checked. Throws Error naming the first that is out of range or contradicts another, as
-  /// `decoding.beam`.
-  DecodingSettings validated() const;
-};
 
 /// The best continuations of every live row, best first: `tokens[row * width + i]`.
 struct Continuations {
@@ -53,10 +36,11 @@ using StepFunction =
     std::function<Continuations(std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width)>;
 
 struct Hypothesis {
-  std::vector<int64_t> tokens;                       // without begin and end
-  double log_probability = 0;                        // sum over tokens, the end included
-  double score = 0;                                  // log_probability / length_penalty(tokens, the end included)
-  bool finished = true;                              // false: cut at the maximum length before its end token
+  std::vector<int64_t> tokens;  // without begin and end
+  double log_probability = 0;   // sum over tokens, the end included, as the model has it
+  double score = 0;      // log_probability / length_penalty(tokens, the end included), penalties and bias counted
+  bool finished = true;  // false: cut at the maximum length before its end token
+  std::vector<size_t> missing = {};                  // of OutputControl::required, those that it does not hold
   std::vector<double> token_log_probabilities = {};  // of each token and, where it finished, of the end
 };
 
@@ -77,28 +61,62 @@ double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, doub
 ///
 /// Beam 1 is greedy search under either rule: it ends with its first end token.
 ///
-/// Finished hypotheses rank before those cut at the maximum length, which only fill up where too few have finished.
-/// With `SentenceSearch::no_end` for an end nothing finishes, and the last step is the one that chooses the last token.
-/// Equal scores rank by the order of finishing, equal candidates by row, then token. A sentence's result does not
-/// depend on the others. Throws Error for options out of range and Failure when the model gives a NaN.
+/// Finished hypotheses rank before those cut at the maximum length, which only fill up where too few have finished; of
+/// these, those that lack fewer required phrases come first. With `SentenceSearch::no_end` for an end nothing finishes,
+/// and the last step is the one that chooses the last token. Equal scores rank by the order of finishing, equal
+/// candidates by row, then token. A sentence's result does not depend on the others. Throws Error for options out of
+/// range and Failure when the model gives a NaN.
+///
+/// What else settings and wishes ask for:
+///
+/// - what may not come (an end before the minimum length, the unknown piece, a word piece that would repeat an n-gram
+///   or complete a forbidden phrase) is left out of a step's candidates, unless nothing would be left;
+/// - a bias is added to logits, which are normalised again; a repetition penalty multiplies log-probabilities. Both
+///   change what hypotheses are compared by and their score, not their log_probability;
+/// - required phrases: beside the best continuations, a hypothesis's candidates are those that go on with a phrase or
+///   begin one; candidates stand in banks by how many tokens of phrases they hold, which share the beam
+///   (`bank_sizes`), and no hypothesis ends before it holds all (Post and Vilar 2018);
+/// - groups: each searches with its share of the beam, and a word piece that groups before it have chosen in the same
+///   step comes later among its candidates (Vijayakumar et al. 2016); its log-probability is not changed;
+/// - sampling: no search; every sample draws its tokens (`draw`) by random numbers that follow from the seed, the
+///   source, the sample's number and the position alone.
 std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const int64_t> max_lengths,
                                                  int64_t begin, int64_t end, const DecodingSettings& options);
 
+/// The same for sentences that are each searched in its own way. Constraints are the step function's affair. Where a
+/// search needs all log-probabilities, `width` is as many as an int64_t holds.
+std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const DecodingRequest> requests,
+                                                 int64_t begin);
+
+/// Everything that may follow a hypothesis: log p(token) = logits[token] - normaliser; -infinity rules a token out.
+struct RowScores {
+  std::span<float> logits;  // [V]; scratch, which is given back as it was
+  double normaliser = 0;
+};
+
 /// The search for one sentence's output, for those who decide themselves which sentences advance together; the rules
-/// are those of `beam_search`. Options must be validated.
+/// are those of `beam_search`. Settings must be validated.
 class SentenceSearch {
  public:
   /// As `end`: no token ends a hypothesis, all reach the maximum length.
   static constexpr int64_t no_end = -1;
 
   SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end);
+  /// What `request.control` holds must outlive the search.
+  explicit SentenceSearch(const DecodingRequest& request);
 
   /// Continuations that each row needs: its best `beam` besides the end token are all that can live on. More change
   /// nothing.
-  int64_t width() const { return options_.beam + 1; }
+  int64_t width() const { return width_; }
+
+  /// Whether each row of the next step has to be told by `take_row`, because continuations alone do not say enough.
+  bool wants_whole_rows() const;
+  /// What may follow live hypothesis `row`, for the next `advance`, which then looks at no continuations.
+  void take_row(size_t row, const RowScores& scores);
 
   struct Live {
     double log_probability = 0;
+    double ranked = 0;   // what hypotheses are compared by: with penalties and bias
     int64_t node = -1;   // of the newest token in the tree of all hypotheses
     int64_t parent = 0;  // among the live of the step before
     int64_t token = 0;   // the newest
@@ -110,8 +128,12 @@ class SentenceSearch {
   /// Throws Failure when the model gives a NaN.
   bool advance(const Continuations& continuations, int64_t first_row);
 
+  /// Tokens that the first hypothesis of the result begins with, whatever follows: of greedy search and of a sample all
+  /// so far, of a beam those that all who can still win have in common.
+  std::vector<int64_t> certain() const;
+
   /// The n best, best first, when the sentence is done.
-  std::vector<Hypothesis> take_result() { return std::move(best_); }
+  std::vector<Hypothesis> take_result();
 
  private:
   struct Node {
@@ -119,22 +141,57 @@ class SentenceSearch {
     double log_probability;  // of all tokens up to this one
   };
   struct Candidate {
-    double log_probability;
+    double ranked;
     int64_t row, token;
+    double log_probability;
   };
-  void rank_candidates(const Continuations& continuations, int64_t first_row);
-  double score(double log_probability, int64_t length) const;
-  void close(int64_t node, double log_probability, int64_t length, bool finished);
+  /// What a live hypothesis carries along where there are wishes.
+  struct Carried {
+    RequiredPhrases required;
+    int64_t forbidden;  // state of ForbiddenText
+  };
+
+  SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end, const OutputControl* control,
+                 uint64_t key, int64_t pieces);
+
+  void edit_row(size_t row, std::span<float> logits, double& normaliser);
+  void ban(std::span<float> logits, int64_t token);
+  void change(std::span<float> logits, int64_t token, float to);
+  void add_candidate(size_t row, int64_t token, const RowScores& scores, double normaliser);
+  double uniform(int64_t sample) const;
+  std::vector<int64_t> tokens_of(int64_t node) const;
+  std::vector<double> token_log_probabilities(int64_t node, double sum, bool finished) const;
+
+  void gather_candidates(const Continuations& continuations, int64_t first_row);
+  void rank_candidates();
+  void allocate_banks();
+  bool advance_group(const Continuations& continuations, int64_t first_row, std::span<const int64_t> avoided);
+  bool advance_groups(const Continuations& continuations, int64_t first_row);
+  bool advance_samples();
+  void live_on(std::vector<Live>& next, const Candidate& candidate);
+  double score(double ranked, int64_t length) const;
+  Hypothesis hypothesis(const Live& last, int64_t length, bool finished, size_t row) const;
+  void close(Hypothesis&& hypothesis);
   bool enough_finished() const;
 
   DecodingSettings options_;
-  int64_t end_, max_length_;
-  int64_t length_ = 0;    // tokens of every live hypothesis
-  int64_t finished_ = 0;  // hypotheses so far, kept or not
+  int64_t end_, max_length_, min_length_ = 0, width_;
+  const OutputControl* control_ = nullptr;  // null: nothing is wished
+  uint64_t key_ = 0;                        // of the source
+  int64_t length_ = 0;                      // tokens of every live hypothesis
+  int64_t finished_ = 0;                    // hypotheses so far, kept or not
+  bool not_numbers_ = false;                // the model gave a NaN
   std::vector<Live> live_ = {{}};
-  std::vector<Node> nodes_;  // all hypotheses as a tree of back pointers
+  std::vector<Carried> carried_, next_carried_;  // of the live, where there are wishes
+  std::vector<int64_t> samples_;                 // of the live, which sample's each is
+  std::vector<Node> nodes_;                      // all hypotheses as a tree of back pointers
   std::vector<Hypothesis> best_;
   std::vector<Candidate> candidates_;
+  std::vector<int64_t> avoided_;                   // tokens that groups before have chosen
+  std::vector<SentenceSearch> groups_;             // where there are several
+  std::vector<std::pair<int64_t, float>> edits_;   // of the row that is being taken: tokens and logits before
+  std::vector<std::pair<float, int64_t>> likely_;  // scratch
+  std::vector<int64_t> history_;                   // scratch
 };
 
 }  // namespace transformer

@@ -16,10 +16,8 @@ const ModelSettings& PackedBackend::settings() const {
   return model_->settings();
 }
 
-std::vector<std::vector<Hypothesis>> PackedBackend::decode(
-    std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
-    const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const {
-  return decode_all(*engine_, requests_for(sources, max_lengths, settings, constraints));
+std::vector<std::vector<Hypothesis>> PackedBackend::decode(std::vector<DecodingRequest> requests) const {
+  return decode_all(*engine_, std::move(requests));
 }
 
 std::unique_ptr<DecodingBackend> open_module_backend(const std::filesystem::path& directory, const std::string& device,

@@ -4,14 +4,12 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "transformer/architecture/settings.h"
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/engine.h"
-#include "transformer/inference/output_constraint.h"
 #include "transformer/inference/precision.h"
 
 namespace transformer {
@@ -29,12 +27,9 @@ class DecodingBackend {
 
   virtual const ModelSettings& settings() const = 0;  // resolved
 
-  /// `beam_search` for each of `sources` (pieces and the end; none is empty): a sentence's result does not depend on
-  /// the others. `constraints`: what outputs may be, one a source (null: anything), or none at all. Any number of
-  /// threads may call it at once. Throws as beam_search does.
-  virtual std::vector<std::vector<Hypothesis>> decode(
-      std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
-      const DecodingSettings& settings, std::span<const std::shared_ptr<const OutputConstraint>> constraints) const = 0;
+  /// `beam_search` for each of `requests`, whose settings are validated: a sentence's result does not depend on the
+  /// others. Any number of threads may call it at once. Throws as beam_search and DecodingRequest::check do.
+  virtual std::vector<std::vector<Hypothesis>> decode(std::vector<DecodingRequest> requests) const = 0;
 };
 
 /// Packed weights, decoded by an engine's workers; sentences of callers at the same time share batches.
@@ -43,10 +38,7 @@ class PackedBackend : public DecodingBackend {
   PackedBackend(std::shared_ptr<const InferenceModel> model, std::shared_ptr<Engine> engine);
 
   const ModelSettings& settings() const override;
-  std::vector<std::vector<Hypothesis>> decode(
-      std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
-      const DecodingSettings& settings,
-      std::span<const std::shared_ptr<const OutputConstraint>> constraints) const override;
+  std::vector<std::vector<Hypothesis>> decode(std::vector<DecodingRequest> requests) const override;
 
  private:
   std::shared_ptr<const InferenceModel> model_;

@@ -115,7 +115,7 @@ class Engine::Implementation::Worker {
       while (!engine_.waiting.empty() && active_.size() + taken.size() < wanted) {
         const auto& request = engine_.waiting.front().job->request(engine_.waiting.front().index);
         bytes += InferenceBatch::expected_bytes(*engine_.model, static_cast<int64_t>(request.source.size()),
-                                                request.settings.beam);
+                                                request.settings.hypotheses());
         const bool fits = engine_.cache_used + bytes <= engine_.options.cache_bytes;
         if (!fits && active_.size() + taken.size() > 0) break;
         taken.push_back(std::move(engine_.waiting.front()));
@@ -131,14 +131,13 @@ class Engine::Implementation::Worker {
     std::vector<InferenceBatch::Source> sources;
     for (const auto& [job, index] : taken) {
       const auto& request = job->request(index);
-      sources.push_back({request.source, request.settings.beam, request.constraint});
+      sources.push_back({request.source, request.settings.hypotheses(), request.constraint});
     }
     try {
       const auto places = batch_.add(sources);
       for (size_t i = 0; i < taken.size(); ++i) {
         const auto& request = taken[i].job->request(taken[i].index);
-        active_.push_back({taken[i].job, taken[i].index, places[i],
-                           SentenceSearch(request.max_length, request.settings, request.end)});
+        active_.push_back({taken[i].job, taken[i].index, places[i], SentenceSearch(request)});
       }
       list_rows();
       count_cache();
@@ -149,9 +148,14 @@ class Engine::Implementation::Worker {
   }
 
   void step() {
-    int64_t width = 0;
-    for (const auto& sentence : active_) width = std::max(width, sentence.search.width());
-    const auto continuations = batch_.step(rows_, width);
+    int64_t width = 1;
+    for (const auto& sentence : active_) {
+      if (!sentence.search.wants_whole_rows()) width = std::max(width, sentence.search.width());
+    }
+    const auto continuations = batch_.step(rows_, width, [this](size_t row, const RowScores& scores) {
+      const auto& [sentence, live] = whole_rows_[row];
+      active_[sentence].search.take_row(live, scores);
+    });
     int64_t first_row = 0;
     std::erase_if(active_, [&](Active& sentence) {
       const auto rows = static_cast<int64_t>(sentence.search.live().size());
@@ -205,9 +209,18 @@ class Engine::Implementation::Worker {
 
   void list_rows() {
     rows_.clear();
-    for (const auto& sentence : active_) {
-      for (const auto& live : sentence.search.live()) {
-        rows_.push_back({sentence.place, live.parent, live.node < 0 ? Vocabulary::begin : live.token});
+    whole_rows_.clear();
+    for (size_t i = 0; i < active_.size(); ++i) {
+      const auto& sentence = active_[i];
+      const bool whole = sentence.search.wants_whole_rows();
+      const auto& all = sentence.search.live();
+      for (size_t k = 0; k < all.size(); ++k) {
+        const auto& live = all[k];
+        if (whole) {
+          whole_rows_.resize(rows_.size() + 1);
+          whole_rows_.back() = {i, k};
+        }
+        rows_.push_back({sentence.place, live.parent, live.node < 0 ? Vocabulary::begin : live.token, whole});
       }
     }
   }
@@ -238,7 +251,9 @@ class Engine::Implementation::Worker {
   InferenceBatch batch_;
   std::vector<Active> active_;             // in the order of their coming
   std::vector<InferenceBatch::Row> rows_;  // of the next step, in the order of `active_`
-  int64_t counted_ = 0;                    // of the engine's `cache_used`
+  /// Of rows that are wanted whole: whose they are among `active_`, and which of its hypotheses.
+  std::vector<std::pair<size_t, size_t>> whole_rows_;
+  int64_t counted_ = 0;  // of the engine's `cache_used`
 };
 
 Engine::Implementation::Implementation(std::shared_ptr<const InferenceModel> given, const Options& wanted)
@@ -265,7 +280,10 @@ const Engine::Options& Engine::options() const {
 
 std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> requests, Done done) {
   // Here, where it harms nobody: sentences of others would share a batch with it.
-  for (const auto& request : requests) implementation_->model->check(request.source, request.max_length);
+  for (const auto& request : requests) {
+    implementation_->model->check(request.source, request.max_length);
+    request.check(implementation_->model->projection().outputs());
+  }
   std::vector<size_t> order(requests.size());
   std::iota(order.begin(), order.end(), size_t{0});
   // What is left for the end, when workers run out of sentences, is short.

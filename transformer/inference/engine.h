@@ -7,21 +7,11 @@
 #include <vector>
 
 #include "transformer/inference/beam_search.h"
-#include "transformer/inference/output_constraint.h"
-#include "transformer/text/vocabulary.h"
+#include "transformer/inference/decoding_request.h"
 
 namespace transformer {
 
 class InferenceModel;
-
-/// A sentence to be decoded, and how.
-struct DecodingRequest {
-  std::vector<int64_t> source;  // pieces and the end; not empty
-  int64_t max_length = 0;       // of the output, its end not counted
-  DecodingSettings settings = {};
-  std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
-  int64_t end = Vocabulary::end;                                 // the token that ends it, or SentenceSearch::no_end
-};
 
 /// What became of one: its hypotheses, best first, or why there are none.
 struct DecodingResult {
@@ -58,7 +48,7 @@ class Engine {
   class Job;
 
   /// Queues sentences behind those that wait already, the longest first. Returns at once. Settings must be validated.
-  /// Throws what InferenceModel::check throws of any of them.
+  /// Throws what InferenceModel::check and DecodingRequest::check throw of any of them.
   std::shared_ptr<Job> submit(std::vector<DecodingRequest> requests, Done done);
   /// Waits until each of a job's sentences is done or cancelled.
   void wait(const Job& job);

@@ -94,7 +94,7 @@ struct InferenceBatch::Implementation {
   std::vector<Selection> selections;
   std::function<void(const WatchedAttention&)> watcher;
   std::vector<float> told;  // weights with those of the positions outside the window, [H, keys]
-  std::vector<float> best_logits;
+  std::vector<float> best_logits, left;
   std::vector<int32_t> best_tokens;
 
   explicit Implementation(const InferenceModel& given)
@@ -395,7 +395,7 @@ struct InferenceBatch::Implementation {
         history.push_back(new_record(sentence, static_cast<int64_t>(next.size()) - 1));
         if (sentence.constraint) {
           constraints.push_back(sentence.length > 0
-                                    ? state_after(*sentence.constraints.at(rows[row].parent), rows[row].token)
+                                    ? state_after(sentence.constraints.at(rows[row].parent), rows[row].token)
                                     : sentence.constraint);
         }
       }
@@ -406,7 +406,7 @@ struct InferenceBatch::Implementation {
   }
 
   /// Takes rows one token further: `activations` are what the projection to the vocabulary is given. Returns the
-  /// constraint of each row.
+  /// constraint of each row, null where anything may come.
   std::vector<const OutputConstraint*> advance(std::span<const Row> given) {
     const auto rows = static_cast<int64_t>(given.size());
     reserve(rows);
@@ -417,7 +417,8 @@ struct InferenceBatch::Implementation {
       if (row > 0 && given[row].place != given[row - 1].place) slot = 0;
       auto& sentence = sentences[given[row].place];
       histories[row] = &sentence.histories[slot];
-      if (sentence.constraint) constraints[row] = sentence.constraints[slot].get();
+      if (sentence.constraint && !sentence.constraints[slot]->free())
+        constraints[row] = sentence.constraints[slot].get();
       model.embed_target(given[row].token, sentence.length, x.data() + static_cast<int64_t>(row) * model_stride());
     }
 
@@ -533,7 +534,23 @@ struct InferenceBatch::Implementation {
     }
   }
 
-  Continuations best(int64_t rows, int64_t width, std::span<const OutputConstraint* const> constraints) {
+  /// Rules out what never comes, and what the constraint of the row, where there is one, does not allow.
+  void rule_out(std::span<float> values, const OutputConstraint* constraint) {
+    constexpr float impossible = -std::numeric_limits<float>::infinity();
+    if (constraint) {
+      const auto tokens = allowed_tokens(*constraint, std::ssize(values));
+      left.clear();
+      for (const int64_t token : tokens) left.push_back(values[static_cast<size_t>(token)]);
+      std::fill(values.begin(), values.end(), impossible);
+      for (size_t i = 0; i < tokens.size(); ++i) values[static_cast<size_t>(tokens[i])] = left[i];
+    } else {
+      std::fill_n(values.begin(), Vocabulary::begin + 1, impossible);
+    }
+  }
+
+  Continuations best(std::span<const Row> given, int64_t width, std::span<const OutputConstraint* const> constraints,
+                     const WholeRow& tell_row) {
+    const auto rows = static_cast<int64_t>(given.size());
     static_assert(Vocabulary::padding == 0);
     constexpr int64_t allowed = Vocabulary::begin + 1;  // the first
     const int64_t returned = std::clamp<int64_t>(model.projection().outputs() - allowed, 0, width);
@@ -546,9 +563,10 @@ struct InferenceBatch::Implementation {
       selections.push_back({lowest, 0, static_cast<int32_t>(returned), 0, lowest, best_logits.data() + row * returned,
                             best_tokens.data() + row * returned});
     }
-    const bool constrained =
-        std::any_of(constraints.begin(), constraints.end(), [](const auto* constraint) { return constraint; });
-    model.projection().select(activations, allowed, selections, logits, /*kept=*/constrained);
+    const bool kept =
+        std::any_of(constraints.begin(), constraints.end(), [](const auto* constraint) { return constraint; }) ||
+        std::any_of(given.begin(), given.end(), [](const Row& row) { return row.whole; });
+    model.projection().select(activations, allowed, selections, logits, kept);
 
     Continuations continuations{returned, {}, {}};
     continuations.tokens.reserve(size);
@@ -556,11 +574,22 @@ struct InferenceBatch::Implementation {
     for (int64_t row = 0; row < rows; ++row) {
       const auto& selection = selections[row];
       const double normaliser = static_cast<double>(selection.maximum) + std::log(selection.sum);
+      const auto values = [&] {
+        const int64_t outputs = model.projection().outputs();
+        return std::span(logits.data() + row * PackedMatrix::padded(outputs), static_cast<size_t>(outputs));
+      };
+      if (given[row].whole) {
+        const auto all = values();
+        rule_out(all, constraints[row]);
+        tell_row(static_cast<size_t>(row), {all, normaliser});
+        continuations.tokens.resize(continuations.tokens.size() + static_cast<size_t>(returned));
+        continuations.log_probabilities.resize(continuations.tokens.size());
+        continue;
+      }
       if (const auto* constraint = constraints[row]) {
-        const float* values = logits.data() + row * PackedMatrix::padded(model.projection().outputs());
         std::vector<Continuations::Candidate> candidates;
         for (const int64_t token : allowed_tokens(*constraint, model.projection().outputs())) {
-          candidates.push_back({static_cast<double>(values[token]) - normaliser, token});
+          candidates.push_back({static_cast<double>(values()[static_cast<size_t>(token)]) - normaliser, token});
         }
         continuations.add_row(std::move(candidates));
         continue;
@@ -638,10 +667,10 @@ void InferenceBatch::release() {
   for (const int64_t place : self.free_places) self.sentences[static_cast<size_t>(place)].memory = {};
 }
 
-Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width) {
+Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width, const WholeRow& told) {
   if (width < 1) throw std::invalid_argument("InferenceBatch::step: no continuations are asked for");
   const auto constraints = implementation_->advance(rows);
-  return implementation_->best(static_cast<int64_t>(rows.size()), width, constraints);
+  return implementation_->best(rows, width, constraints, told);
 }
 
 std::vector<std::vector<double>> InferenceBatch::score(std::span<const Target> targets) {

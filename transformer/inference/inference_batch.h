@@ -52,13 +52,17 @@ class InferenceBatch {
 
   /// A hypothesis to be continued.
   struct Row {
-    int64_t place;   // of its sentence
-    int64_t parent;  // among the sentence's rows of the step before; 0 in its first
-    int64_t token;   // the newest
+    int64_t place;       // of its sentence
+    int64_t parent;      // among the sentence's rows of the step before; 0 in its first
+    int64_t token;       // the newest
+    bool whole = false;  // all that may follow is wanted: see `step`
   };
+  /// Told of all that may follow a row, by its index.
+  using WholeRow = std::function<void(size_t row, const RowScores& scores)>;
   /// Advances rows by one token and returns each one's best `width` continuations (fewer where the vocabulary is
   /// smaller). A sentence's rows are neighbours. Padding and begin are never proposed, nor what a constraint rules out.
-  Continuations step(std::span<const Row> rows, int64_t width);
+  /// Of rows that are wanted whole, `told` is called instead, in order, and their continuations mean nothing.
+  Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {});
   /// An output that is known, of a sentence that was added and has not been stepped.
   struct Target {
     int64_t place;                  // of its sentence

@@ -25,8 +25,10 @@ std::vector<int64_t> allowed_tokens(const OutputConstraint& constraint, int64_t 
   return tokens;
 }
 
-std::shared_ptr<const OutputConstraint> state_after(const OutputConstraint& constraint, int64_t token) {
-  auto state = constraint.after(token);
+std::shared_ptr<const OutputConstraint> state_after(const std::shared_ptr<const OutputConstraint>& constraint,
+                                                    int64_t token) {
+  if (constraint->free()) return constraint;
+  auto state = constraint->after(token);
   if (!state) throw std::out_of_range(fmt::format("an output constraint has no state after token {}", token));
   return state;
 }

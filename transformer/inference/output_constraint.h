@@ -15,6 +15,8 @@ class OutputConstraint {
   /// The tokens that may come next, each once, the end token where the output may end here; padding and begin never
   /// may. Never none, but after the end.
   virtual std::vector<int64_t> allowed() const = 0;
+  /// Anything may come from here on: nothing else is asked any more.
+  virtual bool free() const { return false; }
   /// The state after one of them; never null.
   virtual std::shared_ptr<const OutputConstraint> after(int64_t token) const = 0;
 };
@@ -23,7 +25,8 @@ class OutputConstraint {
 /// std::out_of_range for a token that is not one of a vocabulary's `size` or that no output holds, for one given twice,
 /// and for none at all.
 std::vector<int64_t> allowed_tokens(const OutputConstraint& constraint, int64_t size);
-/// `constraint.after(token)`; throws std::out_of_range where it is null.
-std::shared_ptr<const OutputConstraint> state_after(const OutputConstraint& constraint, int64_t token);
+/// `constraint->after(token)`, or the constraint itself where it is free; throws std::out_of_range where there is none.
+std::shared_ptr<const OutputConstraint> state_after(const std::shared_ptr<const OutputConstraint>& constraint,
+                                                    int64_t token);
 
 }  // namespace transformer

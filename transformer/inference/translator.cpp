@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <mutex>
 #include <utility>
 
 #include "transformer/architecture/longest_text.h"
@@ -11,6 +14,8 @@
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/inference_model.h"
+#include "transformer/inference/output_prefix.h"
+#include "transformer/text/piece_texts.h"
 
 namespace transformer {
 
@@ -33,11 +38,55 @@ struct Translator::Implementation {
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
   int64_t longest() const { return longest_text(backend->settings()); }
 
-  int64_t max_length(size_t source_pieces, const DecodingSettings& search) const {
-    const int64_t wanted = static_cast<int64_t>(source_pieces) + search.max_extra_length;
+  /// Tokens that an output has positions for.
+  int64_t most_tokens() const {
     const auto& model = backend->settings();
-    return model.positions == ModelSettings::Positions::sinusoidal ? wanted : std::min(wanted, model.max_positions - 1);
+    return model.positions == ModelSettings::Positions::sinusoidal ? std::numeric_limits<int64_t>::max()
+                                                                   : model.max_positions - 1;
   }
+
+  DecodingRequest request(std::vector<int64_t> source, const DecodingSettings& search, EncodedWishes wishes) const {
+    // What an output has to begin with leaves as much to be added as the source does.
+    const int64_t length = std::max(std::ssize(source), wishes.prefix_tokens) + search.max_extra_length;
+    source.push_back(Vocabulary::end);
+    return {.source = std::move(source),
+            .max_length = std::min(length, most_tokens()),
+            .settings = search,
+            .constraint = std::move(wishes.constraint),
+            .control = std::move(wishes.control)};
+  }
+
+  /// The texts of the target vocabulary's pieces, which few ask for.
+  std::shared_ptr<const PieceTexts> pieces() const {
+    const std::lock_guard lock(lazy->mutex);
+    if (!lazy->pieces) lazy->pieces = std::make_shared<PieceTexts>(*vocabularies.target);
+    return lazy->pieces;
+  }
+
+  std::vector<std::vector<Hypothesis>> decode(const std::vector<std::vector<int64_t>>& sources,
+                                              const std::function<EncodedWishes(size_t line)>& wishes_of) const {
+    std::vector<std::vector<Hypothesis>> results(sources.size());
+    std::vector<size_t> places;  // of sentences with text
+    std::vector<DecodingRequest> requests;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (sources[i].empty()) {
+        results[i].emplace_back();
+        continue;
+      }
+      places.push_back(i);
+      requests.push_back(request(sources[i], settings, wishes_of(i)));
+    }
+    if (places.empty()) return results;
+    auto found = backend->decode(std::move(requests));
+    for (size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(found[i]);
+    return results;
+  }
+
+  struct Lazy {
+    std::mutex mutex;
+    std::shared_ptr<const PieceTexts> pieces;
+  };
+  std::shared_ptr<Lazy> lazy = std::make_shared<Lazy>();
 };
 
 Translator::Translator(const std::filesystem::path& directory, const std::string& device,
@@ -111,6 +160,7 @@ Translator Translator::with(const DecodingSettings& settings) const {
   other.implementation_->packed = self.packed;
   other.implementation_->engine = self.engine;
   other.implementation_->threads = self.threads;
+  other.implementation_->lazy = self.lazy;
   return other;
 }
 
@@ -144,8 +194,17 @@ std::string Translator::too_long(size_t pieces) const {
 
 std::vector<std::vector<Translation>> Translator::translate_encoded(const std::vector<std::vector<int64_t>>& sources,
                                                                     const ConstraintOf& constraint_of) const {
+  return translated(translate_ids(sources, constraint_of));
+}
+
+std::vector<std::vector<Translation>> Translator::translate_encoded(const std::vector<std::vector<int64_t>>& sources,
+                                                                    std::span<const EncodedWishes> wishes) const {
+  return translated(implementation_->decode(sources, [&](size_t line) { return wishes[line]; }));
+}
+
+std::vector<std::vector<Translation>> Translator::translated(std::vector<std::vector<Hypothesis>>&& found) const {
   std::vector<std::vector<Translation>> translations;
-  for (auto& hypotheses : translate_ids(sources, constraint_of)) {
+  for (auto& hypotheses : found) {
     auto& alternatives = translations.emplace_back();
     for (auto& hypothesis : hypotheses) alternatives.push_back(translation(std::move(hypothesis)));
   }
@@ -157,9 +216,7 @@ std::shared_ptr<Engine> Translator::engine() const {
 }
 
 DecodingRequest Translator::request(std::vector<int64_t> source, const DecodingSettings& settings) const {
-  const int64_t max_length = implementation_->max_length(source.size(), settings);
-  source.push_back(Vocabulary::end);
-  return {.source = std::move(source), .max_length = max_length, .settings = settings};
+  return implementation_->request(std::move(source), settings, {});
 }
 
 Translation Translator::translation(Hypothesis hypothesis) const {
@@ -172,32 +229,48 @@ Translation Translator::translation(Hypothesis hypothesis) const {
           hypothesis.log_probability,
           std::move(hypothesis.tokens),
           std::move(hypothesis.token_log_probabilities),
-          hypothesis.finished};
+          hypothesis.finished,
+          std::move(hypothesis.missing)};
 }
 
 std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector<std::vector<int64_t>>& sources,
                                                                const ConstraintOf& constraint_of) const {
+  return implementation_->decode(
+      sources, [&](size_t line) { return EncodedWishes{.constraint = constraint_of ? constraint_of(line) : nullptr}; });
+}
+
+EncodedWishes Translator::encode(const LineWishes& wishes) const {
   const auto& self = *implementation_;
-  std::vector<std::vector<Hypothesis>> results(sources.size());
-  std::vector<size_t> places;  // of sentences with text
-  std::vector<std::vector<int64_t>> with_end;
-  std::vector<int64_t> max_lengths;
-  std::vector<std::shared_ptr<const OutputConstraint>> constraints;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    if (sources[i].empty()) {
-      results[i].emplace_back();
-      continue;
+  const auto& vocabulary = *self.vocabularies.target;
+  EncodedWishes encoded;
+  if (!trim(wishes.prefix).empty()) {
+    auto prefix = begins_with(wishes.prefix, vocabulary, self.pieces());
+    encoded.constraint = std::move(prefix.constraint);
+    encoded.prefix_tokens = prefix.tokens;
+    const int64_t most =
+        std::min(self.most_tokens(),
+                 self.settings.max_length > 0 ? self.settings.max_length : std::numeric_limits<int64_t>::max());
+    if (encoded.prefix_tokens > most) {
+      throw Error(in_quotes(wishes.prefix), fmt::format("an output of at most {} word pieces cannot begin so", most),
+                  "give a shorter beginning");
     }
-    places.push_back(i);
-    with_end.push_back(sources[i]);
-    with_end.back().push_back(Vocabulary::end);
-    max_lengths.push_back(self.max_length(sources[i].size(), self.settings));
-    if (constraint_of) constraints.push_back(constraint_of(i));
   }
-  if (places.empty()) return results;
-  auto found = self.backend->decode(with_end, max_lengths, self.settings, constraints);
-  for (size_t i = 0; i < places.size(); ++i) results[places[i]] = std::move(found[i]);
-  return results;
+  for (const auto& phrase : wishes.required) {
+    auto tokens = vocabulary.encode(trim(phrase));
+    if (std::find(tokens.begin(), tokens.end(), Vocabulary::unknown) != tokens.end()) {
+      throw Error(in_quotes(phrase), "cannot be required: the vocabulary lacks a character of it");
+    }
+    if (!tokens.empty()) encoded.control.required.push_back(std::move(tokens));
+  }
+  encoded.control.forbidden = wishes.forbidden;
+  encoded.control.bias = wishes.bias;
+  DecodingRequest{.source = {}, .settings = self.settings, .control = encoded.control}.check(vocabulary.size());
+  return encoded;
+}
+
+std::shared_ptr<const ForbiddenText> Translator::forbid(const std::vector<std::string>& phrases) const {
+  const auto& self = *implementation_;
+  return std::make_shared<ForbiddenText>(*self.vocabularies.target, self.pieces(), phrases);
 }
 
 }  // namespace transformer

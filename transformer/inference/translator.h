@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transformer/inference/beam_search.h"
@@ -22,6 +24,22 @@ struct Translation {
   std::vector<int64_t> tokens;  // pieces of the target vocabulary that the model wrote, without begin and end
   std::vector<double> token_log_probabilities = {};  // of each token and, where it finished, of the end
   bool finished = true;                              // false: cut at the maximum length
+  std::vector<size_t> missing = {};                  // of LineWishes::required, those that it does not hold
+};
+
+/// What is asked of one line's translation.
+struct LineWishes {
+  std::string prefix = {};                 // it begins with this; a word at its end may go on. Blank: with anything
+  std::vector<std::string> required = {};  // it holds these phrases, or says which are missing
+  std::shared_ptr<const ForbiddenText> forbidden = nullptr;  // it holds none of these: see Translator::forbid
+  std::vector<std::pair<int64_t, double>> bias = {};         // OutputControl::bias
+};
+
+/// The same in pieces.
+struct EncodedWishes {
+  std::shared_ptr<const OutputConstraint> constraint = nullptr;
+  int64_t prefix_tokens = 0;  // that the constraint takes, at most
+  OutputControl control = {};
 };
 
 /// Translates text with a model directory. Any number of threads may call `translate` of one translator at once, while
@@ -68,6 +86,14 @@ class Translator {
   std::vector<std::vector<int64_t>> encode(const std::vector<std::string>& lines) const;
   std::vector<std::vector<Translation>> translate_encoded(const std::vector<std::vector<int64_t>>& sources,
                                                           const ConstraintOf& constraint_of = {}) const;
+  /// Translations of lines of which something is wished: one of `wishes` for each of `sources`.
+  std::vector<std::vector<Translation>> translate_encoded(const std::vector<std::vector<int64_t>>& sources,
+                                                          std::span<const EncodedWishes> wishes) const;
+  /// Throws Error for a prefix or a phrase that the vocabulary cannot spell, for a prefix longer than the output may
+  /// be, and where wishes contradict each other or the settings.
+  EncodedWishes encode(const LineWishes& wishes) const;
+  /// Words and phrases for LineWishes::forbidden.
+  std::shared_ptr<const ForbiddenText> forbid(const std::vector<std::string>& phrases) const;
   /// Word pieces of the longest line that this model takes, and what is said of one that is longer.
   int64_t longest_source() const;
   std::string too_long(size_t pieces) const;
@@ -81,6 +107,8 @@ class Translator {
                                                      const ConstraintOf& constraint_of = {}) const;
 
  private:
+  std::vector<std::vector<Translation>> translated(std::vector<std::vector<Hypothesis>>&& found) const;
+
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };

@@ -17,11 +17,8 @@ class PlainBackend : public DecodingBackend {
   explicit PlainBackend(std::unique_ptr<DecodingBackend> backend) : backend_(std::move(backend)) {}
 
   const ModelSettings& settings() const override { return backend_->settings(); }
-  std::vector<std::vector<Hypothesis>> decode(
-      std::span<const std::vector<int64_t>> sources, std::span<const int64_t> max_lengths,
-      const DecodingSettings& settings,
-      std::span<const std::shared_ptr<const OutputConstraint>> constraints) const override {
-    return with_plain_errors([&] { return backend_->decode(sources, max_lengths, settings, constraints); });
+  std::vector<std::vector<Hypothesis>> decode(std::vector<DecodingRequest> requests) const override {
+    return with_plain_errors([&] { return backend_->decode(std::move(requests)); });
   }
 
  private:
@@ -32,7 +29,7 @@ class PlainBackend : public DecodingBackend {
 
 }  // namespace transformer
 
-extern "C" __attribute__((visibility("default"))) transformer::DecodingBackend* transformer_open_module_backend_1(
+extern "C" __attribute__((visibility("default"))) transformer::DecodingBackend* transformer_open_module_backend_2(
     const std::filesystem::path& directory, const std::string& device, const transformer::InferenceOptions& inference) {
   using namespace transformer;
   return with_plain_errors([&] {

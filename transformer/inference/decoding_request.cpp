@@ -1,0 +1,46 @@
+#include "transformer/inference/decoding_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+void DecodingRequest::check(int64_t size) const {
+  const auto check_token = [&](int64_t token, const char* where) {
+    if (token >= 0 && token < size && token != Vocabulary::padding && token != Vocabulary::begin) return;
+    throw Error(where, fmt::format("token {} is none that an output of this vocabulary holds", token));
+  };
+  for (const auto& phrase : control.required) {
+    if (phrase.empty()) throw Error("required", "a phrase is empty", "leave it out");
+    for (const int64_t token : phrase) {
+      check_token(token, "required");
+      if (token == end) throw Error("required", "a phrase holds the end", "leave it out");
+    }
+    if (control.forbidden && !control.forbidden->allows(phrase)) {
+      throw Error("required", "a phrase is required that is forbidden, too", "decide for one");
+    }
+  }
+  if (control.forbidden && control.forbidden->size() != size) {
+    throw Error("forbidden", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",
+                                         control.forbidden->size(), size));
+  }
+  for (const auto& [token, addition] : control.bias) {
+    check_token(token, "bias");
+    if (!(std::abs(addition) <= 100)) {
+      throw Error("bias", fmt::format("of token {} is {}; expected -100 to 100", token, addition));
+    }
+  }
+  if (control.required.empty()) return;
+  if (settings.search == DecodingSettings::Search::sampling) {
+    throw Error("decoding.search", "required phrases are for beam search, and it is sampling", "set search to beam");
+  }
+  if (settings.beam_groups > 1) {
+    throw Error("decoding.beam_groups", "required phrases share the beam out themselves", "set beam_groups to 1");
+  }
+}
+
+}  // namespace transformer

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "transformer/inference/decoding_settings.h"
+#include "transformer/inference/forbidden_text.h"
+#include "transformer/inference/output_constraint.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+/// What is asked of one sentence's output beyond what every output of a search is asked.
+struct OutputControl {
+  /// Phrases that the output shall hold, each as its tokens, one as often as it stands here. What a hypothesis lacks of
+  /// them is in Hypothesis::missing; others come first.
+  std::vector<std::vector<int64_t>> required = {};
+  /// What the output must not hold; null: anything may come.
+  std::shared_ptr<const ForbiddenText> forbidden = nullptr;
+  /// Tokens, each once, and what is added to their logits before hypotheses are compared or drawn.
+  std::vector<std::pair<int64_t, double>> bias = {};
+};
+
+/// A sentence to be decoded, and how.
+struct DecodingRequest {
+  std::vector<int64_t> source;  // pieces and the end; not empty
+  int64_t max_length = 0;       // of the output, its end not counted
+  DecodingSettings settings = {};
+  std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
+  int64_t end = Vocabulary::end;                                 // the token that ends it, or SentenceSearch::no_end
+  OutputControl control = {};
+
+  /// Throws Error where wishes contradict each other or the settings, and for tokens that are none of a vocabulary of
+  /// `size`.
+  void check(int64_t size) const;
+};
+
+}  // namespace transformer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+#include "transformer/base/settings.h"
+
+namespace transformer {
+
+/// How output is searched for (settings section `decoding`; §6.1). Defaults are the paper's.
+struct DecodingSettings {
+  enum class Search { beam, sampling };
+  enum class LengthPenalty { gnmt, power };
+  enum class Stop { exact, beam_finished };
+
+  int64_t beam = 4;
+  double alpha = 0.6;
+  LengthPenalty length_penalty = LengthPenalty::gnmt;
+  Stop stop = Stop::exact;
+  int64_t max_extra_length = 50;  // output is at most input + this many tokens
+  int64_t n_best = 1;             // hypotheses returned for each sentence, at most `beam`; samples drawn
+  int64_t batch_sentences = 32;   // sentences decoded at once
+
+  Search search = Search::beam;
+  double temperature = 1;  // of sampling, as what follows
+  int64_t top_k = 0;       // 0: all
+  double top_p = 1;
+  double min_p = 0;
+  int64_t seed = 1;
+
+  int64_t min_length = 0, max_length = 0;  // of the output; max 0: none but by max_extra_length
+  double min_length_ratio = 0;             // times the input's pieces
+  int64_t no_repeat_ngram = 0;             // 0: none
+  double repetition_penalty = 1;
+  bool write_unknown = true;
+  int64_t beam_groups = 1;
+  double diversity = 0.5;
+
+  static void describe(Fields<DecodingSettings>& field);
+
+  /// These settings, checked. Throws Error naming the first that is out of range or contradicts another, as
+  /// `decoding.beam`.
+  DecodingSettings validated() const;
+
+  /// Hypotheses that a sentence has at the same time, at most.
+  int64_t hypotheses() const { return search == Search::sampling ? n_best : beam; }
+};
+
+}  // namespace transformer

@@ -1,0 +1,144 @@
+#include "transformer/inference/forbidden_text.h"
+
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "transformer/base/unicode.h"
+
+namespace transformer {
+
+namespace {
+
+/// Whether a byte of UTF-8 belongs to a letter or a digit of writing that sets words apart; a byte that goes on is what
+/// the one before it was. 0xC2 and 0xE2 lead punctuation and symbols, 0xE3 and above mostly Chinese and Japanese.
+bool is_of_word(unsigned char byte, bool before) {
+  if (byte < 0x80) return (byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
+  if (byte < 0xC0) return before;
+  return byte >= 0xC3 && byte <= 0xE1;
+}
+
+struct Phrase {
+  std::string text;
+  bool word_begins = false, word_ends = false;
+};
+
+/// Phrases that the text has begun, and how much of them.
+struct Progress {
+  bool in_word = false;  // the last byte is a word's
+  std::vector<std::pair<uint32_t, uint32_t>> begun;
+  auto operator<=>(const Progress&) const = default;
+};
+
+}  // namespace
+
+struct ForbiddenText::Implementation {
+  std::vector<Phrase> phrases;
+  std::array<std::vector<uint32_t>, 256> by_first_byte;
+
+  mutable std::mutex mutex;  // of what follows
+  mutable std::map<Progress, int64_t> ids;
+  mutable std::vector<const Progress*> progresses;  // by id: the map's keys
+  mutable std::deque<std::optional<State>> states;
+
+  /// None: a phrase is complete.
+  std::optional<Progress> after(const Progress& from, std::string_view text) const {
+    Progress now = from, next;
+    for (const char character : text) {
+      const auto byte = static_cast<unsigned char>(character);
+      next.begun.clear();
+      next.in_word = is_of_word(byte, now.in_word);
+      for (const auto& [phrase, matched] : now.begun) {
+        const auto& wanted = phrases[phrase].text;
+        if (matched == wanted.size()) {  // unless its last word goes on
+          if (!next.in_word) return std::nullopt;
+        } else if (wanted[matched] == character) {
+          next.begun.emplace_back(phrase, matched + 1);
+        }
+      }
+      for (const uint32_t phrase : by_first_byte[byte]) {
+        if (!phrases[phrase].word_begins || !now.in_word) next.begun.emplace_back(phrase, 1);
+      }
+      for (const auto& [phrase, matched] : next.begun) {
+        if (matched == phrases[phrase].text.size() && !phrases[phrase].word_ends) return std::nullopt;
+      }
+      std::sort(next.begun.begin(), next.begun.end());
+      std::swap(now, next);
+    }
+    return now;
+  }
+
+  bool may_end(const Progress& progress) const {
+    return std::none_of(progress.begun.begin(), progress.begun.end(),
+                        [&](const auto& begun) { return begun.second == phrases[begun.first].text.size(); });
+  }
+
+  /// With the mutex held.
+  int64_t id_of(const Progress& progress) const {
+    const auto [place, fresh] = ids.try_emplace(progress, static_cast<int64_t>(ids.size()));
+    if (fresh) {
+      progresses.push_back(&place->first);
+      states.emplace_back();
+    }
+    return place->second;
+  }
+};
+
+ForbiddenText::ForbiddenText(const Vocabulary& vocabulary, std::shared_ptr<const PieceTexts> pieces,
+                             const std::vector<std::string>& phrases)
+    : pieces_(std::move(pieces)), implementation_(std::make_unique<Implementation>()) {
+  auto& self = *implementation_;
+  for (const auto& given : phrases) {
+    if (trim(given).empty()) continue;
+    const auto ids = vocabulary.encode(trim(given));
+    if (std::find(ids.begin(), ids.end(), Vocabulary::unknown) != ids.end()) continue;
+    Phrase phrase{std::string(trim(pieces_->of(ids)))};
+    if (phrase.text.empty()) continue;
+    phrase.word_begins = is_of_word(static_cast<unsigned char>(phrase.text.front()), false);
+    for (const char character : phrase.text) {
+      phrase.word_ends = is_of_word(static_cast<unsigned char>(character), phrase.word_ends);
+    }
+    self.by_first_byte[static_cast<unsigned char>(phrase.text.front())].push_back(
+        static_cast<uint32_t>(self.phrases.size()));
+    self.phrases.push_back(std::move(phrase));
+  }
+  self.id_of({});
+}
+
+ForbiddenText::~ForbiddenText() = default;
+
+const ForbiddenText::State& ForbiddenText::at(int64_t id) const {
+  const auto& self = *implementation_;
+  const std::lock_guard lock(self.mutex);
+  auto& state = self.states.at(static_cast<size_t>(id));
+  if (!state) {
+    const auto& progress = *self.progresses[static_cast<size_t>(id)];
+    state.emplace();
+    state->may_end = self.may_end(progress);
+    for (int64_t token = 0; token < pieces_->size(); ++token) {
+      if (!self.after(progress, pieces_->of(token))) state->forbidden.push_back(token);
+    }
+  }
+  return *state;
+}
+
+int64_t ForbiddenText::after(int64_t id, int64_t token) const {
+  const auto& self = *implementation_;
+  const std::lock_guard lock(self.mutex);
+  const auto next = self.after(*self.progresses.at(static_cast<size_t>(id)), pieces_->of(token));
+  return self.id_of(next.value_or(Progress()));
+}
+
+bool ForbiddenText::allows(const std::vector<int64_t>& tokens) const {
+  const auto& self = *implementation_;
+  const auto end = self.after({}, pieces_->of(tokens));
+  return end && self.may_end(*end);
+}
+
+}  // namespace transformer

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transformer/text/piece_texts.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+/// Words and phrases that an output must not hold, however it spells them in pieces. A phrase that begins or ends with
+/// a letter or a digit is one of whole words: where "Hund" is forbidden, "Hunde" may come. Chinese, Japanese and other
+/// writing whose words are not set apart is forbidden anywhere. Safe to share between threads.
+///
+/// A text is followed token by token, from state to state; what may not come in a state is found once.
+class ForbiddenText {
+ public:
+  /// Phrases as the vocabulary normalises them; blank ones forbid nothing, nor do those that it cannot spell.
+  ForbiddenText(const Vocabulary& vocabulary, std::shared_ptr<const PieceTexts> pieces,
+                const std::vector<std::string>& phrases);
+  ~ForbiddenText();
+
+  /// Pieces in the vocabulary.
+  int64_t size() const { return pieces_->size(); }
+
+  /// Before the first token.
+  static constexpr int64_t beginning = 0;
+  struct State {
+    std::vector<int64_t> forbidden;  // tokens that would complete a phrase
+    bool may_end = true;             // whether the text may end here
+  };
+  const State& at(int64_t state) const;
+  int64_t after(int64_t state, int64_t token) const;
+
+  /// Whether `tokens` as a whole output hold none of the phrases.
+  bool allows(const std::vector<int64_t>& tokens) const;
+
+ private:
+  struct Implementation;
+  std::shared_ptr<const PieceTexts> pieces_;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace transformer

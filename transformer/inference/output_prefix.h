@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "transformer/inference/output_constraint.h"
+#include "transformer/text/piece_texts.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+/// Outputs that begin with `tokens`; anything may follow.
+std::shared_ptr<const OutputConstraint> begins_with(std::vector<int64_t> tokens);
+
+/// Outputs whose text begins with `text`, which is not blank. Its last word may go on, in whatever pieces: those of the
+/// text but the last word's come first, and then any that spell the rest, or more than the rest. Blanks at the end of
+/// the text end the word. Throws Error where the vocabulary cannot spell it.
+struct OutputPrefix {
+  std::shared_ptr<const OutputConstraint> constraint;
+  int64_t tokens = 0;  // that it takes, at most
+};
+OutputPrefix begins_with(std::string_view text, const Vocabulary& vocabulary, std::shared_ptr<const PieceTexts> pieces);
+
+}  // namespace transformer

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "transformer/inference/decoding_settings.h"
+
+namespace transformer {
+
+/// Of `scores` the `count` highest that are not -infinity (fewer where there are no more), as (score, token), best
+/// first, equal ones by token.
+void best_of(std::span<const float> scores, int64_t count, std::vector<std::pair<float, int64_t>>& best);
+
+/// A token drawn from `logits` [V], a token of -infinity never: with probability proportional to
+/// exp(logit / temperature), among those that `settings` leave, top_k first, then top_p, then min_p. `uniform` in
+/// [0, 1) decides. -1: there is none.
+int64_t draw(std::span<const float> logits, const DecodingSettings& settings, double uniform);
+
+}  // namespace transformer

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+/// The bytes that each piece of a vocabulary puts into a text, before a space at its beginning is dropped: a space for
+/// "▁", one byte for "<0xC3>". Reserved pieces put nothing in.
+class PieceTexts {
+ public:
+  explicit PieceTexts(const Vocabulary& vocabulary);
+
+  int64_t size() const { return static_cast<int64_t>(texts_.size()); }
+  const std::string& of(int64_t piece) const { return texts_[static_cast<size_t>(piece)]; }
+  std::string of(std::span<const int64_t> pieces) const;
+
+  /// The pieces whose text begins with `beginning`, which is not empty.
+  std::span<const int64_t> beginning_with(std::string_view beginning) const;
+  /// The pieces whose text is `text`.
+  std::span<const int64_t> equal_to(std::string_view text) const;
+
+ private:
+  std::vector<std::string> texts_;
+  std::vector<int64_t> order_;  // pieces with text, by text
+};
+
+}  // namespace transformer
