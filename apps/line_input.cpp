@@ -199,11 +199,15 @@ LineInput::Read LineInput::next(InputLine& line, bool wait) {
   std::string_view text = std::string_view(self.buffer).substr(self.start, end - self.start);
   const bool whole = end < self.buffer.size() || self.ended;
   self.start = self.searched = std::min(end + 1, self.buffer.size());
-  if (text.ends_with('\r')) text.remove_suffix(1);
+  const bool ended = end < self.buffer.size();
+  const bool carriage_return = text.ends_with('\r');
+  if (carriage_return) text.remove_suffix(1);
+  line.end = carriage_return ? (ended ? "\r\n" : "\r") : (ended ? "\n" : "");
   if (self.number == 0 && text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
   ++self.number;
   if (text.size() > most_line_bytes) {
     self.skipping = !whole;
+    line.end = "\n";
     text = text.substr(0, most_line_bytes);
     // Not in the middle of a character.
     while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80) text.remove_suffix(1);

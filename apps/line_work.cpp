@@ -178,6 +178,7 @@ std::string checksum_of(const std::vector<InputLine>& lines) {
   Checksum checksum;
   for (const auto& line : lines) {
     checksum.add(line.text);
+    checksum.add(line.end);
     checksum.add(line.usable() ? "\n" : "\n\xFF");  // broken bytes are not what stands for them
   }
   return checksum.text();
@@ -236,6 +237,7 @@ struct LineWork::Implementation {
   std::vector<Output> outputs;
 
   int64_t done = 0, here = 0;  // lines, and those of them that this process did
+  int64_t cut = 0;             // sentences that were done in parts
 
   /// What to say after whatever ended the work: how it goes on.
   std::string hint() const {
@@ -253,6 +255,7 @@ struct LineWork::Implementation {
       const auto& window = windows[same];
       if (window.lines != static_cast<int64_t>(read.lines.size()) || window.input != checksum_of(read.lines)) break;
       done += window.lines;
+      cut += window.cut;
       for (const auto& [number, problem] : window.bad.first) bad_lines.add(number, problem);
       bad_lines.count_ += window.bad.count - static_cast<int64_t>(window.bad.first.size());
       if (!read.more) {
@@ -320,6 +323,7 @@ struct LineWork::Implementation {
     }
     done += static_cast<int64_t>(result.lines);
     here += static_cast<int64_t>(result.lines);
+    cut += result.cut;
     if (unfinished) {
       const std::lock_guard lock(signals->writing);
       unfinished->write(result.texts);
@@ -327,7 +331,7 @@ struct LineWork::Implementation {
       // behind it.
       if (whole && !read.lines.empty() && !read.failure) {
         UnfinishedOutput::Window record{
-            .lines = static_cast<int64_t>(result.lines), .input = window.input_checksum, .bad = {}};
+            .lines = static_cast<int64_t>(result.lines), .input = window.input_checksum, .bad = {}, .cut = result.cut};
         record.bad.count = bad_lines.count_ - before;
         record.bad.first.assign(bad_lines.first_.begin() + static_cast<std::ptrdiff_t>(shown), bad_lines.first_.end());
         unfinished->record(record);
@@ -422,6 +426,10 @@ size_t LineWork::usable(const std::vector<InputLine>& lines) const {
   if (!implementation_->bad_lines.stop()) return lines.size();
   return static_cast<size_t>(
       std::find_if(lines.begin(), lines.end(), [](const InputLine& line) { return !line.usable(); }) - lines.begin());
+}
+
+int64_t LineWork::cut() const {
+  return implementation_->cut;
 }
 
 void LineWork::set_windows(size_t windows) {

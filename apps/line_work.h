@@ -74,6 +74,7 @@ class LineWork {
   struct Done {
     size_t lines = 0;
     std::vector<std::string> texts;
+    int64_t cut = 0;  // sentences that were done in parts
   };
   /// Lines whose number counts from `first`, from 1; called by several threads at once where there are several
   /// windows. It gives lines that it finds it cannot use a problem. Where
@@ -85,6 +86,9 @@ class LineWork {
   /// Does all, and gives the program's exit status: 1 where standard output's reader has gone. `identity`, called where
   /// work may go on: everything that decides what is written, input apart, by name.
   int run(const std::function<std::map<std::string, std::string>()>& identity, const Process& process);
+
+  /// After run: sentences that were done in parts, those included that were done before the work went on.
+  int64_t cut() const;
 
  private:
   struct Implementation;

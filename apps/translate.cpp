@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 #include "apps/line_work.h"
 #include "apps/program.h"
 #include "apps/translation_json.h"
+#include "transformer/inference/text_translation.h"
 #include "transformer/inference/translator.h"
 #include "transformer/inference/tree_constraint.h"
 #include "transformer/inference/word_alignment.h"
@@ -24,6 +26,12 @@ struct Format {
   bool scores = false;
   bool json = false;        // an object a line, alignments among the rest
   bool alignments = false;  // to a file of their own
+};
+
+/// Of whole texts.
+struct TextFormat {
+  SentenceLanguage language = SentenceLanguage::any;
+  bool json = false;
 };
 
 std::string formatted(const std::vector<Translation>& translations, int64_t line, const Format& format) {
@@ -40,33 +48,30 @@ std::string formatted(const std::vector<Translation>& translations, int64_t line
   return text;
 }
 
-/// The links of every translation of every line; none of one that is too long to align.
-using Links = std::vector<std::vector<std::optional<std::vector<AlignmentLink>>>>;
+using Links = std::vector<std::optional<std::vector<AlignmentLink>>>;
 
-Links aligned(const WordAligner& aligner, const std::vector<std::string>& lines,
-              const std::vector<std::vector<int64_t>>& sources,
-              const std::vector<std::vector<Translation>>& translations) {
+/// The links of every translation of every line; none of one that is too long to align.
+std::vector<Links> aligned(const WordAligner& aligner, const std::vector<std::string>& lines,
+                           const std::vector<std::vector<int64_t>>& sources,
+                           const std::vector<std::vector<Translation>>& translations) {
   // All at once, so that pairs of one length share a pass.
-  std::vector<std::string> from, to;
-  std::vector<std::vector<int64_t>> tokens;
-  Links links(lines.size());
+  std::vector<std::string> from;
+  std::vector<size_t> pieces;
+  std::vector<const Translation*> to;
   for (size_t i = 0; i < lines.size(); ++i) {
     for (const auto& translation : translations[i]) {
-      const bool fits = aligner.problem(sources[i].size(), translation.tokens.size()).empty();
-      from.push_back(fits ? lines[i] : "");
-      to.push_back(translation.text);
-      tokens.push_back(translation.tokens);
-      links[i].emplace_back();
-      if (fits) links[i].back().emplace();
+      from.push_back(lines[i]);
+      pieces.push_back(sources[i].size());
+      to.push_back(&translation);
     }
   }
-  auto found = aligner.align(from, to, 1, tokens);
+  auto found = aligner.align_what_fits(from, pieces, to);
+  std::vector<Links> links;
   auto next = found.begin();
-  for (auto& line : links) {
-    for (auto& link : line) {
-      if (link) *link = std::move(*next);
-      ++next;
-    }
+  for (const auto& alternatives : translations) {
+    const auto end = next + static_cast<std::ptrdiff_t>(alternatives.size());
+    links.emplace_back(std::move_iterator(next), std::move_iterator(end));
+    next = end;
   }
   return links;
 }
@@ -101,12 +106,17 @@ class Translating {
       sources[i].clear();
     }
     LineWork::Done done{.lines = count, .texts = {""}};
-    Links links;
+    std::vector<Links> links;
     if (aligner_) links = aligned(*aligner_, texts, sources, translations);
     for (size_t i = 0; i < count; ++i) {
-      done.texts[0] += format_.json ? to_json({texts[i], lines[i].problem, translations[i], links[i]},
-                                              *translator_.vocabularies().target, format_.n_best)
-                                    : formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
+      auto& written = done.texts[0];
+      if (!format_.json) {
+        written += formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
+      } else if (lines[i].usable()) {
+        written += to_json(texts[i], translations[i], links[i], *translator_.vocabularies().target, format_.n_best);
+      } else {
+        written += to_json(translations[i].front().text, lines[i].problem);
+      }
     }
     if (format_.alignments) {
       auto& text = done.texts.emplace_back();
@@ -138,6 +148,68 @@ class Translating {
   const BadLines& bad_lines_;
 };
 
+/// --document: lines are texts of several sentences, and come back as they were.
+class TranslatingTexts {
+ public:
+  TranslatingTexts(const Translator& translator, const WordAligner* aligner, const TextFormat& format,
+                   const LineWork& work, const BadLines& bad_lines)
+      : translator_(translator), aligner_(aligner), format_(format), work_(work), bad_lines_(bad_lines) {}
+
+  LineWork::Done operator()(const std::vector<InputLine>& lines, int64_t /*first*/) const {
+    const size_t count = work_.usable(lines);
+    std::vector<SplitText> sources;
+    for (size_t i = 0; i < count; ++i) {
+      sources.emplace_back(lines[i].usable() ? lines[i].text : "", format_.language);
+    }
+    const auto texts = translate_texts(translator_, std::move(sources));
+    LineWork::Done done{.lines = count, .texts = {""}};
+    auto& written = done.texts[0];
+    std::vector<Links> links;
+    if (format_.json) links = aligned(texts);
+    for (size_t i = 0; i < count; ++i) {
+      const auto instead = lines[i].usable() ? "" : bad_lines_.instead_of(lines[i]);
+      if (format_.json) {
+        written += lines[i].usable() ? to_json(texts[i], links[i], *translator_.vocabularies().target)
+                                     : to_json(instead, lines[i].problem);
+      } else {
+        written += lines[i].usable() ? texts[i].joined.text : instead;
+        written += lines[i].end;
+      }
+      done.cut += texts[i].cut;
+    }
+    return done;
+  }
+
+ private:
+  std::vector<Links> aligned(const std::vector<TranslatedText>& texts) const {
+    std::vector<std::string> from;
+    std::vector<size_t> pieces;
+    std::vector<const Translation*> to;
+    for (const auto& text : texts) {
+      for (size_t i = 0; i < text.segments.size(); ++i) {
+        from.emplace_back(text.source.segment(i));
+        pieces.push_back(text.pieces[i]);
+        to.push_back(&text.segments[i]);
+      }
+    }
+    auto found = aligner_->align_what_fits(from, pieces, to);
+    std::vector<Links> links;
+    auto next = found.begin();
+    for (const auto& text : texts) {
+      const auto end = next + static_cast<std::ptrdiff_t>(text.segments.size());
+      links.emplace_back(std::move_iterator(next), std::move_iterator(end));
+      next = end;
+    }
+    return links;
+  }
+
+  const Translator& translator_;
+  const WordAligner* aligner_;
+  TextFormat format_;
+  const LineWork& work_;
+  const BadLines& bad_lines_;
+};
+
 }  // namespace
 
 }  // namespace transformer
@@ -163,6 +235,19 @@ int main(int argc, char** argv) {
                    "pieces, how probable each was, how sure each word is, and word alignments; --n-best lists others")
         ->check(CLI::IsMember({"text", "jsonl"}))
         ->option_text("{text,jsonl} [text]");
+    bool texts = false;
+    auto* const document =
+        app.add_flag("--document", texts,
+                     "Lines are paragraphs: they are split into sentences, cut where one is longer "
+                     "than the model takes, and put together again, blanks and line ends as they were")
+            ->group("Long text");
+    std::string language = "any";
+    app.add_option("--document-language", language,
+                   "Whose abbreviations and ordinals a full stop may belong to: english, german or any")
+        ->check(CLI::IsMember({"any", "english", "german"}))
+        ->option_text("{any,english,german} [any]")
+        ->needs(document)
+        ->group("Long text");
     auto* const wanted =
         app.add_option("--alignments", alignments_file,
                        "Write word alignments there, once all are done: a line for every line of output, such as "
@@ -174,6 +259,10 @@ int main(int argc, char** argv) {
     format.alignments = wanted->count() > 0;
     if (format.json && scores->count() > 0) {
       throw Error("--scores", "has no place in --output-format jsonl, which has scores", "leave it out");
+    }
+    if (texts && (scores->count() > 0 || format.alignments)) {
+      throw Error(format.alignments ? "--alignments" : "--scores", "is of sentences, and --document writes texts",
+                  "--output-format jsonl has it for every sentence");
     }
     for (const char* name : {"--alignment-layer", "--alignment-head", "--alignment-at"}) {
       if (app.get_option(name)->count() > 0 && !format.alignments && !format.json) {
@@ -194,6 +283,10 @@ int main(int argc, char** argv) {
                                decoding.model());
     }
     format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
+    if (texts && translator.settings().n_best > 1) {
+      throw Error("--n-best", "a text is put together from the best translation of each of its sentences",
+                  "leave it out, or translate without --document");
+    }
     const auto alignment_settings = alignment.over({});
     std::unique_ptr<WordAligner> aligner;
     if (format.alignments || format.json) {
@@ -204,6 +297,7 @@ int main(int argc, char** argv) {
     const auto identity = [&] {
       auto all = decoding.identity(translator);
       all["form of output"] = fmt::format("{}, scores: {}, n-best: {}", output_format, format.scores, format.n_best);
+      if (texts) all["way of splitting"] = language;
       if (aligner) {
         auto settings = alignment_settings;
         Settings aligning;
@@ -212,6 +306,20 @@ int main(int argc, char** argv) {
       }
       return all;
     };
+    if (texts) {
+      const TextFormat form{.language = language == "english"  ? SentenceLanguage::english
+                                        : language == "german" ? SentenceLanguage::german
+                                                               : SentenceLanguage::any,
+                            .json = format.json};
+      const int status = work.run(identity, TranslatingTexts(translator, aligner.get(), form, work, bad_lines));
+      if (work.cut() > 0) {
+        std::cerr << fmt::format(
+            "translate: warning: {} longer than the {} word pieces that the model takes, and cut\n",
+            work.cut() == 1 ? "1 sentence was" : fmt::format("{} sentences were", work.cut()),
+            translator.longest_source());
+      }
+      return status;
+    }
     return work.run(identity, Translating(translator, aligner.get(), format, work, bad_lines));
   });
 }

@@ -11,11 +11,21 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json to_json(const Translation& translation, const std::optional<std::vector<AlignmentLink>>& links,
-                     const Vocabulary& vocabulary) {
-  ordered_json pieces = ordered_json::array(), words = ordered_json::array(), alignment;
+ordered_json words_of(std::string_view text) {
+  auto words = ordered_json::array();
+  for (const auto word : alignment_words(text)) words.push_back(std::string(word));
+  return words;
+}
+
+std::string as_line(const ordered_json& json) {
+  // Pieces of a vocabulary that is not ours may be broken text.
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + '\n';
+}
+
+ordered_json object_of(const Translation& translation, const std::optional<std::vector<AlignmentLink>>& links,
+                       const Vocabulary& vocabulary) {
+  ordered_json pieces = ordered_json::array(), alignment;
   for (const int64_t token : translation.tokens) pieces.push_back(vocabulary.piece(token));
-  for (const auto word : alignment_words(translation.text)) words.push_back(std::string(word));
   if (links) {
     alignment = ordered_json::array();
     for (const auto& link : *links) alignment.push_back({link.source, link.target});
@@ -28,30 +38,38 @@ ordered_json to_json(const Translation& translation, const std::optional<std::ve
           {"finished", translation.finished},
           {"tokens", std::move(pieces)},
           {"token_log_probabilities", translation.token_log_probabilities},
-          {"words", std::move(words)},
+          {"words", words_of(translation.text)},
           {"word_confidences", word_confidences(translation, vocabulary)},
           {"alignment", std::move(alignment)}};
 }
 
 }  // namespace
 
-std::string to_json(const TranslatedLine& line, const Vocabulary& vocabulary, bool n_best) {
-  ordered_json result;
-  if (line.problem.empty()) {
-    result = to_json(line.translations.front(), line.links.front(), vocabulary);
-    auto& words = result["source_words"] = ordered_json::array();
-    for (const auto word : alignment_words(line.source)) words.push_back(std::string(word));
-    if (n_best) {
-      auto& all = result["n_best"] = ordered_json::array();
-      for (size_t i = 0; i < line.translations.size(); ++i) {
-        all.push_back(to_json(line.translations[i], line.links[i], vocabulary));
-      }
-    }
-  } else {
-    result = {{"text", line.translations.front().text}, {"problem", std::string(line.problem)}};
+std::string to_json(std::string_view source, const std::vector<Translation>& translations,
+                    const TranslationLinks& links, const Vocabulary& vocabulary, bool n_best) {
+  auto result = object_of(translations.front(), links.front(), vocabulary);
+  result["source_words"] = words_of(source);
+  if (n_best) {
+    auto& all = result["n_best"] = ordered_json::array();
+    for (size_t i = 0; i < translations.size(); ++i) all.push_back(object_of(translations[i], links[i], vocabulary));
   }
-  // Pieces of a vocabulary that is not ours may be broken text.
-  return result.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + '\n';
+  return as_line(result);
+}
+
+std::string to_json(std::string_view text, std::string_view problem) {
+  return as_line({{"text", std::string(text)}, {"problem", std::string(problem)}});
+}
+
+std::string to_json(const TranslatedText& text, const TranslationLinks& links, const Vocabulary& vocabulary) {
+  ordered_json sentences = ordered_json::array();
+  for (size_t i = 0; i < text.segments.size(); ++i) {
+    auto sentence = object_of(text.segments[i], links[i], vocabulary);
+    const auto source = text.source.segment(i);
+    sentence["source"] = std::string(source);
+    sentence["source_words"] = words_of(source);
+    sentences.push_back(std::move(sentence));
+  }
+  return as_line({{"text", text.joined.text}, {"sentences", std::move(sentences)}});
 }
 
 }  // namespace transformer

@@ -5,21 +5,23 @@
 #include <string_view>
 #include <vector>
 
+#include "transformer/inference/text_translation.h"
 #include "transformer/inference/translator.h"
 #include "transformer/inference/word_alignment.h"
 
 namespace transformer {
 
-/// What --output-format jsonl says of one line.
-struct TranslatedLine {
-  std::string_view source;
-  std::string_view problem;  // why it could not be used; empty: it could
-  const std::vector<Translation>& translations;
-  /// Of each translation; none where it was too long to align.
-  const std::vector<std::optional<std::vector<AlignmentLink>>>& links;
-};
+// What --output-format jsonl says of one line: an object as one line, its end included.
 
-/// An object as one line, its end included. `n_best`: whether all translations are listed, beside the best.
-std::string to_json(const TranslatedLine& line, const Vocabulary& vocabulary, bool n_best);
+using TranslationLinks = std::vector<std::optional<std::vector<AlignmentLink>>>;
+
+/// `links` of each translation, none where it was too long to align. `n_best`: whether all translations are listed,
+/// beside the best.
+std::string to_json(std::string_view source, const std::vector<Translation>& translations,
+                    const TranslationLinks& links, const Vocabulary& vocabulary, bool n_best);
+/// Of a line that could not be used, in whose place stands `text`.
+std::string to_json(std::string_view text, std::string_view problem);
+/// Of a text, with its sentences.
+std::string to_json(const TranslatedText& text, const TranslationLinks& links, const Vocabulary& vocabulary);
 
 }  // namespace transformer

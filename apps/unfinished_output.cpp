@@ -158,7 +158,8 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
   while (next(line)) {
     const auto entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     try {
-      Window window{.lines = entry.at("lines"), .input = entry.at("input"), .bad = {}};
+      Window window{.lines = entry.at("lines"), .input = entry.at("input"), .bad = {}, .cut = 0};
+      window.cut = entry.value("cut", int64_t{0});
       window.bad.count = entry.at("bad").at("count");
       window.bad.first = entry.at("bad").at("first").get<decltype(window.bad.first)>();
       const auto& outputs = entry.at("outputs");
@@ -249,6 +250,7 @@ void UnfinishedOutput::record(const Window& window) {
                       {"lines", window.lines},
                       {"input", window.input},
                       {"bad", {{"count", window.bad.count}, {"first", window.bad.first}}},
+                      {"cut", window.cut},
                       {"outputs", outputs}};
   append(entry.dump() + '\n');
 }

@@ -28,6 +28,7 @@ class UnfinishedOutput {
     int64_t lines = 0;
     std::string input;  // checksum of these lines
     BadLines bad;
+    int64_t cut = 0;  // sentences that were done in parts
   };
 
   /// `work` by name: everything that decides what is written, input apart. Throws Error where another process writes

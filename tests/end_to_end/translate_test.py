@@ -515,7 +515,7 @@ class TranslateTest(ProgramTest):
         def no_constant(name):
             raise AssertionError(f"{name} is no JSON")
 
-        return [json.loads(line, parse_constant=no_constant) for line in output.splitlines()], errors
+        return [json.loads(line, parse_constant=no_constant) for line in output.split("\n")[:-1]], errors
 
     def assert_tells_all(self, entry):
         self.assertEqual(entry["words"], entry["text"].split())
@@ -529,7 +529,7 @@ class TranslateTest(ProgramTest):
         self.assertEqual(targets, sorted(set(targets)))
         self.assertTrue(all(target < len(entry["words"]) for target in targets))
         # The pieces of a word are those up to the next that begins with a space.
-        if "".join(entry["tokens"]).replace("▁", " ").split() != entry["words"] or not entry["tokens"][0].startswith("▁"):
+        if "".join(entry["tokens"]).replace("▁", " ").split() != entry["words"] or not "".join(entry["tokens"][:1]).startswith("▁"):
             return 0
         pieces = []
         for piece, log in zip(entry["tokens"], logs):
@@ -589,6 +589,57 @@ class TranslateTest(ProgramTest):
         empty, _ = self.json_lines(text, "--bad-lines", "empty")
         self.assertEqual([line["text"] for line in empty[1:3]], ["", ""])
         self.assertEqual(empty[3], found[3])
+
+    def test_documents_are_translated_sentence_by_sentence(self):
+        one, two, three, four = (sentence.capitalize() for sentence in sentences(4, seed=5))
+        alone = dict(zip([one, two, three, four], self.translate("\n".join([one, two, three, four])).splitlines()))
+        document = f"\n\n\t {one}  {two}\r\n \u00a0 \r\n-----\n{three}\u3000{four}\n***  \n  {one}"
+        expected = (f"\n\n\t {alone[one]}  {alone[two]}\r\n \u00a0 \r\n-----\n{alone[three]}\u3000{alone[four]}\n***  \n"
+                    f"  {alone[one]}")
+        self.assertEqual(self.translate(document, "--document"), expected)
+        self.assertEqual(self.translate(document, "--document", "--batch-sentences", 1, "--threads", 2), expected)
+        self.assertEqual(self.translate(document + "\r\n", "--document"), expected + "\r\n")
+        for nothing in ("", "\n", "\r\n\n", " "):
+            self.assertEqual(self.translate(nothing, "--document"), nothing)
+        source, output = self.root / "document.gz", self.root / "document.out"
+        source.write_bytes(gzip.compress(document.encode()))
+        self.assertEqual(self.translate("", "--document", "--input", source, "--output", output), "")
+        self.assertEqual(output.read_bytes().decode(), expected)
+        # As JSON: a line's text, and its sentences with all that there is to know of them.
+        found, _ = self.json_lines(document, "--document")
+        self.assertEqual([line["text"] for line in found], expected.replace("\r", "").split("\n"))
+        self.assertEqual([sentence["source"] for line in found for sentence in line["sentences"]],
+                         [one, two, three, four, one])
+        for line in found:
+            for sentence in line["sentences"]:
+                self.assertEqual(sentence["text"], alone[sentence["source"]])
+                self.assertEqual(sentence["source_words"], sentence["source"].split())
+                self.assert_tells_all(sentence)
+
+    def test_long_sentences_are_cut_and_counted(self):
+        long = "ba do " * 1500 + "ba; " + "lu mé " * 1500 + "lu."
+        arguments = ["--document", "--beam", 1, "--max-extra-length", 0]
+        output, errors = self.run_program(*arguments, text=f"Ba.\n {long} Do.\n")
+        self.assert_one_line(errors, "1 sentence was longer than the 5000 word pieces", "cut")
+        self.assertEqual(output.count("\n"), 2)
+        found, _ = self.json_lines(f"{long}\n", *arguments)
+        self.assertGreater(len(found[0]["sentences"]), 1)
+        self.assertEqual(found[0]["sentences"][0]["source"], "ba do " * 1500 + "ba;")
+        # Work that goes on counts what was cut before.
+        source, output = self.root / "cut.txt", self.root / "cut.out"
+        lines = ["ba " * 5100] + ["Ba. Do."] * 1050
+        source.write_bytes("\n".join(lines).encode() + b"\n\xff\n")
+        _, errors = self.run_program(*arguments, "--input", source, "--output", output, status=2)
+        self.assertIn("the same command goes on", errors)
+        source.write_bytes("\n".join(lines).encode() + b"\n")
+        _, errors = self.run_program(*arguments, "--input", source, "--output", output)
+        self.assertIn("goes on behind line 1024", errors)
+        self.assertIn("1 sentence was longer", errors)
+        self.assertEqual(len(output.read_text().splitlines()), 1051)
+        # Bad lines are bad as they are elsewhere, and with another way of splitting the work is another.
+        output, errors = self.run_program("--document", "--bad-lines", "copy", text=b"a \xff b\r\nBa.")
+        self.assertTrue(output.startswith("a \ufffd b\r\n"), output)
+        self.assertIn("could not be used", errors)
 
     def test_answers_each_line_at_once(self):
         process = subprocess.Popen([TRANSLATE, "--model", self.model], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -658,6 +709,11 @@ class TranslateTest(ProgramTest):
             (["--no-such-option"], ["--no-such-option"]),
             (["--output-format", "xml"], ["--output-format", "text, jsonl"]),
             (["--output-format", "jsonl", "--scores"], ["--scores", "jsonl"]),
+            (["--document", "--scores"], ["--scores", "--document"]),
+            (["--document", "--alignments", self.root / "none"], ["--alignments", "--document"]),
+            (["--document", "--n-best", 2], ["--n-best", "--document"]),
+            (["--document-language", "german"], ["--document-language", "--document"]),
+            (["--document", "--document-language", "latin"], ["--document-language", "english"]),
         ]:
             with self.subTest(arguments=arguments):
                 output, errors = self.run_program(*arguments, text="ba\n", status=2)

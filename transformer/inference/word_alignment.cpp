@@ -10,6 +10,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/inference_model.h"
+#include "transformer/inference/translator.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {
@@ -103,6 +104,30 @@ std::string WordAligner::problem(size_t source_pieces, size_t target_pieces) con
   const bool positions = model.positions == ModelSettings::Positions::sinusoidal || longest < model.max_positions;
   if (positions && weights_of_pass(model, source_pieces, target_pieces) <= most_weights) return "";
   return fmt::format("has {} word pieces and its translation {}, too many to align", source_pieces, target_pieces);
+}
+
+std::vector<std::optional<std::vector<AlignmentLink>>> WordAligner::align_what_fits(
+    const std::vector<std::string>& sources, const std::vector<size_t>& pieces,
+    const std::vector<const Translation*>& translations) const {
+  if (sources.size() != translations.size() || pieces.size() != sources.size()) {
+    throw std::invalid_argument("WordAligner: as many translations, and counts of pieces, as sources");
+  }
+  std::vector<std::string> from, to;
+  std::vector<std::vector<int64_t>> tokens;
+  std::vector<std::optional<std::vector<AlignmentLink>>> links(sources.size());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (!problem(pieces[i], translations[i]->tokens.size()).empty()) continue;
+    links[i].emplace();
+    from.push_back(sources[i]);
+    to.push_back(translations[i]->text);
+    tokens.push_back(translations[i]->tokens);
+  }
+  auto found = align(from, to, 1, tokens);
+  auto next = found.begin();
+  for (auto& link : links) {
+    if (link) *link = std::move(*next++);
+  }
+  return links;
 }
 
 std::vector<std::vector<AlignmentLink>> WordAligner::align(

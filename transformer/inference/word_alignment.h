@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 namespace transformer {
 
 class InferenceModel;
+struct Translation;
 
 /// Which attention over the source word alignments are read from. The default is the best that was found without
 /// choosing a head (benchmarks/results/alignment-model-en-de.txt); a single head may align far better, another one in
@@ -61,6 +63,12 @@ class WordAligner {
   std::vector<std::vector<AlignmentLink>> align(const std::vector<std::string>& sources,
                                                 const std::vector<std::string>& targets, int64_t first_line = 1,
                                                 const std::vector<std::vector<int64_t>>& target_tokens = {}) const;
+
+  /// The links of `translations` with the lines that they are of; none of a pair that is too long (`problem`).
+  /// `pieces`: how many each line has.
+  std::vector<std::optional<std::vector<AlignmentLink>>> align_what_fits(
+      const std::vector<std::string>& sources, const std::vector<size_t>& pieces,
+      const std::vector<const Translation*>& translations) const;
 
   /// What is wrong with a pair of so many pieces that it cannot be aligned; empty: nothing.
   std::string problem(size_t source_pieces, size_t target_pieces) const;

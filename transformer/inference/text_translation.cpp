@@ -1,0 +1,60 @@
+#include "transformer/inference/text_translation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace transformer {
+
+namespace {
+
+/// Cuts what is too long, and gives the pieces of every segment.
+std::vector<std::vector<int64_t>> encode(const Translator& translator, TranslatedText& text) {
+  const auto longest = translator.longest_source();
+  const auto encoded = [&] {
+    std::vector<std::string> segments;
+    for (size_t i = 0; i < text.source.segments().size(); ++i) segments.emplace_back(text.source.segment(i));
+    return translator.encode(segments);
+  };
+  auto sources = encoded();
+  const auto fits = [&](const auto& source) { return static_cast<int64_t>(source.size()) <= longest; };
+  if (std::all_of(sources.begin(), sources.end(), fits)) return sources;
+  text.cut = text.source.cut_longer(longest, [&](std::string_view part) {
+    return static_cast<int64_t>(translator.encode({std::string(part)}).front().size());
+  });
+  sources = encoded();
+  // A single character may have more pieces than a very small model takes.
+  for (auto& source : sources) source.resize(std::min(source.size(), static_cast<size_t>(longest)));
+  return sources;
+}
+
+}  // namespace
+
+std::vector<TranslatedText> translate_texts(const Translator& translator, std::vector<SplitText> texts) {
+  std::vector<TranslatedText> results;
+  std::vector<std::vector<int64_t>> sources;
+  for (auto& text : texts) {
+    auto& result = results.emplace_back(TranslatedText{std::move(text), {}, {}, {}, 0});
+    auto found = encode(translator, result);
+    for (const auto& source : found) result.pieces.push_back(source.size());
+    std::move(found.begin(), found.end(), std::back_inserter(sources));
+  }
+  auto translations = translator.translate_encoded(sources);
+  auto next = translations.begin();
+  for (auto& result : results) {
+    std::vector<std::string> outputs;
+    for (size_t i = 0; i < result.source.segments().size(); ++i, ++next) {
+      outputs.push_back(next->front().text);
+      result.segments.push_back(std::move(next->front()));
+    }
+    result.joined = result.source.join(outputs);
+  }
+  return results;
+}
+
+TranslatedText translate_text(const Translator& translator, std::string text, SentenceLanguage language) {
+  std::vector<SplitText> texts;
+  texts.emplace_back(std::move(text), language);
+  return std::move(translate_texts(translator, std::move(texts)).front());
+}
+
+}  // namespace transformer

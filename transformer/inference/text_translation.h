@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "transformer/inference/translator.h"
+#include "transformer/text/split_text.h"
+
+namespace transformer {
+
+/// A text that was translated segment by segment.
+struct TranslatedText {
+  SplitText source;
+  std::vector<Translation> segments;  // the best of each
+  std::vector<size_t> pieces;         // word pieces of each segment of the source
+  SplitText::Joined joined;           // the whole translation
+  int64_t cut = 0;                    // sentences that were longer than the model takes, and so came in parts
+};
+
+/// Translates texts of any length: sentences longer than `translator.longest_source()` are cut (SplitText::cut_longer),
+/// all others decoded together, and the texts put together again.
+std::vector<TranslatedText> translate_texts(const Translator& translator, std::vector<SplitText> texts);
+
+/// One text, of any number of lines and sentences.
+TranslatedText translate_text(const Translator& translator, std::string text,
+                              SentenceLanguage language = SentenceLanguage::any);
+
+}  // namespace transformer

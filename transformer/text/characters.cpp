@@ -1,0 +1,76 @@
+#include "transformer/text/characters.h"
+
+#include <utf8proc.h>
+
+#include "transformer/base/unicode.h"
+
+namespace transformer {
+
+CharacterKind kind_of(char32_t code_point) {
+  using enum CharacterKind;
+  if (is_blank(code_point)) return blank;
+  switch (code_point) {
+    case U'"':
+    case U'\'':
+    case U'\u2018':  // ‘ and “ close German quotations, ’ and » open others
+    case U'\u2019':
+    case U'\u201C':
+    case U'\u201D':
+    case U'\u00AB':
+    case U'\u00BB':
+    case U'\u2039':
+    case U'\u203A':
+      return quote;
+    case U'\u00A1':  // ¡ and ¿
+    case U'\u00BF':
+      return opening;
+    default:
+      break;
+  }
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code_point))) {
+    case UTF8PROC_CATEGORY_LL:
+      return lower;
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LT:
+      return upper;
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+      return letter;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+      return mark;
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+      return digit;
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PI:
+      return opening;
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PF:
+      return closing;
+    case UTF8PROC_CATEGORY_PD:
+      return dash;
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PO:
+      return punctuation;
+    default:
+      return code_point == 0x200D ? mark : symbol;  // what joins emoji to one
+  }
+}
+
+bool is_word_character(char32_t code_point) {
+  using enum CharacterKind;
+  const auto kind = kind_of(code_point);
+  return kind == lower || kind == upper || kind == letter || kind == mark || kind == digit;
+}
+
+bool is_unspaced(char32_t code_point) {
+  const auto within = [&](char32_t first, char32_t last) { return code_point >= first && code_point <= last; };
+  return within(0x0E00, 0x0EFF) || within(0x1000, 0x109F) || within(0x1780, 0x17FF) || within(0x2E80, 0x31FF) ||
+         within(0x3400, 0x9FFF) || within(0xF900, 0xFAFF) || within(0xFE30, 0xFE4F) || within(0xFF01, 0xFFEF) ||
+         within(0x20000, 0x3FFFF);
+}
+
+}  // namespace transformer

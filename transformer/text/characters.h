@@ -1,0 +1,29 @@
+#pragma once
+
+namespace transformer {
+
+/// What kind of character a code point is, as far as splitting text needs to know (Unicode's general categories).
+enum class CharacterKind {
+  blank,        // base/unicode.h
+  lower,        // a small letter
+  upper,        // a capital, or a letter of title case
+  letter,       // of a script without case
+  mark,         // belongs to the character before it
+  digit,        // numbers of all kinds
+  opening,      // an opening bracket or quotation mark
+  closing,      // a closing one
+  quote,        // a quotation mark that may be either
+  dash,         // and hyphens
+  punctuation,  // any other
+  symbol,       // emoji, currencies, what has no category
+};
+CharacterKind kind_of(char32_t code_point);
+
+/// Letters, digits and marks: what words are made of.
+bool is_word_character(char32_t code_point);
+
+/// Characters of scripts that are written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese),
+/// and their punctuation.
+bool is_unspaced(char32_t code_point);
+
+}  // namespace transformer

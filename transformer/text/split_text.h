@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transformer/text/sentences.h"
+
+namespace transformer {
+
+/// A text, and the stretches of it that are translated one by one: its sentences. What is between them (line ends,
+/// blank lines, indentation, lines without a letter or digit such as "***") stays as it is, byte for byte.
+class SplitText {
+ public:
+  struct Segment : TextSpan {
+    bool cut = false;  // the sentence goes on in the next segment
+  };
+
+  /// Every line is a paragraph of its own. `breaks`, ascending, are other places in the text over which no sentence
+  /// goes.
+  explicit SplitText(std::string text, SentenceLanguage language = SentenceLanguage::any,
+                     std::span<const size_t> breaks = {});
+  /// As one segment, blanks at its ends left out; none where it is blank.
+  static SplitText whole(std::string text);
+
+  const std::string& text() const { return text_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  std::string_view segment(size_t index) const { return segments_[index].of(text_); }
+
+  /// Cuts what is longer than `longest` by `length` (of at least 1) into parts that are not: where it can behind a
+  /// semicolon, a comma or another mark of the kind, else between words, else between characters, near the middle, and
+  /// again. Returns how many segments were cut. A single character is never cut, whatever its length.
+  int64_t cut_longer(int64_t longest, const std::function<int64_t(std::string_view)>& length);
+
+  struct Joined {
+    std::string text;
+    std::vector<TextSpan> segments;  // where each one's translation lies in it
+  };
+  /// The text with `translations` in the places of its segments. Between sentences that no space separates, as in
+  /// Chinese, comes one where the translation is of a script that has spaces.
+  Joined join(std::span<const std::string> translations) const;
+
+ private:
+  SplitText() = default;
+  std::string text_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace transformer
