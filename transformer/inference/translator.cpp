@@ -239,7 +239,7 @@ std::vector<std::vector<Hypothesis>> Translator::translate_ids(const std::vector
       sources, [&](size_t line) { return EncodedWishes{.constraint = constraint_of ? constraint_of(line) : nullptr}; });
 }
 
-EncodedWishes Translator::encode(const LineWishes& wishes) const {
+EncodedWishes Translator::encode_wishes(const LineWishes& wishes) const {
   const auto& self = *implementation_;
   const auto& vocabulary = *self.vocabularies.target;
   EncodedWishes encoded;

@@ -91,7 +91,7 @@ class Translator {
                                                           std::span<const EncodedWishes> wishes) const;
   /// Throws Error for a prefix or a phrase that the vocabulary cannot spell, for a prefix longer than the output may
   /// be, and where wishes contradict each other or the settings.
-  EncodedWishes encode(const LineWishes& wishes) const;
+  EncodedWishes encode_wishes(const LineWishes& wishes) const;
   /// Words and phrases for LineWishes::forbidden.
   std::shared_ptr<const ForbiddenText> forbid(const std::vector<std::string>& phrases) const;
   /// Word pieces of the longest line that this model takes, and what is said of one that is longer.

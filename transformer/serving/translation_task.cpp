@@ -237,7 +237,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
 
   void align(Line& line) const {
     for (const auto& translation : line.found) {
-      const auto pieces = model_->translator().encode(std::vector<std::string>{line.source}).front().size();
+      const auto pieces = model_->translator().encode({line.source}).front().size();
       const bool possible = model_->aligner().problem(pieces, translation.tokens.size()).empty();
       line.alignments.push_back(
           possible ? model_->aligner().align({line.source}, {translation.text}, 1, {translation.tokens}).front()
