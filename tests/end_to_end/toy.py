@@ -5,8 +5,9 @@ import random
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "dog": "Hund", "cat": "Katze", "tree": "Baum", "house": "Haus",
          "sees": "sieht", "and": "und", "big": "groß", "small": "klein", "my": "mein"}
 
-# Figures of a run that depend on the clock; the length of metrics.jsonl because times have more or fewer digits.
-TIMES = {"seconds", "tokens_per_second", "metrics_bytes"}
+# Figures of a run that depend on the clock and the machine; the length of metrics.jsonl because they have more or fewer
+# digits.
+TIMES = {"seconds", "tokens_per_second", "memory", "metrics_bytes"}
 
 
 def write_corpus(folder, name, lines, seed):

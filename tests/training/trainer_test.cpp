@@ -105,7 +105,7 @@ bool equal_bits(const Transformer& a, const Transformer& b) {
   return left.size() == right.size();
 }
 
-// metrics.jsonl without what the clock says.
+// metrics.jsonl without what the clock and the machine say.
 std::string metrics(const std::filesystem::path& run) {
   std::istringstream lines(read_file(run / "metrics.jsonl"));
   std::string line, text;
@@ -113,6 +113,7 @@ std::string metrics(const std::filesystem::path& run) {
     auto json = nlohmann::json::parse(line);
     json.erase("seconds");
     json.erase("tokens_per_second");
+    json.erase("memory");
     text += json.dump() + "\n";
   }
   return text;

@@ -12,6 +12,7 @@
 
 #include "transformer/architecture/cost.h"
 #include "transformer/base/error.h"
+#include "transformer/base/memory.h"
 #include "transformer/kernels/processor.h"
 #include "transformer/model/device.h"
 #include "transformer/model/tensor_memory.h"
@@ -374,6 +375,7 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
                     {"source_tokens", progress_.source_tokens},
                     {"target_tokens", progress_.target_tokens},
                     {"tokens_per_second", speed},
+                    {"memory", resident_bytes()},
                     {"seconds", elapsed()}});
 }
 
