@@ -11,6 +11,7 @@
 #include "report/attention_view.h"
 #include "transformer/report/attention_page.h"
 #include "transformer/report/attention_report.h"
+#include "transformer/report/run_page.h"
 #include "transformer/report/sweep_report.h"
 
 using namespace transformer;
@@ -76,6 +77,41 @@ SweepReport sweep() {
   return report;
 }
 
+RunReport runs(double reload_seconds) {
+  RunReport report;
+  report.reload_seconds = reload_seconds;
+  for (const char* name : {"first <run>", "second"}) {
+    RunLog run;
+    run.name = name;
+    run.finished = report.runs.empty();
+    for (int64_t step = 10; step <= 1000; step += 10) {
+      const double far = static_cast<double>(step) * (run.finished ? 1 : 2);
+      RunPoint point;
+      point.step = step;
+      point.seconds = 3 * far;
+      point.loss = 5 - far / 1000;
+      point.perplexity = 100 - far / 50;
+      point.rate = 1e-3;
+      point.target_tokens = 1000 * far;
+      point.speed = 500;
+      run.training.push_back(point);
+      point.bleu = far / 100;
+      if (step % 100 == 0) run.validation.push_back(point);
+    }
+    report.runs.push_back(run);
+  }
+  std::vector<ComparedSentence> sentences;
+  for (int64_t line = 1; line <= 9; ++line) {
+    const auto score = static_cast<double>(10 * line);
+    sentences.push_back({.line = line,
+                         .source = "The <dog> barks",
+                         .reference = "Der Hund </script> bellt",
+                         .outputs = {{{"Die Katze </script> bellt", score}}, {{"القطة", score}}}});
+  }
+  choose_sentences(report, sentences, 4);
+  return report;
+}
+
 void write(const std::filesystem::path& file, const std::string& text) {
   std::ofstream out(file, std::ios::binary);
   out << text;
@@ -94,4 +130,6 @@ int main(int, char** arguments) {
   small.views = {view_of(AttentionView::Kind::decoder, {"a", "b"}, {"a", "b"}, {3}, {7})};
   write(folder / "small.html", attention_html(small));
   write(folder / "sweep.html", sweep_html(sweep()));
+  write(folder / "runs.html", run_html(runs(0)));
+  write(folder / "followed.html", run_html(runs(0.2)));
 }

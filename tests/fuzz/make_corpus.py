@@ -279,6 +279,15 @@ def sweep():
         '{"kind":"validation","step":%d,"perplexity":%d}\n' % (i, 10**i) for i in range(12)), summary__json=summary))
     put("results", "deep", files(summary__json="[" * 2000, metrics__jsonl='{"a":' * 500))
     put("results", "bytes", files(log=b"\xff\xfe: error: \xff\nsweep: failed: \xff\0"))
+    put("run_log", "finished", files(metrics__jsonl=metrics, summary__json=summary, output="a x c",
+                                     config__yaml="training: {steps: 9}\ndata: {validation_source: [a, b]}\n"))
+    put("run_log", "half", files(metrics__jsonl=metrics[:-20], summary__json=summary[:20], config__yaml="training: [\n"))
+    put("run_log", "numbers", files(metrics__jsonl='{"kind":"train","step":1e300,"loss":-1e300,"rate":1e308,"seconds":-1}\n'
+                                    '{"kind":"train","step":1,"loss":1e308,"perplexity":1e-308,"memory":-5}\n'
+                                    '{"kind":"train","step":2,"loss":NaN}\n{"kind":"final","step":-5,"bleu":1e308}\n',
+                                    config__yaml="training: {steps: 99999999999999999999}\n"))
+    put("run_log", "types", files(metrics__jsonl='[]\n3\n{"kind":3}\n{"kind":"train","step":[],"loss":{}}\n', output=b"\xff\0"))
+    put("run_log", "deep", files(metrics__jsonl="[" * 2000 + "\n", summary__json="[" * 2000))
 
 
 CONFIG = """model:

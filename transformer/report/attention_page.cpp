@@ -12,6 +12,7 @@
 #include "transformer/report/attention_page.html.h"
 #include "transformer/report/attention_page.js.h"
 #include "transformer/report/markup.h"
+#include "transformer/report/page.css.h"
 #include "transformer/report/plot.h"
 
 namespace transformer {
@@ -100,7 +101,8 @@ std::string attention_html(const AttentionReport& report, const AttentionPageOpt
   // Head colours in the style are those of attention_picture.cpp, the others plot_style()'s.
   return fmt::format(fmt::runtime(embedded::attention_page_html), fmt::arg("format", attention_report_version),
                      fmt::arg("title", escape_markup(fmt::format("Attention: {}", report.source))),
-                     fmt::arg("plot_style", plot_style()), fmt::arg("page_style", embedded::attention_page_css),
+                     fmt::arg("plot_style", plot_style()),
+                     fmt::arg("page_style", fmt::format("{}{}", embedded::page_css, embedded::attention_page_css)),
                      fmt::arg("source", escape_markup(report.source)), fmt::arg("output", escape_markup(report.target)),
                      fmt::arg("model", escape_markup(report.model)), fmt::arg("data", script_data(data)),
                      fmt::arg("script", embedded::attention_page_js));

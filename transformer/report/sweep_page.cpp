@@ -1,16 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstddef>
 #include <string_view>
 
 #include "transformer/report/markup.h"
+#include "transformer/report/page.css.h"
 #include "transformer/report/plot.h"
+#include "transformer/report/report_table.js.h"
 #include "transformer/report/sweep_figures.h"
 #include "transformer/report/sweep_page.css.h"
 #include "transformer/report/sweep_page.html.h"
-#include "transformer/report/sweep_page.js.h"
 #include "transformer/report/sweep_plots.h"
 #include "transformer/report/sweep_report.h"
 #include "transformer/report/sweep_sentences.h"
@@ -18,31 +17,6 @@
 
 namespace transformer {
 namespace {
-
-std::string html_table(const ReportTable& table, const std::string& look) {
-  std::string out = fmt::format("<div class=\"scroll\"><table class=\"{}\">\n<thead><tr>", look);
-  for (const auto& column : table.columns) {
-    fmt::format_to(std::back_inserter(out), "<th scope=\"col\" tabindex=\"0\"{}{}>{}</th>",
-                   column.number ? " class=\"number\"" : "",
-                   column.explanation.empty() ? "" : fmt::format(" title=\"{}\"", escape_markup(column.explanation)),
-                   column.head.empty() ? "&#160;" : escape_markup(column.head));
-  }
-  out += "</tr></thead>\n<tbody>\n";
-  for (const auto& row : table.rows) {
-    out += "<tr>";
-    for (size_t i = 0; i < row.size(); ++i) {
-      std::string names = table.columns[i].number ? "number" : "";
-      if (!row[i].look.empty())
-        fmt::format_to(std::back_inserter(names), "{}{}", names.empty() ? "" : " ", row[i].look);
-      const std::string sort =
-          row[i].sort && std::isfinite(*row[i].sort) ? fmt::format(" data-sort=\"{}\"", *row[i].sort) : "";
-      fmt::format_to(std::back_inserter(out), "<td{}{}>{}</td>",
-                     names.empty() ? "" : fmt::format(" class=\"{}\"", names), sort, escape_markup(row[i].text));
-    }
-    out += "</tr>\n";
-  }
-  return out + "</tbody></table></div>\n";
-}
 
 void add_paragraphs(std::string& out, const std::vector<std::string>& paragraphs, std::string_view look = "") {
   for (const auto& paragraph : paragraphs) {
@@ -120,8 +94,8 @@ std::string sweep_html(const SweepReport& report) {
   // order.
   return fmt::format(fmt::runtime(embedded::sweep_page_html), fmt::arg("format", sweep_report_version),
                      fmt::arg("title", escape_markup(title)), fmt::arg("plot_style", plot_style()),
-                     fmt::arg("page_style", embedded::sweep_page_css), fmt::arg("content", out),
-                     fmt::arg("script", embedded::sweep_page_js));
+                     fmt::arg("page_style", fmt::format("{}{}", embedded::page_css, embedded::sweep_page_css)),
+                     fmt::arg("content", out), fmt::arg("script", embedded::report_table_js));
 }
 
 }  // namespace transformer

@@ -1,28 +1,11 @@
 #pragma once
 
-#include <optional>
 #include <string>
-#include <vector>
 
+#include "transformer/report/report_table.h"
 #include "transformer/report/sweep_figures.h"
 
 namespace transformer {
-
-/// A table before it is Markdown or HTML.
-struct ReportTable {
-  struct Cell {
-    std::string text;
-    std::optional<double> sort;  // what the column is sorted by; absent: the text
-    std::string look;            // classes of sweep_page.css; "beyond" and a base row's name are bold in Markdown
-  };
-  struct Column {
-    std::string head, explanation;
-    bool number = false;
-  };
-
-  std::vector<Column> columns;
-  std::vector<std::vector<Cell>> rows;
-};
 
 /// The report's table: a row for each of its rows, the paper's figures beside ours.
 ReportTable results_table(const SweepFigures& sweep);

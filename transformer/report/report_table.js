@@ -1,3 +1,4 @@
+"use strict";
 for (const table of document.querySelectorAll("table")) {
   const heads = [...table.querySelectorAll("th")];
   heads.forEach((head, column) => {

@@ -1,0 +1,169 @@
+// Makes one page of training runs: while they go on, and afterwards.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "apps/output.h"
+#include "apps/program.h"
+#include "transformer/base/atomic_file.h"
+#include "transformer/evaluation/bleu.h"
+#include "transformer/report/run_page.h"
+#include "transformer/text/lines.h"
+
+namespace {
+
+using namespace transformer;
+namespace fs = std::filesystem;
+using Lines = std::vector<std::string>;
+
+struct Request {
+  std::vector<std::string> runs, source, reference;
+  size_t sentences = 8;
+  double watch = 0;  // seconds; 0: once
+};
+
+/// What readers call the runs: their folders' names, or the paths as given where these are not different.
+Lines names_of(const Lines& runs) {
+  Lines names;
+  for (const auto& run : runs) {
+    const auto path = fs::path(run).lexically_normal();
+    names.push_back((path.has_filename() ? path : path.parent_path()).filename().string());
+  }
+  auto sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : runs;
+}
+
+Lines read_all(const Lines& files) {
+  Lines lines;
+  for (const auto& file : files) {
+    for (auto& line : read_lines(file)) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+/// The validation translations of all runs, sentence by sentence; those of runs without any, or of another text than
+/// the first run's, are left out, and remarked on.
+void compare_translations(const Request& request, const Lines& names, RunReport& report) {
+  std::vector<ComparedSentence> sentences;
+  const bool given = !request.reference.empty();
+  ValidationText text{.source = request.source, .target = request.reference};
+  for (size_t run = 0; run < request.runs.size() && request.sentences > 0; ++run) {
+    try {
+      const auto file = newest_validation(request.runs[run]);
+      if (file.empty()) {
+        report.remarks.push_back(
+            fmt::format("{} has no validation translations: training.validate_bleu writes them", names[run]));
+        continue;
+      }
+      const auto own = given ? text : validation_text(request.runs[run]);
+      if (sentences.empty()) {
+        const auto sources = read_all(own.source), references = read_all(own.target);
+        if (references.empty() || (!sources.empty() && sources.size() != references.size())) {
+          report.remarks.push_back(
+              fmt::format("{} does not say what its validation text is; --source and --reference do", names[run]));
+          continue;
+        }
+        text = own;
+        sentences.resize(references.size());
+        for (size_t i = 0; i < sentences.size(); ++i) {
+          sentences[i] = {.line = static_cast<int64_t>(i) + 1,
+                          .source = sources.empty() ? "" : sources[i],
+                          .reference = references[i],
+                          .outputs = std::vector<std::optional<ComparedSentence::Output>>(request.runs.size())};
+        }
+      }
+      auto outputs = read_lines(file);
+      if (own.source != text.source || own.target != text.target || outputs.size() != sentences.size()) {
+        report.remarks.push_back(fmt::format("The translations in {} are of another text", file.string()));
+        continue;
+      }
+      for (size_t i = 0; i < sentences.size(); ++i) {
+        const double score = sentence_bleu(outputs[i], {sentences[i].reference}).score;
+        sentences[i].outputs[run] = {.text = std::move(outputs[i]), .score = score};
+      }
+    } catch (const Error& error) {
+      report.remarks.push_back(fmt::format("Translations of {} are left out: {}", names[run], error.what()));
+    } catch (const Failure& error) {
+      report.remarks.push_back(fmt::format("Translations of {} are left out: {}", names[run], error.what()));
+    }
+  }
+  choose_sentences(report, std::move(sentences), request.sentences);
+}
+
+RunReport read_runs(const Request& request) {
+  const auto names = names_of(request.runs);
+  RunReport report;
+  bool all_finished = true;
+  for (size_t run = 0; run < request.runs.size(); ++run) {
+    report.runs.push_back(read_run_log(request.runs[run], names[run]));
+    all_finished = all_finished && report.runs.back().finished;
+  }
+  if (!all_finished) report.reload_seconds = request.watch;
+  compare_translations(request, names, report);
+  return report;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program(argc, argv, [](CLI::App& app, auto parse) {
+    Request request;
+    std::string output_file;
+    app.description(
+        "Makes one page of training runs, side by side: loss, perplexity, BLEU, rate, gradients, speed, memory, the "
+        "best "
+        "and the worst validation translations. The page needs nothing but itself.");
+    app.add_option("RUN", request.runs, "Folders of runs, finished or not, as train writes them")
+        ->required()
+        ->type_name("");
+    app.add_option("--output", output_file, "The page; standard output for - or if not given")->type_name("FILE");
+    app.add_option("--watch", request.watch,
+                   "Write the page anew so often until all runs are finished; open in a browser, it follows")
+        ->check(CLI::Range(0.1, 1e6))
+        ->type_name("SECONDS");
+    app.add_option("--sentences", request.sentences, "Validation translations shown of the best, and of the worst")
+        ->check(CLI::Range(0, 10000))
+        ->type_name("N")
+        ->capture_default_str();
+    auto* const source = app.add_option("--source", request.source,
+                                        "The validation text, in place of the files that the runs' config.yaml names")
+                             ->type_name("FILE");
+    auto* const reference =
+        app.add_option("--reference", request.reference, "Its translation, line by line")->type_name("FILE");
+    source->needs(reference)->allow_extra_args(false);
+    reference->allow_extra_args(false);
+    parse();
+
+    if (request.watch > 0 && is_standard(output_file)) {
+      throw Error("--watch", "writes the page again and again", "give a file with --output");
+    }
+    if (!is_standard(output_file)) {
+      std::vector<fs::path> inputs(request.source.begin(), request.source.end());
+      inputs.insert(inputs.end(), request.reference.begin(), request.reference.end());
+      for (const auto& run : request.runs) {
+        for (const char* name : {"metrics.jsonl", "summary.json", "config.yaml"})
+          inputs.push_back(fs::path(run) / name);
+      }
+      check_output_file("--output", output_file, inputs);
+    }
+    while (true) {
+      const auto report = read_runs(request);
+      Output output(output_file);
+      output.write(run_html(report));
+      output.commit();
+      if (report.reload_seconds <= 0) break;
+      std::this_thread::sleep_for(std::chrono::duration<double>(report.reload_seconds));
+    }
+  });
+}

@@ -1,0 +1,107 @@
+"""What people who run `report` rely on: report_test.py REPORT."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+import sacrebleu
+from programs import ProgramTest
+
+REPORT = sys.argv[1]
+REFERENCE = ["Der Hund bellt laut .", "Das Haus ist groß und alt .", "Sie sieht <b>ihn</b> & lacht .", "Ja ."]
+OUTPUTS = {"first": ["Der Hund bellt laut .", "Das Haus ist klein .", "Sie lacht <script> .", "Nein ."],
+           "second": ["Ein Hund bellt .", "Das Haus ist groß und neu .", "Er sieht <b>ihn</b> .", "Ja !"]}
+
+
+def lines(texts):
+    return "".join(text + "\n" for text in texts)
+
+
+class ReportTest(ProgramTest):
+    def make_run(self, name, outputs=None, finished=True):
+        run = self.root / self.id() / name
+        (run / "validation").mkdir(parents=True)
+        metrics = [{"kind": "header", "format": 1}]
+        metrics += [{"kind": "train", "step": step, "loss": 5 - step / 100, "seconds": step} for step in range(10, 110, 10)]
+        metrics.append({"kind": "validation", "step": 100, "perplexity": 12.5, "bleu": 3.5, "seconds": 100})
+        (run / "metrics.jsonl").write_text(lines(map(json.dumps, metrics)))
+        source, target = (self.root / f"valid.{side}" for side in ("en", "de"))
+        source.write_text(lines(f"sentence {i}" for i in range(len(REFERENCE))))
+        target.write_text(lines(REFERENCE))
+        (run / "config.yaml").write_text(f"data:\n  validation_source: [{source}]\n  validation_target: [{target}]\n"
+                                         "training: {steps: 200}\n")
+        if outputs:
+            (run / "validation" / "step-00000100.txt").write_text(lines(outputs))
+        if finished:
+            (run / "summary.json").write_text('{"parameters": 1000}')
+        return run
+
+    def report(self, *arguments, status=0):
+        done = subprocess.run([REPORT, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def test_runs_side_by_side_with_the_scores_of_their_translations(self):
+        runs = [self.make_run(name, outputs) for name, outputs in OUTPUTS.items()]
+        page = self.report(*runs)
+        self.assertNotIn("<script> .", page)
+        self.assertIn("Sie <del>sieht &lt;b&gt;ihn&lt;/b&gt; &amp;</del> lacht <ins>&lt;script&gt;</ins> .", page)
+        shown = re.findall(r"<dt>line (\d)</dt>(.*?)</li>", page.split('data-show="best"')[0], re.S)
+        scores = {int(line): [float(score) for score in re.findall(r"<b>([\d.]+)</b>", text)] for line, text in shown}
+        for line, reference in enumerate(REFERENCE, 1):
+            expected = [sacrebleu.sentence_bleu(OUTPUTS[name][line - 1], [reference]).score for name in OUTPUTS]
+            for found, wanted in zip(scores[line], expected, strict=True):
+                self.assertAlmostEqual(found, wanted, delta=0.051)
+        means = [sum(found) for found in scores.values()]
+        self.assertEqual(means, sorted(means))
+        self.assertEqual(page.count("<li "), 2 * len(REFERENCE))
+        self.assertEqual(self.report(*runs, "--sentences", 1).count("<li "), 2)
+
+    def test_runs_that_have_only_begun_or_have_nothing_to_compare(self):
+        page = self.report(self.make_run("begun", finished=False))
+        self.assertIn("not finished, of 200 steps", page)
+        self.assertIn("begun has no validation translations: training.validate_bleu writes them", page)
+        other = self.make_run("other", OUTPUTS["first"][:2])
+        self.assertIn("are of another text", self.report(other))
+        (other / "validation" / "final.txt").write_bytes(b"\xff\n" * 4)
+        self.assertIn("Translations of other are left out", self.report(other))
+        (other / "metrics.jsonl").write_text("")
+        self.report(other)
+        (other / "config.yaml").unlink()
+        (other / "validation" / "final.txt").write_text(lines(OUTPUTS["first"]))
+        self.assertIn("--source and --reference do", self.report(other))
+        page = self.report(other, "--source", self.root / "valid.en", "--reference", self.root / "valid.de")
+        self.assertIn("sentence 3", page)
+
+    def test_a_run_is_followed_until_it_is_finished(self):
+        run = self.make_run("run", OUTPUTS["first"], finished=False)
+        file = run.parent / "page.html"
+        with subprocess.Popen([REPORT, run, "--watch", "0.2", "--output", file]) as process:
+            with open(run / "metrics.jsonl", "a") as metrics:
+                for part in ('{"kind":"train","st', 'ep":12345}\n'):
+                    metrics.write(part)
+                    metrics.flush()
+                    time.sleep(0.3)
+            deadline = time.monotonic() + 60
+            while (not file.exists() or "12,345" not in file.read_text()) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertIn('data-reload="0.2"', file.read_text())
+            self.assertIn("12,345", file.read_text())
+            self.assertIsNone(process.poll())
+            (run / "summary.json").write_text("{}")
+            self.assertEqual(process.wait(60), 0)
+        self.assertIn('data-reload="0"', file.read_text())
+
+    def test_mistakes(self):
+        run = self.make_run("run")
+        self.assertIn("metrics.jsonl is missing", self.report(self.root, status=2))
+        self.assertIn("--watch", self.report(run, "--watch", 1, status=2))
+        self.assertIn("is what is read as well", self.report(run, "--output", run / "metrics.jsonl", status=2))
+        self.report(status=2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,202 @@
+#include "transformer/report/run_page.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "report_support.h"
+
+using namespace transformer;
+using Catch::Matchers::Contains;
+using test::parsed;
+
+namespace {
+
+/// A folder that says it is a run's, with these lines of metrics.
+struct Run {
+  test::TemporaryDirectory folder;
+  explicit Run(const std::string& metrics) { test::write_file(folder / "metrics.jsonl", metrics); }
+  RunLog read() const { return read_run_log(folder.path(), "run"); }
+};
+
+RunReport report_of(std::vector<RunLog> runs) {
+  RunReport report;
+  report.runs = std::move(runs);
+  return report;
+}
+
+RunLog named(const std::string& name) {
+  RunLog run;
+  run.name = name;
+  return run;
+}
+
+const std::string header = "{\"kind\":\"header\",\"format\":1}\n";
+
+}  // namespace
+
+TEST_CASE("a run's figures are what its metrics say") {
+  const Run run(header +
+                R"({"kind":"train","step":10,"epoch":0,"loss":5.5,"perplexity":200.0,"gradient_norm":1.5,)"
+                R"("largest_gradient_norm":3.0,"rate":1e-3,"source_tokens":1,"target_tokens":1000,)"
+                R"("tokens_per_second":500.0,"memory":2000000000,"seconds":3600.0})"
+                "\n"
+                R"({"kind":"validation","step":10,"loss":5.0,"perplexity":150.0,"bleu":1.5,"bleu_signature":"BLEU|x"})"
+                "\n"
+                R"({"kind":"final","step":12,"loss":4.0,"perplexity":50.0,"bleu":2.5})"
+                "\n");
+  const auto log = run.read();
+  REQUIRE(log.training.size() == 1);
+  const auto& point = log.training[0];
+  CHECK(point.step == 10);
+  CHECK(point.loss == 5.5);
+  CHECK(point.gradient_norm == 1.5);
+  CHECK(point.largest_norm == 3);
+  CHECK(point.memory == 2e9);
+  CHECK(log.validation.at(0).bleu == 1.5);
+  CHECK(log.final_model->perplexity == 50);
+  CHECK(log.bleu_signature == "BLEU|x");
+  CHECK_FALSE(log.finished);
+
+  const auto page = parsed("html", run_html(report_of({log})));
+  const auto& table = page["tables"][0];
+  CHECK(table[0] == std::vector<std::string>{"run", "state", "step", "target tokens", "time", "loss", "PPL", "best PPL",
+                                             "BLEU", "best BLEU", "tokens/s", "memory", "parameters"});
+  CHECK(table[1] == std::vector<std::string>{"run", "not finished", "10", "1,000", "60 min", "5.50", "50.00", "50.00",
+                                             "2.50", "2.50", "500", "2.0 GB", ""});
+}
+
+TEST_CASE("a run is finished by its summary, and its steps are its configuration's") {
+  const Run run(header);
+  CHECK(parsed("html", run_html(report_of({run.read()})))["tables"][0][1][1] == "not finished");
+  test::write_file(run.folder / "config.yaml", "training: {steps: 5000}\nmodel: {d_model: 4}\n");
+  CHECK(parsed("html", run_html(report_of({run.read()})))["tables"][0][1][1] == "not finished, of 5,000 steps");
+  test::write_file(run.folder / "summary.json", "{\"parameters\": 12");  // is still being written
+  CHECK_FALSE(run.read().finished);
+  test::write_file(run.folder / "summary.json", "{\"parameters\": 1234}");
+  CHECK(run.read().finished);
+  CHECK(run.read().parameters == 1234);
+}
+
+TEST_CASE("the last line of a run that goes on may be there by half") {
+  const std::string line = R"({"kind":"train","step":10,"loss":5.5})"
+                           "\n";
+  for (size_t cut = 0; cut < line.size(); ++cut) {
+    CHECK(Run(header + line + line.substr(0, cut)).read().training.size() == 1);
+  }
+  CHECK(Run(header + line + line).read().training.size() == 2);
+}
+
+TEST_CASE("metrics that are none harm nobody") {
+  const std::string good = R"({"kind":"train","step":10,"loss":5.5})"
+                           "\n";
+  std::string all = header;
+  for (const std::string bad :
+       {"", "null", "[]", "{", "\"", "{\"kind\":7}", "{\"kind\":\"train\",\"step\":-1}",
+        "{\"kind\":\"train\",\"step\":1e300,\"loss\":1e400}", "{\"kind\":\"train\",\"step\":1e300,\"loss\":-1e300}",
+        "{\"kind\":\"train\",\"loss\":NaN}", "{\"kind\":\"train\",\"loss\":null,\"perplexity\":\"</script>\"}",
+        "\xff\xfe", "{\"kind\":\"validation\",\"bleu\":\"x\",\"bleu_signature\":\"</title><script>alert(1)</script>\"}",
+        "{\"kind\":\"final\",\"bleu\":1e308,\"perplexity\":0,\"seconds\":-5}"}) {
+    INFO(bad);
+    const Run run(header + good + bad + "\n" + good);
+    const auto log = run.read();
+    CHECK(log.training.size() >= 2);
+    for (const auto& point : log.training) CHECK((!point.loss || std::isfinite(*point.loss)));
+    all += bad + "\n";
+  }
+  parsed("html", run_html(report_of({Run(all).read()})));
+  const Run deep(header + std::string(1 << 19, '[') + "\n" + std::string(3 << 20, 'x') + "\n" + good);
+  CHECK(deep.read().training.size() == 1);
+}
+
+TEST_CASE("what is no run's folder is refused, and a later version's") {
+  const test::TemporaryDirectory folder;
+  CHECK_THROWS_WITH(read_run_log(folder.path(), "run"), Contains("metrics.jsonl is missing"));
+  CHECK_THROWS_WITH(Run("{\"kind\":\"header\",\"format\":2}\n").read(), Contains("later version"));
+}
+
+TEST_CASE("of a very long run the curves keep their peaks, and reading it keeps its end") {
+  std::string text = header;
+  const int64_t steps = 2 * static_cast<int64_t>(most_run_points) + 5;
+  for (int64_t step = 1; step <= steps; ++step) {
+    text +=
+        fmt::format("{{\"kind\":\"train\",\"step\":{},\"loss\":1,\"gradient_norm\":{}}}\n", step, step == 5 ? 1000 : 1);
+  }
+  const auto log = Run(text).read();
+  CHECK(log.training.size() <= most_run_points);
+  CHECK(log.training.front().step == 1);
+  CHECK(log.training.back().step == steps);
+  CHECK(std::is_sorted(log.training.begin(), log.training.end(),
+                       [](const auto& a, const auto& b) { return a.step < b.step; }));
+  CHECK(run_html(report_of({log})).size() < 200'000);
+
+  RunLog spiked;
+  spiked.name = "spiked";
+  for (int64_t step = 1; step <= 10000; ++step) {
+    RunPoint point;
+    point.step = step;
+    point.gradient_norm = step == 7777 ? 3000.0 : 1.0;
+    spiked.training.push_back(point);
+  }
+  // Its axis reaches the one peak.
+  CHECK_THAT(run_html(report_of({spiked})), Contains(">2000<") || Contains(">1000<"));
+}
+
+TEST_CASE("several runs share pictures and a table, whatever they are called") {
+  const Run one(header + R"({"kind":"train","step":10,"loss":5.5,"seconds":3})" + "\n");
+  auto first = one.read(), second = one.read();
+  first.name = "<b>&\"</b>";
+  second.name = "other";
+  const auto page = parsed("html", run_html(report_of({first, second})));
+  CHECK(page["tables"][0][1][0] == "<b>&\"</b>");
+  CHECK(page["tables"][0][2][0] == "other");
+  CHECK(page["pictures"].size() == 2);  // the loss, over steps and over time
+}
+
+TEST_CASE("the best and the worst translations, with what differs from the reference") {
+  RunReport report = report_of({named("a"), named("b")});
+  std::vector<ComparedSentence> sentences;
+  const double scores[][2] = {{50, 60}, {0, 10}, {100, 100}, {20, 20}};
+  for (int64_t i = 0; i < 4; ++i) {
+    sentences.push_back({.line = i + 1,
+                         .source = "source",
+                         .reference = "the <i> dog barks",
+                         .outputs = {{{"the cat barks", scores[i][0]}}, {{"the <i> dog barks", scores[i][1]}}}});
+  }
+  sentences.push_back({.line = 5, .source = "", .reference = "", .outputs = {{}, {}}});
+  choose_sentences(report, sentences, 2);
+  const auto lines = [](const auto& chosen) {
+    std::vector<int64_t> found;
+    for (const auto& sentence : chosen) found.push_back(sentence.line);
+    return found;
+  };
+  CHECK(lines(report.worst) == std::vector<int64_t>{2, 4});
+  CHECK(lines(report.best) == std::vector<int64_t>{3, 1});
+  const auto html = run_html(report);
+  parsed("html", html);
+  CHECK_THAT(html, Contains("<b>0.0</b>the <del>&lt;i&gt; dog</del> <ins>cat</ins> barks") &&
+                       Contains("<b>10.0</b>the &lt;i&gt; dog barks"));
+}
+
+TEST_CASE("a page follows a run that goes on, and lets a finished one be") {
+  auto report = report_of({named("a")});
+  CHECK_THAT(run_html(report), Contains("data-reload=\"0\""));
+  report.reload_seconds = 5;
+  CHECK_THAT(run_html(report), Contains("data-reload=\"5\""));
+}
+
+TEST_CASE("the newest validation is the final one's, then that of the greatest step") {
+  const Run run(header);
+  CHECK(newest_validation(run.folder.path()).empty());
+  std::filesystem::create_directory(run.folder / "validation");
+  for (const char* name : {"step-00000100.txt", "step-00002000.txt", "notes.txt"}) {
+    test::write_file(run.folder / "validation" / name, "x\n");
+  }
+  CHECK(newest_validation(run.folder.path()).filename() == "step-00002000.txt");
+  test::write_file(run.folder / "validation" / "final.txt", "x\n");
+  CHECK(newest_validation(run.folder.path()).filename() == "final.txt");
+  test::write_file(run.folder / "config.yaml", "data: {validation_source: [a, b.gz], validation_target: []}\n");
+  CHECK(validation_text(run.folder.path()).source == std::vector<std::string>{"a", "b.gz"});
+  CHECK(validation_text(run.folder.path()).target.empty());
+  test::write_file(run.folder / "config.yaml", "data: [}\n");
+  CHECK(validation_text(run.folder.path()).source.empty());
+}

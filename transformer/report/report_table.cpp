@@ -1,0 +1,38 @@
+#include "transformer/report/report_table.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+
+#include "transformer/report/markup.h"
+
+namespace transformer {
+
+std::string html_table(const ReportTable& table, const std::string& look) {
+  std::string out = fmt::format("<div class=\"scroll\"><table class=\"{}\">\n<thead><tr>", look);
+  for (const auto& column : table.columns) {
+    fmt::format_to(std::back_inserter(out), "<th scope=\"col\" tabindex=\"0\"{}{}>{}</th>",
+                   column.number ? " class=\"number\"" : "",
+                   column.explanation.empty() ? "" : fmt::format(" title=\"{}\"", escape_markup(column.explanation)),
+                   column.head.empty() ? "&#160;" : escape_markup(column.head));
+  }
+  out += "</tr></thead>\n<tbody>\n";
+  for (const auto& row : table.rows) {
+    out += "<tr>";
+    for (size_t i = 0; i < row.size(); ++i) {
+      std::string names = table.columns[i].number ? "number" : "";
+      if (!row[i].look.empty())
+        fmt::format_to(std::back_inserter(names), "{}{}", names.empty() ? "" : " ", row[i].look);
+      const std::string sort =
+          row[i].sort && std::isfinite(*row[i].sort) ? fmt::format(" data-sort=\"{}\"", *row[i].sort) : "";
+      fmt::format_to(std::back_inserter(out), "<td{}{}>{}</td>",
+                     names.empty() ? "" : fmt::format(" class=\"{}\"", names), sort, escape_markup(row[i].text));
+    }
+    out += "</tr>\n";
+  }
+  return out + "</tbody></table></div>\n";
+}
+
+}  // namespace transformer

@@ -1,0 +1,181 @@
+#include "transformer/report/run_log.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "transformer/base/document.h"
+#include "transformer/base/error.h"
+#include "transformer/base/folder.h"
+#include "transformer/base/read_file.h"
+#include "transformer/text/lines.h"
+
+namespace transformer {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+constexpr int64_t metrics_format = 1;
+
+// nullopt for what is no number, too large for one, or not finite: Python writes NaN, ours null.
+std::optional<double> number(const json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number()) return std::nullopt;
+  const auto value = found->get<double>();
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
+std::optional<int64_t> count(const json& object, const char* name) {
+  const auto value = number(object, name);
+  constexpr double most = 9007199254740992;
+  if (!value || *value < 0 || *value > most) return std::nullopt;
+  return static_cast<int64_t>(*value);
+}
+
+std::string text(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// Every whole line of at most most_line_bytes.
+void each_line(const fs::path& file, const std::function<void(const std::string&)>& use) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in.is_open()) throw Failure(file.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
+  std::string line, block(1 << 16, '\0');
+  bool too_long = false;
+  while (in) {
+    in.read(block.data(), static_cast<std::streamsize>(block.size()));
+    std::string_view rest(block.data(), static_cast<size_t>(in.gcount()));
+    while (!rest.empty()) {
+      const size_t end = rest.find('\n');
+      const auto piece = rest.substr(0, end);
+      too_long = too_long || line.size() + piece.size() > most_line_bytes;
+      if (!too_long) line.append(piece);
+      if (end == std::string_view::npos) break;
+      if (!too_long) use(line);
+      line.clear();
+      too_long = false;
+      rest.remove_prefix(end + 1);
+    }
+  }
+  if (in.bad()) throw Failure(file.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
+}
+
+RunPoint point_of(const json& record) {
+  return {.step = count(record, "step").value_or(0),
+          .seconds = number(record, "seconds"),
+          .loss = number(record, "loss"),
+          .perplexity = number(record, "perplexity"),
+          .bleu = number(record, "bleu"),
+          .rate = number(record, "rate"),
+          .gradient_norm = number(record, "gradient_norm"),
+          .largest_norm = number(record, "largest_gradient_norm"),
+          .target_tokens = number(record, "target_tokens"),
+          .speed = number(record, "tokens_per_second"),
+          .memory = number(record, "memory")};
+}
+
+/// The value of `section`.`name` in the run's config.yaml, where it can be read: it is not what a report is about.
+std::optional<Document> configured(const fs::path& folder, const std::string& section, const std::string& name) {
+  const auto file = folder / "config.yaml";
+  if (!something_at(file)) return std::nullopt;
+  try {
+    for (const auto& outer : Document::read(file).keys()) {
+      if (outer.key != section) continue;
+      for (const auto& inner : outer.value.keys()) {
+        if (inner.key == name) return inner.value;
+      }
+    }
+  } catch (const Error&) {
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> configured_files(const fs::path& folder, const std::string& name) {
+  std::vector<std::string> files;
+  if (const auto value = configured(folder, "data", name)) {
+    for (const auto& element : value->elements()) files.push_back(element.text());
+  }
+  return files;
+}
+
+}  // namespace
+
+RunLog read_run_log(const fs::path& folder, const std::string& name) {
+  const auto file = folder / "metrics.jsonl";
+  if (!something_at(file)) {
+    throw Error(folder.string(), "is not the folder of a run: metrics.jsonl is missing",
+                "name a folder that train writes, once it trains");
+  }
+  RunLog run;
+  run.name = name;
+  size_t stride = 1, seen = 0;
+  std::optional<RunPoint> last;  // which is shown, whatever the stride
+  each_line(file, [&](const std::string& line) {
+    const auto record = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) return;
+    const auto kind = text(record, "kind");
+    if (kind == "header" && count(record, "format").value_or(metrics_format) > metrics_format) {
+      throw Error(file.string(), "is of a later version of its format", "use the program that wrote it");
+    }
+    if (kind == "train") {
+      last.reset();
+      if (seen++ % stride != 0) {
+        last = point_of(record);
+        return;
+      }
+      run.training.push_back(point_of(record));
+      if (run.training.size() < most_run_points) return;
+      for (size_t i = 0; 2 * i < run.training.size(); ++i) run.training[i] = run.training[2 * i];
+      run.training.resize((run.training.size() + 1) / 2);
+      stride *= 2;
+    } else if (kind == "validation" || kind == "final") {
+      const auto signature = text(record, "bleu_signature");
+      if (!signature.empty()) run.bleu_signature = signature;
+      if (kind == "final") {
+        run.final_model = point_of(record);
+      } else if (run.validation.size() < most_run_points) {
+        run.validation.push_back(point_of(record));
+      }
+    }
+  });
+  if (last) run.training.push_back(*last);
+
+  std::ifstream in(folder / "summary.json");
+  const auto summary = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();
+  run.finished = summary.is_object();
+  if (run.finished) run.parameters = count(summary, "parameters");
+  if (const auto steps = configured(folder, "training", "steps")) {
+    const auto words = steps->text();
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(words.data(), words.data() + words.size(), value);
+    if (error == std::errc() && end == words.data() + words.size() && value > 0) run.steps = value;
+  }
+  return run;
+}
+
+fs::path newest_validation(const fs::path& folder) {
+  fs::path newest;
+  for (const auto& entry : entries_of(folder / "validation")) {
+    const auto name = entry.filename().string();
+    if (name == "final.txt") return entry;
+    if (name.starts_with("step-") && name.ends_with(".txt")) newest = entry;  // the last by its name
+  }
+  return newest;
+}
+
+ValidationText validation_text(const fs::path& folder) {
+  return {.source = configured_files(folder, "validation_source"),
+          .target = configured_files(folder, "validation_target")};
+}
+
+}  // namespace transformer

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace transformer {
+
+/// What a run said of itself at a step. What it did not say, or what is no finite number, is absent.
+struct RunPoint {
+  int64_t step = 0;
+  std::optional<double> seconds;        // of training so far
+  std::optional<double> loss;           // nats a target token; in training against smoothed targets
+  std::optional<double> perplexity;     // per word piece
+  std::optional<double> bleu;           // of a validation
+  std::optional<double> rate;           // of learning
+  std::optional<double> gradient_norm;  // mean since the last report, before gradients are clipped
+  std::optional<double> largest_norm;   // the largest since then
+  std::optional<double> target_tokens;  // trained on so far
+  std::optional<double> speed;          // target tokens a second since the last report
+  std::optional<double> memory;         // bytes of the process
+};
+
+/// A run as its folder tells it.
+struct RunLog {
+  std::string name;                     // how the reader calls it
+  std::vector<RunPoint> training;       // in the file's order; of a very long run every second, fourth, ...
+  std::vector<RunPoint> validation;     // of the models that were validated
+  std::optional<RunPoint> final_model;  // of the model that the run ended with
+  std::string bleu_signature;
+  bool finished = false;
+  std::optional<int64_t> steps;       // that it is to take
+  std::optional<int64_t> parameters;  // of a finished run
+};
+
+/// Most training reports that are kept of a run; of more, every second goes.
+inline constexpr size_t most_run_points = 1 << 16;
+
+/// Reads metrics.jsonl, and summary.json and config.yaml as far as they are there, while a run writes them or
+/// afterwards. A line that is no JSON, longer than most_line_bytes, or not whole yet is left out. Throws Error where
+/// `folder` is none of a run, or of a later version; Failure where it cannot be read.
+RunLog read_run_log(const std::filesystem::path& folder, const std::string& name);
+
+/// The newest translations of its validation text that the run wrote, the final model's before those of a step; empty
+/// where it wrote none.
+std::filesystem::path newest_validation(const std::filesystem::path& folder);
+
+/// The files of a validation text that the run's config.yaml names: data.validation_source and validation_target.
+struct ValidationText {
+  std::vector<std::string> source, target;
+};
+ValidationText validation_text(const std::filesystem::path& folder);
+
+}  // namespace transformer

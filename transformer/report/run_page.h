@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transformer/report/run_log.h"
+
+namespace transformer {
+
+/// A sentence of the validation text, and what became of it in every run of a report.
+struct ComparedSentence {
+  struct Output {
+    std::string text;
+    double score = 0;  // by which sentences are the best and the worst: BLEU of the sentence
+  };
+  int64_t line = 0;  // from 1
+  std::string source, reference;
+  std::vector<std::optional<Output>> outputs;  // for each run of the report
+};
+
+/// Several runs side by side. All text is plain and escaped as the page needs it.
+struct RunReport {
+  std::vector<RunLog> runs;
+  std::vector<ComparedSentence> best, worst;  // in that order
+  std::vector<std::string> remarks;           // why there are no sentences of a run, or what was left out
+  double reload_seconds = 0;                  // the page loads itself anew so often; 0: never
+};
+
+/// The best and the worst `count` of `sentences` by the mean score of their outputs, those without any left out. Ties
+/// are in the order of lines.
+void choose_sentences(RunReport& report, std::vector<ComparedSentence> sentences, size_t count);
+
+/// A report of training runs as one self-contained HTML page (nothing is loaded from elsewhere; light and dark;
+/// readable on a phone and on paper): a table that sorts by a click on its heads, curves over steps or time of all
+/// that the runs' metrics hold, and their best and worst translations with what differs from the reference. Works for
+/// runs that have only begun. A <meta> element carries the page's version.
+std::string run_html(const RunReport& report);
+
+inline constexpr int run_report_version = 1;
+
+}  // namespace transformer
