@@ -1,0 +1,554 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+
+#include "error_of.h"
+#include "inference/table_model.h"
+#include "support.h"
+#include "transformer/base/error.h"
+#include "transformer/inference/beam_search.h"
+#include "transformer/inference/output_prefix.h"
+#include "transformer/inference/sampling.h"
+
+namespace transformer::test {
+
+namespace {
+
+using Search = DecodingSettings::Search;
+
+struct Scored {
+  Tokens tokens;
+  double ranked, log_probability, score;
+};
+
+/// Of `prefix`, what hypotheses are compared by: the table's row with a bias, normalised again, and the penalty.
+std::vector<double> ranked_row(RandomTable& table, const Tokens& prefix, const DecodingRequest& request) {
+  auto row = table.row(prefix);
+  double sum = 0;
+  for (const auto& [token, addition] : request.control.bias) row[static_cast<size_t>(token)] += addition;
+  for (const double value : row) sum += std::exp(value);
+  for (double& value : row) value -= std::log(sum);
+  for (const int64_t token : std::set<int64_t>(prefix.begin(), prefix.end())) {
+    row[static_cast<size_t>(token)] *= request.settings.repetition_penalty;
+  }
+  return row;
+}
+
+bool repeats(const Tokens& tokens, size_t n) {
+  std::set<Tokens> seen;
+  for (size_t i = 0; i + n <= tokens.size(); ++i) {
+    if (!seen.emplace(tokens.begin() + static_cast<std::ptrdiff_t>(i), tokens.begin() + static_cast<std::ptrdiff_t>(i + n))
+             .second) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool holds(const Tokens& tokens, const Tokens& phrase) {
+  return std::search(tokens.begin(), tokens.end(), phrase.begin(), phrase.end()) != tokens.end();
+}
+
+/// Every output that the request allows, best first.
+std::vector<Scored> exhaustive(RandomTable& table, const DecodingRequest& request) {
+  std::vector<Scored> all;
+  const auto& settings = request.settings;
+  const auto longest = settings.max_length > 0 ? std::min(settings.max_length, request.max_length) : request.max_length;
+  const auto visit = [&](auto&& self, Tokens& prefix, double ranked, double log_probability) -> void {
+    if (settings.no_repeat_ngram > 0 && repeats(prefix, static_cast<size_t>(settings.no_repeat_ngram))) return;
+    const auto row = ranked_row(table, prefix, request);
+    const auto plain = table.row(prefix);
+    const auto& required = request.control.required;
+    if (std::ssize(prefix) >= settings.min_length &&
+        std::all_of(required.begin(), required.end(), [&](const auto& phrase) { return holds(prefix, phrase); })) {
+      all.push_back({prefix, ranked + row[end], log_probability + plain[end],
+                     (ranked + row[end]) / std::pow((6 + static_cast<double>(prefix.size())) / 6, settings.alpha)});
+    }
+    if (std::ssize(prefix) == longest) return;
+    for (int64_t token = 0; token < table.vocabulary(); ++token) {
+      if (token == end || (!settings.write_unknown && token == Vocabulary::unknown)) continue;
+      prefix.push_back(token);
+      self(self, prefix, ranked + row[static_cast<size_t>(token)], log_probability + plain[static_cast<size_t>(token)]);
+      prefix.pop_back();
+    }
+  };
+  Tokens prefix;
+  visit(visit, prefix, 0, 0);
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
+  return all;
+}
+
+std::vector<Hypothesis> search(RandomTable& table, const DecodingRequest& request) {
+  TableSteps steps({&table});
+  return beam_search(steps.function(), std::vector<DecodingRequest>{request}, begin).at(0);
+}
+
+void check_first(const std::vector<Hypothesis>& found, const std::vector<Scored>& expected) {
+  REQUIRE(!found.empty());
+  for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
+    INFO(i);
+    CHECK(found[i].tokens == expected[i].tokens);
+    CHECK(found[i].finished);
+    CHECK(found[i].score == Approx(expected[i].score).epsilon(1e-5));
+    CHECK(found[i].log_probability == Approx(expected[i].log_probability).epsilon(1e-5));
+  }
+}
+
+DecodingRequest request_of(int64_t max_length, const DecodingSettings& settings) {
+  return {.source = {7, 5, 2}, .max_length = max_length, .settings = settings.validated(), .end = end};
+}
+
+/// Tokens in the order of what `value` gives them.
+template <class Value>
+std::vector<size_t> descending(size_t size, Value value) {
+  std::vector<size_t> order(size);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return value(a) > value(b); });
+  return order;
+}
+
+/// What sampling should draw by, straight from its definition.
+std::vector<double> distribution(const std::vector<double>& row, const DecodingSettings& settings) {
+  std::vector<double> p;
+  const double most = *std::max_element(row.begin(), row.end());
+  for (const double value : row) p.push_back(std::exp((value - most) / settings.temperature));
+  const auto normalise = [&] {
+    const double sum = std::accumulate(p.begin(), p.end(), 0.0);
+    for (double& value : p) value /= sum;
+  };
+  normalise();
+  const auto order = descending(p.size(), [&](size_t i) { return p[i]; });
+  if (settings.top_k > 0) {
+    for (size_t i = static_cast<size_t>(settings.top_k); i < order.size(); ++i) p[order[i]] = 0;
+  }
+  normalise();
+  double before = 0;
+  for (const size_t token : order) {
+    const double own = p[token];
+    if (before >= settings.top_p) p[token] = 0;
+    before += own;
+  }
+  normalise();
+  for (double& value : p) {
+    if (value < settings.min_p * p[order[0]]) value = 0;
+  }
+  normalise();
+  return p;
+}
+
+}  // namespace
+
+TEST_CASE("a beam as wide as the space finds the best of what penalties, bans and bias leave") {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    RandomTable table(seed + 3000, 5);
+    DecodingSettings settings{.beam = 2000, .n_best = 6};
+    settings.min_length = static_cast<int64_t>(seed % 4);
+    settings.no_repeat_ngram = static_cast<int64_t>(seed / 4 % 4);
+    settings.write_unknown = seed % 3 != 0;
+    settings.repetition_penalty = seed % 5 == 0 ? 1.7 : 1;
+    settings.max_length = seed % 7 == 0 ? 3 : 0;
+    auto request = request_of(4, settings);
+    if (seed % 2 == 0) request.control.bias = {{2, 3.0}, {4, -1.5}, {end, 0.25}};
+    INFO(seed);
+    check_first(search(table, request), exhaustive(table, request));
+  }
+}
+
+TEST_CASE("the shortest output may depend on the input") {
+  RandomTable table(2, 5);
+  DecodingSettings settings{.beam = 3};
+  settings.min_length_ratio = 1.4;  // of two pieces: 2.8
+  auto request = request_of(6, settings);
+  CHECK(search(table, request).front().tokens.size() >= 3);
+  request.max_length = 1;  // comes before
+  CHECK(search(table, request).front().tokens.size() <= 1);
+}
+
+TEST_CASE("required phrases: a wide beam finds the best output that holds them, a narrow one finds one") {
+  for (uint64_t seed = 0; seed < 25; ++seed) {
+    RandomTable table(seed + 4000, 6);
+    auto request = request_of(4, {.beam = 10000, .n_best = 3});
+    request.control.required = seed % 2 == 0 ? std::vector<Tokens>{{2, 3}, {5}} : std::vector<Tokens>{{4, 4, 2}};
+    INFO(seed);
+    check_first(search(table, request), exhaustive(table, request));
+    for (const int64_t beam : {1, 2, 4, 10}) {
+      auto narrow = request;
+      narrow.settings.beam = narrow.settings.n_best = beam;
+      narrow.max_length = 12;
+      for (const auto& hypothesis : search(table, narrow)) {
+        for (size_t i = 0; i < request.control.required.size(); ++i) {
+          const bool missing = std::find(hypothesis.missing.begin(), hypothesis.missing.end(), i) != hypothesis.missing.end();
+          CHECK(holds(hypothesis.tokens, request.control.required[i]) == !missing);
+          CHECK((!missing || !hypothesis.finished));
+        }
+      }
+      CHECK(search(table, narrow).front().missing.empty());
+      // Where there is no room, the sentence says so.
+      narrow.max_length = 2;
+      CHECK(search(table, narrow).front().missing.size() == 1);
+    }
+  }
+}
+
+TEST_CASE("required phrases that begin alike, overlap or come twice are all held") {
+  const std::vector<std::vector<Tokens>> cases = {
+      {{2, 3}, {2, 4}}, {{2}, {2, 3}}, {{2, 2, 3}, {3, 2}}, {{4}, {4}, {4}}, {{2, 2, 2, 3}}, {{2, 3, 2, 4}, {3, 2, 2}}};
+  for (const auto& phrases : cases) {
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      RandomTable table(seed + 5000, 6);
+      auto request = request_of(30, {.beam = 4});
+      request.control.required = phrases;
+      const auto found = search(table, request).front();
+      CHECK(found.missing.empty());
+      for (const auto& phrase : phrases) CHECK(holds(found.tokens, phrase));
+      if (phrases.size() == 3) CHECK(std::count(found.tokens.begin(), found.tokens.end(), 4) >= 3);
+    }
+  }
+  // A phrase that goes wrong may have begun again meanwhile.
+  const RequiredPhrases::Phrases phrase = {{2, 2, 3}};
+  RequiredPhrases progress(phrase);
+  for (const int64_t token : {2, 2, 2}) progress.append(token);
+  CHECK(progress.tokens() == 2);
+  CHECK(progress.next() == Tokens{3});
+  progress.append(3);
+  CHECK(progress.all_met());
+}
+
+TEST_CASE("banks share the beam, and leave nothing of it unused") {
+  CHECK(bank_sizes(4, Tokens{9, 9, 9, 9}) == Tokens{1, 1, 1, 1});
+  CHECK(bank_sizes(5, Tokens{9, 9}) == Tokens{2, 3});
+  CHECK(bank_sizes(4, Tokens{9, 0, 1}) == Tokens{3, 0, 1});
+  CHECK(bank_sizes(1, Tokens{9, 2, 0}) == Tokens{0, 1, 0});
+  CHECK(bank_sizes(8, Tokens{1, 2, 0}) == Tokens{1, 2, 0});
+}
+
+TEST_CASE("samples come as often as the distribution has them") {
+  RandomTable table(77, 6, 1.5);
+  for (int variant = 0; variant < 6; ++variant) {
+    DecodingSettings settings{.n_best = 6000, .search = Search::sampling};
+    settings.temperature = variant == 1 ? 0.6 : variant == 5 ? 1.8 : 1;
+    settings.top_k = variant == 2 || variant == 5 ? 3 : 0;
+    settings.top_p = variant == 3 || variant == 5 ? 0.75 : 1;
+    settings.min_p = variant == 4 ? 0.2 : 0;
+    settings.no_repeat_ngram = variant == 5 ? 1 : 0;
+    const auto request = request_of(2, settings);
+    // The probability of every output: of at most two tokens, cut or ended.
+    std::map<Tokens, double> expected;
+    const auto visit = [&](auto&& self, Tokens& prefix, double probability) -> void {
+      auto row = table.row(prefix);
+      if (settings.no_repeat_ngram == 1) {
+        for (const int64_t token : prefix) row[static_cast<size_t>(token)] = -std::numeric_limits<double>::infinity();
+      }
+      const auto p = distribution(row, settings);
+      expected[prefix] += probability * (prefix.size() == 2 ? 1 : p[end]);
+      if (prefix.size() == 2) return;
+      for (int64_t token = 1; token < table.vocabulary(); ++token) {
+        if (p[static_cast<size_t>(token)] == 0) continue;
+        prefix.push_back(token);
+        self(self, prefix, probability * p[static_cast<size_t>(token)]);
+        prefix.pop_back();
+      }
+    };
+    Tokens prefix;
+    visit(visit, prefix, 1);
+
+    std::map<Tokens, int> counts;
+    const auto found = search(table, request);
+    REQUIRE(found.size() == 6000);
+    for (const auto& sample : found) {
+      ++counts[sample.tokens];
+      double log_probability = 0;  // the model's, whatever was drawn by
+      Tokens before;
+      for (const int64_t token : sample.tokens) {
+        log_probability += table.row(before)[static_cast<size_t>(token)];
+        before.push_back(token);
+      }
+      if (sample.finished) log_probability += table.row(before)[end];
+      CHECK(sample.log_probability == Approx(log_probability).epsilon(1e-5).margin(1e-6));
+    }
+    INFO("variant " << variant);
+    for (const auto& [tokens, count] : counts) CHECK(expected[tokens] > 0);
+    // Pearson's statistic, rare outputs together: beyond mean + 4 standard deviations once in far more than 10,000.
+    double statistic = 0, rare = 0;
+    int rare_count = 0, cells = 0;
+    for (const auto& [tokens, probability] : expected) {
+      const double mean = probability * 6000;
+      if (mean < 8) {
+        rare += mean;
+        rare_count += counts[tokens];
+        continue;
+      }
+      statistic += std::pow(counts[tokens] - mean, 2) / mean;
+      ++cells;
+    }
+    if (rare > 8) {
+      statistic += std::pow(rare_count - rare, 2) / rare;
+      ++cells;
+    }
+    const double freedom = cells - 1;
+    CHECK(freedom > 1);
+    CHECK(statistic < freedom + 4 * std::sqrt(2 * freedom));
+  }
+}
+
+TEST_CASE("a sample follows from seed, source and its number alone") {
+  RandomTable table(78, 6, 1.5);
+  auto request = request_of(8, {.n_best = 20, .search = Search::sampling});
+  const auto twenty = search(table, request);
+  auto one = request;
+  one.settings.n_best = 1;
+  CHECK(search(table, one).front().tokens == twenty.front().tokens);
+  std::set<Tokens> different;
+  for (const auto& sample : twenty) different.insert(sample.tokens);
+  CHECK(different.size() > 10);
+  const auto tokens_of = [](const std::vector<Hypothesis>& found) {
+    std::vector<Tokens> all;
+    for (const auto& hypothesis : found) all.push_back(hypothesis.tokens);
+    return all;
+  };
+  CHECK(tokens_of(search(table, request)) == tokens_of(twenty));
+  request.settings.seed = 2;
+  CHECK(tokens_of(search(table, request)) != tokens_of(twenty));
+  request.settings.seed = 1;
+  request.source.front() = 8;
+  CHECK(tokens_of(search(table, request)) != tokens_of(twenty));
+  // The likeliest alone, and a temperature next to nothing, are greedy search.
+  request.settings.top_k = 1;
+  const auto greedy = search(table, request_of(8, {.beam = 1})).front().tokens;
+  CHECK(search(table, request).back().tokens == greedy);
+  request.settings.top_k = 0;
+  request.settings.temperature = 0.001;
+  CHECK(search(table, request).back().tokens == greedy);
+}
+
+TEST_CASE("draws are where their uniform number falls, also in large vocabularies") {
+  std::mt19937 random(4);
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> logits(3000);
+  for (float& logit : logits) logit = normal(random);
+  for (int i = 0; i < 50; ++i) logits[random() % logits.size()] = -std::numeric_limits<float>::infinity();
+  for (int variant = 0; variant < 5; ++variant) {
+    DecodingSettings settings;
+    settings.temperature = 1.5;
+    settings.top_p = variant == 1 ? 0.3 : variant == 2 ? 0.999 : 1;
+    settings.top_k = variant == 3 ? 200 : 0;
+    settings.min_p = variant == 4 ? 0.01 : 0;
+    const auto p = distribution({logits.begin(), logits.end()}, settings);
+    const auto order = descending(p.size(), [&](size_t i) { return p[i]; });
+    std::vector<size_t> tokens = order;  // the order in which a draw walks
+    if (variant == 0 || variant == 4) std::iota(tokens.begin(), tokens.end(), size_t{0});
+    double before = 0;
+    for (const size_t token : tokens) {
+      if (p[token] > 1e-4) CHECK(draw(logits, settings, before + p[token] / 2) == static_cast<int64_t>(token));
+      before += p[token];
+    }
+    CHECK(draw(logits, settings, 0) >= 0);
+    CHECK(p[static_cast<size_t>(draw(logits, settings, std::nextafter(1.0, 0.0)))] > 0);
+  }
+  const std::vector<float> none(100, -std::numeric_limits<float>::infinity());
+  CHECK(draw(none, {}, 0.5) == -1);
+  std::vector<std::pair<float, int64_t>> best;
+  best_of(logits, 200, best);
+  const auto order = descending(logits.size(), [&](size_t i) { return logits[i]; });
+  REQUIRE(best.size() == 200);
+  for (size_t i = 0; i < best.size(); ++i) CHECK(best[i].second == static_cast<int64_t>(order[i]));
+  best_of(none, 5, best);
+  CHECK(best.empty());
+}
+
+TEST_CASE("groups search by the letter of diverse beam search") {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    RandomTable table(seed + 6000, 7);
+    DecodingSettings settings{.beam = 6, .n_best = 6};
+    settings.beam_groups = seed % 2 == 0 ? 2 : 3;
+    settings.diversity = seed % 5 == 0 ? 0 : 0.7;
+    constexpr int64_t longest = 5;
+    const auto share = static_cast<size_t>(settings.beam / settings.beam_groups);
+    struct Prefix {
+      Tokens tokens;
+      double log_probability;
+    };
+    std::vector<std::vector<Prefix>> groups(static_cast<size_t>(settings.beam_groups), {{{}, 0}});
+    std::vector<std::vector<Hypothesis>> finished(groups.size()), cut(groups.size());
+    const auto score = [&](double p, size_t length) { return p / std::pow((5 + static_cast<double>(length)) / 6, 0.6); };
+    const auto better = [](const auto& a, const auto& b) { return a.score > b.score; };
+    for (int64_t length = 0; length <= longest; ++length) {
+      std::map<int64_t, int> chosen;
+      for (size_t g = 0; g < groups.size(); ++g) {
+        struct Candidate {
+          Prefix prefix;
+          double value;
+          size_t from;
+        };
+        std::vector<Candidate> candidates;
+        for (size_t from = 0; from < groups[g].size(); ++from) {
+          for (int64_t token = 0; token < table.vocabulary(); ++token) {
+            auto next = groups[g][from];
+            next.log_probability += static_cast<double>(table.row(next.tokens)[static_cast<size_t>(token)]);
+            next.tokens.push_back(token);
+            candidates.push_back({next, next.log_probability - settings.diversity * chosen[token], from});
+          }
+        }
+        std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) { return a.value > b.value; });
+        std::vector<Prefix> next;
+        std::set<size_t> ended;
+        for (size_t rank = 0; rank < candidates.size(); ++rank) {
+          auto [prefix, value, from] = candidates[rank];
+          if (prefix.tokens.back() == end) {
+            if (rank >= share) continue;
+            prefix.tokens.pop_back();
+            ended.insert(from);
+            finished[g].push_back(
+                {prefix.tokens, prefix.log_probability, score(prefix.log_probability, prefix.tokens.size() + 1), true});
+          } else if (next.size() < share && length < longest) {
+            next.push_back(prefix);
+          }
+        }
+        if (length == longest) {
+          for (size_t from = 0; from < groups[g].size(); ++from) {
+            const auto& [tokens, p] = groups[g][from];
+            if (!ended.contains(from)) cut[g].push_back({tokens, p, score(p, tokens.size()), false});
+          }
+        }
+        groups[g] = next;
+        // A group that nothing better can follow chooses no more.
+        std::stable_sort(finished[g].begin(), finished[g].end(), better);
+        if (!next.empty() && finished[g].size() >= share) {
+          const double p = next.front().log_probability, worst = finished[g][share - 1].score;
+          if (worst >= score(p, static_cast<size_t>(length) + 2) && worst >= score(p, longest + 1)) groups[g].clear();
+        }
+        for (const auto& prefix : groups[g]) ++chosen[prefix.tokens.back()];
+      }
+    }
+    std::vector<Hypothesis> expected;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      std::stable_sort(finished[g].begin(), finished[g].end(), better);
+      std::stable_sort(cut[g].begin(), cut[g].end(), better);
+      finished[g].insert(finished[g].end(), cut[g].begin(), cut[g].end());
+      if (finished[g].size() > share) finished[g].resize(share);
+      for (const auto& hypothesis : finished[g]) {
+        if (std::none_of(expected.begin(), expected.end(), [&](const auto& other) {
+              return other.tokens == hypothesis.tokens && other.finished == hypothesis.finished;
+            })) {
+          expected.push_back(hypothesis);
+        }
+      }
+    }
+    std::stable_sort(expected.begin(), expected.end(), [](const auto& a, const auto& b) {
+      return a.finished != b.finished ? a.finished : a.score > b.score;
+    });
+    const auto found = search(table, request_of(longest, settings));
+    INFO(seed);
+    REQUIRE(found.size() == std::min(expected.size(), size_t{6}));
+    for (size_t i = 0; i < found.size(); ++i) {
+      CHECK(found[i].tokens == expected[i].tokens);
+      CHECK(found[i].finished == expected[i].finished);
+      CHECK(found[i].log_probability == Approx(expected[i].log_probability).epsilon(1e-12));
+      CHECK(found[i].score == Approx(expected[i].score).epsilon(1e-12));
+    }
+    // The first group is plain search with its share.
+    const auto plain = search(table, request_of(longest, {.beam = static_cast<int64_t>(share)})).front();
+    const auto& all = settings.diversity == 0 ? std::vector<Hypothesis>{found.front()} : found;
+    CHECK(std::any_of(all.begin(), all.end(), [&](const auto& hypothesis) { return hypothesis.tokens == plain.tokens; }));
+  }
+}
+
+TEST_CASE("certain tokens only ever become more, and begin the first hypothesis") {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    RandomTable table(seed + 7000, 6, 3);
+    DecodingSettings settings{.beam = seed % 3 == 0 ? 1 : 4, .n_best = 1};
+    if (seed % 5 == 4) settings.beam_groups = 2;
+    if (settings.beam == 1) settings.beam_groups = 1;
+    if (seed % 7 == 6) settings = {.n_best = 3, .search = Search::sampling};
+    const auto request = request_of(8, settings);
+    SentenceSearch one(request);
+    std::vector<Tokens> prefixes = {{}};
+    Tokens told;
+    bool done = false;
+    size_t steps = 0, early = 0;
+    while (!done) {
+      Continuations all{table.vocabulary(), {}, {}};
+      std::vector<float> logits;
+      for (size_t row = 0; row < prefixes.size(); ++row) {
+        const auto& values = table.row(prefixes[row]);
+        const auto order = descending(values.size(), [&](size_t i) { return values[i]; });
+        for (const size_t token : order) {
+          all.tokens.push_back(static_cast<int64_t>(token));
+          all.log_probabilities.push_back(values[token]);
+        }
+        logits.assign(values.begin(), values.end());
+        if (one.wants_whole_rows()) one.take_row(row, {logits, 0});
+        CHECK(std::equal(values.begin(), values.end(), logits.begin(),
+                         [](double a, float b) { return static_cast<float>(a) == b; }));
+      }
+      done = one.advance(all, 0);
+      std::vector<Tokens> next;
+      for (const auto& live : one.live()) {
+        next.push_back(prefixes[static_cast<size_t>(live.parent)]);
+        next.back().push_back(live.token);
+      }
+      prefixes = next;
+      ++steps;
+      const auto certain = one.certain();
+      REQUIRE(certain.size() >= told.size());
+      CHECK(std::equal(told.begin(), told.end(), certain.begin()));
+      if (!done && settings.hypotheses() == 1) CHECK(certain.size() == steps);
+      if (!done && !certain.empty()) ++early;
+      told = certain;
+    }
+    const auto result = one.take_result();
+    CHECK(std::equal(told.begin(), told.end(), result.front().tokens.begin()));
+    if (settings.hypotheses() == 1) CHECK(early + 1 >= result.front().tokens.size());
+  }
+}
+
+TEST_CASE("settings and wishes that contradict each other are refused by name") {
+  const auto problem = [](DecodingSettings settings) { return error_of([&] { settings.validated(); }); };
+  using Catch::Matchers::StartsWith;
+  DecodingSettings settings;
+  settings.temperature = 0.5;
+  CHECK_THAT(problem(settings), StartsWith("decoding.temperature"));
+  settings = {.n_best = 50, .search = Search::sampling};
+  CHECK(problem(settings).empty());
+  settings.search = Search::beam;
+  CHECK_THAT(problem(settings), StartsWith("decoding.n_best"));
+  settings = {.search = Search::sampling};
+  settings.beam_groups = 2;
+  CHECK_THAT(problem(settings), StartsWith("decoding.beam_groups"));
+  settings = {};
+  settings.beam_groups = 3;
+  CHECK_THAT(problem(settings), StartsWith("decoding.beam_groups"));
+  settings = {};
+  settings.min_length = 5;
+  settings.max_length = 4;
+  CHECK_THAT(problem(settings), StartsWith("decoding.min_length"));
+
+  const auto refusal = [](DecodingRequest request) { return error_of([&] { request.check(40); }); };
+  DecodingRequest request{.source = {5, 2}};
+  CHECK(refusal(request).empty());
+  request.control.required = {{5, 6}, {}};
+  CHECK_THAT(refusal(request), StartsWith("required: a phrase is empty"));
+  for (const int64_t token : {int64_t{40}, int64_t{-1}, Vocabulary::padding, Vocabulary::begin, Vocabulary::end}) {
+    request.control.required = {{5, token}};
+    CHECK_THAT(refusal(request), StartsWith("required: "));
+  }
+  request.control.required = {{5}};
+  request.settings.search = Search::sampling;
+  CHECK_THAT(refusal(request), StartsWith("decoding.search"));
+  request.settings = {};
+  request.settings.beam_groups = 2;
+  CHECK_THAT(refusal(request), StartsWith("decoding.beam_groups"));
+  request = {.source = {5, 2}};
+  request.control.bias = {{5, std::nan("")}};
+  CHECK_THAT(refusal(request), StartsWith("bias"));
+}
+
+}  // namespace transformer::test
