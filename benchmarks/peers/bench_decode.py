@@ -126,6 +126,24 @@ def shares(side, work, batch, beam, seconds):
     return (f"{done / seconds / most:.0%} of {most / 1e9:.0f} G multiply-adds/s, " if most else "") + text
 
 
+def shortened(side, work, threads, batch, beam, count, pairs, label, results):
+    """With a shortlist, to itself without: made up, as many candidates as a trained model's has for so many pieces."""
+    translations = 50
+
+    def timed(wanted):
+        side.ask("shortlist", wanted)
+        return run(side, batch, beam, count, work.steps)
+
+    candidates = side.ask("shortlist", translations)
+    run(side, batch, beam, work.unit[batch] * threads, work.steps)
+    rates = [tuple(tokens / seconds for seconds, tokens in pair)
+             for pair in alternate(lambda: timed(translations), lambda: timed(0), pairs)]
+    side.ask("shortlist", 0)
+    mine, whole, ratio = summary(rates)
+    results.add(f"{label}  batch {batch:>2} beam {beam}, a shortlist of {candidates} a sentence: {mine:8.1f} to {whole:8.1f} "
+                f"tokens/s without; {ratio:.2f}x")
+
+
 def measure(work, precision, threads, cases, pairs, environment, results):
     label = f"{work.name:<12} {precision:<8} {threads} thread{'s' if threads > 1 else ' '}"
     if precision == "bf16":
@@ -147,6 +165,8 @@ def measure(work, precision, threads, cases, pairs, environment, results):
                         f"{same} of {unit} outputs the same; {ratio:.2f}x")
             if work.steps and threads == 1:
                 results.add(f"{label}  batch {batch:>2} beam {beam}: {shares(ours, work, batch, beam, 1 / mine)}")
+            if work.steps:
+                shortened(ours, work, threads, batch, beam, count, pairs, label, results)
             results.add(f"    pairs of {count} sentences: " + ", ".join(f"{a:.1f} / {b:.1f}" for a, b in rates),
                         print_it=False)
         memory = [list(map(int, side.ask("memory").split())) for side in (ours, theirs)]

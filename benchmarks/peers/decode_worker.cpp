@@ -6,6 +6,9 @@
 //     Decodes COUNT of the sources from FIRST on. STEPS 0: until the end tokens. Otherwise no token ends an output, and
 //     each has STEPS tokens, which take as many steps. Answers "SECONDS TOKENS", ends included, and writes the outputs'
 //     ids to FILE, a line each, unless it is "-".
+//   shortlist TRANSLATIONS
+//     From now on outputs are written in a list's candidates: as many made-up translations of each piece; 0: in all.
+//     Answers how many candidates a source has on average.
 //   memory
 //     Answers "PEAK NOW", in bytes of resident memory.
 //   limits
@@ -23,6 +26,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -33,6 +37,7 @@
 #include "transformer/base/settings.h"
 #include "transformer/inference/continuous_search.h"
 #include "transformer/inference/inference_model.h"
+#include "transformer/inference/shortlist.h"
 
 namespace transformer {
 
@@ -67,8 +72,23 @@ Engine& engine_of(const std::shared_ptr<const InferenceModel>& model, int64_t th
   return *engine;
 }
 
+/// As a shortlist of a trained model would be: some that are always there, and others that differ from piece to piece.
+std::shared_ptr<const Shortlist> made_up_shortlist(const ModelSettings& settings, int64_t translations) {
+  std::mt19937 random(1);
+  const auto any = [&] {
+    return static_cast<int32_t>(4 + random() % static_cast<uint64_t>(settings.target_vocabulary_size - 4));
+  };
+  std::vector<int32_t> always(100);
+  std::generate(always.begin(), always.end(), any);
+  std::vector<std::vector<int32_t>> all(static_cast<size_t>(settings.source_vocabulary_size),
+                                        std::vector<int32_t>(static_cast<size_t>(translations)));
+  for (auto& of_piece : all) std::generate(of_piece.begin(), of_piece.end(), any);
+  return std::make_shared<const Shortlist>(std::move(always), std::move(all), settings.target_vocabulary_size);
+}
+
 std::string run(const std::shared_ptr<const InferenceModel>& model, int64_t threads,
-                const std::vector<std::vector<int64_t>>& all, const Command& command) {
+                const std::vector<std::vector<int64_t>>& all, const std::shared_ptr<const Shortlist>& shortlist,
+                const Command& command) {
   const auto sources = std::span(all).subspan(command.first, command.count);
   std::vector<int64_t> lengths;
   for (const auto& source : sources) {
@@ -82,9 +102,11 @@ std::string run(const std::shared_ptr<const InferenceModel>& model, int64_t thre
                                   .stop = DecodingSettings::Stop::beam_finished,
                                   .batch_sentences = command.batch};
   auto& engine = engine_of(model, threads, command.batch);
+  auto requests = requests_for(sources, lengths, settings.validated(), {},
+                               command.steps > 0 ? SentenceSearch::no_end : Vocabulary::end);
+  for (auto& request : requests) request.shortlist = shortlist;
   const auto start = std::chrono::steady_clock::now();
-  const auto results = decode_all(engine, requests_for(sources, lengths, settings.validated(), {},
-                                                       command.steps > 0 ? SentenceSearch::no_end : Vocabulary::end));
+  const auto results = decode_all(engine, std::move(requests));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   size_t tokens = 0;
@@ -139,16 +161,26 @@ void serve(int argc, char** argv) {
   const auto sources = read_sources(argv[4]);
   std::cout << "ready " << model->kernels().name << " " << before << std::endl;
 
+  std::shared_ptr<const Shortlist> shortlist;
   const Answer decode = [&](std::istringstream& arguments) -> std::string {
     Command command{};
     arguments >> command.batch >> command.beam >> command.first >> command.count >> command.steps >> command.file;
     if (command.first + command.count > sources.size()) arguments.setstate(std::ios::failbit);
-    return arguments ? run(model, threads, sources, command) : "";
+    return arguments ? run(model, threads, sources, shortlist, command) : "";
+  };
+  const Answer shorten = [&](std::istringstream& arguments) -> std::string {
+    int64_t translations = 0;
+    if (!(arguments >> translations)) return "";
+    shortlist = translations > 0 ? made_up_shortlist(model->settings(), translations) : nullptr;
+    size_t candidates = 0;
+    for (const auto& source : sources) candidates += shortlist ? shortlist->candidates(source).size() : 0;
+    return std::to_string(candidates / std::max<size_t>(sources.size(), 1));
   };
   const Answer limits = [&](std::istringstream&) {
     return fmt::format("{} {}", multiply_adds_a_second(*precision, model->kernels().name), memory_bytes_a_second());
   };
-  obey(decode, {{"limits", limits}, {"work", [&](std::istringstream&) { return work_of(*model); }}});
+  obey(decode,
+       {{"limits", limits}, {"shortlist", shorten}, {"work", [&](std::istringstream&) { return work_of(*model); }}});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-"""What people who run `evaluate score` and `evaluate rescore` rely on: score_test.py EVALUATE TRANSLATE SOURCE_DIR."""
+"""What people who run `evaluate score`, `evaluate rescore` and `shortlist` rely on: score_test.py EVALUATE TRANSLATE
+SHORTLIST SOURCE_DIR."""
 
 import gzip
 import json
@@ -9,7 +10,7 @@ import unittest
 
 from programs import ENVIRONMENT, ProgramTest
 
-EVALUATE, TRANSLATE, SOURCE = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+EVALUATE, TRANSLATE, SHORTLIST, SOURCE = *sys.argv[1:4], pathlib.Path(sys.argv[4])
 MODEL = SOURCE / "data" / "model-en-de"
 LINES = 60
 
@@ -153,6 +154,37 @@ class ScoreTest(ProgramTest):
             self.assertEqual(error.count("\n"), 1)
             self.assertEqual(len(kept), 8 if bad.startswith(str(LINES)) else 4)
         self.assertEqual(self.run_evaluate("rescore", "--source", self.files[0]), [])
+
+    def test_a_shortlist_loses_little(self):
+        data = SOURCE / "data" / "tatoeba-en-de"
+        file = self.root / "shortlist"
+        make = [SHORTLIST, "--model", MODEL, "--source", data / "train.en.gz", "--target", data / "train.de.gz"]
+        done = subprocess.run([*make, "--output", file], capture_output=True, text=True,
+                              check=True, env=ENVIRONMENT)
+        self.assertIn("translations a piece, of 4000", done.stdout)
+        with gzip.open(data / "valid.en.gz", "rt", encoding="utf-8") as lines:
+            text = lines.read()
+        with gzip.open(data / "valid.de.gz", "rt", encoding="utf-8") as lines:
+            reference = self.write("reference", lines.read().splitlines())
+        outputs, scores = [], []
+        for arguments in ([], ["--shortlist", file], ["--shortlist", file, "--threads", "3"]):
+            outputs.append(subprocess.run([TRANSLATE, "--model", MODEL, "--precision", "int8", *arguments], input=text,
+                                          capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout)
+            scores.append(json.loads(subprocess.run([EVALUATE, "bleu", "--reference", reference, "--format", "json"],
+                                                    input=outputs[-1], capture_output=True, text=True, check=True,
+                                                    env=ENVIRONMENT).stdout)["score"])
+        self.assertEqual(outputs[1], outputs[2])
+        self.assertNotEqual(outputs[0], outputs[1])
+        self.assertGreater(scores[1], scores[0] - 0.1)
+
+        for arguments, message in ((["--shortlist", self.files[0]], "safetensors"),
+                                   (["--shortlist", self.root / "none"], "none")):
+            done = subprocess.run([TRANSLATE, "--model", MODEL, *arguments], input="Yes.\n", capture_output=True, text=True,
+                                  env=ENVIRONMENT)
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
+            self.assertIn(message, done.stderr)
+        done = subprocess.run([*make, "--output", data / "train.en.gz"], capture_output=True, text=True, env=ENVIRONMENT)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
 
 
 if __name__ == "__main__":

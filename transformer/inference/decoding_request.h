@@ -12,6 +12,8 @@
 
 namespace transformer {
 
+class Shortlist;
+
 /// What is asked of one sentence's output beyond what every output of a search is asked.
 struct OutputControl {
   /// Phrases that the output shall hold, each as its tokens, one as often as it stands here. What a hypothesis lacks of
@@ -31,6 +33,7 @@ struct DecodingRequest {
   std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
   int64_t end = Vocabulary::end;                                 // the token that ends it, or SentenceSearch::no_end
   OutputControl control = {};
+  std::shared_ptr<const Shortlist> shortlist = nullptr;  // what it is written in; null: the whole vocabulary
 
   /// Throws Error where wishes contradict each other or the settings, and for tokens that are none of a vocabulary of
   /// `size`.

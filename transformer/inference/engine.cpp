@@ -131,7 +131,7 @@ class Engine::Implementation::Worker {
     std::vector<InferenceBatch::Source> sources;
     for (const auto& [job, index] : taken) {
       const auto& request = job->request(index);
-      sources.push_back({request.source, request.settings.hypotheses(), request.constraint});
+      sources.push_back({request.source, request.settings.hypotheses(), request.constraint, request.shortlist.get()});
     }
     try {
       const auto places = batch_.add(sources);

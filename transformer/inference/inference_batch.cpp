@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <variant>
 
+#include "transformer/inference/shortlist.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -45,6 +46,7 @@ struct Sentence {
   std::vector<std::vector<void*>> histories;                         // of every hypothesis: the first layer's records
   std::shared_ptr<const OutputConstraint> constraint;                // in the beginning; null: none
   std::vector<std::shared_ptr<const OutputConstraint>> constraints;  // of every hypothesis, where there is one
+  std::vector<int32_t> candidates;                                   // of a shortlist; empty: all
 };
 
 /// What the queries of an attention are compared with, and how.
@@ -93,7 +95,10 @@ struct InferenceBatch::Implementation {
   std::vector<const void*> records;
   std::vector<Selection> selections;
   std::function<void(const WatchedAttention&)> watcher;
-  std::vector<float> told;  // weights with those of the positions outside the window, [H, keys]
+  std::vector<float> told;         // weights with those of the positions outside the window, [H, keys]
+  GatheredMatrix listed;           // the projection, to what sentences with a shortlist need of it
+  int64_t unlisted_sentences = 0;  // those without
+  std::vector<float> candidate_logits, whole_row;
   std::vector<float> best_logits, left;
   std::vector<int32_t> best_tokens;
 
@@ -111,7 +116,8 @@ struct InferenceBatch::Implementation {
         record_bytes(record * element_bytes(given.precision())),
         scale(settings.compatibility == ModelSettings::Compatibility::dot_product ? 1 : scale_of(settings.d_k)),
         nothing(static_cast<size_t>(d_model)),
-        activations(given.kernels(), given.precision()) {}
+        activations(given.kernels(), given.precision()),
+        listed(given.projection()) {}
 
   // Rows a power of 2 apart would compete for the same places of the cache.
   static int64_t stride(int64_t columns) { return PackedMatrix::padded(columns) + 16; }
@@ -548,6 +554,33 @@ struct InferenceBatch::Implementation {
     }
   }
 
+  /// Where the logit of `token` is in a row of logits.
+  int64_t column_of(int32_t token, bool shortened) const { return shortened ? listed.slot(token) : token; }
+  int64_t columns_of(bool shortened) const {
+    return PackedMatrix::padded(shortened ? listed.size() : model.projection().outputs());
+  }
+
+  /// Selects among `candidates`, which their places stand for.
+  void select_candidates(std::span<const int32_t> candidates, int64_t row, bool shortened) {
+    const float* from = logits.data() + row * columns_of(shortened);
+    candidate_logits.clear();
+    for (const int32_t token : candidates) candidate_logits.push_back(from[column_of(token, shortened)]);
+    auto& selection = selections[row];
+    constexpr float lowest = -std::numeric_limits<float>::infinity();
+    selection.maximum = selection.threshold = lowest;
+    selection.sum = 0;
+    selection.count = 0;
+    kernels.select(candidate_logits.data(), std::ssize(candidates), 0, 0, selection);
+  }
+
+  /// The logits of the whole vocabulary, of which `candidates` alone are possible. Valid until the next call.
+  std::span<float> whole_of(std::span<const int32_t> candidates, int64_t row, bool shortened) {
+    const float* from = logits.data() + row * columns_of(shortened);
+    whole_row.assign(static_cast<size_t>(model.projection().outputs()), -std::numeric_limits<float>::infinity());
+    for (const int32_t token : candidates) whole_row[static_cast<size_t>(token)] = from[column_of(token, shortened)];
+    return whole_row;
+  }
+
   Continuations best(std::span<const Row> given, int64_t width, std::span<const OutputConstraint* const> constraints,
                      const WholeRow& tell_row) {
     const auto rows = static_cast<int64_t>(given.size());
@@ -563,10 +596,22 @@ struct InferenceBatch::Implementation {
       selections.push_back({lowest, 0, static_cast<int32_t>(returned), 0, lowest, best_logits.data() + row * returned,
                             best_tokens.data() + row * returned});
     }
+    const bool shortened = unlisted_sentences == 0;
     const bool kept =
         std::any_of(constraints.begin(), constraints.end(), [](const auto* constraint) { return constraint; }) ||
-        std::any_of(given.begin(), given.end(), [](const Row& row) { return row.whole; });
-    model.projection().select(activations, allowed, selections, logits, kept);
+        std::any_of(given.begin(), given.end(),
+                    [&](const Row& row) { return row.whole || !sentences[row.place].candidates.empty(); });
+    if (shortened) {
+      const int64_t columns = PackedMatrix::padded(listed.size());
+      logits.reserve(rows * columns);
+      listed.matrix().multiply(activations, logits.data(), columns);
+    } else {
+      model.projection().select(activations, allowed, selections, logits, kept);
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto& candidates = sentences[given[row].place].candidates;
+      if (!candidates.empty()) select_candidates(candidates, row, shortened);
+    }
 
     Continuations continuations{returned, {}, {}};
     continuations.tokens.reserve(size);
@@ -574,8 +619,10 @@ struct InferenceBatch::Implementation {
     for (int64_t row = 0; row < rows; ++row) {
       const auto& selection = selections[row];
       const double normaliser = static_cast<double>(selection.maximum) + std::log(selection.sum);
+      const auto& candidates = sentences[given[row].place].candidates;
       const auto values = [&] {
         const int64_t outputs = model.projection().outputs();
+        if (!candidates.empty()) return whole_of(candidates, row, shortened);
         return std::span(logits.data() + row * PackedMatrix::padded(outputs), static_cast<size_t>(outputs));
       };
       if (given[row].whole) {
@@ -587,17 +634,21 @@ struct InferenceBatch::Implementation {
         continue;
       }
       if (const auto* constraint = constraints[row]) {
-        std::vector<Continuations::Candidate> candidates;
+        std::vector<Continuations::Candidate> left_over;
+        const auto all = values();
         for (const int64_t token : allowed_tokens(*constraint, model.projection().outputs())) {
-          candidates.push_back({static_cast<double>(values()[static_cast<size_t>(token)]) - normaliser, token});
+          left_over.push_back({static_cast<double>(all[static_cast<size_t>(token)]) - normaliser, token});
         }
-        continuations.add_row(std::move(candidates));
+        continuations.add_row(std::move(left_over));
         continue;
       }
       for (int64_t i = 0; i < returned; ++i) {
         // Logits that are not numbers are never taken up; the sum shows them.
         const bool found = i < selection.count;
-        continuations.tokens.push_back(found ? selection.tokens[i] : allowed);
+        const int64_t token = !found               ? allowed
+                              : candidates.empty() ? selection.tokens[i]
+                                                   : candidates[static_cast<size_t>(selection.tokens[i])];
+        continuations.tokens.push_back(token);
         const double logit = found ? static_cast<double>(selection.logits[i]) : static_cast<double>(lowest);
         continuations.log_probabilities.push_back(logit - normaliser);
       }
@@ -618,6 +669,12 @@ std::vector<int64_t> InferenceBatch::add(std::span<const Source> sources) {
     auto& sentence = self.sentences[static_cast<size_t>(places.back())];
     sentence.beam = source.beam;
     sentence.constraint = source.constraint;
+    if (source.shortlist) sentence.candidates = source.shortlist->candidates(source.pieces);
+    if (sentence.candidates.empty()) {
+      ++self.unlisted_sentences;
+    } else {
+      self.listed.need(sentence.candidates);
+    }
   }
   for (size_t first = 0; first < sources.size();) {
     size_t end = first;
@@ -645,6 +702,12 @@ void InferenceBatch::remove(int64_t place) {
   sentence.memory_records.clear();
   sentence.constraint = nullptr;
   sentence.constraints.clear();
+  if (sentence.candidates.empty()) {
+    --self.unlisted_sentences;
+  } else {
+    self.listed.release(sentence.candidates);
+    sentence.candidates.clear();
+  }
   sentence.length = 0;
   self.free_places.push_back(place);
 }
@@ -652,6 +715,8 @@ void InferenceBatch::remove(int64_t place) {
 void InferenceBatch::clear() {
   auto& self = *implementation_;
   self.sentences.clear();
+  self.unlisted_sentences = 0;
+  self.listed.clear();
   self.free_places.clear();
   self.free_pages.clear();
   self.cache_bytes = 0;

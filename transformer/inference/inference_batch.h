@@ -12,6 +12,8 @@
 
 namespace transformer {
 
+class Shortlist;
+
 enum class AttentionKind { encoder, decoder, cross };
 
 /// The attention of one query of a sentence: in the encoder or the decoder of itself, or across, of the decoder over
@@ -41,6 +43,7 @@ class InferenceBatch {
     std::span<const int64_t> pieces;                               // and the end
     int64_t beam = 1;                                              // hypotheses at most
     std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
+    const Shortlist* shortlist = nullptr;                          // whose candidates it is written in; null: all
   };
   /// Encodes sources and projects their keys and values. Returns each one's place in the batch: 0, 1, ... where none
   /// has left it.
@@ -61,6 +64,7 @@ class InferenceBatch {
   using WholeRow = std::function<void(size_t row, const RowScores& scores)>;
   /// Advances rows by one token and returns each one's best `width` continuations (fewer where the vocabulary is
   /// smaller). A sentence's rows are neighbours. Padding and begin are never proposed, nor what a constraint rules out.
+  /// With a shortlist, probabilities are shared out among its candidates alone.
   /// Of rows that are wanted whole, `told` is called instead, in order, and their continuations mean nothing.
   Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {});
   /// An output that is known, of a sentence that was added and has not been stepped.

@@ -353,4 +353,103 @@ void PackedMatrix::row(int64_t output, float scale, float* values) const {
   }
 }
 
+void GatheredMatrix::need(std::span<const int32_t> outputs) {
+  if (slots_.empty()) slots_.assign(static_cast<size_t>(all_.outputs()), -1);
+  for (const int32_t output : outputs) {
+    auto& slot = slots_[static_cast<size_t>(output)];
+    if (slot < 0) {
+      // Some are needed again by whom they are held for.
+      while (!free_slots_.empty() && users_[static_cast<size_t>(free_slots_.back())] > 0) {
+        listed_[static_cast<size_t>(free_slots_.back())] = false;
+        free_slots_.pop_back();
+      }
+      if (free_slots_.empty()) {
+        // Half as many again, in whole panels: growing copies all of them.
+        const int64_t before = size();
+        grow(PackedMatrix::padded(std::max<int64_t>(before + before / 2, std::ssize(outputs))));
+        for (int64_t i = size(); i-- > before;) {
+          free_slots_.push_back(i);
+          listed_[static_cast<size_t>(i)] = true;
+        }
+      }
+      slot = free_slots_.back();
+      free_slots_.pop_back();
+      listed_[static_cast<size_t>(slot)] = false;
+      auto& held = outputs_[static_cast<size_t>(slot)];
+      if (held >= 0) slots_[static_cast<size_t>(held)] = -1;
+      held = output;
+      copy(output, slot);
+    }
+    ++users_[static_cast<size_t>(slot)];
+  }
+}
+
+void GatheredMatrix::release(std::span<const int32_t> outputs) {
+  for (const int32_t output : outputs) {
+    const int64_t slot = slots_[static_cast<size_t>(output)];
+    if (--users_[static_cast<size_t>(slot)] > 0 || listed_[static_cast<size_t>(slot)]) continue;
+    free_slots_.push_back(slot);
+    listed_[static_cast<size_t>(slot)] = true;
+  }
+}
+
+void GatheredMatrix::clear() {
+  std::fill(slots_.begin(), slots_.end(), -1);
+  users_.clear();
+  outputs_.clear();
+  free_slots_.clear();
+  listed_.clear();
+  matrix_ = {};
+}
+
+// Columns that nothing was copied to are zeros.
+void GatheredMatrix::grow(int64_t slots) {
+  const auto& kernels = *all_.kernels_;
+  const int64_t numbers = (all_.bias_ ? 1 : 0) + (all_.scales_ ? 2 : 0), columns = PackedMatrix::padded(slots);
+  const int64_t panel_bytes = columns / kernels.columns * all_.panel_bytes_;
+  Buffer<unsigned char> memory(panel_bytes + numbers * columns * 4);
+  std::memset(memory.data(), 0, static_cast<size_t>(memory.size()));
+  auto* next = memory.data() + panel_bytes;
+  const auto take = [&]<class T>(T* old, bool wanted) {
+    if (!wanted) return static_cast<T*>(nullptr);
+    auto* taken = reinterpret_cast<T*>(next);
+    if (old) std::copy_n(old, users_.size(), taken);
+    next += columns * 4;
+    return taken;
+  };
+  PackedMatrix grown;
+  grown.kernels_ = &kernels;
+  grown.precision_ = all_.precision_;
+  grown.outputs_ = slots;
+  grown.depth_ = all_.depth_;
+  grown.groups_ = all_.groups_;
+  grown.panel_bytes_ = all_.panel_bytes_;
+  grown.bias_ = take(matrix_.bias_, all_.bias_ != nullptr);
+  grown.scales_ = take(matrix_.scales_, all_.scales_ != nullptr);
+  grown.sums_ = take(matrix_.sums_, all_.sums_ != nullptr);
+  if (panels_ && !users_.empty()) {
+    std::memcpy(memory.data(), panels_,
+                users_.size() / static_cast<size_t>(kernels.columns) * static_cast<size_t>(all_.panel_bytes_));
+  }
+  memory_ = std::move(memory);
+  panels_ = memory_.data();
+  grown.panels_ = panels_;
+  matrix_ = std::move(grown);
+  users_.resize(static_cast<size_t>(slots));
+  outputs_.resize(static_cast<size_t>(slots), -1);
+  listed_.resize(static_cast<size_t>(slots));
+}
+
+void GatheredMatrix::copy(int32_t output, int64_t slot) {
+  const int64_t columns = all_.kernels_->columns;
+  const unsigned char* from = all_.panel(output / columns) + output % columns * 4;
+  unsigned char* to = panels_ + slot / columns * all_.panel_bytes_ + slot % columns * 4;
+  for (int64_t group = 0; group < all_.groups_; ++group) {
+    std::memcpy(to + group * columns * 4, from + group * columns * 4, 4);
+  }
+  if (all_.bias_) matrix_.bias_[slot] = all_.bias_[output];
+  if (all_.scales_) matrix_.scales_[slot] = all_.scales_[output];
+  if (all_.sums_) matrix_.sums_[slot] = all_.sums_[output];
+}
+
 }  // namespace transformer

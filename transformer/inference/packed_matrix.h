@@ -77,6 +77,8 @@ class Activations {
   Buffer<float> scales_;
 };
 
+class GatheredMatrix;
+
 /// A weight matrix [N, K] of a linear layer, stored in the order in which products with few rows read it.
 class PackedMatrix {
  public:
@@ -148,8 +150,42 @@ class PackedMatrix {
   int64_t panel_bytes_ = 0;
   std::shared_ptr<WeightMemory> memory_;  // of what follows
   const unsigned char* panels_ = nullptr;
+  friend class GatheredMatrix;
   float *bias_ = nullptr, *scales_ = nullptr;  // whole panels of them; null: none
   int32_t* sums_ = nullptr;
+};
+
+/// Some outputs of a PackedMatrix side by side, in slots: products with fewer columns, which give what the whole
+/// matrix gives in them, to the last bit.
+class GatheredMatrix {
+ public:
+  /// `all` must outlive it.
+  explicit GatheredMatrix(const PackedMatrix& all) : all_(all) {}
+
+  /// Whoever needs an output says so, and says when it no longer does. An output's slot is the same as long as somebody
+  /// needs it.
+  void need(std::span<const int32_t> outputs);
+  void release(std::span<const int32_t> outputs);
+  void clear();
+
+  int64_t slot(int32_t output) const { return slots_[static_cast<size_t>(output)]; }
+  /// Of slots, used or not: the columns of `matrix`.
+  int64_t size() const { return std::ssize(users_); }
+  const PackedMatrix& matrix() const { return matrix_; }
+
+ private:
+  void grow(int64_t slots);
+  void copy(int32_t output, int64_t slot);
+
+  const PackedMatrix& all_;
+  PackedMatrix matrix_;
+  Buffer<unsigned char> memory_;
+  unsigned char* panels_ = nullptr;
+  std::vector<int64_t> slots_;       // of every output; -1: in none
+  std::vector<int64_t> users_;       // of every slot
+  std::vector<int32_t> outputs_;     // in every slot
+  std::vector<int64_t> free_slots_;  // that nobody needs, or that are needed again by whoever they are held for
+  std::vector<bool> listed_;         // of every slot: whether it is among these
 };
 
 }  // namespace transformer

@@ -53,7 +53,8 @@ struct Translator::Implementation {
             .max_length = std::min(length, most_tokens()),
             .settings = search,
             .constraint = std::move(wishes.constraint),
-            .control = std::move(wishes.control)};
+            .control = std::move(wishes.control),
+            .shortlist = shortlist};
   }
 
   /// The texts of the target vocabulary's pieces, which few ask for.
@@ -82,6 +83,7 @@ struct Translator::Implementation {
     return results;
   }
 
+  std::shared_ptr<const Shortlist> shortlist;
   struct Lazy {
     std::mutex mutex;
     std::shared_ptr<const PieceTexts> pieces;
@@ -154,6 +156,13 @@ void Translator::set(const DecodingSettings& settings) {
   if (self.packed && !same_batches) self.start(self.packed);
 }
 
+void Translator::set_shortlist(std::shared_ptr<const Shortlist> shortlist) {
+  if (shortlist && !implementation_->packed) {
+    throw Error("shortlist", "a model on a GPU is decoded without one", "use the device 'cpu'");
+  }
+  implementation_->shortlist = std::move(shortlist);
+}
+
 Translator Translator::with(const DecodingSettings& settings) const {
   const auto& self = *implementation_;
   Translator other(self.backend, self.vocabularies, settings);
@@ -161,6 +170,7 @@ Translator Translator::with(const DecodingSettings& settings) const {
   other.implementation_->engine = self.engine;
   other.implementation_->threads = self.threads;
   other.implementation_->lazy = self.lazy;
+  other.implementation_->shortlist = self.shortlist;
   return other;
 }
 

@@ -17,6 +17,8 @@
 
 namespace transformer {
 
+class Shortlist;
+
 struct Translation {
   std::string text;
   double score = 0;  // log probability / length penalty
@@ -70,6 +72,9 @@ class Translator {
   std::shared_ptr<const InferenceModel> packed() const;
   /// Throws Error for settings out of range.
   void set(const DecodingSettings& settings);
+  /// Has outputs written in what this list says of their sources; null: in the whole vocabulary. Throws Error on a GPU,
+  /// whose modules know nothing of it.
+  void set_shortlist(std::shared_ptr<const Shortlist> shortlist);
   /// This translator with other settings, for one of several threads: the model itself is shared. Throws as `set` does.
   Translator with(const DecodingSettings& settings) const;
 

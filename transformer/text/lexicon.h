@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "transformer/text/corpus.h"
+
+namespace transformer {
+
+/// p(target piece | source piece), as IBM's Model 1 finds it in parallel text: every piece of a target is the
+/// translation of one piece of its source, or of nothing, each as likely beforehand (Brown et al. 1993, §4.1).
+class Lexicon {
+ public:
+  struct Options {
+    int64_t iterations = 5;          // of expectation maximisation
+    int64_t most_pairs = 1'000'000;  // sentence pairs that are looked at, evenly over the corpus
+    int64_t most_pieces = 100;       // a side; longer pairs are left out
+  };
+
+  /// The vocabularies' sizes. Memory grows with the different pairs of pieces that occur together, 12 bytes each.
+  static Lexicon learn(const Corpus& corpus, int64_t source_size, int64_t target_size, const Options& options);
+
+  struct Entry {
+    int32_t target = 0;
+    float probability = 0;
+  };
+  /// The translations of a piece, the most probable first, equal ones by their id; none for one that does not occur.
+  const std::vector<Entry>& of(int64_t source) const { return entries_.at(static_cast<size_t>(source)); }
+  /// The target's pieces by how often they occur, the most frequent first, equal ones by their id; all that do occur.
+  const std::vector<int32_t>& frequent() const { return frequent_; }
+
+ private:
+  std::vector<std::vector<Entry>> entries_;
+  std::vector<int32_t> frequent_;
+};
+
+}  // namespace transformer
