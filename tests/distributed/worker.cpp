@@ -120,7 +120,7 @@ torch::Tensor loss_of(Transformer& model, const std::vector<Sentence>& batch, in
       model->decode(padded(batch, &Sentence::second, 0, 1), model->encode(padded(batch, &Sentence::first, 0, 0)));
   return projected_label_smoothing_loss(hidden.values, model->projection_weight(),
                                         padded(batch, &Sentence::second, 1, 0), 0.1, TransformerImpl::padding_id,
-                                        torch::kFloat64)
+                                        torch::kFloat64, {}, model->projection_bias())
              .loss /
          static_cast<double>(tokens);
 }

@@ -495,19 +495,22 @@ TEST_CASE("activations are what double precision makes of them, element by eleme
   };
   for (const auto* kernels : tested_kernels()) {
     INFO(kernels->name);
-    double gelu_worst = 0, swiglu_worst = 0;
+    double gelu_worst = 0, swish_worst = 0, swiglu_worst = 0;
     for (const auto& x : inputs) {
       const auto count = static_cast<int64_t>(x.size());
       const auto others = random_values(count, 21);
-      auto activated = x, gated = others;
-      for (auto* row : {&activated, &gated}) row->push_back(-5);  // the next row's
+      auto activated = x, swished = x, gated = others;
+      for (auto* row : {&activated, &swished, &gated}) row->push_back(-5);  // the next row's
       kernels->gelu(activated.data(), count);
+      kernels->swish(swished.data(), count);
       kernels->swiglu(x.data(), gated.data(), count);
       CHECK(activated.back() == -5);
+      CHECK(swished.back() == -5);
       CHECK(gated.back() == -5);
       for (size_t i = 0; i < x.size(); ++i) {
         const double of_gate = silu(double(x[i])) * double(others[i]);
         worst(double(activated[i]), gelu(double(x[i])), gelu_worst);
+        worst(double(swished[i]), silu(double(x[i])), swish_worst);
         if (std::abs(of_gate) < double(std::numeric_limits<float>::max())) {
           worst(double(gated[i]), of_gate, swiglu_worst);
         } else {
@@ -516,6 +519,7 @@ TEST_CASE("activations are what double precision makes of them, element by eleme
       }
     }
     CHECK(gelu_worst < 8);
+    CHECK(swish_worst < 7);
     CHECK(swiglu_worst < 7);
   }
 }

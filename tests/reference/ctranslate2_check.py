@@ -53,14 +53,17 @@ def read_variables(file):
 
 def specification(settings):
     activation = {"relu": common_spec.Activation.RELU, "gelu": common_spec.Activation.GELU,
-                  "swiglu": common_spec.Activation.SWISH}[settings["activation"]]
+                  "swiglu": common_spec.Activation.SWISH, "swish": common_spec.Activation.SWISH}[settings["activation"]]
     options = dict(pre_norm=settings["normalization"] == "pre", activation=activation,
                    ffn_glu=settings["activation"] == "swiglu",
                    head_dim=None if settings["d_k"] in (0, settings["d_model"] // settings["heads"])
                    else settings["d_k"])
-    return transformer_spec.TransformerSpec(
+    spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(settings["encoder_layers"], settings["heads"], **options),
         transformer_spec.TransformerDecoderSpec(settings["decoder_layers"], settings["heads"], **options))
+    for stack in (spec.encoder, spec.decoder):
+        stack.scale_embeddings = settings["scaled_embeddings"]
+    return spec
 
 
 def check_names(settings, header, values, aliases):

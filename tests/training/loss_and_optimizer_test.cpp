@@ -71,15 +71,17 @@ TEST_CASE("both forms of the loss and their gradients equal PyTorch's smoothed c
 TEST_CASE("the loss of every instruction set equals the plain one in float64, over several chunks") {
   torch::manual_seed(1);
   const int64_t rows = 1100, width = 24, vocabulary = 8003;  // 524 rows are a chunk
-  const auto hidden = torch::randn({rows, width}), weight = torch::randn({vocabulary, width});
+  const auto hidden = torch::randn({rows, width}), weight = torch::randn({vocabulary, width}),
+             bias = torch::randn({vocabulary});
   auto targets = torch::randint(1, vocabulary, {rows}, torch::kLong);
   targets.narrow(0, 17, 30).zero_();
   targets[0] = vocabulary - 1;
   const auto* before = training_kernels();
   for (const double smoothing : {0.0, 0.1}) {
     const auto exact_hidden = hidden.to(at::kDouble).requires_grad_(),
-               exact_weight = weight.to(at::kDouble).requires_grad_();
-    const auto exact = label_smoothing_loss(exact_hidden.matmul(exact_weight.t()), targets, smoothing, 0);
+               exact_weight = weight.to(at::kDouble).requires_grad_(),
+               exact_bias = bias.to(at::kDouble).requires_grad_();
+    const auto exact = label_smoothing_loss(exact_hidden.matmul(exact_weight.t()) + exact_bias, targets, smoothing, 0);
     exact.loss.backward();
     const auto distance = [](const at::Tensor& have, const at::Tensor& want) {
       return ((have.to(at::kDouble) - want).norm() / want.norm()).item<double>();
@@ -90,16 +92,18 @@ TEST_CASE("the loss of every instruction set equals the plain one in float64, ov
       choose_training_kernels(chosen);
       for (const auto type : {at::kFloat, at::kBFloat16}) {
         INFO((chosen ? chosen->name : "none") << ", smoothing " << smoothing << ", " << type);
-        const auto mine = hidden.clone().requires_grad_(), my_weight = weight.clone().requires_grad_();
-        const auto sums = projected_label_smoothing_loss(mine, my_weight, targets, smoothing, 0, type);
+        const auto mine = hidden.clone().requires_grad_(), my_weight = weight.clone().requires_grad_(),
+                   my_bias = bias.clone().requires_grad_();
+        const auto sums = projected_label_smoothing_loss(mine, my_weight, targets, smoothing, 0, type, {}, my_bias);
         const double close = type == at::kFloat ? 1e-5 : 0.02;
         CHECK(distance(sums.loss.detach(), exact.loss.detach()) < close);
         CHECK(distance(sums.negative_log_likelihood, exact.negative_log_likelihood) < close);
         sums.loss.backward();
         CHECK(distance(mine.grad(), exact_hidden.grad()) < close);
         CHECK(distance(my_weight.grad(), exact_weight.grad()) < close);
+        CHECK(distance(my_bias.grad(), exact_bias.grad()) < close);
         at::NoGradGuard no_grad;
-        const auto again = projected_label_smoothing_loss(mine, my_weight, targets, smoothing, 0, type);
+        const auto again = projected_label_smoothing_loss(mine, my_weight, targets, smoothing, 0, type, {}, my_bias);
         CHECK(again.loss.item<float>() == sums.loss.item<float>());
       }
     }

@@ -49,8 +49,11 @@ void ModelSettings::describe(Fields<ModelSettings>& field) {
         {{"network", FeedForward::network}, {"attention_over_parameters", FeedForward::attention_over_parameters}});
   field("activation", &ModelSettings::activation,
         "of the feed-forward network: relu (§3.3); gelu; swiglu, the product of silu and a linear map, with a third "
-        "matrix: 3 · d_model · d_ff weights, as many as relu's where d_ff is two thirds",
-        {{"relu", Activation::relu}, {"gelu", Activation::gelu}, {"swiglu", Activation::swiglu}});
+        "matrix: 3 · d_model · d_ff weights, as many as relu's where d_ff is two thirds; swish, x / (1 + exp(-x))",
+        {{"relu", Activation::relu},
+         {"gelu", Activation::gelu},
+         {"swiglu", Activation::swiglu},
+         {"swish", Activation::swish}});
   field("parameter_heads", &ModelSettings::parameter_heads, "heads h_p of attention over parameters", between(1, 4096));
   field("parameter_d_k", &ModelSettings::parameter_d_k, "width d_pk of a head's queries and trained keys",
         between(1, 65536));
@@ -75,8 +78,12 @@ void ModelSettings::describe(Fields<ModelSettings>& field) {
         "all: one matrix for source, target and pre-softmax projection (§3.4); target: one for target and projection; "
         "none: three matrices",
         {{"all", SharedEmbeddings::all}, {"target", SharedEmbeddings::target}, {"none", SharedEmbeddings::none}});
+  field("scaled_embeddings", &ModelSettings::scaled_embeddings,
+        "multiplies embeddings by sqrt(d_model) before positions are added (§3.4)");
   field("projection_bias", &ModelSettings::projection_bias,
         "biases in the attention projections; the paper's parameter counts have none");
+  field("output_bias", &ModelSettings::output_bias,
+        "a bias for each word piece in the pre-softmax projection; the paper's has none");
   field("layer_norm_epsilon", &ModelSettings::layer_norm_epsilon, "epsilon of layer normalisation",
         Range{.lowest = 0, .highest = 1, .lowest_excluded = true});
 }
@@ -141,11 +148,14 @@ std::string ModelSettings::variations() const {
                   parameter_heads, parameter_d_k, parameter_d_v, parameter_pairs));
   add(activation == Activation::gelu, "feed-forward networks with GELU");
   add(activation == Activation::swiglu, "feed-forward networks with SwiGLU");
+  add(activation == Activation::swish, "feed-forward networks with swish");
   add(normalization == Normalization::pre, "normalisation before each sub-layer and after each stack");
   add(positions == Positions::learned, fmt::format("{} learned positions", max_positions));
   add(shared_embeddings == SharedEmbeddings::target, "the source has its own embedding");
   add(shared_embeddings == SharedEmbeddings::none, "source, target and projection have a matrix each");
+  add(!scaled_embeddings, "embeddings that are not multiplied by sqrt(d_model)");
   add(projection_bias, "attention projections with biases");
+  add(output_bias, "a pre-softmax projection with biases");
   return text;
 }
 

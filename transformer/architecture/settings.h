@@ -17,7 +17,7 @@ struct ModelSettings {
   enum class SharedEmbeddings { all, target, none };
   enum class Compatibility { scaled_dot_product, dot_product, additive };
   enum class FeedForward { network, attention_over_parameters };
-  enum class Activation { relu, gelu, swiglu };
+  enum class Activation { relu, gelu, swiglu, swish };
   enum class Normalization { post, pre };
 
   int64_t d_model = 512;
@@ -46,7 +46,9 @@ struct ModelSettings {
   int64_t source_vocabulary_size = 0;  // 0: vocabulary_size
   int64_t target_vocabulary_size = 0;  // 0: vocabulary_size
   SharedEmbeddings shared_embeddings = SharedEmbeddings::all;
+  bool scaled_embeddings = true;
   bool projection_bias = false;
+  bool output_bias = false;
   double layer_norm_epsilon = 1e-5;
 
   static void describe(Fields<ModelSettings>& field);

@@ -53,6 +53,7 @@ std::map<std::string, std::vector<int64_t>> weight_shapes(const ModelSettings& s
     shapes["target_embedding.weight"] = {s.target_vocabulary_size, s.d_model};
     if (s.shared_embeddings == Shared::none) shapes["projection.weight"] = {s.target_vocabulary_size, s.d_model};
   }
+  if (s.output_bias) shapes["output_bias"] = {s.target_vocabulary_size};
   if (s.positions == ModelSettings::Positions::learned) {
     shapes["source_positions.weight"] = shapes["target_positions.weight"] = {s.max_positions, s.d_model};
   }

@@ -206,6 +206,8 @@ struct InferenceBatch::Implementation {
     project(rows, norm, network.inner, settings.activation == Activation::relu);
     if (settings.activation == Activation::gelu) {
       for (int64_t row = 0; row < rows; ++row) kernels.gelu(wide.data() + row * wide_stride(), settings.d_ff);
+    } else if (settings.activation == Activation::swish) {
+      for (int64_t row = 0; row < rows; ++row) kernels.swish(wide.data() + row * wide_stride(), settings.d_ff);
     } else if (settings.activation == Activation::swiglu) {
       gates.reserve(rows * wide_stride());
       network.gate.multiply(activations, gates.data(), wide_stride());

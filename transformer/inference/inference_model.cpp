@@ -110,17 +110,20 @@ void InferenceModel::read(WeightSource& source) {
   };
   const auto numbers = [&](const std::string& name) { return source.numbers(name, shapes.at(name)); };
 
-  embedding_scale_ = static_cast<float>(std::sqrt(static_cast<double>(s.d_model)));
-  const auto pack_embedding = [&](int which, const std::string& name) {
-    embeddings_[which] = pack(name + ".weight");
+  const auto root_of_width = static_cast<float>(std::sqrt(static_cast<double>(s.d_model)));
+  embedding_scale_ = s.scaled_embeddings ? root_of_width : 1;
+  const auto biases = s.output_bias ? numbers("output_bias") : std::vector<float>{};
+  // Rows that are looked up come without the biases of a projection.
+  const auto pack_embedding = [&](int which, const std::string& name, bool projects) {
+    embeddings_[which] = pack(name + ".weight", projects && s.output_bias ? biases.data() : nullptr);
     return &embeddings_[which];
   };
   if (s.shared_embeddings == Shared::all) {
-    source_embedding_ = target_embedding_ = projection_ = pack_embedding(0, "embedding");
+    source_embedding_ = target_embedding_ = projection_ = pack_embedding(0, "embedding", true);
   } else {
-    source_embedding_ = pack_embedding(0, "source_embedding");
-    target_embedding_ = projection_ = pack_embedding(1, "target_embedding");
-    if (s.shared_embeddings == Shared::none) projection_ = pack_embedding(2, "projection");
+    source_embedding_ = pack_embedding(0, "source_embedding", false);
+    target_embedding_ = projection_ = pack_embedding(1, "target_embedding", s.shared_embeddings == Shared::target);
+    if (s.shared_embeddings == Shared::none) projection_ = pack_embedding(2, "projection", true);
   }
 
   if (s.positions == ModelSettings::Positions::learned) {
@@ -174,7 +177,7 @@ void InferenceModel::read(WeightSource& source) {
     result.query = pack(name + ".query.weight", at_row(query_bias, 0));
     result.output = pack(name + ".output.weight", at_row(output_bias, 0));
     const PairsOf wanted{
-        name, s.parameter_heads, s.parameter_pairs, s.parameter_d_k, s.parameter_d_v, embedding_scale_};
+        name, s.parameter_heads, s.parameter_pairs, s.parameter_d_k, s.parameter_d_v, root_of_width};
     result.pairs = source.pairs(wanted);
     bytes_ += static_cast<size_t>(result.pairs.size());
     for (int64_t pair = 0; pair < s.parameter_pairs; ++pair) {

@@ -324,7 +324,7 @@ void PackedMatrix::select(const Activations& a, int64_t allowed, std::span<Selec
     for (int64_t index = 0; index < panels(); ++index) {
       const int64_t column = index * columns;
       float* logits = kept ? scratch.data() + first * stride + column : scratch.data();
-      product(a, first, rows, index, {nullptr, false, logits, stride});
+      product(a, first, rows, index, {bias_ ? bias_ + column : nullptr, false, logits, stride});
       for (int64_t row = 0; row < rows; ++row) {
         kernels_->select(logits + row * stride, std::min(columns, outputs_ - column), static_cast<int32_t>(column),
                          static_cast<int32_t>(allowed), selections[first + row]);

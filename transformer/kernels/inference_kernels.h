@@ -75,6 +75,8 @@ struct Kernels {
 
   /// x [count] = GELU(x) = x Φ(x).
   void (*gelu)(float* x, int64_t count);
+  /// x [count] = silu(x).
+  void (*swish)(float* x, int64_t count);
   /// x [count] = silu(gate) * x, silu(g) = g / (1 + exp(-g)).
   void (*swiglu)(const float* gate, float* x, int64_t count);
 

@@ -4,10 +4,11 @@
 
 namespace transformer {
 
-TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocabulary_size, int64_t d_model)
-    : scale_(std::sqrt(static_cast<double>(d_model))) {
+TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocabulary_size, int64_t d_model, bool scaled)
+    : scale_(scaled ? std::sqrt(static_cast<double>(d_model)) : 1) {
   // Variance 1/D: unit variance once scaled, and logits of moderate size where the matrix is also the projection.
-  weight_ = register_parameter("weight", torch::randn({vocabulary_size, d_model}) / scale_);
+  weight_ =
+      register_parameter("weight", torch::randn({vocabulary_size, d_model}) / std::sqrt(static_cast<double>(d_model)));
 }
 
 torch::Tensor TokenEmbeddingImpl::forward(const torch::Tensor& ids) {

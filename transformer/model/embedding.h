@@ -5,10 +5,11 @@
 
 namespace transformer {
 
-/// Token embeddings times sqrt(D), and the same matrix as the pre-softmax projection (§3.4). Parameter `weight` [V, D].
+/// Token embeddings times sqrt(D), where they are scaled, and the same matrix as the pre-softmax projection (§3.4).
+/// Parameter `weight` [V, D].
 class TokenEmbeddingImpl : public torch::nn::Module {
  public:
-  TokenEmbeddingImpl(int64_t vocabulary_size, int64_t d_model);
+  TokenEmbeddingImpl(int64_t vocabulary_size, int64_t d_model, bool scaled = true);
 
   /// ids [..] int64 -> [.., D].
   torch::Tensor forward(const torch::Tensor& ids);
@@ -16,7 +17,7 @@ class TokenEmbeddingImpl : public torch::nn::Module {
   torch::Tensor project(const torch::Tensor& hidden);
 
   const torch::Tensor& weight() const { return weight_; }
-  /// sqrt(D).
+  /// sqrt(D), or 1.
   double scale() const { return scale_; }
 
  private:

@@ -39,6 +39,8 @@ Tensor FeedForwardImpl::activated(const Tensor& x) {
       return torch::gelu(inner_->forward(x));
     case Activation::swiglu:
       return torch::silu(gate_->forward(x)) * inner_->forward(x);
+    case Activation::swish:
+      return torch::silu(inner_->forward(x));
     case Activation::relu:
       break;
   }

@@ -26,6 +26,8 @@ std::shared_ptr<PositionWise> position_wise(const ModelSettings& settings);
 /// FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (§3.3, eq. 2), or with GELU (by the error function) for max(0, ·).
 /// Parameters `inner` (W_1, b_1) and `outer` (W_2, b_2): 2 D d_ff weights, d_ff + D biases.
 ///
+/// Swish, x / (1 + exp(-x)), may take its place, too.
+///
 /// SwiGLU (Shazeer 2020): (silu(x W_3 + b_3) · (x W_1 + b_1)) W_2 + b_2, with the third matrix `gate`: 3 D d_ff
 /// weights, 2 d_ff + D biases.
 class FeedForwardImpl : public PositionWise {

@@ -74,15 +74,17 @@ TransformerImpl::TransformerImpl(const ModelSettings& given) : settings_(given.r
   // A shared matrix is registered once, under one name, so that it is counted, optimised and saved once.
   if (s.shared_embeddings == Shared::all) {
     source_embedding_ = target_embedding_ = projection_ =
-        register_module("embedding", TokenEmbedding(s.target_vocabulary_size, s.d_model));
+        register_module("embedding", TokenEmbedding(s.target_vocabulary_size, s.d_model, s.scaled_embeddings));
   } else {
-    source_embedding_ = register_module("source_embedding", TokenEmbedding(s.source_vocabulary_size, s.d_model));
+    source_embedding_ =
+        register_module("source_embedding", TokenEmbedding(s.source_vocabulary_size, s.d_model, s.scaled_embeddings));
     target_embedding_ = projection_ =
-        register_module("target_embedding", TokenEmbedding(s.target_vocabulary_size, s.d_model));
+        register_module("target_embedding", TokenEmbedding(s.target_vocabulary_size, s.d_model, s.scaled_embeddings));
     if (s.shared_embeddings == Shared::none) {
       projection_ = register_module("projection", TokenEmbedding(s.target_vocabulary_size, s.d_model));
     }
   }
+  if (s.output_bias) output_bias_ = register_parameter("output_bias", torch::zeros({s.target_vocabulary_size}));
   source_positions_ = register_module("source_positions", PositionalEncoding(s.positions, s.d_model, s.max_positions));
   target_positions_ = register_module("target_positions", PositionalEncoding(s.positions, s.d_model, s.max_positions));
   encoder_ = register_module("encoder", Encoder(s));
@@ -125,7 +127,7 @@ DecoderImpl::Output TransformerImpl::decode(const Tensor& target_input, const En
 }
 
 Tensor TransformerImpl::project(const Tensor& hidden) {
-  return projection_->project(hidden);
+  return torch::linear(hidden, projection_->weight(), output_bias_);
 }
 
 const Tensor& TransformerImpl::projection_weight() const {

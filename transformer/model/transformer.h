@@ -40,6 +40,8 @@ class TransformerImpl : public torch::nn::Module {
   torch::Tensor project(const torch::Tensor& hidden);
   /// The matrix of `project`, [V, D].
   const torch::Tensor& projection_weight() const;
+  /// What `project` adds, [V]; undefined where the model has no such biases.
+  const torch::Tensor& projection_bias() const { return output_bias_; }
 
   /// Decoding one token at a time: a cache of B rows, one per sentence.
   DecoderCache start(const Encoded& encoded);
@@ -62,6 +64,7 @@ class TransformerImpl : public torch::nn::Module {
 
   ModelSettings settings_;
   TokenEmbedding source_embedding_{nullptr}, target_embedding_{nullptr}, projection_{nullptr};
+  torch::Tensor output_bias_;
   PositionalEncoding source_positions_{nullptr}, target_positions_{nullptr};
   Encoder encoder_{nullptr};
   Decoder decoder_{nullptr};

@@ -72,10 +72,10 @@ std::pair<double, double> judge(const Tensor& logits, const Tensor& targets, dou
 
 class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
  public:
-  // hidden [N, D], weight [V, D], targets [N] without padding -> loss, negative log-likelihood.
+  // hidden [N, D], weight [V, D], bias [V] or undefined, targets [N] without padding -> loss, negative log-likelihood.
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& hidden,
-                                                const Tensor& weight, const Tensor& targets, double smoothing,
-                                                at::ScalarType product_type, bool with_gradient) {
+                                                const Tensor& weight, const Tensor& bias, const Tensor& targets,
+                                                double smoothing, at::ScalarType product_type, bool with_gradient) {
     // Types are chosen here, operation by operation; autocast would choose again.
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto sum_type = hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -84,8 +84,9 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
 
     Tensor loss = at::zeros({}, hidden.options().dtype(sum_type));
     Tensor negative_log_likelihood = at::zeros_like(loss);
-    Tensor hidden_gradient, weight_gradient;
+    Tensor hidden_gradient, weight_gradient, bias_gradient;
     if (with_gradient) {
+      if (bias.defined()) bias_gradient = at::zeros(bias.sizes(), bias.options());
       hidden_gradient = at::empty(hidden.sizes(), hidden.options());
       weight_gradient =
           rows > 0 ? at::empty(weight.sizes(), weight.options()) : at::zeros(weight.sizes(), weight.options());
@@ -95,12 +96,15 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
       const int64_t count = std::min(step, rows - first);
       const auto chunk = inputs.narrow(0, first, count);
       const auto target = targets.narrow(0, first, count).unsqueeze(1);
-      const auto logits = product(chunk, matrix.t());  // [count, V]
+      auto logits = product(chunk, matrix.t());  // [count, V]
+      if (bias.defined()) logits.add_(bias);
       if (has_kernels(logits)) {
         const auto sums = judge(logits, targets.narrow(0, first, count), smoothing, with_gradient);
         loss += sums.first;
         negative_log_likelihood += sums.second;
-        if (with_gradient) gather(logits, chunk, matrix, first, hidden_gradient, weight_gradient);
+        if (with_gradient) {
+          gather(logits, chunk, matrix, first, hidden_gradient, weight_gradient, bias_gradient);
+        }
         continue;
       }
       auto log_probabilities = at::log_softmax(logits.to(sum_type), 1);
@@ -112,25 +116,30 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
       auto gradient = log_probabilities.exp_();
       if (smoothing > 0) gradient -= smoothing / static_cast<double>(vocabulary);
       gradient.scatter_add_(1, target, at::full_like(target, -(1 - smoothing), gradient.options()));
-      gather(gradient.to(product_type), chunk, matrix, first, hidden_gradient, weight_gradient);
+      gather(gradient.to(product_type), chunk, matrix, first, hidden_gradient, weight_gradient, bias_gradient);
     }
     context->mark_non_differentiable({negative_log_likelihood});
-    if (with_gradient) context->save_for_backward({hidden_gradient, weight_gradient});
+    if (with_gradient) context->save_for_backward({hidden_gradient, weight_gradient, bias_gradient});
     return {loss, negative_log_likelihood};
   }
 
-  // From the gradient of a chunk's logits: that of its rows from `first` on, and its part of the weight's.
+  // From the gradient of a chunk's logits: that of its rows from `first` on, and its part of the weight's and, where
+  // there is one, of the bias's.
   static void gather(const Tensor& gradient, const Tensor& chunk, const Tensor& matrix, int64_t first,
-                     const Tensor& hidden_gradient, const Tensor& weight_gradient) {
+                     const Tensor& hidden_gradient, const Tensor& weight_gradient, const Tensor& bias_gradient) {
     product_into(hidden_gradient.narrow(0, first, chunk.size(0)), gradient, matrix);
     product_into(weight_gradient, gradient.t(), chunk, first > 0);
+    if (bias_gradient.defined()) bias_gradient.add_(gradient.sum(0, /*keepdim=*/false, bias_gradient.scalar_type()));
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list upstream) {
     const auto saved = context->get_saved_variables();
     const auto& scale = upstream[0];
-    return {saved[0] * scale.to(saved[0].scalar_type()), saved[1] * scale.to(saved[1].scalar_type()), {}, {}, {}, {}};
+    const auto scaled = [&](const Tensor& gradient) {
+      return gradient.defined() ? gradient * scale.to(gradient.scalar_type()) : Tensor();
+    };
+    return {scaled(saved[0]), scaled(saved[1]), scaled(saved[2]), {}, {}, {}, {}};
   }
 };
 
@@ -148,14 +157,16 @@ LossSums label_smoothing_loss(const Tensor& logits, const Tensor& targets, doubl
 
 LossSums projected_label_smoothing_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                                         double smoothing, int64_t padding, at::ScalarType product_type,
-                                        std::optional<int64_t> target_tokens) {
+                                        std::optional<int64_t> target_tokens, const Tensor& bias) {
   const auto flat = targets.reshape({-1});
   const auto is_token = flat != padding;
   const auto kept = (target_tokens ? at::nonzero_static(is_token, *target_tokens) : is_token.nonzero()).squeeze(1);
   auto rows = hidden.reshape({-1, hidden.size(-1)});
   if (kept.size(0) < rows.size(0)) rows = rows.index_select(0, kept);
-  const bool with_gradient = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
-  auto sums = ProjectedLoss::apply(rows, weight, flat.index_select(0, kept), smoothing, product_type, with_gradient);
+  const bool with_gradient = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad() ||
+                                                            (bias.defined() && bias.requires_grad()));
+  auto sums =
+      ProjectedLoss::apply(rows, weight, bias, flat.index_select(0, kept), smoothing, product_type, with_gradient);
   return {sums[0], sums[1]};
 }
 

@@ -16,12 +16,13 @@ struct LossSums {
 /// From logits [.., V] and targets [..] int64. Positions whose target is `padding` are left out.
 LossSums label_smoothing_loss(const at::Tensor& logits, const at::Tensor& targets, double smoothing, int64_t padding);
 
-/// The same from hidden states [.., D] and the projection's weight [V, D], in chunks of rows: the gradient is computed
-/// in the same pass, and the logits, [tokens, V], never exist whole. Padding rows are not even projected. Products
-/// are made in `product_type` (bfloat16 or the inputs' own type), the softmax in float32 or wider. A caller that knows
-/// how many targets are no padding says so in `target_tokens`, and a GPU need not be waited for to count them.
+/// The same from hidden states [.., D] and the projection's weight [V, D] and `bias` [V], undefined for none, in chunks
+/// of rows: the gradient is computed in the same pass, and the logits, [tokens, V], never exist whole. Padding rows are
+/// not even projected. Products are made in `product_type` (bfloat16 or the inputs' own type), the softmax in float32
+/// or wider. A caller that knows how many targets are no padding says so in `target_tokens`, and a GPU need not be
+/// waited for to count them.
 LossSums projected_label_smoothing_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                         double smoothing, int64_t padding, at::ScalarType product_type,
-                                        std::optional<int64_t> target_tokens = {});
+                                        std::optional<int64_t> target_tokens = {}, const at::Tensor& bias = {});
 
 }  // namespace transformer

@@ -244,7 +244,9 @@ void check_settings(const RunSettings& settings) {
                 "model.target_vocabulary_size differ",
                 "set vocabulary.joint: false, or one vocabulary_size");
   }
-  if (!settings.vocabulary.joint && model.shared_embeddings == ModelSettings::SharedEmbeddings::all) {
+  // A model that was imported may have one numbering of pieces for both languages, and two ways of splitting text.
+  if (!settings.vocabulary.joint && model.shared_embeddings == ModelSettings::SharedEmbeddings::all &&
+      settings.training.init_from.empty()) {
     throw Error("model.shared_embeddings", "one embedding cannot serve two separate vocabularies",
                 "set it to 'target' or 'none', or vocabulary.joint to true");
   }

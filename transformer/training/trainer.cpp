@@ -226,7 +226,8 @@ LossSums Trainer::forward(DeviceBatch& batch) {
   const ProfiledRange range("loss");
   return projected_label_smoothing_loss(hidden, model_->projection_weight(), batch.target_output,
                                         settings_.label_smoothing, TransformerImpl::padding_id,
-                                        bf16 ? at::kBFloat16 : hidden.scalar_type(), batch.target_tokens);
+                                        bf16 ? at::kBFloat16 : hidden.scalar_type(), batch.target_tokens,
+                                        model_->projection_bias());
 }
 
 Trainer::StepSums Trainer::accumulate_gradients() {
