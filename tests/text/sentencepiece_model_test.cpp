@@ -268,4 +268,56 @@ TEST_CASE("the record of normalisation is ours alone") {
   CHECK(works(folder / "m", small_model() + nfc));
 }
 
+TEST_CASE("ids of a table are the places of its pieces, and no text is a reserved one") {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> table = {"<none>",
+                                          "<go>",
+                                          "<stop>",
+                                          "<what>",
+                                          ">>fra<<",
+                                          "\u2581"
+                                          "a",
+                                          "b",
+                                          "<stop> "};
+  const auto bytes = Vocabulary::with_table(small_model() + piece("b"), table, "file");
+  write_file(folder / "m", bytes);
+  const Vocabulary vocabulary(folder / "m");
+  CHECK(vocabulary.has_table());
+  CHECK(vocabulary.size() == 8);
+  for (size_t id = 0; id < table.size(); ++id) CHECK(vocabulary.piece(static_cast<int64_t>(id)) == table[id]);
+  using Ids = std::vector<int64_t>;
+  CHECK(vocabulary.encode("a") == Ids{5});
+  CHECK(vocabulary.encode(">>fra<<a") == Ids{4, 5});
+  CHECK(vocabulary.encode(">>deu<<a") == Ids{3, 5});
+  CHECK(vocabulary.encode("ab") == Ids{5, 6});
+  // Pieces that the model has and the table has not, and those that neither has.
+  CHECK(vocabulary.encode("aa") == Ids{5, 3});
+  for (const auto& reserved : {"<none>", "<go>", "<stop>", ">>fra", "<<>>"}) {
+    for (const auto id : vocabulary.encode(reserved)) CHECK(id >= Vocabulary::unknown);
+  }
+  CHECK(vocabulary.decode({1, 5, 3, 6, 2, 0}) == "ab");
+  CHECK(vocabulary.decode({4, 5, 5}) == ">>fra<< a a");
+  for (const auto id : vocabulary.sample("ab", 0.5)) CHECK((id == Vocabulary::unknown || id >= 5));
+
+  // A vocabulary without a table says so, and gives the model back as it was.
+  write_file(folder / "plain", small_model());
+  CHECK_FALSE(Vocabulary(folder / "plain").has_table());
+  CHECK(SentencePieceModel::without_own_fields(bytes, "file") == small_model() + piece("b"));
+  const auto nfc = SentencePieceModel::normalization_field(Normalization::nfc);
+  CHECK(SentencePieceModel::without_own_fields(small_model() + nfc + text_field(201, "x"), "file") ==
+        small_model() + text_field(201, "x"));
+
+  CHECK_THAT(error_of([&] { Vocabulary::with_table(bytes, table, "file"); }), Contains("already"));
+  const auto mistake = [&](std::vector<std::string> pieces) {
+    return error_of([&] { Vocabulary::with_table(small_model(), pieces, "file"); });
+  };
+  CHECK_THAT(mistake({"a", "b", "c", "d"}), Contains("no pieces but the reserved"));
+  CHECK_THAT(mistake({"a", "b", "c", "d", "a"}), Contains("'a' twice"));
+  CHECK_THAT(mistake({"a", "b", "c", "d", ""}), Contains("empty"));
+  CHECK_THAT(mistake({"a", "b", "c", "d", "\xff"}), Contains("no text"));
+  CHECK_THAT(mistake({"a", "b", "c", "d", std::string(513, 'x')}), Contains("513 bytes"));
+  CHECK_THAT(refusal(bytes + text_field(200, "transformer.pieces=table")), Contains("twice"));
+  CHECK_THAT(refusal(bytes + nfc), Contains("twice"));
+}
+
 }  // namespace transformer::test

@@ -21,6 +21,8 @@ using Type = SentencePieceModel::Type;
 constexpr uint32_t own_field = 200;
 constexpr std::string_view own_prefix = "transformer.";
 constexpr std::string_view nfc_record = "transformer.normalization=nfc";
+constexpr std::string_view table_record = "transformer.pieces=table";
+constexpr uint32_t table_field = 201;  // an entry of the table each, where the record says that there is one
 
 // What SentencePiece's matchers have room for: more would be read from beyond the end of an array.
 constexpr size_t longest_rewritten = 32;    // bytes of a text that a normalisation table replaces
@@ -76,6 +78,9 @@ class Message {
     }
     return true;
   }
+
+  /// Behind the last field.
+  size_t position() const { return position_; }
 
   /// For fields that stand once at most: protobuf would take the last one, or join them.
   void once(const Field& field) {
@@ -198,6 +203,16 @@ void read_normalizer(const Field& spec, const char* whole, const std::string& fi
   }
 }
 
+void check_text(std::string_view piece, const Message& message) {
+  if (piece.empty()) message.fail("a piece is empty");
+  if (piece.size() > SentencePieceModel::longest_piece) {
+    message.fail(fmt::format("a piece has {} bytes, more than {}", piece.size(), SentencePieceModel::longest_piece));
+  }
+  if (find_broken_utf8(piece) != std::string_view::npos || piece.find('\0') != std::string_view::npos) {
+    message.fail(fmt::format("the piece {} is no text", in_quotes(piece)));
+  }
+}
+
 SentencePieceModel::Piece read_piece(const Field& piece, const char* whole, const std::string& file) {
   SentencePieceModel::Piece result;
   Message message(piece.bytes, whole, file);
@@ -217,14 +232,7 @@ SentencePieceModel::Piece read_piece(const Field& piece, const char* whole, cons
       result.type = static_cast<Type>(field.value);
     }
   }
-  if (result.text.empty()) message.fail("a piece is empty");
-  if (result.text.size() > SentencePieceModel::longest_piece) {
-    message.fail(
-        fmt::format("a piece has {} bytes, more than {}", result.text.size(), SentencePieceModel::longest_piece));
-  }
-  if (find_broken_utf8(result.text) != std::string_view::npos || result.text.find('\0') != std::string_view::npos) {
-    message.fail(fmt::format("the piece {} is no text", in_quotes(result.text)));
-  }
+  check_text(result.text, message);
   return result;
 }
 
@@ -252,18 +260,42 @@ Training read_training(const Field& spec, const char* whole, const std::string& 
   return training;
 }
 
+/// A field of bytes, as the file has it.
+std::string field_of(uint32_t number, std::string_view bytes) {
+  std::string field;
+  const auto varint = [&](size_t value) {
+    for (; value >= 0x80; value >>= 7) field += static_cast<char>((value & 0x7F) | 0x80);
+    field += static_cast<char>(value);
+  };
+  varint(number << 3 | static_cast<uint32_t>(Wire::length));
+  varint(bytes.size());
+  return field.append(bytes);
+}
+
 }  // namespace
 
 SentencePieceModel SentencePieceModel::read(std::string_view bytes, const std::string& file) {
   SentencePieceModel model;
   Training training;
-  std::unordered_set<std::string_view> texts;
+  std::unordered_set<std::string_view> texts, entries;
+  bool has_table = false;
   std::vector<std::string_view> symbols;  // defined by the user
   std::vector<bool> spelled(256, false);
   size_t unknown = 0, byte_pieces = 0;
   Message message(bytes, bytes.data(), file);
   if (bytes.size() > most_bytes) message.fail(fmt::format("it is larger than {} MiB", most_bytes >> 20));
   for (Field field; message.next(field);) {
+    if (field.number == table_field && has_table) {
+      message.expect(field, Wire::length);
+      if (model.table.size() == most_pieces)
+        message.fail(fmt::format("its table has more than {} pieces", most_pieces));
+      check_text(field.bytes, message);
+      if (!entries.insert(field.bytes).second) {
+        message.fail(fmt::format("its table has the piece {} twice", in_quotes(field.bytes)));
+      }
+      model.table.push_back(field.bytes);
+      continue;
+    }
     if (field.number > 5 && field.number != own_field) continue;
     message.expect(field, Wire::length);
     if (field.number != 1) {
@@ -293,16 +325,20 @@ SentencePieceModel SentencePieceModel::read(std::string_view bytes, const std::s
       // SentencePiece splits these texts as it loads.
       if (field.bytes.size() > most_self_test_bytes) message.fail("its texts for a self-test are larger than 1 MiB");
     } else if (field.number == own_field) {
-      if (field.bytes != nfc_record) {
+      if (field.bytes == table_record) {
+        has_table = true;
+      } else if (field.bytes == nfc_record) {
+        model.normalization = Normalization::nfc;
+      } else {
         message.fail(fmt::format("{} is not known here; it may be a later version's", in_quotes(field.bytes)));
       }
-      model.normalization = Normalization::nfc;
     } else {
       read_normalizer(field, bytes.data(), file);
     }
   }
   if (model.pieces.empty()) message.fail("it has no pieces");
   if (unknown != 1) message.fail("no piece is unknown");
+  if (has_table && model.table.size() < 5) message.fail("its table has no pieces but the reserved ones");
   if (byte_pieces != (training.byte_fallback ? 256U : 0U)) {
     message.fail(fmt::format("it has {} of the 256 bytes; its training says {}", byte_pieces,
                              training.byte_fallback ? "all" : "none"));
@@ -318,12 +354,28 @@ SentencePieceModel SentencePieceModel::read(std::string_view bytes, const std::s
 }
 
 std::string SentencePieceModel::normalization_field(Normalization normalization) {
-  if (normalization == Normalization::none) return {};
-  constexpr uint32_t tag = own_field << 3 | static_cast<uint32_t>(Wire::length);
-  static_assert(tag >> 14 == 0 && nfc_record.size() < 0x80);
-  std::string field{static_cast<char>((tag & 0x7F) | 0x80), static_cast<char>(tag >> 7),
-                    static_cast<char>(nfc_record.size())};
-  return field.append(nfc_record);
+  return normalization == Normalization::none ? "" : field_of(own_field, nfc_record);
+}
+
+std::string SentencePieceModel::table_fields(const std::vector<std::string>& table) {
+  std::string fields = field_of(own_field, table_record);
+  for (const auto& piece : table) fields += field_of(table_field, piece);
+  return fields;
+}
+
+std::string SentencePieceModel::without_own_fields(std::string_view bytes, const std::string& file) {
+  read(bytes, file);
+  std::string kept;
+  Message message(bytes, bytes.data(), file);
+  bool has_table = false;
+  size_t begin = 0;
+  for (Field field; message.next(field); begin = message.position()) {
+    const bool own = field.number == own_field && field.bytes.starts_with(own_prefix);
+    has_table = has_table || (own && field.bytes == table_record);
+    if (own || (has_table && field.number == table_field)) continue;
+    kept.append(bytes.substr(begin, message.position() - begin));
+  }
+  return kept;
 }
 
 }  // namespace transformer

@@ -26,18 +26,27 @@ struct SentencePieceModel {
 
   std::vector<Piece> pieces;                          // texts point into the bytes that were read
   Normalization normalization = Normalization::none;  // of texts before SentencePiece sees them
+  /// Where ids are not the places of `pieces` but of a list of its own, as Marian's are: what each id stands for,
+  /// beginning with the four reserved ones (Vocabulary). Empty elsewhere.
+  std::vector<std::string_view> table;
 
   /// Reads `bytes`, of which nothing is believed: SentencePiece itself reads and writes beyond its arrays, or ends the
   /// process, for files that nobody has learned. What comes out of here it loads and applies without that.
   ///
-  /// Pieces are distinct, UTF-8, not empty and not overlong; their scores are finite, exactly one is unknown, and there
-  /// are all 256 bytes or none. Tables of SentencePiece's own normalisation (precompiled_charsmap) are followed through
-  /// every text that they can be applied to: nothing in them may lead out of the table. Fields that are not known are
-  /// skipped. Throws Error naming `file`, what is wrong, and the byte where it stands.
+  /// Pieces, and those of the table, are distinct, UTF-8, not empty and not overlong; their scores are finite, exactly
+  /// one is unknown, and there are all 256 bytes or none. Tables of SentencePiece's own normalisation
+  /// (precompiled_charsmap) are followed through every text that they can be applied to: nothing in them may lead out
+  /// of the table. Fields that are not known are skipped. Throws Error naming `file`, what is wrong, and the byte where
+  /// it stands.
   static SentencePieceModel read(std::string_view bytes, const std::string& file);
 
   /// The field of the file that makes readers apply `normalization` first; SentencePiece passes over it.
   static std::string normalization_field(Normalization normalization);
+  /// The fields of the file that give it a table, of pieces that `read` accepts: SentencePiece passes over them, and
+  /// versions that know nothing of tables refuse the file.
+  static std::string table_fields(const std::vector<std::string>& table);
+  /// `bytes` of the model that `file` names without the fields that are ours. Throws as `read` does.
+  static std::string without_own_fields(std::string_view bytes, const std::string& file);
 };
 
 }  // namespace transformer

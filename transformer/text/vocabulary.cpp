@@ -14,6 +14,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/sentencepiece_model.h"
 
@@ -195,6 +196,8 @@ struct Vocabulary::Implementation {
   std::vector<std::string> pieces;
   std::string checksum;
   Normalization normalization = Normalization::none;
+  // By their texts, where ids are a table's.
+  std::unordered_map<std::string, int64_t> table;
   // How the space symbol's stand-in is spelled in bytes, and how the symbol itself is; empty without byte fallback.
   std::vector<int> stand_in_bytes, space_symbol_bytes;
 
@@ -208,24 +211,48 @@ struct Vocabulary::Implementation {
     return ids;
   }
 
-  // Of the pieces that `split` (text, ids -> status) finds.
+  /// The pieces, as texts or as ids, that `split` (text, found -> status) finds in `text`.
+  template <class Split, class Pieces>
+  static void run(const Split& split, std::string_view text, Pieces& found) {
+    const auto status = split(text, &found);
+    if (!status.ok()) {
+      throw Failure("vocabulary",
+                    fmt::format("SentencePiece cannot split a text into pieces ({})", status.error_message()));
+    }
+  }
+
+  int64_t id_in_table(const std::string& piece) const {
+    const auto found = table.find(piece);
+    return found == table.end() ? unknown : found->second;
+  }
+
+  template <class Split>
+  std::vector<int64_t> ids_in_table(std::string_view text, const Split& split) const {
+    std::vector<int64_t> ids;
+    if (text.starts_with(">>")) {
+      if (const size_t end = text.find("<<"); end != std::string_view::npos) {
+        ids.push_back(id_in_table(std::string(text.substr(0, end + 2))));
+        text.remove_prefix(end + 2);
+      }
+    }
+    std::vector<std::string> texts;
+    run(split, text, texts);
+    for (const auto& piece : texts) ids.push_back(id_in_table(piece));
+    return ids;
+  }
+
+  /// Of the pieces that `split` finds, which takes them as ids or as texts.
   template <class Split>
   std::vector<int64_t> ids(std::string_view text, const Split& split) const {
     std::string normal;
     if (normalization == Normalization::nfc && !is_plainly_normal(text)) text = normal = normalized(text);
+    if (!table.empty()) return ids_in_table(text, split);
     std::vector<int> ids;
-    const auto run = [&](std::string_view input) {
-      const auto status = split(input, &ids);
-      if (!status.ok()) {
-        throw Failure("vocabulary",
-                      fmt::format("SentencePiece cannot split a text into pieces ({})", status.error_message()));
-      }
-    };
     if (stand_in_bytes.empty() || text.find(space_symbol) == std::string_view::npos) {
-      run(text);
+      run(split, text, ids);
       return {ids.begin(), ids.end()};
     }
-    run(replace_all(text, space_symbol, stand_in));
+    run(split, replace_all(text, space_symbol, stand_in), ids);
     std::vector<int64_t> result;
     const auto& from = stand_in_bytes;
     for (auto at = ids.cbegin(); at != ids.cend();) {
@@ -249,7 +276,8 @@ Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std
   }
   const std::string serialized = read_file(model, SentencePieceModel::most_bytes);
   if (serialized.empty()) throw Error(model.string(), "is empty", remedy);
-  implementation_->normalization = SentencePieceModel::read(serialized, model.string()).normalization;
+  const auto read = SentencePieceModel::read(serialized, model.string());
+  implementation_->normalization = read.normalization;
   const auto status = processor.LoadFromSerializedProto(serialized);
   if (!status.ok()) {
     throw Error(model.string(), fmt::format("is no SentencePiece model or is damaged ({})", status.error_message()),
@@ -261,17 +289,33 @@ Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std
                 fmt::format("reserves id {} for {}; expected padding 0, begin 1, end 2, unknown 3", found, name),
                 "learn the vocabulary anew with train");
   };
-  reserved("padding", processor.pad_id(), padding);
-  reserved("the beginning", processor.bos_id(), begin);
-  reserved("the end", processor.eos_id(), end);
-  reserved("unknown pieces", processor.unk_id(), unknown);
-  implementation_->pieces.reserve(static_cast<size_t>(processor.GetPieceSize()));
-  for (int id = 0; id < processor.GetPieceSize(); ++id) implementation_->pieces.push_back(processor.IdToPiece(id));
+  if (read.table.empty()) {
+    reserved("padding", processor.pad_id(), padding);
+    reserved("the beginning", processor.bos_id(), begin);
+    reserved("the end", processor.eos_id(), end);
+    reserved("unknown pieces", processor.unk_id(), unknown);
+    implementation_->pieces.reserve(static_cast<size_t>(processor.GetPieceSize()));
+    for (int id = 0; id < processor.GetPieceSize(); ++id) implementation_->pieces.push_back(processor.IdToPiece(id));
+  }
+  for (const auto piece : read.table) {
+    const auto id = static_cast<int64_t>(implementation_->pieces.size());
+    // A text's own "<pad>" is no padding.
+    if (id > unknown) implementation_->table.emplace(piece, id);
+    implementation_->pieces.emplace_back(piece);
+  }
   Checksum checksum;
   checksum.add(serialized);
   implementation_->checksum = checksum.text();
   implementation_->stand_in_bytes = implementation_->spell(stand_in);
   implementation_->space_symbol_bytes = implementation_->spell(space_symbol);
+}
+
+std::string Vocabulary::with_table(std::string_view model, const std::vector<std::string>& table,
+                                   const std::string& file) {
+  if (!SentencePieceModel::read(model, file).table.empty()) throw Error(file, "has a table of pieces already");
+  auto serialized = std::string(model) + SentencePieceModel::table_fields(table);
+  SentencePieceModel::read(serialized, file);
+  return serialized;
 }
 
 Vocabulary::~Vocabulary() = default;
@@ -290,32 +334,46 @@ Normalization Vocabulary::normalization() const {
   return implementation_->normalization;
 }
 
+bool Vocabulary::has_table() const {
+  return !implementation_->table.empty();
+}
+
 std::vector<int64_t> Vocabulary::encode(std::string_view text) const {
   const auto& processor = implementation_->processor;
-  return implementation_->ids(
-      text, [&](std::string_view input, std::vector<int>* ids) { return processor.Encode(input, ids); });
+  return implementation_->ids(text,
+                              [&](std::string_view input, auto* found) { return processor.Encode(input, found); });
 }
 
 std::vector<int64_t> Vocabulary::sample(std::string_view text, double alpha) const {
   const auto& processor = implementation_->processor;
-  return implementation_->ids(text, [&](std::string_view input, std::vector<int>* ids) {
-    return processor.SampleEncode(input, /*nbest_size=*/-1, static_cast<float>(alpha), ids);
+  return implementation_->ids(text, [&](std::string_view input, auto* found) {
+    return processor.SampleEncode(input, /*nbest_size=*/-1, static_cast<float>(alpha), found);
   });
 }
 
 std::string Vocabulary::decode(const std::vector<int64_t>& ids) const {
+  const bool tabled = has_table();
   std::vector<int> kept;
-  kept.reserve(ids.size());
+  std::vector<std::string> texts;
   for (const int64_t id : ids) {
     check_id(id, size());
-    if (id != padding && id != begin && id != end) kept.push_back(static_cast<int>(id));
+    if (id == padding || id == begin || id == end) continue;
+    if (!tabled) {
+      kept.push_back(static_cast<int>(id));
+    } else if (id != unknown) {
+      texts.push_back(piece(id));
+    }
   }
   std::string text;
-  const auto status = implementation_->processor.Decode(kept, &text);
+  const auto& processor = implementation_->processor;
+  const auto status = tabled ? processor.Decode(texts, &text) : processor.Decode(kept, &text);
   if (!status.ok()) {
     throw Failure("vocabulary", fmt::format("SentencePiece cannot join pieces to a text ({})", status.error_message()));
   }
-  return text;
+  if (!tabled) return text;
+  // Pieces of the table that the model has not come as they are.
+  text = replace_all(text, space_symbol, " ");
+  return std::string(trim(text));
 }
 
 std::vector<std::string> Vocabulary::pieces(std::string_view text) const {

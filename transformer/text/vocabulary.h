@@ -29,6 +29,10 @@ struct VocabularySettings {
 ///
 /// A vocabulary that was learned from normalised text (VocabularySettings::normalization) says so in its file, and
 /// splits the normal form of whatever it is given.
+///
+/// A vocabulary that comes from another system may number its pieces by a table of its own (SentencePieceModel::table),
+/// as Marian does: pieces that the table has not are unknown, and a text that begins with the name of a language,
+/// ">>fra<<", keeps it as one piece. What a text says is never taken for a reserved piece, whatever the words.
 class Vocabulary {
  public:
   /// Ids reserved in every vocabulary, the same for all.
@@ -42,6 +46,10 @@ class Vocabulary {
   /// Reads a SentencePiece model, of which nothing is believed (SentencePieceModel::read). Throws Error if the file is
   /// missing, damaged, or reserves other ids than ours.
   explicit Vocabulary(const std::filesystem::path& model);
+
+  /// The bytes of a SentencePiece model, which `file` names, with ids by `table`, which has no others of its own yet:
+  /// to be written as a vocabulary. Throws Error for a model or a table that cannot be used.
+  static std::string with_table(std::string_view model, const std::vector<std::string>& table, const std::string& file);
   ~Vocabulary();
   Vocabulary(Vocabulary&&) noexcept;
   Vocabulary& operator=(Vocabulary&&) noexcept;
@@ -51,6 +59,8 @@ class Vocabulary {
   const std::string& checksum() const;
 
   Normalization normalization() const;
+  /// Whether ids are those of a table of its own.
+  bool has_table() const;
 
   /// Ids of a sentence's pieces, without begin and end.
   std::vector<int64_t> encode(std::string_view text) const;
@@ -59,7 +69,8 @@ class Vocabulary {
   /// probability to the power of `alpha` (Kudo 2018). Draws from SentencePiece's generator of the calling thread, which
   /// seeds itself when it is first used there: see sample_pieces for draws that can be repeated.
   std::vector<int64_t> sample(std::string_view text, double alpha) const;
-  /// The text of `ids`; reserved ids other than unknown are left out.
+  /// The text of `ids`; reserved ids other than unknown are left out, and of a vocabulary with a table unknown ones,
+  /// too.
   std::string decode(const std::vector<int64_t>& ids) const;
   /// Pieces as text, for attention maps and debugging.
   std::vector<std::string> pieces(std::string_view text) const;
