@@ -1,15 +1,20 @@
 // Scores translations (BLEU, chrF, whether one output is better than another by more than chance, what a model thinks
-// of them) and parses.
+// of them) and parses; says what a model is.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/evaluate_scores.h"
@@ -18,7 +23,10 @@
 #include "apps/program.h"
 #include "transformer/architecture/longest_text.h"
 #include "transformer/architecture/model_directory.h"
+#include "transformer/architecture/parameter_count.h"
+#include "transformer/base/tensor_file.h"
 #include "transformer/base/threads.h"
+#include "transformer/base/unicode.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/bootstrap.h"
 #include "transformer/evaluation/brackets.h"
@@ -440,13 +448,91 @@ void brackets(CLI::App& app) {
   });
 }
 
+/// What a model directory is, without computing anything.
+void describe(CLI::App& app) {
+  struct Flags {
+    explicit Flags(CLI::App& command) : format(command) {
+      command.add_option("--model", model, "Model directory")->required()->type_name("DIR");
+    }
+    std::string model;
+    FormatFlag format;
+  };
+  auto* command = app.add_subcommand("describe", "What a model is: sizes, parameters, where it came from");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] {
+    const std::filesystem::path directory = flags->model;
+    const auto settings = read_model_settings(directory);
+    verify_model_directory(directory);
+    const TensorReader weights(directory / "model.safetensors");
+    std::map<std::string, int64_t> types;  // elements of each
+    int64_t bytes = 0;
+    for (const auto& [name, entry] : weights.entries()) {
+      types[element_name(entry.type)] += entry.elements();
+      bytes += entry.bytes();
+    }
+    std::vector<std::string> type_names;
+    for (const auto& [type, elements] : types) type_names.push_back(type);
+    ordered_json parts;
+    for (const auto& [part, parameters] : parameter_counts(settings)) parts[part] = parameters;
+    std::vector<std::string> variations;
+    std::istringstream text(settings.variations());
+    for (std::string line; std::getline(text, line);) variations.push_back(line);
+
+    ordered_json json = {{"d_model", settings.d_model},
+                         {"d_ff", settings.d_ff},
+                         {"heads", settings.heads},
+                         {"encoder_layers", settings.encoder_layers},
+                         {"decoder_layers", settings.decoder_layers},
+                         {"source_pieces", settings.source_vocabulary_size},
+                         {"target_pieces", settings.target_vocabulary_size},
+                         {"longest_text", longest_text(settings)},
+                         {"parameters", parameter_count(settings)},
+                         {"parts", parts},
+                         {"types", type_names},
+                         {"bytes", bytes},
+                         {"variations", variations}};
+    for (const char* said : {"origin", "origin_name", "languages", "licence"}) {
+      const auto found = weights.metadata().find(said);
+      if (found != weights.metadata().end()) json[said] = printable(found->second, 200);
+    }
+    if (flags->format.json()) {
+      std::cout << json.dump(1) << '\n';
+      return;
+    }
+    std::string lines;
+    const auto add = [&](const char* name, const std::string& value) {
+      lines += fmt::format("{:<16}{}\n", name, value);
+    };
+    add("layers",
+        fmt::format("{} of the encoder, {} of the decoder", settings.encoder_layers, settings.decoder_layers));
+    add("width", fmt::format("{}, {} within the feed-forward networks, {} heads", settings.d_model, settings.d_ff,
+                             settings.heads));
+    add("word pieces", fmt::format("{} of the source, {} of the target", settings.source_vocabulary_size,
+                                   settings.target_vocabulary_size));
+    add("longest text", fmt::format("{} word pieces", longest_text(settings)));
+    add("parameters", fmt::format("{}", parameter_count(settings)));
+    for (const auto& [part, parameters] : parts.items()) {
+      add("", fmt::format("{} in {}", parameters.get<int64_t>(), part));
+    }
+    add("weights", fmt::format("{:.1f} MB of {}", static_cast<double>(bytes) / 1e6, fmt::join(type_names, ", ")));
+    for (const auto& line : variations) add("variation", line);
+    for (const auto& [key, name] : {std::pair{"origin", "origin"},
+                                    {"origin_name", "its name there"},
+                                    {"languages", "languages"},
+                                    {"licence", "licence"}}) {
+      if (json.contains(key)) add(name, json[key].get<std::string>());
+    }
+    std::cout << lines;
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return transformer::run_program(argc, argv, [](CLI::App& app, auto parse) {
-    app.description("Scores translations and parses against references.");
+    app.description("Scores translations and parses against references, and says what a model is.");
     app.require_subcommand(1);
-    for (const auto declare : {bleu, chrf, compare, ::perplexity, declare_score, declare_rescore, brackets})
+    for (const auto declare : {bleu, chrf, compare, ::perplexity, declare_score, declare_rescore, brackets, describe})
       declare(app);
     parse();  // runs the chosen one
   });

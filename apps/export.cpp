@@ -8,6 +8,7 @@
 #include "transformer/base/error.h"
 #include "transformer/inference/packed_model.h"
 #include "transformer/interop/ctranslate2.h"
+#include "transformer/interop/hugging_face.h"
 
 int main(int argc, char** argv) {
   using namespace transformer;
@@ -17,11 +18,12 @@ int main(int argc, char** argv) {
     std::filesystem::path model, output;
     bool force = false;
     app.add_option("--to", system,
-                   "ctranslate2: for CTranslate2 4.8 (float32, which it rounds itself when it loads); packed: a model "
-                   "directory for decoding alone, its weights rounded and packed, that loads at once")
+                   "ctranslate2: for CTranslate2 4.8 (float32, which it rounds itself when it loads); hugging-face: a "
+                   "folder of MarianMT, which transformers loads (float32); packed: a model directory for decoding "
+                   "alone, its weights rounded and packed, that loads at once")
         ->required()
-        ->check(CLI::IsMember({"ctranslate2", "packed"}))
-        ->option_text("{ctranslate2,packed} REQUIRED");
+        ->check(CLI::IsMember({"ctranslate2", "hugging-face", "packed"}))
+        ->option_text("{ctranslate2,hugging-face,packed} REQUIRED");
     app.add_option("--precision", precision, "What packed weights are rounded to: float32, bf16 or int8")
         ->check(CLI::IsMember({"float32", "bf16", "int8"}))
         ->option_text("{float32,bf16,int8} [int8]");
@@ -33,10 +35,10 @@ int main(int argc, char** argv) {
       export_packed(model, output, precision.empty() ? Precision::int8 : *precision_named(precision), force);
     } else {
       if (!precision.empty()) {
-        throw Error("--precision", "is for --to packed; CTranslate2 rounds weights itself when it loads them",
+        throw Error("--precision", "is for --to packed; others round weights themselves when they load them",
                     "leave it out");
       }
-      export_ctranslate2(model, output, force);
+      (system == "ctranslate2" ? export_ctranslate2 : export_hugging_face)(model, output, force);
     }
     std::cout << output.string() << "\n";
   });

@@ -1,7 +1,7 @@
 """Makes the files that fuzzing starts from, valid ones and ones with a mistake each, into tests/fuzz/corpus/NAME. Inputs that
 fuzzing found lie beside them under other names and are left alone.
 
-usage: make_corpus.py       with .venv's Python: it writes vocabularies and weights by SentencePiece and safetensors
+usage: make_corpus.py       with .venv's Python: it writes vocabularies and weights by SentencePiece, safetensors and torch
 """
 
 import gzip
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy
 import safetensors.numpy
 import sentencepiece
+import torch
 
 ROOT = Path(__file__).resolve().parent
 FP32 = numpy.float32
@@ -162,6 +163,11 @@ def vocabulary_corpus():
     put("vocabulary", "no_model", "hello\n")
     put("vocabulary", "repeated_piece", model + b"\x0a\x09\x0a\x02ba\x15\0\0\0\0")
     put("vocabulary", "empty_piece", model + b"\x0a\x07\x0a\x00\x15\0\0\0\0")
+    table = lambda *texts: b"".join(b"\xca\x0c" + bytes([len(text)]) + text for text in texts)
+    tabled = model + b"\xc2\x0c\x18transformer.pieces=table"
+    put("vocabulary", "table", tabled + table(b"<pad>", b"<s>", b"</s>", b"<unk>", b"ba", "\u2581do".encode(), b">>de<<"))
+    put("vocabulary", "table_repeated", tabled + table(b"<pad>", b"<s>", b"</s>", b"<unk>", b"ba", b"ba"))
+    put("vocabulary", "table_short", tabled + table(b"<pad>", b"<s>", b"</s>", b"<unk>"))
     put("vocabulary", "nan_score", model + b"\x0a\x09\x0a\x02qq\x15\0\0\xc0\x7f")
 
 
@@ -365,8 +371,86 @@ def models():
     put("metrics", "none", "5\n")
 
 
+def torch_files():
+    state = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.half), "c": torch.zeros(0, 4),
+             "d": torch.ones(3, dtype=torch.int64), "e": torch.ones(2, 2, dtype=torch.bfloat16)}
+    state["f"] = state["a"][1:]
+
+    def saved(value, **options):
+        out = io.BytesIO()
+        torch.save(value, out, **options)
+        return out.getvalue()
+
+    whole, older = saved(state), saved(state, _use_new_zipfile_serialization=False)
+    put("torch_file", "whole", whole)
+    put("torch_file", "older", older)
+    put("torch_file", "protocol_4", saved(state, pickle_protocol=4))
+    put("torch_file", "module", saved(torch.nn.Linear(2, 3).state_dict()))
+    put("torch_file", "parameter", saved({"w": torch.nn.Parameter(torch.ones(2))}))
+    put("torch_file", "transposed", saved({"w": torch.ones(2, 3).t()}))
+    put("torch_file", "nested", saved({"model": state}))
+    put("torch_file", "tensor", saved(state["a"]))
+    put("torch_file", "cut", whole[:-30])
+    put("torch_file", "older_cut", older[:-3])
+    put("torch_file", "system", older[:15] + b"\x80\x02M\xe9\x03.\x80\x02}.\x80\x02cposix\nsystem\nX\x02\0\0\0id\x85R.")
+    put("torch_file", "circle", older[:15] + b"\x80\x02K\1.\x80\x02}.\x80\x02}q\0X\1\0\0\0ah\0s.\x80\x02].")
+
+
+def hugging_face():
+    model, _ = vocabulary(28, "unigram")
+    words = ["</s>", "<unk>", "ba", "\u2581do", ">>de<<", "<pad>"]
+    vocab = {word: i for i, word in enumerate(words)}
+    config = {"model_type": "marian", "d_model": 4, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+              "decoder_attention_heads": 2, "encoder_ffn_dim": 4, "decoder_ffn_dim": 4, "activation_function": "swish",
+              "scale_embedding": True, "vocab_size": len(words), "decoder_vocab_size": len(words), "pad_token_id": 5,
+              "eos_token_id": 0, "decoder_start_token_id": 5}
+    shapes = {"model.shared.weight": [len(words), 4], "final_logits_bias": [1, len(words)]}
+    for stack in ("encoder", "decoder"):
+        layer = f"model.{stack}.layers.0."
+        for attention in ("self_attn", "encoder_attn")[:1 if stack == "encoder" else 2]:
+            for part in "qkv":
+                shapes[f"{layer}{attention}.{part}_proj.weight"] = [4, 4]
+                shapes[f"{layer}{attention}.{part}_proj.bias"] = [4]
+            shapes |= {f"{layer}{attention}.out_proj.weight": [4, 4], f"{layer}{attention}.out_proj.bias": [4],
+                       f"{layer}{attention}_layer_norm.weight": [4], f"{layer}{attention}_layer_norm.bias": [4]}
+        shapes |= {f"{layer}fc1.weight": [4, 4], f"{layer}fc1.bias": [4], f"{layer}fc2.weight": [4, 4],
+                   f"{layer}fc2.bias": [4], f"{layer}final_layer_norm.weight": [4], f"{layer}final_layer_norm.bias": [4]}
+    weights = tensors(shapes)
+
+    def folder(name, more={}, **others):
+        parts = {"config__json": json.dumps(config | more), "vocab__json": json.dumps(vocab), "source__spm": model,
+                 "target__spm": model, "model__safetensors": save(weights)} | others
+        put("hugging_face", name, files(**{name: part for name, part in parts.items() if part is not None}))
+
+    folder("whole")
+    folder("two", {"share_encoder_decoder_embeddings": False}, tokenizer_config__json='{"separate_vocabs": true}',
+           target_vocab__json=json.dumps(vocab), model__safetensors=save(
+               {name: array for name, array in weights.items() if "shared" not in name} |
+               {f"model.{stack}.embed_tokens.weight": weights["model.shared.weight"] for stack in ("encoder", "decoder")}))
+    folder("shards", model__safetensors=None, model__safetensors__index__json=json.dumps(
+        {"weight_map": dict.fromkeys(weights, "part.safetensors")}), part__safetensors=save(weights))
+    folder("shard_elsewhere", model__safetensors=None,
+           model__safetensors__index__json='{"weight_map": {"a": "../a"}}')
+    out = io.BytesIO()
+    torch.save({name: torch.from_numpy(array) for name, array in weights.items()}, out)
+    folder("pickle", model__safetensors=None, pytorch_model__bin=out.getvalue())
+    folder("kept", tokenizer_config__json='{"source_lang": "ba", "target_lang": "do", "eos_token": {"content": "</s>"}}',
+           generation_config__json='{"num_beams": 6, "bad_words_ids": [[5]], "length_penalty": 0.5}',
+           README__md="---\nlanguage: ba\nlicense: cc-by-4.0\n---\n# x\n")
+    folder("sizes", {"d_model": 2**62, "encoder_layers": 1000, "vocab_size": 10**18})
+    folder("types", {"d_model": "4", "dropout": [], "vocab_size": 4.5})
+    folder("deep", config__json="[" * 4000)
+    folder("repeated", vocab__json='{"a": 0, "a": 1}')
+    folder("ids", vocab__json=json.dumps(vocab | {"ba": 3}))
+    folder("tanh", {"activation_function": "tanh"})
+    folder("missing", model__safetensors=save({}))
+    folder("not_finite", model__safetensors=save(
+        weights | {"model.shared.weight": weights["model.shared.weight"] * numpy.nan}))
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(__doc__)
-    for make in (settings, tensors_corpus, checksums, vocabulary_corpus, lines, trees, corpus_cache, hypotheses, sweep, models):
+    for make in (settings, tensors_corpus, checksums, vocabulary_corpus, lines, trees, corpus_cache, hypotheses, sweep, models, torch_files,
+                 hugging_face):
         make()

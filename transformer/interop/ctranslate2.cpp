@@ -71,7 +71,7 @@ class Conversion {
       set(name + "/num_heads", scalar<int16_t>(settings_.heads));
       set(name + "/pre_norm", flag(settings_.normalization == ModelSettings::Normalization::pre));
       set(name + "/activation", scalar<int8_t>(activation()));
-      set(name + "/scale_embeddings", flag(true));  // by sqrt(D)
+      set(name + "/scale_embeddings", flag(settings_.scaled_embeddings));  // by sqrt(D)
       if (settings_.normalization == ModelSettings::Normalization::pre) norm(name + ".norm", name + "/layer_norm");
     }
     set("encoder/embeddings_merge", scalar<int8_t>(0));
@@ -137,7 +137,8 @@ class Conversion {
       case ModelSettings::Activation::gelu:
         return 3;  // by the error function
       case ModelSettings::Activation::swiglu:
-        return 2;  // silu, the gate being told from the presence of a third matrix
+      case ModelSettings::Activation::swish:
+        return 2;  // silu; that it gates is told from the presence of a third matrix
     }
     throw std::logic_error("unknown activation");
   }
@@ -156,6 +157,7 @@ class Conversion {
     } else {
       variables_.aliases["decoder/projection/weight"] = "decoder/embeddings/weight";
     }
+    if (settings_.output_bias) set("decoder/projection/bias", take("output_bias"));
   }
 
   void positions() {
@@ -383,7 +385,9 @@ void check_ctranslate2(const ModelSettings& given) {
                                               "source_vocabulary_size",
                                               "target_vocabulary_size",
                                               "shared_embeddings",
+                                              "scaled_embeddings",
                                               "projection_bias",
+                                              "output_bias",
                                               "layer_norm_epsilon"};
   for (const auto& setting : given.changed()) {
     if (!known.contains(setting)) refuse(setting, "the exporter to CTranslate2 does not convert this setting");

@@ -1,0 +1,241 @@
+"""What people who run `import` and `export --to hugging-face` rely on: import_test.py IMPORT EXPORT TRANSLATE EVALUATE
+TRAIN SOURCE_DIR. The shipped model is exported, `transformers` translates with it as `translate` does, and so does what is
+imported from it again."""
+
+import gzip
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import unittest
+
+import ctranslate2
+import safetensors.numpy
+import torch
+import transformers
+
+from programs import ENVIRONMENT, ProgramTest
+
+IMPORT, EXPORT, TRANSLATE, EVALUATE, TRAIN, SOURCE = *sys.argv[1:6], pathlib.Path(sys.argv[6])
+MODEL = SOURCE / "data" / "model-en-de"
+LINES = 200
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+torch.set_num_threads(1)
+
+
+class ImportTest(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.exported, cls.imported = cls.root / "exported", cls.root / "imported"
+        cls.run_program(EXPORT, "--to", "hugging-face", "--model", MODEL, "--output", cls.exported)
+        (cls.exported / "README.md").write_text("---\nlanguage:\n- en\nlicense: cc-by-4.0\n---\n# A model\n")
+        cls.run_program(IMPORT, "--from", "hugging-face", cls.exported, "--output", cls.imported)
+        with gzip.open(SOURCE / "data" / "tatoeba-en-de" / "valid.en.gz", "rt", encoding="utf-8") as lines:
+            cls.lines = [line.rstrip("\n") for _, line in zip(range(LINES), lines)]
+
+    @staticmethod
+    def run_program(program, *arguments, status=0, text=None):
+        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, input=text,
+                              env=ENVIRONMENT, timeout=300)
+        assert done.returncode == status, f"ended with {done.returncode}: {done.stderr}"
+        return done.stdout, done.stderr
+
+    def ours(self, model, *arguments):
+        output, _ = self.run_program(TRANSLATE, "--model", model, "--length-penalty", "power", "--alpha", "1", *arguments,
+                                     text="\n".join(self.lines) + "\n")
+        return output.splitlines()
+
+    def test_same_translations(self):
+        model = transformers.MarianMTModel.from_pretrained(self.exported).eval()
+        tokenizer = transformers.MarianTokenizer.from_pretrained(self.exported)
+
+        def theirs(beam):
+            found = []
+            for first in range(0, LINES, 20):
+                batch = tokenizer(self.lines[first:first + 20], return_tensors="pt", padding=True)
+                with torch.inference_mode():
+                    found += model.generate(**batch, num_beams=beam, max_new_tokens=100)
+            return tokenizer.batch_decode(found, skip_special_tokens=True)
+
+        greedy = theirs(1)
+        self.assertGreater(len(set(greedy)), LINES // 2)
+        self.assertEqual(self.ours(MODEL, "--beam", "1"), greedy)
+        self.assertEqual(self.ours(self.imported, "--beam", "1"), greedy)
+        self.assertEqual(self.by_ctranslate2(tokenizer), greedy)
+        # Its search may stop earlier than ours: it takes no hypothesis for better than it is at the length it has.
+        wide = theirs(4)
+        for model in (MODEL, self.imported):
+            same = sum(a == b for a, b in zip(self.ours(model, "--beam", "4"), wide))
+            self.assertGreaterEqual(same, 0.99 * LINES)
+
+    def by_ctranslate2(self, tokenizer):
+        """What CTranslate2 makes of the imported model."""
+        folder = self.root / "ctranslate2"
+        self.run_program(EXPORT, "--to", "ctranslate2", "--model", self.imported, "--output", folder)
+        translator = ctranslate2.Translator(str(folder), compute_type="float32", inter_threads=1, intra_threads=1)
+        results = translator.translate_batch([tokenizer.tokenize(line) for line in self.lines], beam_size=1,
+                                             min_decoding_length=0, max_batch_size=32)
+        shutil.rmtree(folder)
+        return [tokenizer.convert_tokens_to_string(result.hypotheses[0]) for result in results]
+
+    def test_fine_tuning_starts_from_the_same_loss(self):
+        pairs = 16
+        files = {}
+        for language in ("en", "de"):
+            files[language] = self.root / f"few.{language}"
+            with gzip.open(SOURCE / "data" / "tatoeba-en-de" / f"valid.{language}.gz", "rt", encoding="utf-8") as lines:
+                files[language].write_text("".join(line for _, line in zip(range(pairs), lines)), encoding="utf-8")
+        model = transformers.MarianMTModel.from_pretrained(self.exported).eval()
+        tokenizer = transformers.MarianTokenizer.from_pretrained(self.exported)
+        batch = tokenizer(files["en"].read_text().splitlines(), text_target=files["de"].read_text().splitlines(),
+                          return_tensors="pt", padding=True)
+        batch["labels"][batch["labels"] == tokenizer.pad_token_id] = -100
+        with torch.inference_mode():
+            expected = model(**batch).loss.item()
+
+        config = self.root / "tuned.yaml"
+        config.write_text(f"""
+extends: {self.imported}/config.yaml
+data: {{train_source: [{files["en"]}], train_target: [{files["de"]}],
+       validation_source: [{files["en"]}], validation_target: [{files["de"]}]}}
+model: {{dropout: 0}}
+training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, batch_tokens: 4000, label_smoothing: 0,
+           log_every: 1, validate_bleu: false}}
+""")
+        self.run_program(TRAIN, config)
+        metrics = [json.loads(line) for line in (self.root / "tuned" / "metrics.jsonl").read_text().splitlines()]
+        losses = [entry["loss"] for entry in metrics if entry["kind"] == "train"]
+        self.assertEqual(len(losses), 1)
+        self.assertAlmostEqual(losses[0], expected, delta=1e-4)
+        # What comes of it is a model like others.
+        self.assertEqual(len(self.ours(self.root / "tuned")), LINES)
+        shutil.rmtree(self.root / "tuned")
+        for file in (config, *files.values()):
+            file.unlink()
+
+    def test_description(self):
+        output, _ = self.run_program(EVALUATE, "describe", "--model", self.imported, "--format", "json")
+        described = json.loads(output)
+        ours, _ = self.run_program(EVALUATE, "describe", "--model", MODEL, "--format", "json")
+        shipped = json.loads(ours)
+        biases = 9 * 4 * 192 + shipped["target_pieces"]  # of 9 attentions, and of the projection
+        self.assertEqual(described["parameters"], shipped["parameters"] + biases)
+        self.assertEqual(sum(described["parts"].values()), described["parameters"])
+        self.assertEqual(described["bytes"], 4 * described["parameters"])
+        self.assertEqual(described["types"], ["float32"])
+        self.assertEqual((described["licence"], described["origin"]), ("cc-by-4.0", "Hugging Face, MarianMT"))
+        self.assertIn("attention projections with biases", described["variations"])
+        self.assertNotIn("licence", shipped)
+        text, _ = self.run_program(EVALUATE, "describe", "--model", self.imported)
+        self.assertIn("cc-by-4.0", text)
+        self.refused("nowhere", arguments=[EVALUATE, "describe", "--model", self.root / "nowhere"])
+
+    def refused(self, *parts, arguments, status=2):
+        before = sorted(self.root.iterdir())
+        output, errors = self.run_program(*arguments, status=status)
+        self.assertEqual(output, "")
+        self.assertEqual(errors.count("\n"), 1, errors)
+        for part in parts:
+            self.assertIn(part, errors)
+        self.assertEqual(sorted(self.root.iterdir()), before)
+
+    def varied(self, change):
+        """Refuses a copy of the exported model that `change` has been at."""
+        folder = self.root / "varied"
+        shutil.copytree(self.exported, folder)
+        try:
+            parts = change(folder)
+            self.refused(*parts, arguments=[IMPORT, "--from", "hugging-face", folder, "--output", self.root / "refused"])
+        finally:
+            shutil.rmtree(folder)
+
+    def test_what_cannot_be_represented_is_refused_by_its_key(self):
+        for key, value in [("model_type", "bart"), ("normalize_before", True), ("normalize_embedding", True),
+                           ("static_position_embeddings", False), ("activation_function", "tanh"), ("d_model", 193),
+                           ("d_model", "wide"), ("decoder_ffn_dim", 5), ("decoder_attention_heads", 3),
+                           ("encoder_layers", -1), ("vocab_size", 10**15), ("eos_token_id", 5), ("pad_token_id", -4),
+                           ("decoder_start_token_id", 10**9), ("quantization_config", {}), ("dropout", 7)]:
+            with self.subTest(key=key, value=value):
+                def change(folder):
+                    config = json.loads((folder / "config.json").read_text())
+                    config[key] = value
+                    (folder / "config.json").write_text(json.dumps(config))
+                    return ["'" + key + "'" if key not in ("dropout", "encoder_layers") else key, "config.json"]
+                self.varied(change)
+
+        def banned(folder):
+            (folder / "generation_config.json").write_text('{"bad_words_ids": [[0], [5]]}')
+            return ["generation_config.json", "bad_words_ids"]
+
+        def added(folder):
+            file = folder / "tokenizer_config.json"
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"extra_special_tokens": ["<mask>"]}))
+            return ["extra_special_tokens"]
+
+        def matrices(folder):
+            weights = safetensors.numpy.load_file(folder / "model.safetensors")
+            weights["lm_head.weight"] = weights["model.shared.weight"] + 1
+            safetensors.numpy.save_file(weights, folder / "model.safetensors")
+            return ["'lm_head.weight' should be one matrix"]
+
+        def unknown_weights(folder):
+            weights = safetensors.numpy.load_file(folder / "model.safetensors")
+            weights["model.encoder.layer_norm.weight"] = weights["final_logits_bias"]
+            safetensors.numpy.save_file(weights, folder / "model.safetensors")
+            return ["'model.encoder.layer_norm.weight'"]
+
+        for change in (banned, added, matrices, unknown_weights):
+            with self.subTest(change=change.__name__):
+                self.varied(change)
+
+    def test_damaged_folders_are_refused_in_one_line(self):
+        for name in ("config.json", "vocab.json", "source.spm", "target.spm", "model.safetensors"):
+            for damage in ("missing", "cut", "noise"):
+                with self.subTest(file=name, damage=damage):
+                    def change(folder):
+                        file = folder / name
+                        content = file.read_bytes()
+                        if damage == "missing":
+                            file.unlink()
+                        elif damage == "cut":
+                            file.write_bytes(content[:len(content) // 2])
+                        else:
+                            file.write_bytes(random.Random(1).randbytes(2000))
+                        return [name if damage != "missing" or name != "model.safetensors" else "safetensors"]
+                    self.varied(change)
+
+        def shard_elsewhere(folder):
+            (folder / "model.safetensors").rename(folder / "part")
+            (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../exported/model.safetensors"}}')
+            return ["weight_map", "../exported"]
+
+        def pickle_that_calls(folder):
+            (folder / "model.safetensors").unlink()
+
+            class Call:
+                def __reduce__(self):
+                    return print, ("called",)
+            torch.save({"a": Call()}, folder / "pytorch_model.bin")
+            return ["pytorch_model.bin", "print"]
+
+        for change in (shard_elsewhere, pickle_that_calls):
+            with self.subTest(change=change.__name__):
+                self.varied(change)
+
+    def test_mistakes_are_named(self):
+        output = self.root / "other"
+        self.refused("nowhere", arguments=[IMPORT, "--from", "hugging-face", self.root / "nowhere", "--output", output])
+        self.refused("--from", "hugging-face", arguments=[IMPORT, "--from", "onnx", self.exported, "--output", output])
+        self.refused("exists already", arguments=[IMPORT, "--from", "hugging-face", self.exported, "--output", self.imported])
+        self.refused("exists already", "--force",
+                     arguments=[EXPORT, "--to", "hugging-face", "--model", MODEL, "--output", self.exported])
+        self.refused("not replaced", arguments=[EXPORT, "--to", "hugging-face", "--model", MODEL, "--output", self.imported,
+                                                "--force"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,106 @@
+#include "transformer/interop/torch_file.h"
+
+#include <fmt/format.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "error_of.h"
+#include "transformer/interop/json_value.h"
+
+using namespace transformer;
+using namespace transformer::test;
+using Catch::Matchers::Contains;
+using namespace std::string_literals;
+
+namespace {
+
+/// The older form of a file, whose state dict is `pickle`.
+std::string older(const std::string& pickle) {
+  const auto magic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"s;
+  return fmt::format("{}\x80\x02M\xe9\x03.\x80\x02}}.\x80\x02{}", magic, pickle);
+}
+
+std::string refusal(const std::string& bytes) {
+  return error_of([&] { torch_weights(bytes, nullptr, "model.bin"); });
+}
+
+}  // namespace
+
+TEST_CASE("a pickle's instructions are followed no further than a dictionary of tensors needs") {
+  // Whatever is called, nothing is: the name alone is refused.
+  CHECK_THAT(refusal(older("cposix\nsystem\nX\x02\x00\x00\x00id\x85R."s)), Contains("'posix system'"));
+  CHECK_THAT(refusal(older("cbuiltins\neval\n."s)), Contains("'builtins eval'"));
+  CHECK_THAT(refusal(older("X\x05\x00\x00\x00posixX\x06\x00\x00\x00system\x93."s)), Contains("'posix system'"));
+  CHECK_THAT(refusal(older("cos\x1b[31m\nx\n."s)), Contains("\\x1b"));
+  CHECK_THAT(refusal(older("(dp0\n."s)), Contains("instruction 0x64"));
+  CHECK_THAT(refusal(older("N."s)), Contains("no dictionary"));
+  CHECK_THAT(refusal(older("}X\x01\x00\x00\x00wK\x01s.\x80\x02]."s)), Contains("'w' beside tensors"));
+  CHECK_THAT(refusal(older("u."s)), Contains("never began"));
+  CHECK_THAT(refusal(older("R."s)), Contains("where there is none"));
+  CHECK_THAT(refusal(older("h\x05."s)), Contains("never kept"));
+  CHECK_THAT(refusal(older("X\xff\xff\xff\xff..."s)), Contains("too early"));
+  CHECK_THAT(refusal(older("\x8a\x09         ."s)), Contains("64 bits"));
+  // A dictionary that holds itself.
+  CHECK_THAT(refusal(older("}q\x00X\x01\x00\x00\x00wh\x00s.\x80\x02]."s)), Contains("'w' beside tensors"));
+  CHECK(refusal(older("}.\x80\x02]."s)).empty());
+  CHECK_THAT(refusal("PK\x03\x04"s), Contains("no end"));
+  CHECK_THAT(refusal("\x80\x04}."s), Contains("neither"));
+  CHECK_THAT(refusal(""), Contains("neither"));
+}
+
+TEST_CASE("a zip archive's sizes and places are checked before they are used") {
+  const auto number = [](uint64_t value, size_t bytes) {
+    std::string text;
+    for (size_t i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i);
+    return text;
+  };
+  struct Entry {
+    uint64_t offset = 0, size = 2, packed = 2, count = 1, directory = 0;
+    uint16_t method = 0;
+  };
+  // A file "a/data.pkl" of two bytes, and its entry.
+  const auto archive = [&](Entry entry) {
+    const std::string name = "a/data.pkl", content = "N.";
+    const auto local =
+        fmt::format("PK\x03\x04{}{}{}{}{}", std::string(22, '\0'), number(name.size(), 2), number(0, 2), name, content);
+    const auto listed = fmt::format("PK\x01\x02{}{}{}{}{}{}{}{}{}", std::string(6, '\0'), number(entry.method, 2),
+                                    std::string(8, '\0'), number(entry.packed, 4), number(entry.size, 4),
+                                    number(name.size(), 2), std::string(12, '\0'), number(entry.offset, 4), name);
+    if (entry.directory == 0) entry.directory = local.size();
+    return fmt::format("{}{}PK\x05\x06{}{}{}{}{}", local, listed, std::string(6, '\0'), number(entry.count, 2),
+                       number(listed.size(), 4), number(entry.directory, 4), number(0, 2));
+  };
+  CHECK_THAT(refusal(archive({})), Contains("no dictionary"));  // it was read
+  CHECK_THAT(refusal(archive({.offset = 5000})), Contains("beyond its end"));
+  CHECK_THAT(refusal(archive({.offset = 3})), Contains("damaged"));
+  CHECK_THAT(refusal(archive({.size = 5000, .packed = 5000})), Contains("too early"));
+  CHECK_THAT(refusal(archive({.method = 8})), Contains("compressed"));
+  CHECK_THAT(refusal(archive({.packed = 1})), Contains("compressed"));
+  CHECK_THAT(refusal(archive({.count = 2})), Contains("damaged"));
+  CHECK_THAT(refusal(archive({.count = 0})), Contains("without a pickle"));
+  CHECK_THAT(refusal(archive({.directory = 0xfffffff0})), Contains("beyond its end"));
+}
+
+TEST_CASE("JSON that contradicts itself or nests without end is refused") {
+  const auto mistake = [](const std::string& text) { return error_of([&] { JsonValue::parse(text, "a.json"); }); };
+  CHECK_THAT(mistake("{\"a\": 1, \"a\": 2}"), Contains("'a' twice"));
+  CHECK_THAT(mistake(std::string(100000, '[')), Contains("too deeply"));
+  CHECK_THAT(mistake("{\"a\": }"), Contains("no JSON"));
+  CHECK_THAT(mistake(""), Contains("no JSON"));
+  CHECK_THAT(mistake("{\"a\": \"\xff\"}"), Contains("no JSON"));
+  CHECK_THAT(mistake("1e999"), Contains("no JSON"));
+  const auto value =
+      JsonValue::parse(R"({"a": [1, -2.5, true, null, "x"], "b": {"c": 18446744073709551615}})", "a.json");
+  REQUIRE(value.find("a"));
+  const auto& list = value.find("a")->elements();
+  REQUIRE(list.size() == 5);
+  CHECK(list[0].whole() == 1);
+  CHECK_FALSE(list[1].whole());
+  CHECK(list[1].number() == -2.5);
+  CHECK(list[2].boolean());
+  CHECK(list[3].kind() == JsonValue::Kind::null);
+  CHECK(list[4].text() == "x");
+  CHECK_FALSE(value.find("b")->find("c")->whole());
+  CHECK_FALSE(value.find("d"));
+}

@@ -1,0 +1,679 @@
+#include "transformer/interop/hugging_face.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transformer/architecture/model_directory.h"
+#include "transformer/architecture/settings.h"
+#include "transformer/architecture/sinusoids.h"
+#include "transformer/architecture/weights.h"
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
+#include "transformer/base/error.h"
+#include "transformer/base/folder.h"
+#include "transformer/base/new_folder.h"
+#include "transformer/base/read_file.h"
+#include "transformer/base/settings.h"
+#include "transformer/base/tensor_file.h"
+#include "transformer/base/unicode.h"
+#include "transformer/interop/json_value.h"
+#include "transformer/interop/marian.h"
+#include "transformer/interop/torch_file.h"
+#include "transformer/text/sentencepiece_model.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_file(const fs::path& file) {
+  std::error_code ignored;
+  return fs::is_regular_file(file, ignored);
+}
+
+/// An object of settings in a file, whose values are of the types that are asked for.
+class Configuration {
+ public:
+  explicit Configuration(const fs::path& file) : name_(file.string()), value_(JsonValue::read(file, most_bytes)) {
+    if (value_.kind() != JsonValue::Kind::object) throw Error(name_, "is no object of settings");
+  }
+
+  [[noreturn]] void refuse(std::string_view key, const std::string& what) const {
+    throw Error(name_, fmt::format("'{}' {}", key, what), "such a model cannot be imported");
+  }
+  const JsonValue* find(std::string_view key) const { return value_.find(key); }
+
+  int64_t whole(std::string_view key) const {
+    const auto* value = find(key);
+    if (!value || !value->whole()) wrong(key, "a whole number", value);
+    return *value->whole();
+  }
+  int64_t whole(std::string_view key, int64_t otherwise) const { return find(key) ? whole(key) : otherwise; }
+  double number(std::string_view key, double otherwise) const {
+    const auto* value = find(key);
+    if (!value) return otherwise;
+    if (value->kind() != JsonValue::Kind::number) wrong(key, "a number", value);
+    return value->number();
+  }
+  bool flag(std::string_view key, bool otherwise) const {
+    const auto* value = find(key);
+    if (!value) return otherwise;
+    if (value->kind() != JsonValue::Kind::boolean) wrong(key, "true or false", value);
+    return value->boolean();
+  }
+  /// A text; of an object that describes a token, its "content".
+  std::string text(std::string_view key, const std::string& otherwise) const {
+    const auto* value = find(key);
+    if (value && value->kind() == JsonValue::Kind::object) value = value->find("content");
+    if (!value) return otherwise;
+    if (value->kind() != JsonValue::Kind::text) wrong(key, "a text", value);
+    return value->text();
+  }
+
+ private:
+  static constexpr size_t most_bytes = size_t{8} << 20;
+
+  [[noreturn]] void wrong(std::string_view key, const char* expected, const JsonValue* value) const {
+    throw Error(name_, fmt::format("'{}' should be {}, found {}", key, expected, value ? value->found() : "nothing"));
+  }
+
+  std::string name_;
+  JsonValue value_;
+};
+
+/// What of config.json is no setting of ours.
+struct MarianConfiguration {
+  ModelSettings settings;  // whose vocabularies have one piece more
+  int64_t source_pieces = 0, target_pieces = 0;
+  int64_t padding = 0, start = 0, end = 0;
+  /// Whether `start` is a piece that is read there and never put out, as our begin is. Else the begin is one more
+  /// piece.
+  bool start_is_begin = false;
+};
+
+MarianConfiguration read_configuration(const Configuration& config) {
+  if (const auto kind = config.text("model_type", ""); kind != "marian") {
+    config.refuse("model_type", fmt::format("is {}; MarianMT ('marian') is what is imported", in_quotes(kind)));
+  }
+  // What MarianMT's predecessors had, and it has not.
+  for (const auto& [key, usual] :
+       std::initializer_list<std::pair<const char*, bool>>{{"normalize_before", false},
+                                                           {"normalize_embedding", false},
+                                                           {"add_final_layer_norm", false},
+                                                           {"add_bias_logits", false},
+                                                           {"static_position_embeddings", true},
+                                                           {"is_encoder_decoder", true}}) {
+    if (config.flag(key, usual) != usual) {
+      config.refuse(key, fmt::format("is {}, which MarianMT does not compute", !usual));
+    }
+  }
+  if (config.whole("extra_pos_embeddings", 0) != 0) config.refuse("extra_pos_embeddings", "is not 0");
+  if (config.find("quantization_config")) config.refuse("quantization_config", "is there: weights must be as trained");
+
+  MarianConfiguration read;
+  auto& s = read.settings;
+  s.d_model = config.whole("d_model");
+  s.encoder_layers = config.whole("encoder_layers");
+  s.decoder_layers = config.whole("decoder_layers");
+  const auto both = [&](const char* encoder, const char* decoder) {
+    const int64_t size = config.whole(encoder);
+    if (config.whole(decoder) != size) {
+      config.refuse(decoder, fmt::format("is {}, and '{}' is {}: both have to be the same", config.whole(decoder),
+                                         encoder, size));
+    }
+    return size;
+  };
+  s.heads = both("encoder_attention_heads", "decoder_attention_heads");
+  s.d_ff = both("encoder_ffn_dim", "decoder_ffn_dim");
+  if (s.heads > 0 && s.d_model % s.heads != 0) {
+    config.refuse("encoder_attention_heads", fmt::format("({}) does not divide 'd_model' ({})", s.heads, s.d_model));
+  }
+  s.dropout = config.number("dropout", 0.1);
+  s.attention_dropout = config.number("attention_dropout", 0);
+  s.relu_dropout = config.number("activation_dropout", 0);
+  using Activation = ModelSettings::Activation;
+  static const std::map<std::string, Activation> activations = {{"relu", Activation::relu},
+                                                                {"gelu", Activation::gelu},
+                                                                {"swish", Activation::swish},
+                                                                {"silu", Activation::swish}};
+  const auto activation = activations.find(config.text("activation_function", "gelu"));
+  if (activation == activations.end()) {
+    config.refuse("activation_function", fmt::format("is {}; relu, gelu, swish and silu are known",
+                                                     config.find("activation_function")->found()));
+  }
+  s.activation = activation->second;
+  s.scaled_embeddings = config.flag("scale_embedding", false);
+  s.projection_bias = s.output_bias = true;
+  s.layer_norm_epsilon = 1e-5;
+
+  read.source_pieces = config.whole("vocab_size");
+  const bool one_vocabulary = config.flag("share_encoder_decoder_embeddings", true);
+  read.target_pieces = one_vocabulary ? read.source_pieces : config.whole("decoder_vocab_size", read.source_pieces);
+  using Shared = ModelSettings::SharedEmbeddings;
+  const bool tied = config.flag("tie_word_embeddings", true);
+  s.shared_embeddings = !tied ? Shared::none : one_vocabulary ? Shared::all : Shared::target;
+  for (const auto& [key, pieces, ours] : {std::tuple{"vocab_size", read.source_pieces, &s.source_vocabulary_size},
+                                          {"decoder_vocab_size", read.target_pieces, &s.target_vocabulary_size}}) {
+    if (pieces < 4 || pieces > static_cast<int64_t>(SentencePieceModel::most_pieces)) {
+      config.refuse(key, fmt::format("is {}, from 4 to {} is possible", pieces, SentencePieceModel::most_pieces));
+    }
+    *ours = pieces + 1;
+  }
+  s.vocabulary_size = s.target_vocabulary_size;
+  const auto id = [&](const char* key) {
+    const int64_t found = config.whole(key);
+    if (found < 0 || found >= read.target_pieces)
+      config.refuse(key, fmt::format("({}) is no id of the vocabulary", found));
+    return found;
+  };
+  read.padding = id("pad_token_id");
+  read.end = id("eos_token_id");
+  read.start = config.find("decoder_start_token_id") ? id("decoder_start_token_id") : read.padding;
+  if (read.padding == read.end) config.refuse("pad_token_id", "is the end's id as well");
+  try {
+    read.settings = s.resolved();
+  } catch (const Error& error) {
+    config.refuse("d_model", fmt::format("and the other sizes make no model: {}", error.what()));
+  }
+  return read;
+}
+
+/// The pieces of vocab.json by their ids.
+std::vector<std::string> read_pieces(const fs::path& file, int64_t count, const char* key) {
+  const auto json = JsonValue::read(file, size_t{256} << 20);
+  const auto refuse = [&](const std::string& what) { throw Error(file.string(), what, "it should map pieces to ids"); };
+  if (json.kind() != JsonValue::Kind::object) refuse("is no object");
+  if (static_cast<int64_t>(json.entries().size()) != count) {
+    refuse(fmt::format("has {} pieces, and config.json's '{}' is {}", json.entries().size(), key, count));
+  }
+  std::vector<std::string> pieces(static_cast<size_t>(count));
+  for (const auto& [piece, id] : json.entries()) {
+    const auto place = id.whole();
+    if (!place || *place < 0 || *place >= count)
+      refuse(fmt::format("gives {} the id {}", in_quotes(piece), id.found()));
+    auto& to = pieces[static_cast<size_t>(*place)];
+    if (!to.empty()) refuse(fmt::format("gives {} and {} the same id", in_quotes(to), in_quotes(piece)));
+    if (piece.empty()) refuse("has an empty piece");
+    to = piece;
+  }
+  return pieces;
+}
+
+/// What the tokenizer's files say of the text.
+struct Tokens {
+  std::string padding = "<pad>", end = "</s>", unknown = "<unk>";
+  bool two_vocabularies = false;
+  std::string languages;  // "en to de", where they are said
+};
+
+Tokens read_tokens_of(const fs::path& folder) {
+  Tokens tokens;
+  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    if (!is_file(folder / name)) continue;
+    const Configuration config(folder / name);
+    tokens.padding = config.text("pad_token", tokens.padding);
+    tokens.end = config.text("eos_token", tokens.end);
+    tokens.unknown = config.text("unk_token", tokens.unknown);
+    tokens.two_vocabularies = config.flag("separate_vocabs", tokens.two_vocabularies);
+    const auto from = config.text("source_lang", ""), to = config.text("target_lang", "");
+    if (!from.empty() && !to.empty()) tokens.languages = fmt::format("{} to {}", from, to);
+    const auto known = [&](const std::string& token) {
+      return token == tokens.padding || token == tokens.end || token == tokens.unknown;
+    };
+    for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+      const auto* others = config.find(key);
+      if (others && !(others->elements().empty() && others->entries().empty())) {
+        config.refuse(key, "names tokens that a text would be split at");
+      }
+    }
+    if (const auto* added = config.find("added_tokens_decoder")) {
+      for (const auto& [id, token] : added->entries()) {
+        const auto* content = token.find("content");
+        if (!content || !known(content->text())) {
+          config.refuse("added_tokens_decoder", fmt::format("adds a token ({}) that a text would be split at", id));
+        }
+      }
+    }
+    if (const auto* options = config.find("sp_model_kwargs"); options && !options->entries().empty()) {
+      config.refuse("sp_model_kwargs", "gives SentencePiece options");
+    }
+  }
+  if (is_file(folder / "added_tokens.json")) {
+    const Configuration added(folder / "added_tokens.json");
+    for (const auto& token : {tokens.padding, tokens.end, tokens.unknown}) {
+      if (added.find(token)) added.refuse(token, "is added to the vocabulary");
+    }
+  }
+  return tokens;
+}
+
+/// A vocabulary: pieces by our ids, and theirs of each.
+struct Numbering {
+  std::vector<std::string> pieces;
+  std::vector<int64_t> theirs;  // of each of our ids
+  int64_t size() const { return static_cast<int64_t>(theirs.size()); }
+};
+
+/// The begin is their piece `start`, or one more with that piece's weights.
+Numbering renumber(const std::vector<std::string>& theirs, int64_t start, bool start_is_begin, const Tokens& tokens,
+                   const fs::path& file) {
+  const auto id_of = [&](const std::string& token) {
+    const auto found = std::find(theirs.begin(), theirs.end(), token);
+    if (found == theirs.end()) throw Error(file.string(), fmt::format("lacks the piece {}", in_quotes(token)));
+    return static_cast<int64_t>(found - theirs.begin());
+  };
+  const int64_t padding = id_of(tokens.padding), end = id_of(tokens.end), unknown = id_of(tokens.unknown);
+  if (padding == end || padding == unknown || end == unknown ||
+      (start_is_begin && (start == end || start == unknown))) {
+    throw Error(file.string(), "has one piece for two of padding, begin, end and unknown",
+                "such a model cannot be imported");
+  }
+  Numbering numbering;
+  numbering.theirs = {padding, start, end, unknown};
+  for (int64_t id = 0; id < static_cast<int64_t>(theirs.size()); ++id) {
+    if (id != padding && id != end && id != unknown && !(start_is_begin && id == start)) numbering.theirs.push_back(id);
+  }
+  for (const int64_t id : numbering.theirs) numbering.pieces.push_back(theirs[static_cast<size_t>(id)]);
+  if (start_is_begin) return numbering;
+  std::string begin = "<s>";
+  while (std::find(theirs.begin(), theirs.end(), begin) != theirs.end()) begin = "<" + begin + ">";
+  numbering.pieces[Vocabulary::begin] = begin;
+  return numbering;
+}
+
+/// Weights by the names of `transformers`, from one file or from shards.
+class TheirWeights {
+ public:
+  explicit TheirWeights(const fs::path& folder) : origin_(folder.string()) {
+    for (const auto& [whole, is_torch] : {std::pair{"model.safetensors", false}, {"pytorch_model.bin", true}}) {
+      const auto index = folder / fmt::format("{}.index.json", whole);
+      if (is_file(folder / whole)) {
+        origin_ = (folder / whole).string();
+        take(folder / whole, is_torch);
+        return;
+      }
+      if (!is_file(index)) continue;
+      origin_ = index.string();
+      read_shards(folder, index, is_torch);
+      return;
+    }
+    throw Error(folder.string(), "has neither model.safetensors nor pytorch_model.bin",
+                "name a folder that holds a model as transformers saves it");
+  }
+
+  const std::string& origin() const { return origin_; }
+  bool has(const std::string& name) const { return weights_.contains(name); }
+
+  /// All numbers of a weight, which has this shape. It counts as used.
+  std::vector<float> read(const std::string& name, const std::vector<int64_t>& shape) {
+    const auto found = weights_.find(name);
+    if (found == weights_.end()) refuse(fmt::format("the weights '{}' are missing", name));
+    const auto& weight = found->second;
+    if (weight.shape != shape) {
+      refuse(fmt::format("'{}' has the shape [{}], config.json asks for [{}]", name, fmt::join(weight.shape, ", "),
+                         fmt::join(shape, ", ")));
+    }
+    if (!is_floating_point(weight.type)) refuse(fmt::format("'{}' holds integers", name));
+    used_.insert(name);
+    return read_weight(weight, name, origin_);
+  }
+
+  /// The first of `names` that there is; the others, where there are any, must hold the same numbers.
+  std::vector<float> read_one_of(const std::vector<std::string>& names, const std::vector<int64_t>& shape) {
+    std::string first;
+    std::vector<float> numbers;
+    for (const auto& name : names) {
+      if (!has(name)) continue;
+      if (first.empty()) {
+        first = name;
+        numbers = read(name, shape);
+      } else if (read(name, shape) != numbers) {
+        refuse(fmt::format("'{}' and '{}' should be one matrix and differ", first, name));
+      }
+    }
+    if (first.empty()) refuse(fmt::format("the weights '{}' are missing", names.front()));
+    return numbers;
+  }
+
+  /// Rows of a weight that there may be.
+  int64_t rows(const std::string& name) const {
+    const auto found = weights_.find(name);
+    return found == weights_.end() || found->second.shape.empty() ? 0 : found->second.shape[0];
+  }
+
+  void may_be_unused(const std::string& name) { used_.insert(name); }
+
+  /// Throws Error unless all were used.
+  void check_all_used() const {
+    for (const auto& [name, weight] : weights_) {
+      if (!used_.contains(name)) refuse(fmt::format("the weights {} are no part of MarianMT", in_quotes(name)));
+    }
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw Error(origin_, what, "such a model cannot be imported");
+  }
+
+  void take(const fs::path& file, bool is_torch) {
+    for (auto& [name, weight] : is_torch ? torch_weights(file) : stored_weights(file)) {
+      if (!weights_.emplace(name, std::move(weight)).second) {
+        throw Error(file.string(), fmt::format("has the weights {}, which another file has as well", in_quotes(name)));
+      }
+    }
+  }
+
+  void read_shards(const fs::path& folder, const fs::path& index, bool is_torch) {
+    const Configuration config(index);
+    const auto* map = config.find("weight_map");
+    if (!map) config.refuse("weight_map", "is missing");
+    std::set<std::string> files;
+    for (const auto& [name, file] : map->entries()) {
+      const auto& shard = file.text();
+      // A shard lies beside its index.
+      if (shard.empty() || shard.find('/') != std::string::npos || !is_file(folder / shard)) {
+        config.refuse("weight_map", fmt::format("names {}, which is no file of the folder", file.found()));
+      }
+      files.insert(shard);
+    }
+    for (const auto& file : files) take(folder / file, is_torch);
+  }
+
+  std::string origin_;
+  StoredWeights weights_;
+  std::set<std::string> used_;
+};
+
+/// Makes our weights of theirs, one after the other.
+class Conversion {
+ public:
+  Conversion(const MarianConfiguration& config, const Numbering& source, const Numbering& target, TheirWeights& weights)
+      : config_(config),
+        s_(config.settings),
+        source_(source),
+        target_(target),
+        weights_(weights),
+        width_(marian_width(s_.d_model)) {}
+
+  /// Whether theirs have tables of positions that are no sinusoids: those were learned.
+  bool has_learned_positions() {
+    bool learned = false;
+    for (const char* stack : {"encoder", "decoder"}) {
+      const auto name = fmt::format("model.{}.embed_positions.weight", stack);
+      const int64_t rows = weights_.rows(name);
+      if (rows == 0) continue;
+      const auto table = on_columns(weights_.read(name, {rows, s_.d_model}), rows);
+      const auto sines = sinusoids(0, rows, s_.d_model);
+      // Stored in half precision they are a little off.
+      learned = learned || !std::equal(table.begin(), table.end(), sines.begin(), [](float stored, double exact) {
+                  return std::abs(static_cast<double>(stored) - exact) < 2e-3;
+                });
+    }
+    return learned;
+  }
+
+  /// Each weight of a model of the settings, by our names.
+  std::map<std::string, std::function<std::vector<float>()>> run() {
+    embeddings();
+    if (s_.positions == ModelSettings::Positions::learned) {
+      for (const auto& [ours, stack] : {std::pair{"source", "encoder"}, {"target", "decoder"}}) {
+        const auto name = fmt::format("model.{}.embed_positions.weight", stack);
+        set(fmt::format("{}_positions.weight", ours), [=, this] {
+          return on_columns(weights_.read(name, {s_.max_positions, s_.d_model}), s_.max_positions);
+        });
+      }
+    }
+    for (int64_t i = 0; i < s_.encoder_layers; ++i) {
+      const auto ours = fmt::format("encoder.layers.{}.", i), theirs = fmt::format("model.encoder.layers.{}.", i);
+      attention(ours + "self_attention", theirs + "self_attn");
+      norm(ours + "after_self_attention", theirs + "self_attn_layer_norm");
+      feed_forward(ours, theirs);
+    }
+    for (int64_t i = 0; i < s_.decoder_layers; ++i) {
+      const auto ours = fmt::format("decoder.layers.{}.", i), theirs = fmt::format("model.decoder.layers.{}.", i);
+      attention(ours + "self_attention", theirs + "self_attn");
+      norm(ours + "after_self_attention", theirs + "self_attn_layer_norm");
+      attention(ours + "memory_attention", theirs + "encoder_attn");
+      norm(ours + "after_memory_attention", theirs + "encoder_attn_layer_norm");
+      feed_forward(ours, theirs);
+    }
+    return std::move(made_);
+  }
+
+ private:
+  using Numbers = std::vector<float>;
+
+  void set(const std::string& ours, std::function<Numbers()> make) { made_.emplace(ours, std::move(make)); }
+
+  Numbers on_columns(const Numbers& numbers, int64_t rows) const { return permuted_columns(numbers, rows, width_); }
+  Numbers on_rows(const Numbers& numbers, int64_t width) const { return permuted_rows(numbers, width, width_); }
+
+  /// The rows of an embedding, or of the projection, by our ids.
+  void pieces(const std::string& ours, const std::vector<std::string>& theirs, const Numbering& numbering,
+              int64_t count) {
+    set(ours, [=, this, &numbering] {
+      const auto rows = permuted_rows(weights_.read_one_of(theirs, {count, s_.d_model}), s_.d_model, numbering.theirs);
+      return on_columns(rows, numbering.size());
+    });
+  }
+
+  void embeddings() {
+    using Shared = ModelSettings::SharedEmbeddings;
+    const std::string shared = "model.shared.weight", encoder = "model.encoder.embed_tokens.weight",
+                      decoder = "model.decoder.embed_tokens.weight", head = "lm_head.weight";
+    if (s_.shared_embeddings == Shared::all) {
+      pieces("embedding.weight", {shared, encoder, decoder, head}, source_, config_.source_pieces);
+    } else {
+      // Where the projection is a matrix of its own, so may the others be, or both are the shared one.
+      const bool tied = s_.shared_embeddings == Shared::target;
+      const auto of = [&](const std::string& stack) { return !tied && !weights_.has(stack) ? shared : stack; };
+      pieces("source_embedding.weight", {of(encoder)}, source_, config_.source_pieces);
+      pieces("target_embedding.weight", tied ? std::vector{decoder, head} : std::vector{of(decoder)}, target_,
+             config_.target_pieces);
+      if (!tied) {
+        pieces("projection.weight", {head}, target_, config_.target_pieces);
+        weights_.may_be_unused(shared);
+      }
+    }
+    set("output_bias", [this] {
+      const std::string name = "final_logits_bias";
+      const int64_t count = config_.target_pieces;
+      const auto theirs = weights_.has(name) ? weights_.read(name, {1, count}) : Numbers(static_cast<size_t>(count));
+      auto biases = permuted_rows(theirs, 1, target_.theirs);
+      if (!config_.start_is_begin) biases[Vocabulary::begin] = never_put_out;
+      return biases;
+    });
+  }
+
+  void attention(const std::string& ours, const std::string& theirs) {
+    const int64_t d = s_.d_model;
+    const auto joint = [=, this](const char* part, const std::vector<int64_t>& shape) {
+      Numbers all;
+      for (const char* projection : {"q", "k", "v"}) {
+        const auto one = weights_.read(fmt::format("{}.{}_proj.{}", theirs, projection, part), shape);
+        all.insert(all.end(), one.begin(), one.end());
+      }
+      return all;
+    };
+    set(ours + ".input_weight", [=, this] { return on_columns(joint("weight", {d, d}), 3 * d); });
+    set(ours + ".input_bias", [=] { return joint("bias", {d}); });
+    output(ours + ".output", theirs + ".out_proj", d);
+  }
+
+  /// A linear layer back to the model's width.
+  void output(const std::string& ours, const std::string& theirs, int64_t inputs) {
+    const int64_t d = s_.d_model;
+    set(ours + ".weight", [=, this] { return on_rows(weights_.read(theirs + ".weight", {d, inputs}), inputs); });
+    set(ours + ".bias", [=, this] { return on_rows(weights_.read(theirs + ".bias", {d}), 1); });
+  }
+
+  void norm(const std::string& ours, const std::string& theirs) {
+    for (const char* part : {".weight", ".bias"}) {
+      set(ours + ".norm" + part, [=, this] { return on_rows(weights_.read(theirs + part, {s_.d_model}), 1); });
+    }
+  }
+
+  void feed_forward(const std::string& ours, const std::string& theirs) {
+    const int64_t d = s_.d_model, inner = s_.d_ff;
+    set(ours + "feed_forward.inner.weight", [=, this] {
+      return on_columns(weights_.read(theirs + "fc1.weight", {inner, d}), inner);
+    });
+    set(ours + "feed_forward.inner.bias", [=, this] { return weights_.read(theirs + "fc1.bias", {inner}); });
+    output(ours + "feed_forward.outer", theirs + "fc2", inner);
+    norm(ours + "after_feed_forward", theirs + "final_layer_norm");
+  }
+
+  const MarianConfiguration& config_;
+  const ModelSettings& s_;
+  const Numbering &source_, &target_;
+  TheirWeights& weights_;
+  std::vector<int64_t> width_;
+  std::map<std::string, std::function<Numbers()>> made_;
+};
+
+/// Section `decoding` of the model's config.yaml: how `transformers` would search. Notes what it never puts out.
+std::string decoding_section(const fs::path& folder, const Configuration& config, MarianConfiguration& read) {
+  const auto file = folder / "generation_config.json";
+  const Configuration generation = is_file(file) ? Configuration(file) : config;
+  constexpr int64_t widest = 1000;
+  const int64_t beam = generation.whole("num_beams", 1);
+  if (beam < 1 || beam > widest)
+    generation.refuse("num_beams", fmt::format("is {}, up to {} are possible", beam, widest));
+  const double penalty = generation.number("length_penalty", 1);
+  if (!(std::abs(penalty) <= 10)) generation.refuse("length_penalty", "is beyond 10");
+  if (const auto* banned = generation.find("bad_words_ids")) {
+    for (const auto& word : banned->elements()) {
+      const auto id = word.elements().size() == 1 ? word.elements()[0].whole() : std::nullopt;
+      if (id == read.start && read.start != read.padding) {
+        read.start_is_begin = true;
+      } else if (id != read.padding) {
+        generation.refuse("bad_words_ids", "bans other words than padding and the start");
+      }
+    }
+  }
+  const auto* early = generation.find("early_stopping");
+  const bool stops_early = early && early->kind() == JsonValue::Kind::boolean && early->boolean();
+  return fmt::format("\ndecoding:\n  beam: {}\n  alpha: {}\n  length_penalty: power\n  stop: {}\n", beam, penalty,
+                     stops_early ? "beam_finished" : "exact");
+}
+
+/// What the front matter of a README.md says of `key`; empty where it says nothing.
+std::string said_in_readme(const fs::path& folder, std::string_view key) {
+  constexpr size_t most_bytes = size_t{4} << 20, most_value = 200;
+  if (!is_file(folder / "README.md")) return {};
+  std::string text;
+  try {
+    text = read_file(folder / "README.md", most_bytes);
+  } catch (const Error&) {
+    return {};  // nothing that the model needs
+  }
+  std::string_view rest = text;
+  if (!rest.starts_with("---\n")) return {};
+  rest = rest.substr(0, rest.find("\n---", 3));
+  const auto begin = rest.find(fmt::format("\n{}:", key));
+  if (begin == std::string_view::npos) return {};
+  const auto line = rest.substr(begin + 1, rest.find('\n', begin + 1) - begin - 1);
+  return printable(trim(line.substr(key.size() + 1)), most_value);
+}
+
+}  // namespace
+
+void import_hugging_face(const fs::path& folder, const fs::path& given_output) {
+  const auto output = folder_path(given_output);
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored))
+    throw Error(folder.string(), "is not a folder", "name one that holds config.json");
+  const auto check = [&] {
+    if (something_at(output)) throw Error(output.string(), "exists already", "name another folder");
+  };
+  check();
+  const auto needed = [&](const char* name) {
+    if (!is_file(folder / name))
+      throw Error(folder.string(), fmt::format("has no {}", name), "a MarianMT model needs it");
+    return folder / name;
+  };
+  const Configuration config(needed("config.json"));
+  auto read = read_configuration(config);
+  const auto tokens = read_tokens_of(folder);
+  const auto decoding = decoding_section(folder, config, read);
+
+  const auto source_file = needed("vocab.json");
+  const auto target_file = tokens.two_vocabularies ? needed("target_vocab.json") : source_file;
+  const bool two = tokens.two_vocabularies;
+  if (!two && read.source_pieces != read.target_pieces) {
+    config.refuse("decoder_vocab_size", "is not 'vocab_size', and there is one vocabulary");
+  }
+  if (two && read.settings.shared_embeddings == ModelSettings::SharedEmbeddings::all) {
+    config.refuse("share_encoder_decoder_embeddings", "is true, and there are two vocabularies");
+  }
+  const auto target = renumber(read_pieces(target_file, read.target_pieces, two ? "decoder_vocab_size" : "vocab_size"),
+                               read.start, read.start_is_begin, tokens, target_file);
+  // A source never begins.
+  const auto source = !two ? target
+                           : renumber(read_pieces(source_file, read.source_pieces, "vocab_size"), 0,
+                                      /*start_is_begin=*/false, tokens, source_file);
+  if (target.theirs[Vocabulary::end] != read.end)
+    config.refuse("eos_token_id", "is not the id of the piece that ends text");
+  if (target.theirs[Vocabulary::padding] != read.padding)
+    config.refuse("pad_token_id", "is not the id of the padding piece");
+  read.settings.source_vocabulary_size = source.size();
+  read.settings.target_vocabulary_size = read.settings.vocabulary_size = target.size();
+
+  const auto text_of = [&](const char* name, const Numbering& numbering) {
+    const auto file = needed(name);
+    return Vocabulary::with_table(transformer::read_file(file, SentencePieceModel::most_bytes), numbering.pieces,
+                                  file.string());
+  };
+  const auto source_model = text_of("source.spm", source), target_model = text_of("target.spm", target);
+
+  TheirWeights weights(folder);
+  Conversion conversion(read, source, target, weights);
+  if (conversion.has_learned_positions()) {
+    read.settings.positions = ModelSettings::Positions::learned;
+    read.settings.max_positions = weights.rows("model.encoder.embed_positions.weight");
+  }
+
+  NewFolder made(output);
+  write_atomically(made.path() / "source.model", source_model);
+  write_atomically(made.path() / "target.model", target_model);
+  Settings settings;
+  settings.section("model", read.settings, "The model, imported");
+  write_atomically(made.path() / "config.yaml", settings.yaml() + "\nvocabulary:\n  joint: false\n" + decoding);
+
+  auto metadata = bound_metadata(made.path() / "config.yaml");
+  metadata["origin"] = "Hugging Face, MarianMT";
+  if (const auto name = config.text("_name_or_path", ""); !name.empty()) metadata["origin_name"] = printable(name, 200);
+  if (!tokens.languages.empty()) metadata["languages"] = printable(tokens.languages, 200);
+  if (const auto licence = said_in_readme(folder, "license"); !licence.empty()) metadata["licence"] = licence;
+
+  std::map<std::string, TensorSource> tensors;
+  std::vector<float> numbers;
+  const auto makers = conversion.run();
+  for (const auto& [name, shape] : weight_shapes(read.settings.resolved())) {
+    tensors[name] = {ElementType::float32, shape, [&, make = &makers.at(name)] {
+                       numbers = (*make)();
+                       return static_cast<const void*>(numbers.data());
+                     }};
+  }
+  write_tensor_file(made.path() / "model.safetensors", tensors, metadata);
+  weights.check_all_used();
+  write_checksums(made.path(), {"model.safetensors", "source.model", "target.model"});
+  check();  // something may have come to lie there meanwhile
+  made.commit();
+}
+
+}  // namespace transformer
