@@ -12,6 +12,7 @@
 #include "apps/line_work.h"
 #include "apps/program.h"
 #include "apps/translation_json.h"
+#include "transformer/inference/marked_translation.h"
 #include "transformer/inference/text_translation.h"
 #include "transformer/inference/translator.h"
 #include "transformer/inference/tree_constraint.h"
@@ -30,6 +31,8 @@ struct Format {
 
 /// Of whole texts.
 struct TextFormat {
+  bool sentences = false;  // --document
+  bool markup = false;
   SentenceLanguage language = SentenceLanguage::any;
   bool json = false;
 };
@@ -148,7 +151,7 @@ class Translating {
   const BadLines& bad_lines_;
 };
 
-/// --document: lines are texts of several sentences, and come back as they were.
+/// --document, --markup: lines are texts of several sentences, or with tags, and come back as they were.
 class TranslatingTexts {
  public:
   TranslatingTexts(const Translator& translator, const WordAligner* aligner, const TextFormat& format,
@@ -157,11 +160,10 @@ class TranslatingTexts {
 
   LineWork::Done operator()(const std::vector<InputLine>& lines, int64_t /*first*/) const {
     const size_t count = work_.usable(lines);
-    std::vector<SplitText> sources;
-    for (size_t i = 0; i < count; ++i) {
-      sources.emplace_back(lines[i].usable() ? lines[i].text : "", format_.language);
-    }
-    const auto texts = translate_texts(translator_, std::move(sources));
+    std::vector<std::string> given;
+    for (size_t i = 0; i < count; ++i) given.push_back(lines[i].usable() ? lines[i].text : "");
+    std::vector<std::string> outputs;
+    const auto texts = translated(given, outputs);
     LineWork::Done done{.lines = count, .texts = {""}};
     auto& written = done.texts[0];
     std::vector<Links> links;
@@ -169,11 +171,11 @@ class TranslatingTexts {
     for (size_t i = 0; i < count; ++i) {
       const auto instead = lines[i].usable() ? "" : bad_lines_.instead_of(lines[i]);
       if (format_.json) {
-        written += lines[i].usable() ? to_json(texts[i], links[i], *translator_.vocabularies().target)
+        written += lines[i].usable() ? to_json(outputs[i], texts[i], links[i], *translator_.vocabularies().target)
                                      : to_json(instead, lines[i].problem);
       } else {
-        written += lines[i].usable() ? texts[i].joined.text : instead;
-        written += lines[i].end;
+        written += lines[i].usable() ? outputs[i] : instead;
+        written += format_.sentences ? lines[i].end : "\n";
       }
       done.cut += texts[i].cut;
     }
@@ -181,6 +183,25 @@ class TranslatingTexts {
   }
 
  private:
+  /// The texts' translations, and what is written of each.
+  std::vector<TranslatedText> translated(const std::vector<std::string>& given,
+                                         std::vector<std::string>& outputs) const {
+    std::vector<TranslatedText> texts;
+    if (format_.markup) {
+      const MarkupOptions options{.sentences = format_.sentences, .language = format_.language};
+      for (auto& result : translate_marked(translator_, *aligner_, given, options)) {
+        texts.push_back(std::move(result.translated));
+        outputs.push_back(std::move(result.text));
+      }
+      return texts;
+    }
+    std::vector<SplitText> sources;
+    for (const auto& text : given) sources.emplace_back(text, format_.language);
+    texts = translate_texts(translator_, std::move(sources));
+    for (const auto& text : texts) outputs.push_back(text.joined.text);
+    return texts;
+  }
+
   std::vector<Links> aligned(const std::vector<TranslatedText>& texts) const {
     std::vector<std::string> from;
     std::vector<size_t> pieces;
@@ -235,19 +256,23 @@ int main(int argc, char** argv) {
                    "pieces, how probable each was, how sure each word is, and word alignments; --n-best lists others")
         ->check(CLI::IsMember({"text", "jsonl"}))
         ->option_text("{text,jsonl} [text]");
-    bool texts = false;
+    TextFormat text_format;
     auto* const document =
-        app.add_flag("--document", texts,
-                     "Lines are paragraphs: they are split into sentences, cut where one is longer "
-                     "than the model takes, and put together again, blanks and line ends as they were")
-            ->group("Long text");
+        app.add_flag("--document", text_format.sentences,
+                     "Lines are paragraphs: they are split into sentences, cut where one is longer than the model "
+                     "takes, and put together again, blanks and line ends as they were")
+            ->group("Long text and markup");
+    app.add_flag("--markup", text_format.markup,
+                 "Text is HTML or XML: its tags come back, round the words that stand for those they were around, and "
+                 "characters that tags are made of as references")
+        ->group("Long text and markup");
     std::string language = "any";
     app.add_option("--document-language", language,
                    "Whose abbreviations and ordinals a full stop may belong to: english, german or any")
         ->check(CLI::IsMember({"any", "english", "german"}))
         ->option_text("{any,english,german} [any]")
         ->needs(document)
-        ->group("Long text");
+        ->group("Long text and markup");
     auto* const wanted =
         app.add_option("--alignments", alignments_file,
                        "Write word alignments there, once all are done: a line for every line of output, such as "
@@ -260,14 +285,17 @@ int main(int argc, char** argv) {
     if (format.json && scores->count() > 0) {
       throw Error("--scores", "has no place in --output-format jsonl, which has scores", "leave it out");
     }
+    const bool texts = text_format.sentences || text_format.markup;
+    const std::string of_texts = text_format.sentences ? "--document" : "--markup";
     if (texts && (scores->count() > 0 || format.alignments)) {
-      throw Error(format.alignments ? "--alignments" : "--scores", "is of sentences, and --document writes texts",
+      throw Error(format.alignments ? "--alignments" : "--scores",
+                  fmt::format("is of sentences, and {} writes texts", of_texts),
                   "--output-format jsonl has it for every sentence");
     }
     for (const char* name : {"--alignment-layer", "--alignment-head", "--alignment-at"}) {
-      if (app.get_option(name)->count() > 0 && !format.alignments && !format.json) {
+      if (app.get_option(name)->count() > 0 && !format.alignments && !format.json && !text_format.markup) {
         throw Error(name, "is of word alignments, which nothing asks for",
-                    "give --alignments FILE or --output-format jsonl with it");
+                    "give --alignments FILE, --markup or --output-format jsonl with it");
       }
     }
 
@@ -285,11 +313,11 @@ int main(int argc, char** argv) {
     format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
     if (texts && translator.settings().n_best > 1) {
       throw Error("--n-best", "a text is put together from the best translation of each of its sentences",
-                  "leave it out, or translate without --document");
+                  fmt::format("leave it out, or translate without {}", of_texts));
     }
     const auto alignment_settings = alignment.over({});
     std::unique_ptr<WordAligner> aligner;
-    if (format.alignments || format.json) {
+    if (format.alignments || format.json || text_format.markup) {
       aligner =
           std::make_unique<WordAligner>(decoding.packed(translator), translator.vocabularies(), alignment_settings);
     }
@@ -297,7 +325,10 @@ int main(int argc, char** argv) {
     const auto identity = [&] {
       auto all = decoding.identity(translator);
       all["form of output"] = fmt::format("{}, scores: {}, n-best: {}", output_format, format.scores, format.n_best);
-      if (texts) all["way of splitting"] = language;
+      if (texts) {
+        all["way of splitting"] =
+            fmt::format("document: {}, markup: {}, language: {}", text_format.sentences, text_format.markup, language);
+      }
       if (aligner) {
         auto settings = alignment_settings;
         Settings aligning;
@@ -307,11 +338,11 @@ int main(int argc, char** argv) {
       return all;
     };
     if (texts) {
-      const TextFormat form{.language = language == "english"  ? SentenceLanguage::english
-                                        : language == "german" ? SentenceLanguage::german
-                                                               : SentenceLanguage::any,
-                            .json = format.json};
-      const int status = work.run(identity, TranslatingTexts(translator, aligner.get(), form, work, bad_lines));
+      text_format.json = format.json;
+      if (language != "any") {
+        text_format.language = language == "english" ? SentenceLanguage::english : SentenceLanguage::german;
+      }
+      const int status = work.run(identity, TranslatingTexts(translator, aligner.get(), text_format, work, bad_lines));
       if (work.cut() > 0) {
         std::cerr << fmt::format(
             "translate: warning: {} longer than the {} word pieces that the model takes, and cut\n",

@@ -60,7 +60,8 @@ std::string to_json(std::string_view text, std::string_view problem) {
   return as_line({{"text", std::string(text)}, {"problem", std::string(problem)}});
 }
 
-std::string to_json(const TranslatedText& text, const TranslationLinks& links, const Vocabulary& vocabulary) {
+std::string to_json(std::string_view written, const TranslatedText& text, const TranslationLinks& links,
+                    const Vocabulary& vocabulary) {
   ordered_json sentences = ordered_json::array();
   for (size_t i = 0; i < text.segments.size(); ++i) {
     auto sentence = object_of(text.segments[i], links[i], vocabulary);
@@ -69,7 +70,7 @@ std::string to_json(const TranslatedText& text, const TranslationLinks& links, c
     sentence["source_words"] = words_of(source);
     sentences.push_back(std::move(sentence));
   }
-  return as_line({{"text", text.joined.text}, {"sentences", std::move(sentences)}});
+  return as_line({{"text", std::string(written)}, {"sentences", std::move(sentences)}});
 }
 
 }  // namespace transformer

@@ -21,7 +21,8 @@ std::string to_json(std::string_view source, const std::vector<Translation>& tra
                     const TranslationLinks& links, const Vocabulary& vocabulary, bool n_best);
 /// Of a line that could not be used, in whose place stands `text`.
 std::string to_json(std::string_view text, std::string_view problem);
-/// Of a text, with its sentences.
-std::string to_json(const TranslatedText& text, const TranslationLinks& links, const Vocabulary& vocabulary);
+/// Of a text, of which `written` is the translation as it is written, with its sentences.
+std::string to_json(std::string_view written, const TranslatedText& text, const TranslationLinks& links,
+                    const Vocabulary& vocabulary);
 
 }  // namespace transformer

@@ -1,6 +1,7 @@
 """What people who run `translate` rely on: translate_test.py TRANSLATE MAKE_MODEL. Standard library only."""
 
 import gzip
+import html.parser
 import json
 import math
 import os
@@ -641,6 +642,70 @@ class TranslateTest(ProgramTest):
         self.assertTrue(output.startswith("a \ufffd b\r\n"), output)
         self.assertIn("could not be used", errors)
 
+    def test_markup_is_carried_over(self):
+        generator = random.Random(8)
+
+        def marked(depth):
+            parts = []
+            for _ in range(generator.randint(0, 3)):
+                kind = generator.random()
+                if kind < 0.5 or depth == 0:
+                    parts.append(" ".join(sentences(1, generator.random())[0].split()[:3]) + generator.choice(["", " &amp; ", "&lt;ba&gt;"]))
+                elif kind < 0.9:
+                    name = generator.choice(["b", "i", "p", "li", "a href='x>y'"])
+                    parts.append(f"<{name}>{marked(depth - 1)}</{name.split()[0]}>")
+                else:
+                    parts.append(generator.choice(["<br/>", "<!-- note -->", "<img src=\"x\">"]))
+            return generator.choice(["", " "]).join(parts)
+
+        class Reader(html.parser.HTMLParser):
+            def __init__(self, text):
+                super().__init__(convert_charrefs=True)
+                self.tags, self.text, self.open = [], "", []
+                self.feed(text)
+                self.close()
+
+            def handle_starttag(self, tag, attributes):
+                self.tags.append(self.get_starttag_text())
+                if tag != "img":
+                    self.open.append(tag)
+
+            def handle_startendtag(self, tag, attributes):
+                self.tags.append(self.get_starttag_text())
+
+            def handle_endtag(self, tag):
+                self.tags.append(f"</{tag}>")
+                assert self.open.pop() == tag, "elements are within each other"
+
+            def handle_data(self, data):
+                self.text += data
+
+            def handle_comment(self, data):
+                self.tags.append(f"<!--{data}-->")
+
+        lines = [marked(4) for _ in range(60)]
+        lines[5] = ""
+        plain = [Reader(line).text for line in lines]
+        text = "\n".join(lines) + "\n"
+        output = self.translate(text, "--markup")
+        for line, translated, expected in zip(lines, output.split("\n"), self.translate("\n".join(plain) + "\n").split("\n")):
+            with self.subTest(line=line):
+                before, after = Reader(line), Reader(translated)
+                self.assertEqual(sorted(after.tags), sorted(before.tags))
+                # Of the model's own making: Python's parser normalises no other characters.
+                self.assertEqual(after.text.replace("\0", "\ufffd"), expected.replace("\0", "\ufffd"))
+        self.assertEqual(self.translate(text, "--markup", "--batch-sentences", 3, "--threads", 2), output)
+        # Paragraphs by themselves, blanks as they were, and everything beside each other.
+        page = "<p>Ba do. <b>Ki lu.</b></p>\r\n\n  <ul><li>Mé<li>Ba do.</ul> <!-- x -->\n<p title='a > b'>"
+        found = self.translate(page, "--markup", "--document")
+        self.assertRegex(found, r"^<p>.*<b>.*</b></p>\r\n\n  <ul><li>.*<li>.*</ul> <!-- x -->\n<p title='a > b'>$")
+        json_line = self.json_lines(page.replace("\r", ""), "--markup", "--document")[0]
+        self.assertEqual("\n".join(line["text"] for line in json_line), found.replace("\r", ""))
+        self.assertEqual([s["source"] for line in json_line for s in line["sentences"]],
+                         ["Ba do.", "Ki lu.", "Mé", "Ba do."])
+        for hostile in ("<b>" * 2000 + "ba" + "</b>" * 2000, "<" * 3000, "&" * 3000, "<b ba", "\u202e<b>\u05d0</b>\u0301 \0"):
+            self.assertEqual(self.translate(hostile + "\n", "--markup").count("<b>"), hostile.count("<b>"))
+
     def test_answers_each_line_at_once(self):
         process = subprocess.Popen([TRANSLATE, "--model", self.model], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    env=ENVIRONMENT, bufsize=0)
@@ -712,6 +777,8 @@ class TranslateTest(ProgramTest):
             (["--document", "--scores"], ["--scores", "--document"]),
             (["--document", "--alignments", self.root / "none"], ["--alignments", "--document"]),
             (["--document", "--n-best", 2], ["--n-best", "--document"]),
+            (["--markup", "--scores"], ["--scores", "--markup"]),
+            (["--markup", "--n-best", 2], ["--n-best", "--markup"]),
             (["--document-language", "german"], ["--document-language", "--document"]),
             (["--document", "--document-language", "latin"], ["--document-language", "english"]),
         ]:

@@ -448,9 +448,21 @@ def hugging_face():
         weights | {"model.shared.weight": weights["model.shared.weight"] * numpy.nan}))
 
 
+def long_text():
+    put("split_text", "german", "Am 3. Mai kam Dr. Müller, z. B. mit dem Zug. „Gut!“ sagte er; dann ging er.\r\n\n  1. Eins.\n***\n")
+    put("split_text", "unspaced", "你好。“好！”然后，他说 a.b. C. ")
+    put("split_text", "broken", b"a.\xff B.\x00 C\xe2\x80 . \xcc\x81 D\xe2\x80\xa8E? (f) \"G")
+    put("split_text", "empty", b"")
+    put("markup", "nested", "<p>The <b>red <i>car</i></b>, &amp; so<br/> on &eacute;&#8212;</p>\nvoiture (rouge), la <x> &")
+    put("markup", "crossed", "<b>a<i>b</b>c</i><li>d<li>e</ul><!-- <b> -->\nu v w x")
+    put("markup", "unended", "<b x=\"a <i x='>c</i> <!-- d <script> e <![CDATA[ f &#x110000; &#; &\nx")
+    put("markup", "broken", b"<b>\xff</b\xe2> a\x00\xcc\x81<i>\xe2\x80\x8f</i>\n\xff b \xe2")
+    put("markup", "nothing", "")
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(__doc__)
-    for make in (settings, tensors_corpus, checksums, vocabulary_corpus, lines, trees, corpus_cache, hypotheses, sweep, models, torch_files,
-                 hugging_face):
+    for make in (settings, tensors_corpus, checksums, vocabulary_corpus, lines, trees, corpus_cache, hypotheses, sweep, models,
+                 torch_files, hugging_face, long_text):
         make()

@@ -18,6 +18,7 @@ class SplitText {
     bool cut = false;  // the sentence goes on in the next segment
   };
 
+  SplitText() = default;
   /// Every line is a paragraph of its own. `breaks`, ascending, are other places in the text over which no sentence
   /// goes.
   explicit SplitText(std::string text, SentenceLanguage language = SentenceLanguage::any,
@@ -43,7 +44,6 @@ class SplitText {
   Joined join(std::span<const std::string> translations) const;
 
  private:
-  SplitText() = default;
   std::string text_;
   std::vector<Segment> segments_;
 };

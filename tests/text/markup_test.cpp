@@ -1,0 +1,285 @@
+#include "transformer/text/markup.h"
+
+#include <algorithm>
+#include <random>
+
+#include "text/text_support.h"
+#include "transformer/base/unicode.h"
+#include "transformer/text/lines.h"
+
+namespace transformer::test {
+
+namespace {
+
+using Strings = std::vector<std::string>;
+using Links = std::vector<std::pair<size_t, size_t>>;
+
+Strings tags_of(const MarkedText& marked) {
+  Strings tags;
+  for (const auto& tag : marked.tags) tags.push_back(tag.markup);
+  return tags;
+}
+
+/// The tags of `marked` in a translation of one segment.
+std::string placed(const std::string& marked, const std::string& translation, const Links& links) {
+  const auto source = parse_markup(marked);
+  const auto inner = trim(source.text);
+  const size_t begin = inner.empty() ? 0 : static_cast<size_t>(inner.data() - source.text.data());
+  const std::vector<AlignedSegment> segments = {{{begin, begin + inner.size()}, {0, translation.size()}, links}};
+  return with_tags(source, translation, place_tags(source, translation, segments));
+}
+
+/// The tag that is around each tag, -1: none, where they are written in `order`; none at all where they do not nest.
+std::vector<int64_t> parents(const MarkedText& marked, const std::vector<size_t>& order) {
+  std::vector<int64_t> parent(marked.tags.size(), -2), open;
+  for (const size_t tag : order) {
+    const auto partner = marked.tags[tag].partner;
+    if (partner >= 0 && static_cast<size_t>(partner) < tag) {
+      if (open.empty() || open.back() != partner) return {};
+      open.pop_back();
+      parent[tag] = parent[static_cast<size_t>(partner)];
+      continue;
+    }
+    parent[tag] = open.empty() ? -1 : open.back();
+    if (partner >= 0) open.push_back(static_cast<int64_t>(tag));
+  }
+  return open.empty() ? parent : std::vector<int64_t>{};
+}
+
+/// What holds of tags wherever they are placed.
+void check_placed(const MarkedText& source, const std::string& translation, const std::vector<PlacedTag>& tags) {
+  REQUIRE(tags.size() == source.tags.size());
+  std::vector<size_t> order, before(tags.size());
+  size_t position = 0;
+  bool ascending = true, between_characters = true;
+  for (const auto& tag : tags) {
+    ascending = ascending && tag.position >= position;
+    position = tag.position;
+    order.push_back(tag.tag);
+    between_characters = between_characters && (position >= translation.size() ||
+                                                (static_cast<unsigned char>(translation[position]) & 0xC0) != 0x80);
+  }
+  CHECK(ascending);
+  CHECK(between_characters);
+  CHECK(position <= translation.size());
+  for (size_t i = 0; i < tags.size(); ++i) before[i] = i;
+  auto sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  REQUIRE((sorted == before));
+  const auto nesting = parents(source, before);
+  CHECK(nesting.size() == tags.size());
+  CHECK((parents(source, order) == nesting));
+}
+
+/// Elements in elements around words, the same for the same seed.
+std::string random_markup(std::mt19937& random, int depth, bool whole_words) {
+  static const Strings names = {"b", "i", "a", "span", "p", "li"},
+                       words = {"ba", "Do.", "ki,", "\"lu\"", "mé", "你好。", "1"};
+  std::string text;
+  for (size_t count = random() % 5; count > 0; --count) {
+    const auto kind = random() % 10;
+    if (!whole_words && random() % 3 == 0) text += ' ';
+    if (kind < 5 || depth == 0) {
+      if (whole_words && !text.empty() && !text.ends_with(' ')) text += ' ';
+      text += words[random() % words.size()];
+      if (!whole_words && random() % 4 == 0) text += " &amp; &lt;&eacute;";
+    } else if (kind < 9) {
+      const auto name = names[random() % names.size()];
+      const auto inside = random_markup(random, depth - 1, whole_words);
+      if (whole_words && (inside.empty() || inside.starts_with(' '))) continue;
+      if (whole_words && !text.empty() && !text.ends_with(' ')) text += ' ';
+      text += fmt::format("<{0} x='>'>{1}</{0}>", name, inside);
+    } else if (!whole_words) {
+      static const Strings odd = {
+          "<br/>", "<b>", "</i>", "<!-- <b> -->", "<", "&", "<img src=\"a>b\">", "</b", "<script>a</b></script>"};
+      text += odd[random() % odd.size()];
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("markup is taken apart into text and tags") {
+  const auto marked = parse_markup("A<p class=\"a > b\">x &lt;y&gt; &eacute;</P><br/>z<!-- <b> -->");
+  CHECK(marked.text == "Ax <y> éz");
+  CHECK(tags_of(marked) == Strings{"<p class=\"a > b\">", "</P>", "<br/>", "<!-- <b> -->"});
+  CHECK(marked.tags[0].partner == 1);
+  CHECK(marked.tags[1].partner == 0);
+  CHECK(marked.tags[2].partner == -1);
+  CHECK(marked.tags[0].position == 1);
+  CHECK(marked.tags[1].position == 9);
+  CHECK(marked.breaks() == std::vector<size_t>{1, 9, 9});
+  CHECK(tags_of(parse_markup("<script>if (a < b) c(\"</p>\")</SCRIPT><style>x</style>")) ==
+        Strings{"<script>if (a < b) c(\"</p>\")</SCRIPT>", "<style>x</style>"});
+  CHECK(tags_of(parse_markup("<!DOCTYPE html><?xml version='1'?><![CDATA[<a>]]>")) ==
+        Strings{"<!DOCTYPE html>", "<?xml version='1'?>", "<![CDATA[<a>]]>"});
+}
+
+TEST_CASE("what is no tag is text") {
+  for (const std::string text :
+       {"a < b", "<3", "< b>", "<b", "<b x=\"", "<!-- a", "</", "</>", "<", "<>", "<!", "<?x", "1<2>0"}) {
+    const auto marked = parse_markup(text);
+    CHECK(marked.tags.empty());
+    CHECK(marked.text == text);
+    CHECK(parse_markup(escaped_text(text)).text == text);
+  }
+  // Quotes that never end are none, and an unfinished comment hides nothing.
+  CHECK(tags_of(parse_markup("<a title=\">x</a>")) == Strings{"<a title=\">", "</a>"});
+  CHECK(tags_of(parse_markup("<!-- <b>x</b>")) == Strings{"<b>", "</b>"});
+  CHECK(tags_of(parse_markup("<script>a<b>")) == Strings{"<script>", "<b>"});
+}
+
+TEST_CASE("elements that do not end, or never began, are alone") {
+  const auto crossed = parse_markup("<b>a<i>b</b>c</i><p>d<p>e</ul>");
+  std::vector<int64_t> partners;
+  for (const auto& tag : crossed.tags) partners.push_back(tag.partner);
+  CHECK(partners == std::vector<int64_t>{2, -1, 0, -1, -1, -1, -1});
+}
+
+TEST_CASE("references are the characters that Python's html module knows") {
+  const TemporaryDirectory folder;
+  Strings lines = {"&amp;&lt;&gt;&quot;&apos;&nbsp;",
+                   "&eacute;&Eacute;&euro;&mdash;&hellip;&sup2;&Alpha;&there4;",
+                   "&amp;amp; &#38;#38;",
+                   "&unknown; &; & &# &#; &#x; &#xg;",
+                   "&copy 2020 &notit; &ampere; &AMP;&LT",
+                   "&#8364;&#x20AC;&#X20ac;&#128;&#150;",
+                   "&#0;&#55296;&#x110000;&#99999999999999999999;",
+                   "&#1;&#7;&#xFFFE;a",
+                   "&frac12&frac34;&ETHx",
+                   "a&b;c&d"};
+  for (const char* name : {"alpha", "Aacute", "zwnj", "rarr", "hearts", "thorn", "yuml", "sigmaf", "lang", "rang"}) {
+    lines.push_back(fmt::format("&{0}; &{0} &{0}x", name));
+  }
+  std::string text;
+  for (const auto& line : lines) text += line + '\n';
+  write_file(folder / "in", text);
+  run_reference("html_references.py", fmt::format("'{}' '{}'", (folder / "in").string(), (folder / "out").string()));
+  const auto expected = read_lines(folder / "out");
+  REQUIRE(expected.size() == lines.size());
+  for (size_t i = 0; i < lines.size(); ++i) CHECK(parse_markup(lines[i]).text == expected[i]);
+  CHECK(parse_markup("a&#10;b&#13;c").text == "a b c");
+}
+
+TEST_CASE("tags follow the words they are around") {
+  CHECK(placed("The <b>red</b> car", "La voiture rouge", {{0, 0}, {2, 1}, {1, 2}}) == "La voiture <b>rouge</b>");
+  CHECK(placed("<p>The <b>red</b> car</p>", "La voiture rouge", {{0, 0}, {2, 1}, {1, 2}}) ==
+        "<p>La voiture <b>rouge</b></p>");
+  CHECK(placed("I <i>have <b>seen</b></i> it.", "Ich habe es gesehen.", {{0, 0}, {1, 1}, {3, 2}, {2, 3}}) ==
+        "Ich <i>habe<b></b></i> es gesehen.");
+  CHECK(placed("<b>red</b> <i>car</i>", "voiture rouge", {{1, 0}, {0, 1}}) == "<i>voiture</i> <b>rouge</b>");
+  // Commas stay where they were.
+  CHECK(placed("Say <b>yes</b>, please", "Sag ja, bitte", {{0, 0}, {1, 1}, {2, 2}}) == "Sag <b>ja</b>, bitte");
+  CHECK(placed("Say <b>yes,</b> please", "Sag ja, bitte", {{0, 0}, {1, 1}, {2, 2}}) == "Sag <b>ja,</b> bitte");
+  CHECK(placed("Say (<b>yes</b>)", "Sag (ja)", {{0, 0}, {1, 1}}) == "Sag (<b>ja</b>)");
+  // What is alone stays with its neighbour, and what is written is escaped.
+  CHECK(placed("one<br> two", "eins zwei", {{0, 0}, {1, 1}}) == "eins<br> zwei");
+  CHECK(placed("one <br>two", "zwei eins", {{1, 0}, {0, 1}}) == "<br>zwei eins");
+  CHECK(placed("a &amp; <b>b</b>", "b & <a>", {{2, 0}, {1, 1}, {0, 2}}) == "<b>b</b> &amp; &lt;a&gt;");
+  // Without any link nothing is lost.
+  CHECK(placed("x <b>y</b> z", "u v w", {}) == "<b></b>u v w");
+  CHECK(placed("<b>x</b>", "", {}) == "<b></b>");
+  CHECK(placed("", "x", {}) == "x");
+}
+
+TEST_CASE("tags between sentences stay there, whatever becomes of the words") {
+  const auto source = parse_markup("<p>One <b>two. Three</b> four.</p>\n<br><p>Five</p>");
+  CHECK(source.text == "One two. Three four.\nFive");
+  const std::string translation = "2 1. 4 3.\n5";
+  const std::vector<AlignedSegment> segments = {
+      {{0, 8}, {0, 4}, {{1, 0}, {0, 1}}}, {{9, 20}, {5, 9}, {{1, 0}, {0, 1}}}, {{21, 25}, {10, 11}, {{0, 0}}}};
+  const auto tags = place_tags(source, translation, segments);
+  check_placed(source, translation, tags);
+  // What goes on behind a sentence does so in the translation, here round none of the words, which are at other ends.
+  CHECK(with_tags(source, translation, tags) == "<p>2 1.<b> </b>4 3.</p>\n<br><p>5</p>");
+}
+
+TEST_CASE("with the text for its translation, markup comes back as it was") {
+  std::mt19937 random(11);
+  int compared = 0;
+  for (int round = 0; round < 1000; ++round) {
+    const auto text = random_markup(random, 4, true);
+    const auto source = parse_markup(text);
+    Links links;
+    for (size_t word = 0; word < split_words(source.text).size(); ++word) links.emplace_back(word, word);
+    if (source.text.empty()) continue;
+    ++compared;
+    CHECK(placed(text, source.text, links) == text);
+  }
+  CHECK(compared > 500);
+}
+
+TEST_CASE("whatever the nesting, the links and the sentences, tags are kept, none is made, and they nest as before") {
+  std::mt19937 random(12);
+  for (int round = 0; round < 3000; ++round) {
+    const auto text = random_markup(random, 5, false);
+    CAPTURE(text);
+    const auto source = parse_markup(text);
+    // Segments of the text, cut at blanks, each with a translation of other words and any links.
+    std::string translation;
+    std::vector<AlignedSegment> segments;
+    const std::string_view all = source.text;
+    const auto words = split_words(all);
+    for (size_t first = 0; first < words.size();) {
+      const size_t last = std::min(words.size(), first + 1 + random() % 6) - 1;
+      const TextSpan span{static_cast<size_t>(words[first].data() - all.data()),
+                          static_cast<size_t>(words[last].data() - all.data()) + words[last].size()};
+      const size_t gap = segments.empty() ? 0 : segments.back().source.end;
+      if (random() % 8 > 0) translation.append(all.substr(gap, span.begin - gap));
+      AlignedSegment segment{span, {translation.size(), 0}, {}};
+      const size_t count = random() % 6;
+      for (size_t k = 0; k < count; ++k) {
+        translation += k > 0 ? " " : "";
+        translation += std::vector<std::string>{"xé", "(y)", "...", "<z>", "&"}[random() % 5];
+        if (random() % 4 > 0) segment.links.emplace_back(random() % (last - first + 2), k + random() % 20 / 19);
+      }
+      segment.target.end = translation.size();
+      segments.push_back(segment);
+      first = last + 1;
+    }
+    if (round % 2 == 0) translation.append(all.substr(segments.empty() ? 0 : segments.back().source.end));
+    CAPTURE(translation);
+    const auto tags = place_tags(source, translation, segments);
+    check_placed(source, translation, tags);
+    const auto written = parse_markup(with_tags(source, translation, tags));
+    CHECK(written.text == translation);
+    auto before = tags_of(source), after = tags_of(written);
+    std::sort(before.begin(), before.end());
+    std::sort(after.begin(), after.end());
+    CHECK(before == after);
+  }
+}
+
+TEST_CASE("ten thousand tags, nested or not ended, take no more than seconds") {
+  for (const auto& [open, close] : {std::pair<std::string, std::string>{"<b>a ", "</b>"},
+                                    {"<p>", "</p>"},
+                                    {"<b>", ""},
+                                    {"</i>", ""},
+                                    {"<b", ""},
+                                    {"<a x=\"", ""},
+                                    {"<a x=\"'><a x='\">", ""},
+                                    {"<!--", ""},
+                                    {"<script>", ""},
+                                    {"&#", ""},
+                                    {"<script></script", ""},
+                                    {"<![CDATA[", ""}}) {
+    std::string text;
+    for (int i = 0; i < 10000; ++i) text += open;
+    text += "word.";
+    for (int i = 0; i < 10000; ++i) text += close;
+    const auto source = parse_markup(text);
+    Links links;
+    for (size_t word = 0; word < split_words(source.text).size(); ++word) links.emplace_back(word, word);
+    const auto inner = trim(source.text);
+    const std::string translation(inner);
+    const std::vector<AlignedSegment> segments = {
+        {{static_cast<size_t>(inner.data() - source.text.data()),
+          static_cast<size_t>(inner.data() - source.text.data()) + inner.size()},
+         {0, translation.size()},
+         links}};
+    check_placed(source, translation, place_tags(source, translation, segments));
+  }
+}
+
+}  // namespace transformer::test

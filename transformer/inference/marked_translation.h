@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "transformer/inference/text_translation.h"
+#include "transformer/inference/word_alignment.h"
+#include "transformer/text/markup.h"
+
+namespace transformer {
+
+struct MarkupOptions {
+  /// Whether a text is split into sentences, which end at paragraphs, list items and their like in any case. Else it is
+  /// one sentence, which is cut where it is longer than the model takes, and
+  /// whose translation has no blanks at its ends.
+  bool sentences = true;
+  SentenceLanguage language = SentenceLanguage::any;
+};
+
+struct MarkedTranslation {
+  std::string text;  // with the source's tags
+  MarkedText source;
+  TranslatedText translated;  // without
+};
+
+/// Translates HTML or XML: what stands between the tags, which come back where the words that they were around went, by
+/// `aligner`. Any text is taken: see parse_markup. What is too long to be aligned keeps its tags at its ends.
+std::vector<MarkedTranslation> translate_marked(const Translator& translator, const WordAligner& aligner,
+                                                const std::vector<std::string>& texts,
+                                                const MarkupOptions& options = {});
+
+}  // namespace transformer

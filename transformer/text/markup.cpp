@@ -1,0 +1,667 @@
+#include "transformer/text/markup.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <tuple>
+#include <unordered_map>
+
+#include "transformer/base/unicode.h"
+#include "transformer/text/characters.h"
+#include "transformer/text/entities.h"
+
+namespace transformer {
+
+namespace {
+
+constexpr size_t none = std::string_view::npos;
+
+bool is_ascii_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+bool is_ascii_blank(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+}
+
+template <size_t Count>
+bool is_one_of(std::string_view name, const std::array<std::string_view, Count>& names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Elements of HTML that have no end tag.
+constexpr auto void_elements = std::to_array<std::string_view>(
+    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"});
+constexpr auto breaking_elements = std::to_array<std::string_view>(
+    {"address", "article", "aside",   "blockquote", "body",    "br",    "button",     "caption", "center",
+     "dd",      "details", "dialog",  "div",        "dl",      "dt",    "figcaption", "figure",  "fieldset",
+     "footer",  "form",    "h1",      "h2",         "h3",      "h4",    "h5",         "h6",      "head",
+     "header",  "hr",      "html",    "legend",     "li",      "main",  "nav",        "ol",      "option",
+     "p",       "pre",     "section", "select",     "summary", "table", "tbody",      "td",      "textarea",
+     "tfoot",   "th",      "thead",   "title",      "tr",      "ul"});
+
+/// Takes markup apart. Everything that looks ahead for an end remembers when there is none, so that time is linear.
+class Parser {
+ public:
+  explicit Parser(std::string_view marked) : marked_(marked) {}
+
+  MarkedText parse() {
+    for (size_t position = 0; position < marked_.size();) {
+      const char c = marked_[position];
+      size_t end = none;
+      if (c == '<') end = tag_at(position);
+      if (end != none) {
+        position = end;
+      } else if (c == '&') {
+        position = reference_at(position);
+      } else {
+        result_.text += c;
+        ++position;
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
+  /// The end of the tag that begins at `position`, which is taken up; none where it is text.
+  size_t tag_at(size_t position) {
+    const auto rest = marked_.substr(position);
+    if (rest.starts_with("<!--")) return whole(position, behind("-->", position + 4));
+    if (rest.starts_with("<![CDATA[")) return whole(position, behind("]]>", position + 9));
+    if (rest.starts_with("<?")) return whole(position, behind(">", position + 2));
+    if (rest.starts_with("<!")) {
+      return rest.size() > 2 && is_ascii_letter(rest[2]) ? whole(position, behind(">", position + 2)) : none;
+    }
+    const bool closes = rest.starts_with("</");
+    const size_t name_begin = position + (closes ? 2 : 1);
+    if (name_begin >= marked_.size() || !is_ascii_letter(marked_[name_begin])) return none;
+    const size_t end = end_of_tag(name_begin);
+    if (end == none) return none;
+    std::string name;
+    for (size_t i = name_begin; i < end && !is_ascii_blank(marked_[i]) && marked_[i] != '/' && marked_[i] != '>'; ++i) {
+      name += lower(marked_[i]);
+    }
+    const bool empty = marked_[end - 2] == '/' || is_one_of(name, void_elements);
+    const bool breaks = is_one_of(name, breaking_elements);
+    if (!closes && !empty && (name == "script" || name == "style")) {
+      if (const size_t close = end_of_raw(name, end); close != none) return whole(position, close);
+    }
+    add(position, end, breaks);
+    if (closes) {
+      close(name);
+    } else if (!empty) {
+      open(name);
+    }
+    return end;
+  }
+
+  void add(size_t position, size_t end, bool breaks) {
+    result_.tags.push_back({std::string(marked_.substr(position, end - position)), result_.text.size(), -1, breaks});
+  }
+
+  size_t whole(size_t position, size_t end) {
+    if (end != none) add(position, end, false);
+    return end;
+  }
+
+  size_t behind(std::string_view what, size_t from) {
+    const auto missing = missing_.find(what);
+    if (missing != missing_.end() && from >= missing->second) return none;
+    const size_t found = marked_.find(what, from);
+    if (found == none) missing_[what] = from;
+    return found == none ? none : found + what.size();
+  }
+
+  /// Behind the ">" of the tag whose name begins there: quoted values of attributes may have others.
+  size_t end_of_tag(size_t from) {
+    if (ends_.empty()) find_ends();
+    size_t end = ends_[from];
+    if (end == none) {  // a quote that never ends is none
+      return behind(">", from);
+    }
+    return end + 1;
+  }
+
+  /// For every byte, as one within a tag: where the tag ends.
+  void find_ends() {
+    ends_.assign(marked_.size() + 1, none);
+    size_t single = none, twice = none;  // from the next byte on, within quotes of either kind
+    for (size_t i = marked_.size(); i-- > 0;) {
+      const char c = marked_[i];
+      const bool value = i > 0 && (marked_[i - 1] == '=' || (i > 1 && marked_[i - 1] == ' ' && marked_[i - 2] == '='));
+      const size_t outside = ends_[i + 1];
+      ends_[i] = c == '>' ? i : c == '"' && value ? twice : c == '\'' && value ? single : outside;
+      if (c == '"') twice = outside;
+      if (c == '\'') single = outside;
+    }
+  }
+
+  /// Behind the end tag of `name`, whose contents are no markup.
+  size_t end_of_raw(const std::string& name, size_t from) {
+    auto& missing = missing_raw_[name];
+    if (missing) return none;
+    const std::string wanted = "</" + name;
+    for (size_t at = marked_.find("</", from); at != none; at = marked_.find("</", at + 2)) {
+      const auto found = marked_.substr(at, wanted.size());
+      if (found.size() == wanted.size() &&
+          std::equal(found.begin(), found.end(), wanted.begin(), [](char a, char b) { return lower(a) == b; })) {
+        const size_t end = behind(">", at);
+        missing = end == none;
+        return end;
+      }
+    }
+    missing = true;
+    return none;
+  }
+
+  void open(const std::string& name) {
+    open_.push_back({result_.tags.size() - 1, name});
+    ++open_names_[name];
+  }
+
+  /// Ends the innermost open element of the name; those that are open within it have no end.
+  void close(const std::string& name) {
+    const auto known = open_names_.find(name);
+    if (known == open_names_.end() || known->second == 0) return;
+    while (true) {
+      const auto innermost = std::move(open_.back());
+      open_.pop_back();
+      --open_names_[innermost.second];
+      if (innermost.second != name) continue;
+      const auto begin = static_cast<int64_t>(innermost.first), end = std::ssize(result_.tags) - 1;
+      result_.tags[innermost.first].partner = end;
+      result_.tags.back().partner = begin;
+      return;
+    }
+  }
+
+  /// Takes up the character that is referred to at `position`, or the & itself; returns what is behind it.
+  size_t reference_at(size_t position) {
+    const auto rest = marked_.substr(position + 1, 32);
+    if (rest.starts_with("#")) return number_at(position);
+    size_t length = 0;
+    while (length < rest.size() && (is_ascii_letter(rest[length]) || (rest[length] >= '0' && rest[length] <= '9'))) {
+      ++length;
+    }
+    const bool ended = length < rest.size() && rest[length] == ';';
+    if (const auto found = ended ? entity_of(rest.substr(0, length)) : 0) {
+      append_utf8(found, result_.text);
+      return position + 1 + length + 1;
+    }
+    if (const size_t bare = bare_entity(rest.substr(0, length)); bare > 0) {
+      append_utf8(entity_of(rest.substr(0, bare)), result_.text);
+      return position + 1 + bare;
+    }
+    result_.text += '&';
+    return position + 1;
+  }
+
+  size_t number_at(size_t position) {
+    size_t at = position + 2;
+    const bool hexadecimal = at < marked_.size() && lower(marked_[at]) == 'x';
+    at += hexadecimal;
+    const size_t first = at;
+    char32_t value = 0;
+    for (; at < marked_.size(); ++at) {
+      const char c = lower(marked_[at]);
+      const bool digit = c >= '0' && c <= '9', letter = hexadecimal && c >= 'a' && c <= 'f';
+      if (!digit && !letter) break;
+      // Too large stays too large.
+      value = std::min<char32_t>(
+          value * (hexadecimal ? 16 : 10) + static_cast<char32_t>(digit ? c - '0' : c - 'a' + 10), 0x110000);
+    }
+    if (at == first) {
+      result_.text += '&';
+      return position + 1;
+    }
+    append_referred(value);
+    return at < marked_.size() && marked_[at] == ';' ? at + 1 : at;
+  }
+
+  void append_referred(char32_t value) {
+    // What old pages mean by numbers that are controls (Windows' code page 1252).
+    static constexpr std::array<char16_t, 32> windows = {0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
+                                                         0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0x8D,   0x17D,  0x8F,
+                                                         0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
+                                                         0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
+    if (value >= 0x80 && value < 0xA0) value = windows[value - 0x80];
+    if (value == 0 || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) value = 0xFFFD;
+    // A line of output stays one.
+    if (is_blank(value) && value < 0x20) value = U' ';
+    const bool control = value < 0x20 || (value >= 0x7F && value < 0xA0);
+    const bool character = (value < 0xFDD0 || value > 0xFDEF) && (value & 0xFFFE) != 0xFFFE;
+    if (!control && character) append_utf8(value, result_.text);
+  }
+
+  std::string_view marked_;
+  MarkedText result_;
+  std::vector<size_t> ends_;
+  std::map<std::string_view, size_t> missing_;  // from where on
+  std::map<std::string, bool> missing_raw_;
+  std::vector<std::pair<size_t, std::string>> open_;  // tags and their names
+  std::unordered_map<std::string, int64_t> open_names_;
+};
+
+/// Bytes of the translation.
+using Range = TextSpan;
+
+struct Node {
+  size_t tag = 0;
+  size_t end_tag = none;  // of an element
+  Range range;            // where it comes to stand
+  std::vector<size_t> children;
+};
+
+struct Words {
+  std::vector<TextSpan> spans;
+  std::vector<size_t> segments;  // of each
+};
+
+Words words_of(std::string_view text, std::span<const AlignedSegment> segments, TextSpan AlignedSegment::*side) {
+  Words words;
+  for (size_t k = 0; k < segments.size(); ++k) {
+    for (const auto word : split_words((segments[k].*side).of(text))) {
+      const auto begin = static_cast<size_t>(word.data() - text.data());
+      words.spans.push_back({begin, begin + word.size()});
+      words.segments.push_back(k);
+    }
+  }
+  return words;
+}
+
+class Placer {
+ public:
+  Placer(const MarkedText& source, std::string_view translation, std::span<const AlignedSegment> segments)
+      : marked_(source), text_(source.text), translation_(translation), segments_(segments) {
+    check();
+    sources_ = words_of(text_, segments, &AlignedSegment::source);
+    targets_ = words_of(translation_, segments, &AlignedSegment::target);
+    link();
+  }
+
+  std::vector<PlacedTag> place() {
+    build();
+    std::vector<size_t> pending = {0};
+    while (!pending.empty()) {
+      const size_t node = pending.back();
+      pending.pop_back();
+      place_children(node);
+      pending.insert(pending.end(), nodes_[node].children.begin(), nodes_[node].children.end());
+    }
+    return write();
+  }
+
+ private:
+  void check() const {
+    size_t source = 0, target = 0;
+    for (const auto& segment : segments_) {
+      if (segment.source.begin < source || segment.source.end < segment.source.begin ||
+          segment.source.end > text_.size() || segment.target.begin < target ||
+          segment.target.end < segment.target.begin || segment.target.end > translation_.size()) {
+        throw std::invalid_argument("place_tags: segments are out of order");
+      }
+      source = segment.source.end;
+      target = segment.target.end;
+    }
+  }
+
+  void link() {
+    source_of_.assign(targets_.spans.size(), none);
+    std::vector<size_t> first_source(segments_.size() + 1), first_target(segments_.size() + 1);
+    for (const size_t k : sources_.segments) ++first_source[k + 1];
+    for (const size_t k : targets_.segments) ++first_target[k + 1];
+    for (size_t k = 0; k < segments_.size(); ++k) {
+      first_source[k + 1] += first_source[k];
+      first_target[k + 1] += first_target[k];
+      for (const auto& [from, to] : segments_[k].links) {
+        const size_t word = first_source[k] + from, target = first_target[k] + to;
+        if (word >= first_source[k + 1] || from > word || target >= first_target[k + 1] || to > target) continue;
+        if (source_of_[target] == none) source_of_[target] = word;
+      }
+    }
+    targets_of_.resize(sources_.spans.size());
+    linked_before_.push_back(0);
+    for (size_t target = 0; target < source_of_.size(); ++target) {
+      const size_t word = source_of_[target];
+      if (word != none) targets_of_[word].push_back(target);
+      linked_before_.push_back(linked_before_.back() + (word != none));
+    }
+    // The nearest words with a link, on either side, within the segment.
+    const size_t count = sources_.spans.size();
+    linked_left_.assign(count, none);
+    linked_right_.assign(count, none);
+    for (size_t word = 0; word < count; ++word) {
+      const bool goes_on = word > 0 && sources_.segments[word - 1] == sources_.segments[word];
+      linked_left_[word] = !targets_of_[word].empty() ? word : goes_on ? linked_left_[word - 1] : none;
+    }
+    for (size_t word = count; word-- > 0;) {
+      const bool goes_on = word + 1 < count && sources_.segments[word + 1] == sources_.segments[word];
+      linked_right_[word] = !targets_of_[word].empty() ? word : goes_on ? linked_right_[word + 1] : none;
+    }
+    taken_by_.assign(targets_.spans.size(), none);
+  }
+
+  /// The elements as a tree below a root that is around all.
+  void build() {
+    nodes_.emplace_back();
+    nodes_[0].range = {0, translation_.size()};
+    std::vector<size_t> open = {0};
+    for (size_t tag = 0; tag < marked_.tags.size(); ++tag) {
+      const auto partner = marked_.tags[tag].partner;
+      if (partner >= 0 && static_cast<size_t>(partner) < tag) {
+        open.pop_back();
+        continue;
+      }
+      nodes_[open.back()].children.push_back(nodes_.size());
+      nodes_.push_back({tag, partner < 0 ? none : static_cast<size_t>(partner), {}, {}});
+      if (partner >= 0) open.push_back(nodes_.size() - 1);
+    }
+  }
+
+  size_t begin_of(const Node& node) const { return marked_.tags[node.tag].position; }
+  size_t end_of(const Node& node) const {
+    return node.end_tag == none ? begin_of(node) : marked_.tags[node.end_tag].position;
+  }
+
+  /// The source's words that are at least in part between two places.
+  std::pair<size_t, size_t> words_between(size_t begin, size_t end) const {
+    if (begin >= end) return {0, 0};
+    const auto& spans = sources_.spans;
+    const auto first =
+        std::partition_point(spans.begin(), spans.end(), [&](const auto& span) { return span.end <= begin; });
+    const auto last = std::partition_point(first, spans.end(), [&](const auto& span) { return span.begin < end; });
+    return {static_cast<size_t>(first - spans.begin()), static_cast<size_t>(last - spans.begin())};
+  }
+
+  /// Where a place between segments is in the translation; none for one within a segment.
+  size_t anchor_of(size_t position) const {
+    const auto next = std::partition_point(segments_.begin(), segments_.end(),
+                                           [&](const auto& segment) { return segment.source.end <= position; });
+    if (next != segments_.end() && next->source.begin < position) return none;
+    const bool first = next == segments_.begin(), last = next == segments_.end();
+    const size_t source = first ? 0 : std::prev(next)->source.end, target = first ? 0 : std::prev(next)->target.end;
+    const size_t end = last ? translation_.size() : next->target.begin;
+    return std::min(target + (position - source), end);
+  }
+
+  void place_children(size_t parent) {
+    const Range range = nodes_[parent].range;
+    const auto children = nodes_[parent].children;
+    std::vector<Range> taken;
+    std::vector<size_t> others;
+    size_t free_from = range.begin;
+    // What is around whole segments, or reaches from one into another.
+    for (const size_t child : children) {
+      auto& node = nodes_[child];
+      const auto [first, last] = words_between(begin_of(node), end_of(node));
+      if (node.end_tag == none || first == last) continue;
+      const size_t from = anchor_of(begin_of(node)), to = anchor_of(end_of(node));
+      const size_t first_segment = sources_.segments[first], last_segment = sources_.segments[last - 1];
+      if (first_segment == last_segment && (from == none || to == none)) {
+        others.push_back(child);
+        continue;
+      }
+      const Range free{std::min(free_from, range.end), range.end};
+      const size_t begin = from != none ? from : beginning_in(first_segment, first, last, free);
+      const size_t end = to != none ? to : end_in(last_segment, first, last, free);
+      node.range.begin = std::clamp(begin, free.begin, free.end);
+      node.range.end = std::clamp(end, node.range.begin, free.end);
+      free_from = node.range.end;
+      take(parent, node.range, taken);
+    }
+    for (const size_t child : others) {
+      auto& node = nodes_[child];
+      const auto [first, last] = words_between(begin_of(node), end_of(node));
+      node.range = longest_run(parent, first, last);
+      if (node.range.begin < node.range.end) {
+        trim_punctuation(node);
+        take(parent, node.range, taken);
+      }
+    }
+    std::sort(taken.begin(), taken.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    const auto [first, last] = words_between(begin_of_parent(parent), end_of_parent(parent));
+    for (const size_t child : children) {
+      auto& node = nodes_[child];
+      if (node.range.begin < node.range.end) continue;
+      node.range.begin = node.range.end = point_for(node, range, {first, last}, taken);
+    }
+    std::sort(nodes_[parent].children.begin(), nodes_[parent].children.end(), [&](size_t a, size_t b) {
+      const auto key = [&](size_t child) {
+        const auto& node = nodes_[child];
+        return std::tuple(node.range.begin, node.range.end != node.range.begin, child);
+      };
+      return key(a) < key(b);
+    });
+  }
+
+  size_t begin_of_parent(size_t node) const { return node == 0 ? 0 : begin_of(nodes_[node]); }
+  size_t end_of_parent(size_t node) const { return node == 0 ? text_.size() : end_of(nodes_[node]); }
+
+  /// Target words that are at least in part within a range.
+  std::pair<size_t, size_t> targets_within(const Range& range) const {
+    const auto& spans = targets_.spans;
+    const auto first =
+        std::partition_point(spans.begin(), spans.end(), [&](const auto& span) { return span.end <= range.begin; });
+    const auto last =
+        std::partition_point(first, spans.end(), [&](const auto& span) { return span.begin < range.end; });
+    return {static_cast<size_t>(first - spans.begin()), static_cast<size_t>(last - spans.begin())};
+  }
+
+  void take(size_t parent, const Range& range, std::vector<Range>& taken) {
+    if (range.begin == range.end) return;
+    taken.push_back(range);
+    const auto [first, last] = targets_within(range);
+    std::fill(taken_by_.begin() + static_cast<std::ptrdiff_t>(first),
+              taken_by_.begin() + static_cast<std::ptrdiff_t>(last), parent);
+  }
+
+  /// +1 for a target word that stands for one of the source's words [first, last), -1 for another's.
+  int64_t worth(size_t target, size_t first, size_t last) const {
+    const size_t word = source_of_[target];
+    return word == none ? 0 : word >= first && word < last ? 1 : -1;
+  }
+
+  /// Where what goes on behind a segment begins within it: such that most of its own words are behind.
+  size_t beginning_in(size_t segment, size_t first, size_t last, const Range& free) const {
+    const auto [begin, end] = targets_within({segments_[segment].target.begin, segments_[segment].target.end});
+    size_t best = segments_[segment].target.end;
+    int64_t sum = 0, most = 0;
+    for (size_t target = end; target-- > begin;) {
+      if (targets_.spans[target].begin < free.begin) break;
+      sum += worth(target, first, last);
+      if (sum <= most) continue;
+      most = sum;
+      best = targets_.spans[target].begin;
+    }
+    return best;
+  }
+
+  size_t end_in(size_t segment, size_t first, size_t last, const Range& free) const {
+    const auto [begin, end] = targets_within({segments_[segment].target.begin, segments_[segment].target.end});
+    size_t best = segments_[segment].target.begin;
+    int64_t sum = 0, most = 0;
+    for (size_t target = begin; target < end; ++target) {
+      if (targets_.spans[target].end > free.end) break;
+      sum += worth(target, first, last);
+      if (sum <= most) continue;
+      most = sum;
+      best = targets_.spans[target].end;
+    }
+    return best;
+  }
+
+  /// The longest run of words within the parent's range, and free, that stand for the source's [first, last); words
+  /// that stand for none may be between.
+  Range longest_run(size_t parent, size_t first, size_t last) const {
+    const Range& range = nodes_[parent].range;
+    std::vector<size_t> own;
+    for (size_t word = first; word < last; ++word) {
+      for (const size_t target : targets_of_[word]) {
+        const auto& span = targets_.spans[target];
+        if (span.begin < range.end && span.end > range.begin && taken_by_[target] != parent) own.push_back(target);
+      }
+    }
+    std::sort(own.begin(), own.end());
+    const auto joined = [&](size_t a, size_t b) {
+      if (linked_before_[b] != linked_before_[a + 1]) return false;
+      for (size_t target = a + 1; target < b; ++target) {
+        if (taken_by_[target] == parent) return false;
+      }
+      return true;
+    };
+    Range best;
+    size_t most = 0;
+    for (size_t i = 0; i < own.size();) {
+      size_t end = i + 1;
+      while (end < own.size() && joined(own[end - 1], own[end])) ++end;
+      if (end - i > most) {
+        most = end - i;
+        best = {std::max(range.begin, targets_.spans[own[i]].begin),
+                std::min(range.end, targets_.spans[own[end - 1]].end)};
+      }
+      i = end;
+    }
+    return best.begin < best.end ? best : Range{0, 0};
+  }
+
+  /// Where an element's text begins or ends with a letter, its translation does, too.
+  void trim_punctuation(Node& node) const {
+    const auto is_word = [](std::string_view text, size_t position) {
+      return is_word_character(next_code_point(text, position));
+    };
+    const auto before = [](std::string_view text, size_t position) {
+      do {
+        --position;
+      } while (position > 0 && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80);
+      return position;
+    };
+    auto range = node.range;
+    if (is_word(text_, before(text_, end_of(node)))) {
+      while (range.end > range.begin && !is_word(translation_, before(translation_, range.end))) {
+        range.end = before(translation_, range.end);
+      }
+    }
+    if (is_word(text_, begin_of(node))) {
+      while (range.begin < range.end && !is_word(translation_, range.begin)) next_code_point(translation_, range.begin);
+    }
+    if (range.begin < range.end) node.range = range;
+  }
+
+  /// Where a tag goes that is around nothing.
+  size_t point_for(const Node& node, const Range& parent, std::pair<size_t, size_t> words,
+                   const std::vector<Range>& taken) const {
+    const size_t place = begin_of(node);
+    size_t position = anchor_of(place);
+    if (position == none) position = beside_neighbour(place, parent, words);
+    position = std::clamp(position, parent.begin, parent.end);
+    // Not within a sibling.
+    const auto behind =
+        std::partition_point(taken.begin(), taken.end(), [&](const auto& range) { return range.begin < position; });
+    if (behind != taken.begin() && std::prev(behind)->end > position) position = std::prev(behind)->end;
+    return position;
+  }
+
+  size_t beside_neighbour(size_t place, const Range& parent, std::pair<size_t, size_t> words) const {
+    const auto& spans = sources_.spans;
+    const auto next =
+        std::partition_point(spans.begin(), spans.end(), [&](const auto& span) { return span.end <= place; });
+    const auto right = static_cast<size_t>(next - spans.begin());  // ends behind the place
+    const size_t left = right < spans.size() && spans[right].begin < place ? right : right - 1;  // begins before it
+    if (right >= words.second) return parent.end;
+    if (right == 0 && left != right) return parent.begin;
+    if (left < words.first) return parent.begin;
+    const bool glued = spans[left].end >= place;
+    const size_t after = linked_left_[left], before = linked_right_[right];
+    const bool same = sources_.segments[left] == sources_.segments[right];
+    if (after != none && (glued || before == none || !same)) return targets_.spans[targets_of_[after].back()].end;
+    if (before != none) return targets_.spans[targets_of_[before].front()].begin;
+    return segments_[sources_.segments[right]].target.begin;
+  }
+
+  std::vector<PlacedTag> write() const {
+    std::vector<PlacedTag> placed;
+    struct Step {
+      size_t node;
+      size_t next = 0;  // child
+    };
+    std::vector<Step> steps = {{0}};
+    while (!steps.empty()) {
+      auto& step = steps.back();
+      const auto& node = nodes_[step.node];
+      if (step.next == 0 && step.node != 0) placed.push_back({node.tag, node.range.begin});
+      if (step.next < node.children.size()) {
+        const size_t child = node.children[step.next++];
+        steps.push_back({child});
+        continue;
+      }
+      if (node.end_tag != none) placed.push_back({node.end_tag, node.range.end});
+      steps.pop_back();
+    }
+    return placed;
+  }
+
+  const MarkedText& marked_;
+  std::string_view text_, translation_;
+  std::span<const AlignedSegment> segments_;
+  Words sources_, targets_;
+  std::vector<size_t> source_of_;                // of each target word: the word that it stands for, or none
+  std::vector<std::vector<size_t>> targets_of_;  // of each source word, ascending
+  std::vector<size_t> linked_before_;            // target words with a link, before each
+  std::vector<size_t> linked_left_, linked_right_;
+  std::vector<size_t> taken_by_;  // of each target word: the element within which one of its children has it
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+std::vector<size_t> MarkedText::breaks() const {
+  std::vector<size_t> places;
+  for (const auto& tag : tags) {
+    if (tag.breaks) places.push_back(tag.position);
+  }
+  return places;
+}
+
+MarkedText parse_markup(std::string_view marked) {
+  return Parser(marked).parse();
+}
+
+std::string escaped_text(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '&') {
+      escaped += "&amp;";
+    } else if (c == '<') {
+      escaped += "&lt;";
+    } else if (c == '>') {
+      escaped += "&gt;";
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+std::vector<PlacedTag> place_tags(const MarkedText& source, std::string_view translation,
+                                  std::span<const AlignedSegment> segments) {
+  return Placer(source, translation, segments).place();
+}
+
+std::string with_tags(const MarkedText& source, std::string_view translation, std::span<const PlacedTag> placed) {
+  std::string result;
+  size_t position = 0;
+  for (const auto& [tag, place] : placed) {
+    result += escaped_text(translation.substr(position, place - position));
+    result += source.tags[tag].markup;
+    position = place;
+  }
+  return result + escaped_text(translation.substr(position));
+}
+
+}  // namespace transformer

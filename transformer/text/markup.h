@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transformer/text/sentences.h"
+
+namespace transformer {
+
+/// HTML or XML taken apart: what is read, and the tags between.
+///
+/// Tags are start and end tags, comments, declarations, processing instructions, CDATA sections, and scripts and style
+/// sheets as a whole. A "<" that begins none of them is text; so is what looks like a tag and never ends. References
+/// (&amp; &eacute; &#8212;) are the characters they stand for; of names HTML 4's are known, others are text. Nothing is
+/// an error.
+struct MarkedText {
+  struct Tag {
+    std::string markup;    // as it is written
+    size_t position = 0;   // the byte of `text` that it stands before
+    int64_t partner = -1;  // among the tags: the end of the element that this one begins, or its beginning; -1: neither
+    bool breaks = false;   // sentences do not go over it: of paragraphs, headings, list items, table cells, line breaks
+  };
+  std::string text;
+  std::vector<Tag> tags;
+
+  /// Where sentences end in any case, ascending.
+  std::vector<size_t> breaks() const;
+};
+MarkedText parse_markup(std::string_view marked);
+
+/// `text` as it is written between tags: & < > as references.
+std::string escaped_text(std::string_view text);
+
+/// A stretch of a text, and of its translation, whose words are linked: (word of the source, word of the target), both
+/// counted from 0 within the stretch, as split_words counts them.
+struct AlignedSegment {
+  TextSpan source, target;
+  std::vector<std::pair<size_t, size_t>> links = {};
+};
+
+/// Where a tag comes to stand in a translation: before the byte `position`.
+struct PlacedTag {
+  size_t tag = 0;  // of MarkedText::tags
+  size_t position = 0;
+};
+
+/// Every tag's place in `translation`, in the order in which they are written: each tag once, each element's end behind
+/// its beginning, and elements within each other as they were. An element goes round the longest run of words that
+/// stand for its own, within the element around it; what is around whole segments stays so; a tag that is alone stays
+/// with its neighbour. `segments`, in order, cover all that was translated; what is between them is the same on both
+/// sides, or has no length in one.
+std::vector<PlacedTag> place_tags(const MarkedText& source, std::string_view translation,
+                                  std::span<const AlignedSegment> segments);
+
+/// `translation`, escaped, with its tags.
+std::string with_tags(const MarkedText& source, std::string_view translation, std::span<const PlacedTag> placed);
+
+}  // namespace transformer
