@@ -12,6 +12,7 @@
 #include "apps/line_work.h"
 #include "apps/program.h"
 #include "apps/translation_json.h"
+#include "apps/wish_options.h"
 #include "transformer/inference/marked_translation.h"
 #include "transformer/inference/text_translation.h"
 #include "transformer/inference/translator.h"
@@ -81,9 +82,15 @@ std::vector<Links> aligned(const WordAligner& aligner, const std::vector<std::st
 
 class Translating {
  public:
+  /// `wishes`: null where there are none.
   Translating(const Translator& translator, const WordAligner* aligner, Format format, const LineWork& work,
-              const BadLines& bad_lines)
-      : translator_(translator), aligner_(aligner), format_(format), work_(work), bad_lines_(bad_lines) {}
+              const BadLines& bad_lines, WishOptions* wishes)
+      : translator_(translator),
+        aligner_(aligner),
+        format_(format),
+        work_(work),
+        bad_lines_(bad_lines),
+        wishes_(wishes) {}
 
   LineWork::Done operator()(std::vector<InputLine>& lines, int64_t first) const {
     std::vector<std::string> texts;
@@ -95,8 +102,11 @@ class Translating {
       lines[i].remedy = "split it into sentences";
       sources[i].clear();
     }
+    std::vector<EncodedWishes> wishes;
+    if (wishes_) wishes = encode_wishes(lines, sources, first);
     sources.resize(work_.usable(lines));
-    auto translations = translator_.translate_encoded(sources);
+    auto translations =
+        wishes_ ? translator_.translate_encoded(sources, wishes) : translator_.translate_encoded(sources);
     if (format_.alignments) find_unalignable(lines, sources, translations);
     const size_t count = std::min(sources.size(), work_.usable(lines));
     sources.resize(count);
@@ -113,6 +123,7 @@ class Translating {
     if (aligner_) links = aligned(*aligner_, texts, sources, translations);
     for (size_t i = 0; i < count; ++i) {
       auto& written = done.texts[0];
+      if (wishes_) wishes_->add_missing(first + static_cast<int64_t>(i), translations[i].front().missing);
       if (!format_.json) {
         written += formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
       } else if (lines[i].usable()) {
@@ -133,6 +144,23 @@ class Translating {
   }
 
  private:
+  /// What is wished of each line; lines that it cannot be had of become bad ones.
+  std::vector<EncodedWishes> encode_wishes(std::vector<InputLine>& lines, std::vector<std::vector<int64_t>>& sources,
+                                           int64_t first) const {
+    std::vector<EncodedWishes> encoded(lines.size());
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (!lines[i].usable()) continue;
+      const auto wishes = wishes_->of(first + static_cast<int64_t>(i));
+      try {
+        encoded[i] = translator_.encode_wishes(wishes);
+      } catch (const Error& error) {
+        lines[i].problem = fmt::format("cannot be translated as asked: {}", error.what());
+        sources[i].clear();
+      }
+    }
+    return encoded;
+  }
+
   void find_unalignable(std::vector<InputLine>& lines, const std::vector<std::vector<int64_t>>& sources,
                         const std::vector<std::vector<Translation>>& translations) const {
     for (size_t i = 0; i < sources.size(); ++i) {
@@ -149,6 +177,7 @@ class Translating {
   Format format_;
   const LineWork& work_;
   const BadLines& bad_lines_;
+  WishOptions* wishes_;
 };
 
 /// --document, --markup: lines are texts of several sentences, or with tags, and come back as they were.
@@ -244,6 +273,7 @@ int main(int argc, char** argv) {
     std::string input_file, output_file, alignments_file;
     Format format;
     DecodingOptions decoding(app);
+    WishOptions wishes(app);
     SettingOptions<AlignmentSettings> alignment(app, "Word alignments");
     app.add_option("--input", input_file, "Text to translate, plain or .gz; standard input for - or if not given");
     app.add_option("--output", output_file,
@@ -292,6 +322,10 @@ int main(int argc, char** argv) {
                   fmt::format("is of sentences, and {} writes texts", of_texts),
                   "--output-format jsonl has it for every sentence");
     }
+    if (texts && !wishes.given().empty()) {
+      throw Error(wishes.given(), fmt::format("is of lines, and {} translates sentences", of_texts),
+                  "leave one of the two out");
+    }
     for (const char* name : {"--alignment-layer", "--alignment-head", "--alignment-at"}) {
       if (app.get_option(name)->count() > 0 && !format.alignments && !format.json && !text_format.markup) {
         throw Error(name, "is of word alignments, which nothing asks for",
@@ -310,6 +344,7 @@ int main(int argc, char** argv) {
       std::cerr << fmt::format("translate: warning: {} writes trees; `parse` makes sure that they are\n",
                                decoding.model());
     }
+    wishes.load(translator);
     format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
     if (texts && translator.settings().n_best > 1) {
       throw Error("--n-best", "a text is put together from the best translation of each of its sentences",
@@ -329,6 +364,7 @@ int main(int argc, char** argv) {
         all["way of splitting"] =
             fmt::format("document: {}, markup: {}, language: {}", text_format.sentences, text_format.markup, language);
       }
+      wishes.identify(all);
       if (aligner) {
         auto settings = alignment_settings;
         Settings aligning;
@@ -351,6 +387,9 @@ int main(int argc, char** argv) {
       }
       return status;
     }
-    return work.run(identity, Translating(translator, aligner.get(), format, work, bad_lines));
+    const int status = work.run(identity, Translating(translator, aligner.get(), format, work, bad_lines,
+                                                      wishes.given().empty() ? nullptr : &wishes));
+    wishes.report("translate");
+    return status;
   });
 }

@@ -31,16 +31,18 @@ ordered_json object_of(const Translation& translation, const std::optional<std::
     for (const auto& link : *links) alignment.push_back({link.source, link.target});
   }
   const double sentence = confidence(translation);
-  return {{"text", translation.text},
-          {"score", translation.score},
-          {"log_probability", translation.log_probability},
-          {"confidence", std::isnan(sentence) ? ordered_json() : ordered_json(sentence)},
-          {"finished", translation.finished},
-          {"tokens", std::move(pieces)},
-          {"token_log_probabilities", translation.token_log_probabilities},
-          {"words", words_of(translation.text)},
-          {"word_confidences", word_confidences(translation, vocabulary)},
-          {"alignment", std::move(alignment)}};
+  ordered_json object = {{"text", translation.text},
+                         {"score", translation.score},
+                         {"log_probability", translation.log_probability},
+                         {"confidence", std::isnan(sentence) ? ordered_json() : ordered_json(sentence)},
+                         {"finished", translation.finished},
+                         {"tokens", std::move(pieces)},
+                         {"token_log_probabilities", translation.token_log_probabilities},
+                         {"words", words_of(translation.text)},
+                         {"word_confidences", word_confidences(translation, vocabulary)},
+                         {"alignment", std::move(alignment)}};
+  if (!translation.missing.empty()) object["missing_phrases"] = translation.missing;
+  return object;
 }
 
 }  // namespace

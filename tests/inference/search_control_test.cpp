@@ -45,7 +45,8 @@ std::vector<double> ranked_row(RandomTable& table, const Tokens& prefix, const D
 bool repeats(const Tokens& tokens, size_t n) {
   std::set<Tokens> seen;
   for (size_t i = 0; i + n <= tokens.size(); ++i) {
-    if (!seen.emplace(tokens.begin() + static_cast<std::ptrdiff_t>(i), tokens.begin() + static_cast<std::ptrdiff_t>(i + n))
+    if (!seen.emplace(tokens.begin() + static_cast<std::ptrdiff_t>(i),
+                      tokens.begin() + static_cast<std::ptrdiff_t>(i + n))
              .second) {
       return true;
     }
@@ -185,7 +186,8 @@ TEST_CASE("required phrases: a wide beam finds the best output that holds them, 
       narrow.max_length = 12;
       for (const auto& hypothesis : search(table, narrow)) {
         for (size_t i = 0; i < request.control.required.size(); ++i) {
-          const bool missing = std::find(hypothesis.missing.begin(), hypothesis.missing.end(), i) != hypothesis.missing.end();
+          const bool missing =
+              std::find(hypothesis.missing.begin(), hypothesis.missing.end(), i) != hypothesis.missing.end();
           CHECK(holds(hypothesis.tokens, request.control.required[i]) == !missing);
           CHECK((!missing || !hypothesis.finished));
         }
@@ -199,8 +201,8 @@ TEST_CASE("required phrases: a wide beam finds the best output that holds them, 
 }
 
 TEST_CASE("required phrases that begin alike, overlap or come twice are all held") {
-  const std::vector<std::vector<Tokens>> cases = {
-      {{2, 3}, {2, 4}}, {{2}, {2, 3}}, {{2, 2, 3}, {3, 2}}, {{4}, {4}, {4}}, {{2, 2, 2, 3}}, {{2, 3, 2, 4}, {3, 2, 2}}};
+  const std::vector<std::vector<Tokens>> cases = {{{2, 3}, {2, 4}}, {{2}, {2, 3}},  {{2, 2, 3}, {3, 2}},
+                                                  {{4}, {4}, {4}},  {{2, 2, 2, 3}}, {{2, 3, 2, 4}, {3, 2, 2}}};
   for (const auto& phrases : cases) {
     for (uint64_t seed = 0; seed < 10; ++seed) {
       RandomTable table(seed + 5000, 6);
@@ -378,7 +380,9 @@ TEST_CASE("groups search by the letter of diverse beam search") {
     };
     std::vector<std::vector<Prefix>> groups(static_cast<size_t>(settings.beam_groups), {{{}, 0}});
     std::vector<std::vector<Hypothesis>> finished(groups.size()), cut(groups.size());
-    const auto score = [&](double p, size_t length) { return p / std::pow((5 + static_cast<double>(length)) / 6, 0.6); };
+    const auto score = [&](double p, size_t length) {
+      return p / std::pow((5 + static_cast<double>(length)) / 6, 0.6);
+    };
     const auto better = [](const auto& a, const auto& b) { return a.score > b.score; };
     for (int64_t length = 0; length <= longest; ++length) {
       std::map<int64_t, int> chosen;
@@ -397,7 +401,8 @@ TEST_CASE("groups search by the letter of diverse beam search") {
             candidates.push_back({next, next.log_probability - settings.diversity * chosen[token], from});
           }
         }
-        std::stable_sort(candidates.begin(), candidates.end(), [](const auto& a, const auto& b) { return a.value > b.value; });
+        std::stable_sort(candidates.begin(), candidates.end(),
+                         [](const auto& a, const auto& b) { return a.value > b.value; });
         std::vector<Prefix> next;
         std::set<size_t> ended;
         for (size_t rank = 0; rank < candidates.size(); ++rank) {
@@ -457,7 +462,8 @@ TEST_CASE("groups search by the letter of diverse beam search") {
     // The first group is plain search with its share.
     const auto plain = search(table, request_of(longest, {.beam = static_cast<int64_t>(share)})).front();
     const auto& all = settings.diversity == 0 ? std::vector<Hypothesis>{found.front()} : found;
-    CHECK(std::any_of(all.begin(), all.end(), [&](const auto& hypothesis) { return hypothesis.tokens == plain.tokens; }));
+    CHECK(
+        std::any_of(all.begin(), all.end(), [&](const auto& hypothesis) { return hypothesis.tokens == plain.tokens; }));
   }
 }
 

@@ -1,0 +1,147 @@
+#include "apps/wish_options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <iostream>
+#include <iterator>
+
+#include "apps/line_input.h"
+#include "transformer/base/checksum.h"
+#include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
+
+namespace transformer {
+
+namespace {
+
+constexpr size_t shown = 5;
+
+std::vector<std::string> phrases_of(std::string_view line) {
+  std::vector<std::string> phrases;
+  while (true) {
+    const size_t tab = line.find('\t');
+    const auto phrase = trim(line.substr(0, tab));
+    if (!phrase.empty()) phrases.emplace_back(phrase);
+    if (tab == std::string_view::npos) return phrases;
+    line.remove_prefix(tab + 1);
+  }
+}
+
+}  // namespace
+
+WishOptions::WishOptions(CLI::App& app) {
+  const auto add = [&](Option& option, const char* meaning) {
+    app.add_option(option.flag, option.file, meaning)->option_text("FILE")->group("Wishes");
+  };
+  add(prefix_,
+      "A line for every line of input: what its translation begins with, where it is not blank. A word at the end of "
+      "it "
+      "may go on, unless a blank follows");
+  add(required_,
+      "A line for every line of input: phrases that its translation holds, between tabs. Which lines lack some all the "
+      "same is told at the end");
+  add(forbidden_, "A word or phrase a line that no translation holds, however it is spelled in word pieces");
+  add(bias_, "A word piece of the vocabulary, a tab and a number a line: what is added to its logits");
+}
+
+std::string WishOptions::given() const {
+  for (const auto* option : {&prefix_, &required_, &forbidden_, &bias_}) {
+    if (!option->file.empty()) return option->flag;
+  }
+  return "";
+}
+
+void WishOptions::read(Option& option) const {
+  if (option.file.empty()) return;
+  if (is_standard(option.file)) throw Error(option.flag, "is read from a file alone", "name one");
+  LineInput input(option.file);
+  InputLine line;
+  while (input.next(line)) {
+    if (!line.usable()) throw input.error(std::ssize(option.lines) + 1, line);
+    option.lines.push_back(std::move(line.text));
+  }
+}
+
+void WishOptions::load(const Translator& translator) {
+  for (auto* option : {&prefix_, &required_, &forbidden_, &bias_}) read(*option);
+  if (!forbidden_.file.empty()) forbidden_text_ = translator.forbid(forbidden_.lines);
+  if (bias_.lines.empty()) return;
+  const auto& vocabulary = *translator.vocabularies().target;
+  std::map<std::string, int64_t> ids;
+  for (int64_t id = Vocabulary::end; id < vocabulary.size(); ++id) ids.emplace(vocabulary.piece(id), id);
+  std::map<int64_t, double> biases;
+  for (size_t i = 0; i < bias_.lines.size(); ++i) {
+    const std::string& line = bias_.lines[i];
+    const auto where = [&] { return fmt::format("{}:{}", bias_.file, i + 1); };
+    const size_t tab = line.find('\t');
+    const auto piece = ids.find(line.substr(0, tab));
+    if (piece == ids.end()) throw Error(where(), fmt::format("{} is no piece", in_quotes(line.substr(0, tab))));
+    const auto text = tab == std::string::npos ? std::string_view() : trim(std::string_view(line).substr(tab + 1));
+    double number = 0;
+    const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (failed != std::errc() || stop != text.data() + text.size() || !(std::abs(number) <= 100)) {
+      throw Error(where(),
+                  fmt::format("expected a piece, a tab and a number from -100 to 100, found {}", in_quotes(line)));
+    }
+    if (!biases.emplace(piece->second, number).second) throw Error(where(), "this piece came before", "give it once");
+  }
+  biases_.assign(biases.begin(), biases.end());
+}
+
+const std::string& WishOptions::line_of(const Option& option, int64_t number) {
+  static const std::string none;
+  if (option.file.empty()) return none;
+  if (number > std::ssize(option.lines)) {
+    throw Error(option.file,
+                fmt::format("has {} lines, and none for line {} of the input", option.lines.size(), number),
+                "give a line for every line, blank where nothing is wished");
+  }
+  return option.lines[static_cast<size_t>(number - 1)];
+}
+
+LineWishes WishOptions::of(int64_t number) const {
+  return {.prefix = line_of(prefix_, number),
+          .required = phrases_of(line_of(required_, number)),
+          .forbidden = forbidden_text_,
+          .bias = biases_};
+}
+
+void WishOptions::identify(std::map<std::string, std::string>& work) const {
+  Checksum checksum;
+  for (const auto* option : {&prefix_, &required_, &forbidden_, &bias_}) {
+    if (option->file.empty()) continue;
+    checksum.add(option->flag);
+    for (const auto& line : option->lines) {
+      checksum.add(line);
+      checksum.add("\n");
+    }
+  }
+  if (!given().empty()) work["file of wishes"] = checksum.text();
+}
+
+void WishOptions::add_missing(int64_t number, const std::vector<size_t>& phrases) {
+  if (phrases.empty()) return;
+  const auto required = phrases_of(line_of(required_, number));
+  const std::lock_guard lock(mutex_);
+  ++lacking_;
+  first_[number] = required.at(phrases.front());
+  if (first_.size() > shown) first_.erase(std::prev(first_.end()));
+}
+
+void WishOptions::report(std::string_view program) const {
+  const std::lock_guard lock(mutex_);
+  if (lacking_ == 0) return;
+  auto text = fmt::format("{}: warning: {} phrases that were required: ", program,
+                          lacking_ == 1 ? "1 line lacks" : fmt::format("{} lines lack", lacking_));
+  bool any = false;
+  for (const auto& [number, phrase] : first_) {
+    text += fmt::format("{}line {} {}", any ? ", " : "", number, in_quotes(phrase));
+    any = true;
+  }
+  if (lacking_ > std::ssize(first_)) text += ", ...";
+  std::cerr << text << std::endl;
+}
+
+}  // namespace transformer

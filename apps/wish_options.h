@@ -1,0 +1,55 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "transformer/inference/translator.h"
+
+namespace transformer {
+
+/// What is asked of translations beyond how they are searched for: --prefix, --require, --forbid, --bias. Must outlive
+/// the parsing.
+class WishOptions {
+ public:
+  explicit WishOptions(CLI::App& app);
+
+  /// After parsing: the first option that was given; empty where none was.
+  std::string given() const;
+  /// Reads the files, whole. Throws Error for what cannot be read or understood.
+  void load(const Translator& translator);
+  /// What is wished of line `number` of the input, counted from 1. Throws Error where a file has no such line.
+  LineWishes of(int64_t number) const;
+  /// Everything of it that decides what is written, by name.
+  void identify(std::map<std::string, std::string>& work) const;
+
+  /// Required phrases that a translation lacks; by several threads at once.
+  void add_missing(int64_t number, const std::vector<size_t>& phrases);
+  /// At the end, on standard error: how many lines lack some. Nothing where none does.
+  void report(std::string_view program) const;
+
+ private:
+  struct Option {
+    const char* flag;
+    std::string file = {};
+    std::vector<std::string> lines = {};
+  };
+  void read(Option& option) const;
+  static const std::string& line_of(const Option& option, int64_t number);
+
+  Option prefix_{"--prefix"}, required_{"--require"}, forbidden_{"--forbid"}, bias_{"--bias"};
+  std::shared_ptr<const ForbiddenText> forbidden_text_;
+  std::vector<std::pair<int64_t, double>> biases_;
+
+  mutable std::mutex mutex_;  // of what follows
+  int64_t lacking_ = 0;
+  std::map<int64_t, std::string> first_;  // by line
+};
+
+}  // namespace transformer
