@@ -128,8 +128,9 @@ void multiply_bf16(int sum, int a, int b) {
 #define _tile_dpbusd multiply_int8
 #define _tile_dpbf16ps multiply_bf16
 
-#define TRANSFORMER_KERNELS emulated_amx_kernels
-#define TRANSFORMER_KERNELS_NAME "emulated AMX"
+#define TRANSFORMER_INSTRUCTION_SET "emulated AMX"
 #define TRANSFORMER_TILES
-#include "transformer/kernels/inference_kernels_body.inc"
+#include "transformer/kernels/inference_kernels.inc"
+
+const transformer::Kernels transformer::emulated_amx_kernels = for_inference::kernels;
 #endif

@@ -9,6 +9,7 @@
 #include "support.h"
 #include "transformer/inference/packed_matrix.h"
 #include "transformer/kernels/inference_kernels.h"
+#include "transformer/kernels/instruction_set.h"
 
 namespace transformer::test {
 
@@ -50,7 +51,7 @@ std::vector<const Kernels*> tested_kernels() {
   std::vector<const Kernels*> kernels(available_kernels().begin(), available_kernels().end());
 #if defined(__x86_64__)
   for (const auto* available : available_kernels()) {
-    if (available != &avx512_kernels) continue;
+    if (available != avx512_instructions.inference) continue;
     kernels.push_back(&emulated_amx_kernels);
     break;
   }
@@ -83,7 +84,7 @@ std::vector<float> product(const Kernels& kernels, Precision precision, const Sh
 TEST_CASE("a portable set of kernels comes last, and names differ") {
   const auto kernels = available_kernels();
   REQUIRE_FALSE(kernels.empty());
-  CHECK(kernels.back() == &portable_kernels);
+  CHECK(kernels.back() == portable_instructions.inference);
   for (size_t i = 1; i < kernels.size(); ++i) CHECK(std::string(kernels[i]->name) != kernels[i - 1]->name);
 }
 

@@ -68,10 +68,16 @@ FILES = {
     "inference/beam_search.cpp": ["inference"],
     "inference/engine.cpp": ["inference"],
     "inference/packed_matrix.cpp": ["inference"],
-    "kernels/inference_kernels_body.inc": ["inference"],
+    "kernels/inference_attention.inc": ["inference"],
+    "kernels/inference_products.inc": ["inference"],
+    "kernels/inference_rows.inc": ["inference"],
+    "kernels/inference_selection.inc": ["inference"],
     "model/fused/products.cpp": ["model"],
-    "kernels/product_kernels_body.inc": ["model"],
-    "kernels/training_kernels_body.inc": ["model", "training"],
+    "kernels/product_kernels.inc": ["model"],
+    "kernels/training_attention.inc": ["model"],
+    "kernels/training_dropout.inc": ["model"],
+    "kernels/training_loss.inc": ["training"],
+    "kernels/training_rows.inc": ["model"],
     "evaluation/bleu.cpp": ["evaluation"],
     "evaluation/chrf.cpp": ["evaluation"],
 }
@@ -163,9 +169,14 @@ def units_of(source, flags):
     """The files that are compiled when `source` is: itself, or what includes it."""
     if source.suffix == ".cpp":
         return [str(source)]
-    include = f'#include "{source.relative_to(ROOT)}"'
-    return [file for file in sorted(flags) if source.stem.removesuffix("_body") in file
-            and include in pathlib.Path(file).read_text()]
+    includes = {source}
+    while True:
+        lines = [f'#include "{file.relative_to(ROOT)}"\n' for file in includes]
+        more = {file for file in source.parent.glob("*.inc") if any(line in file.read_text() for line in lines)}
+        if more <= includes:
+            return [file for file in sorted(flags) if pathlib.Path(file).parent == source.parent
+                    and any(line in pathlib.Path(file).read_text() for line in lines)]
+        includes |= more
 
 
 class Finder:

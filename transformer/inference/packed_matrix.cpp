@@ -10,14 +10,9 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
-#if defined(__x86_64__)
-#include <cpuid.h>
 #endif
 
-#include "transformer/kernels/processor.h"
+#include "transformer/kernels/instruction_sets.h"
 
 namespace transformer {
 
@@ -35,36 +30,6 @@ int64_t groups_of(Precision precision, int64_t depth) {
   return (depth + per_group - 1) / per_group;
 }
 
-#if defined(__x86_64__)
-// Whether AMX multiplies int8 and bf16, and the operating system lets this process keep its large registers.
-bool has_tiles() {
-#if defined(__linux__)
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
-  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx & bf16) == 0 || (edx & tile) == 0 || (edx & int8) == 0) {
-    return false;
-  }
-  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-#else
-  return false;
-#endif
-}
-#endif
-
-std::vector<const Kernels*> find_kernels() {
-  std::vector<const Kernels*> found;
-#if defined(__x86_64__)
-  if (processor().avx512_bf16 && has_tiles()) found.push_back(&avx512_amx_kernels);
-  if (processor().avx512_bf16) found.push_back(&avx512_bf16_kernels);
-  if (processor().avx512_vnni) found.push_back(&avx512_vnni_kernels);
-  if (processor().avx512) found.push_back(&avx512_kernels);
-  if (processor().avx2) found.push_back(&avx2_kernels);
-#endif
-  found.push_back(&portable_kernels);
-  return found;
-}
-
 float bf16_value(uint16_t half) {
   const uint32_t bits = static_cast<uint32_t>(half) << 16;
   float value;
@@ -75,7 +40,7 @@ float bf16_value(uint16_t half) {
 }  // namespace
 
 std::span<const Kernels* const> available_kernels() {
-  static const std::vector<const Kernels*> kernels = find_kernels();
+  static const auto kernels = runnable_kernels(&InstructionSet::inference);
   return kernels;
 }
 

@@ -90,13 +90,4 @@ struct Kernels {
   void (*select)(const float* logits, int64_t count, int32_t first, int32_t allowed, Selection& selection);
 };
 
-extern const Kernels portable_kernels;
-#if defined(__x86_64__)
-extern const Kernels avx2_kernels;
-extern const Kernels avx512_kernels;
-extern const Kernels avx512_vnni_kernels;
-extern const Kernels avx512_bf16_kernels;
-extern const Kernels avx512_amx_kernels;
-#endif
-
 }  // namespace transformer

@@ -1,8 +1,33 @@
 #include "transformer/kernels/processor.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#endif
+
 namespace transformer {
 
 namespace {
+
+#if defined(__x86_64__)
+// Whether AMX multiplies int8 and bf16, and the operating system lets this process keep its large registers.
+bool has_tiles() {
+#if defined(__linux__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx & bf16) == 0 || (edx & tile) == 0 || (edx & int8) == 0) {
+    return false;
+  }
+  constexpr int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+#endif
 
 Processor find_processor() {
   Processor found = {};
@@ -14,6 +39,7 @@ Processor find_processor() {
                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   found.avx512_vnni = found.avx512 && __builtin_cpu_supports("avx512vnni");
   found.avx512_bf16 = found.avx512_vnni && __builtin_cpu_supports("avx512bf16");
+  found.avx512_amx = found.avx512_bf16 && has_tiles();
   found.intel = __builtin_cpu_is("intel");
 #endif
   return found;

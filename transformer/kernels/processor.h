@@ -8,6 +8,7 @@ struct Processor {
   bool avx512;       // F, BW, DQ and VL
   bool avx512_vnni;  // products of int8
   bool avx512_bf16;  // products of bf16
+  bool avx512_amx;   // products of int8 and bf16 in tiles
   bool intel;
 };
 

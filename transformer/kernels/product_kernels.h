@@ -47,10 +47,4 @@ struct ProductKernels {
                          const ProductResult<Bf16>& result, float* scratch);
 };
 
-#if defined(__x86_64__)
-extern const ProductKernels avx2_product_kernels;
-extern const ProductKernels avx512_product_kernels;
-extern const ProductKernels avx512_bf16_product_kernels;
-#endif
-
 }  // namespace transformer

@@ -99,10 +99,4 @@ struct TrainingKernels {
 /// Floats of scratch that a head needs, forward or backward.
 int64_t attention_scratch(int64_t queries, int64_t keys, int64_t d_k, int64_t d_v);
 
-extern const TrainingKernels portable_training_kernels;
-#if defined(__x86_64__)
-extern const TrainingKernels avx2_training_kernels;
-extern const TrainingKernels avx512_training_kernels;
-#endif
-
 }  // namespace transformer

@@ -12,7 +12,7 @@
 #include <memory>
 #include <mutex>
 
-#include "transformer/kernels/processor.h"
+#include "transformer/kernels/instruction_sets.h"
 #include "transformer/kernels/training_kernels.h"
 #include "transformer/model/fused/parallel.h"
 #include "transformer/model/fused/products.h"
@@ -35,7 +35,7 @@ RowDropout draw_dropout(double rate) {
 }
 
 std::atomic<const TrainingKernels*>& chosen_kernels() {
-  static std::atomic<const TrainingKernels*> chosen = runnable_training_kernels().back();
+  static std::atomic<const TrainingKernels*> chosen = runnable_training_kernels().front();
   return chosen;
 }
 
@@ -558,12 +558,7 @@ class FusedEmbedding : public torch::autograd::Function<FusedEmbedding> {
 }  // namespace
 
 std::vector<const TrainingKernels*> runnable_training_kernels() {
-  std::vector<const TrainingKernels*> kernels = {&portable_training_kernels};
-#if defined(__x86_64__)
-  if (processor().avx2) kernels.push_back(&avx2_training_kernels);
-  if (processor().avx512) kernels.push_back(&avx512_training_kernels);
-#endif
-  return kernels;
+  return runnable_kernels(&InstructionSet::training);
 }
 
 const TrainingKernels* training_kernels() {

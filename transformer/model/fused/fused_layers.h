@@ -16,7 +16,7 @@ struct TrainingKernels;  // kernels/training_kernels.h
 
 /// The kernels for this processor, or those that were chosen; null: nothing is fused.
 const TrainingKernels* training_kernels();
-/// Every set of kernels that this processor can run.
+/// Every set of kernels that this processor can run, the best first.
 std::vector<const TrainingKernels*> runnable_training_kernels();
 /// Chooses the kernels of all models in this process from now on; null: the modules' general way is taken everywhere,
 /// for derivatives of derivatives, say, which the fused sub-layers do not have.

@@ -10,6 +10,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "transformer/kernels/instruction_sets.h"
 #include "transformer/kernels/processor.h"
 #include "transformer/kernels/product_kernels.h"
 #include "transformer/model/fused/parallel.h"
@@ -23,7 +24,7 @@ using at::Tensor;
 const ProductKernels* kernels_at_the_start() {
   if (processor().intel) return nullptr;
   const auto runnable = runnable_product_kernels();
-  return runnable.empty() ? nullptr : runnable.back();
+  return runnable.empty() ? nullptr : runnable.front();
 }
 
 std::atomic<const ProductKernels*>& chosen_kernels() {
@@ -139,13 +140,7 @@ const ProductKernels* product_kernels() {
 }
 
 std::vector<const ProductKernels*> runnable_product_kernels() {
-  std::vector<const ProductKernels*> kernels;
-#if defined(__x86_64__)
-  if (processor().avx2) kernels.push_back(&avx2_product_kernels);
-  if (processor().avx512) kernels.push_back(&avx512_product_kernels);
-  if (processor().avx512_bf16) kernels.push_back(&avx512_bf16_product_kernels);
-#endif
-  return kernels;
+  return runnable_kernels(&InstructionSet::products);
 }
 
 void choose_product_kernels(const ProductKernels* kernels) {

@@ -25,7 +25,7 @@ void product_into(const at::Tensor& result, const at::Tensor& a, const at::Tenso
 /// The kernels for this processor, or those that were chosen; null: LibTorch's products. They are null at the start on
 /// Intel's processors, whose instructions Intel's MKL and oneDNN inside LibTorch make the most of.
 const ProductKernels* product_kernels();
-/// Every set of kernels that this processor can run, the fastest last.
+/// Every set of kernels that this processor can run, the best first.
 std::vector<const ProductKernels*> runnable_product_kernels();
 /// Chooses the kernels of this process from now on.
 void choose_product_kernels(const ProductKernels* kernels);

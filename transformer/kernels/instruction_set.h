@@ -1,0 +1,33 @@
+#pragma once
+
+// What is compiled for each instruction set. Every kernel is written once, in an .inc file over vectors of whatever
+// width (vectors.inc); each instructions_*.cpp includes those of the purposes that its instruction set serves, and is
+// compiled for it (kernels.cmake). instruction_sets.h chooses.
+//
+// This header is included by files that are compiled for processors other than the one at hand, so it holds
+// declarations only: an inline function here could be kept in a newer instruction set's version and then run on an
+// older machine.
+
+namespace transformer {
+
+struct Kernels;          // inference_kernels.h
+struct ProductKernels;   // product_kernels.h
+struct TrainingKernels;  // training_kernels.h
+
+/// The kernels of one instruction set; null where it has nothing of its own for a purpose.
+struct InstructionSet {
+  const Kernels* inference;
+  const ProductKernels* products;  // of large matrices, in training
+  const TrainingKernels* training;
+};
+
+extern const InstructionSet portable_instructions;
+#if defined(__x86_64__)
+extern const InstructionSet avx2_instructions;
+extern const InstructionSet avx512_instructions;
+extern const InstructionSet avx512_vnni_instructions;
+extern const InstructionSet avx512_bf16_instructions;
+extern const InstructionSet avx512_amx_instructions;
+#endif
+
+}  // namespace transformer

@@ -1,0 +1,29 @@
+#include "transformer/kernels/instruction_sets.h"
+
+#include "transformer/kernels/processor.h"
+
+namespace transformer {
+
+namespace {
+
+std::vector<const InstructionSet*> find_instruction_sets() {
+  std::vector<const InstructionSet*> found;
+#if defined(__x86_64__)
+  if (processor().avx512_amx) found.push_back(&avx512_amx_instructions);
+  if (processor().avx512_bf16) found.push_back(&avx512_bf16_instructions);
+  if (processor().avx512_vnni) found.push_back(&avx512_vnni_instructions);
+  if (processor().avx512) found.push_back(&avx512_instructions);
+  if (processor().avx2) found.push_back(&avx2_instructions);
+#endif
+  found.push_back(&portable_instructions);
+  return found;
+}
+
+}  // namespace
+
+const std::vector<const InstructionSet*>& runnable_instruction_sets() {
+  static const auto found = find_instruction_sets();
+  return found;
+}
+
+}  // namespace transformer

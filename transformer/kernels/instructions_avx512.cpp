@@ -1,0 +1,11 @@
+#if defined(__x86_64__)
+// Kernels for AVX-512 F, BW, DQ and VL.
+#define TRANSFORMER_INSTRUCTION_SET "avx512"
+#include "transformer/kernels/inference_kernels.inc"
+#include "transformer/kernels/instruction_set.h"
+#include "transformer/kernels/product_kernels.inc"
+#include "transformer/kernels/training_kernels.inc"
+
+const transformer::InstructionSet transformer::avx512_instructions = {&for_inference::kernels, &for_products::kernels,
+                                                                      &for_training::kernels};
+#endif

@@ -1,0 +1,10 @@
+#if defined(__x86_64__)
+// Kernels for AVX-512 with VNNI and BF16.
+#define TRANSFORMER_INSTRUCTION_SET "avx512-bf16"
+#include "transformer/kernels/inference_kernels.inc"
+#include "transformer/kernels/instruction_set.h"
+#include "transformer/kernels/product_kernels.inc"
+
+const transformer::InstructionSet transformer::avx512_bf16_instructions = {&for_inference::kernels,
+                                                                           &for_products::kernels, nullptr};
+#endif

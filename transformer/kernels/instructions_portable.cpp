@@ -1,0 +1,8 @@
+// Kernels for the baseline instruction set of the processor's family.
+#define TRANSFORMER_INSTRUCTION_SET "portable"
+#include "transformer/kernels/inference_kernels.inc"
+#include "transformer/kernels/instruction_set.h"
+#include "transformer/kernels/training_kernels.inc"
+
+const transformer::InstructionSet transformer::portable_instructions = {&for_inference::kernels, nullptr,
+                                                                        &for_training::kernels};
