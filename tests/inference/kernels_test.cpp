@@ -242,6 +242,38 @@ TEST_CASE("int8 products are the same integers for every instruction set") {
   }
 }
 
+TEST_CASE("int8 products are the same bit for bit on every processor that fuses multiplications and additions") {
+  const Shape shape{7, 203, 70};
+  const auto x = random_values(shape.rows * shape.depth, 24), weight = random_values(shape.outputs * shape.depth, 25);
+  const auto rounded = [&](const std::vector<float>& values, int64_t row, std::vector<int>& integers) {
+    const float* from = values.data() + row * shape.depth;
+    float largest = 0;
+    for (int64_t k = 0; k < shape.depth; ++k) largest = std::max(largest, std::abs(from[k]));
+    const float inverse = 127.0f / largest;
+    for (int64_t k = 0; k < shape.depth; ++k) {
+      integers.push_back(static_cast<int>(std::nearbyint(double(from[k]) * double(inverse))));  // rounded once
+    }
+    return largest / 127.0f;
+  };
+  std::vector<float> expected;
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    std::vector<int> a;
+    const float a_scale = rounded(x, row, a);
+    for (int64_t output = 0; output < shape.outputs; ++output) {
+      std::vector<int> b;
+      const float b_scale = rounded(weight, output, b);
+      int sum = 0;
+      for (size_t k = 0; k < a.size(); ++k) sum += a[k] * b[k];
+      expected.push_back(static_cast<float>(sum) * (a_scale * b_scale));
+    }
+  }
+  for (const auto* kernels : tested_kernels()) {
+    if (kernels->name == std::string("portable")) continue;
+    INFO(kernels->name);
+    CHECK(product(*kernels, Precision::int8, shape, x.data(), weight.data(), nullptr, false) == expected);
+  }
+}
+
 TEST_CASE("a row's product is the same bit for bit in every batch") {
   const Shape shape{41, 200, 150};
   const auto x = random_values(shape.rows * shape.depth, 5), weight = random_values(shape.outputs * shape.depth, 6);

@@ -28,6 +28,10 @@ extern const InstructionSet avx512_instructions;
 extern const InstructionSet avx512_vnni_instructions;
 extern const InstructionSet avx512_bf16_instructions;
 extern const InstructionSet avx512_amx_instructions;
+#elif defined(__aarch64__)
+extern const InstructionSet neon_dotprod_instructions;
+extern const InstructionSet neon_i8mm_instructions;
+extern const InstructionSet neon_bf16_instructions;
 #endif
 
 }  // namespace transformer

@@ -14,6 +14,10 @@ std::vector<const InstructionSet*> find_instruction_sets() {
   if (processor().avx512_vnni) found.push_back(&avx512_vnni_instructions);
   if (processor().avx512) found.push_back(&avx512_instructions);
   if (processor().avx2) found.push_back(&avx2_instructions);
+#elif defined(__aarch64__)
+  if (processor().neon_bf16) found.push_back(&neon_bf16_instructions);
+  if (processor().neon_i8mm) found.push_back(&neon_i8mm_instructions);
+  if (processor().neon_dotprod) found.push_back(&neon_dotprod_instructions);
 #endif
   found.push_back(&portable_instructions);
   return found;

@@ -6,6 +6,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#elif defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace transformer {
@@ -41,6 +44,11 @@ Processor find_processor() {
   found.avx512_bf16 = found.avx512_vnni && __builtin_cpu_supports("avx512bf16");
   found.avx512_amx = found.avx512_bf16 && has_tiles();
   found.intel = __builtin_cpu_is("intel");
+#elif defined(__aarch64__) && defined(__linux__)
+  const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+  found.neon_dotprod = (first & HWCAP_ASIMDDP) != 0;
+  found.neon_i8mm = found.neon_dotprod && (second & HWCAP2_I8MM) != 0;
+  found.neon_bf16 = found.neon_i8mm && (second & HWCAP2_BF16) != 0;
 #endif
   return found;
 }

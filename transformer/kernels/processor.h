@@ -10,6 +10,9 @@ struct Processor {
   bool avx512_bf16;  // products of bf16
   bool avx512_amx;   // products of int8 and bf16 in tiles
   bool intel;
+  bool neon_dotprod;  // products of int8
+  bool neon_i8mm;     // of their matrices
+  bool neon_bf16;     // of matrices of bf16
 };
 
 const Processor& processor();
