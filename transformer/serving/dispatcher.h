@@ -21,6 +21,7 @@ class Dispatcher {
     size_t waiting = 20000;  // sentences of all clients
     size_t waiting_of_client = 10000;
   };
+  /// Who else holds the engine must have let go of it before this goes: its workers call what is here until they end.
   /// `started` is told how many sentences the engine has whenever it is given one more.
   Dispatcher(std::shared_ptr<Engine> engine, const Limits& limits, std::function<void(size_t running)> started = {});
   Dispatcher(const Dispatcher&) = delete;

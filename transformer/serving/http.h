@@ -13,7 +13,8 @@ namespace transformer {
 
 /// A request that has come whole.
 struct HttpRequest {
-  std::string method = {}, path = {};  // the path without what follows "?", as it was sent
+  std::string method = {}, path = {};  // as it was sent, without what follows "?"
+  std::string query = {};              // what follows
   std::string content_type = {};       // lower case, without parameters
   std::string api_key = {};            // of the headers Authorization: Bearer or X-API-Key
   std::string client = {};             // its address

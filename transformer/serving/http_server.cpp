@@ -312,6 +312,10 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     auto message = parser_->release();
     keep_alive_ = message.keep_alive();
     HttpRequest request{.method = method_, .path = path_, .client = client_, .id = id_};
+    const auto target = message.target();
+    if (const size_t mark = target.find('?'); mark != beast::string_view::npos) {
+      request.query = text_of(target.substr(mark + 1));
+    }
     request.content_type = media_type(message[http::field::content_type]);
     const auto authorization = message[http::field::authorization];
     if (authorization.size() > 7 && beast::iequals(authorization.substr(0, 7), "Bearer ")) {

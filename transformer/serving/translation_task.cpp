@@ -86,7 +86,10 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
 
   void read_body() {
     const auto most = static_cast<size_t>(context_.settings.max_texts);
-    const bool is_form = request_.content_type == "application/x-www-form-urlencoded";
+    // Some clients put the form's fields into the address.
+    const bool is_query = request_.body.empty() && !request_.query.empty();
+    if (is_query) request_.body.swap(request_.query);
+    const bool is_form = is_query || request_.content_type == "application/x-www-form-urlencoded";
     const bool is_json = request_.content_type.empty() || request_.content_type == "application/json" ||
                          request_.content_type.ends_with("+json");
     if (!is_json && !(is_form && interface_ == TranslationInterface::libretranslate)) {

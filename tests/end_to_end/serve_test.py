@@ -1,0 +1,594 @@
+"""What clients and operators of `serve` rely on: serve_test.py SERVE TRANSLATE SOURCE_DIR.
+
+Beside the standard library: libretranslatepy and deep-translator, published clients of LibreTranslate's interface, and
+prometheus_client, whose parser reads the metrics.
+"""
+
+import contextlib
+import gzip
+import http.client
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.parse
+
+import deep_translator
+import libretranslatepy
+from prometheus_client.parser import text_string_to_metric_families
+
+from programs import ENVIRONMENT, ProgramTest
+
+SERVE, TRANSLATE = sys.argv[1], sys.argv[2]
+SOURCE = pathlib.Path(sys.argv[3])
+MODEL = SOURCE / "data" / "model-en-de"
+PATIENCE = 60  # seconds
+with gzip.open(SOURCE / "data/tatoeba-en-de/valid.en.gz", "rt", encoding="utf-8") as lines:
+    SENTENCES = [line.rstrip("\n") for line in lines][:200]
+
+
+class Server:
+    """A `serve` of its own, on a port of its own."""
+
+    def __init__(self, *arguments, model=MODEL, wait=True):
+        self.log_file = tempfile.TemporaryFile(mode="w+")
+        self.process = subprocess.Popen([SERVE, "--model", model, "--port", "0", "--threads", "2", *map(str, arguments)],
+                                        stderr=self.log_file, env=ENVIRONMENT)
+        self.port = int(self.event("listening")["address"].rsplit(":", 1)[1])
+        if wait:
+            self.event("ready")
+
+    def log(self):
+        self.log_file.seek(0)
+        text = self.log_file.read()
+        return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+    def event(self, name, count=1):
+        """The latest such event of the log, when there are so many."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            found = [line for line in self.log() if line["event"] == name]
+            if len(found) >= count:
+                return found[-1]
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise RuntimeError(f"no '{name}' in {self.log()}; status {self.process.poll()}")
+            time.sleep(0.01)
+
+    def stop(self, number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        self.log_file.close()
+        return status
+
+    def connect(self, timeout=PATIENCE):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def ask(self, method, path, body=None, headers=None, raw=False):
+        """(status, headers, answer)"""
+        with contextlib.closing(self.connect()) as connection:
+            return ask(connection, method, path, body, headers, raw)
+
+    def translate(self, q, **fields):
+        status, _, answer = self.ask("POST", "/translate", {"q": q, "source": "en", "target": "de", **fields})
+        assert status == 200, answer
+        return answer
+
+    def socket(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+
+    def raw(self, data, end=True):
+        """All that comes back for these bytes."""
+        with self.socket() as connection:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(data)
+                if end:
+                    connection.shutdown(socket.SHUT_WR)
+            return read_all(connection)
+
+    def figures(self):
+        """{(name, labels): value}"""
+        status, headers, text = self.ask("GET", "/metrics", raw=True)
+        assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4"), headers
+        return {(sample.name, *sorted(sample.labels.items())): sample.value
+                for family in text_string_to_metric_families(text.decode()) for sample in family.samples}
+
+
+def read_all(connection):
+    data = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(1 << 16):
+            data += part
+    return data
+
+
+def ask(connection, method, path, body=None, headers=None, raw=False):
+    headers = dict(headers or {})
+    if isinstance(body, (dict, list)):
+        body = json.dumps(body)
+        headers.setdefault("Content-Type", "application/json")
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    data = response.read()
+    return response.status, response.headers, data if raw or not data else json.loads(data)
+
+
+def in_threads(count, work):
+    """work(i) at once for each i; what they return."""
+    results, errors = [None] * count, []
+
+    def run(i):
+        try:
+            results[i] = work(i)
+        except BaseException as error:  # noqa: BLE001 - told to whoever asked
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=[i]) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+class ServeTest(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        done = subprocess.run([TRANSLATE, "--model", MODEL, "--threads", "2"], input="\n".join(SENTENCES) + "\n",
+                              capture_output=True, text=True, check=True, env=ENVIRONMENT)
+        cls.expected = done.stdout.splitlines()
+        done = subprocess.run([TRANSLATE, "--model", MODEL, "--n-best", "3", "--threads", "2"],
+                              input="\n".join(SENTENCES[:20]) + "\n", capture_output=True, text=True, check=True,
+                              env=ENVIRONMENT)
+        cls.n_best = [line.split(" ||| ") for line in done.stdout.splitlines()]
+        cls.server = Server("--receive-seconds", "1.5", "--max-connections", "900")
+        cls.addClassCleanup(cls.server.stop)
+
+    def start(self, *arguments, **settings):
+        server = Server(*arguments, **settings)
+        self.addCleanup(server.stop)
+        return server
+
+    def assert_refused(self, found, status, *parts):
+        self.assertEqual(found[0], status, found)
+        self.assertEqual(list(found[2]), ["error"])
+        sentence = found[2]["error"]
+        self.assertNotIn("\n", sentence)
+        for part in parts:
+            self.assertIn(part, sentence)
+
+    # --- LibreTranslate's interface
+
+    def test_every_answer_is_translates(self):
+        self.assertEqual(self.server.translate(SENTENCES)["translatedText"], self.expected)
+        self.assertEqual(self.server.translate("\n".join(SENTENCES[:30]))["translatedText"],
+                         "\n".join(self.expected[:30]))
+
+        def client(number):
+            with contextlib.closing(self.server.connect()) as connection:
+                return [ask(connection, "POST", "/translate", {"q": SENTENCES[i], "source": "en", "target": "de"})[2]
+                        for i in range(number, len(SENTENCES), 16)]
+        for number, answers in enumerate(in_threads(16, client)):
+            self.assertEqual([answer["translatedText"] for answer in answers], self.expected[number::16])
+
+    def test_forms_lists_lines_and_alternatives(self):
+        texts = [f"{SENTENCES[0]}\n\n  {SENTENCES[1]}\r\n", "", " "]
+        self.assertEqual(self.server.translate(texts)["translatedText"],
+                         [f"{self.expected[0]}\n\n{self.expected[1]}\n", "", ""])
+        self.assertEqual(self.server.translate([])["translatedText"], [])
+        form = urllib.parse.urlencode({"q": SENTENCES[0], "source": "auto", "target": "de", "alternatives": 2})
+        status, _, answer = self.server.ask("POST", "/translate", form,
+                                            {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"})
+        self.assertEqual((status, answer), (200, {"translatedText": self.n_best[0][1],
+                                                  "alternatives": [self.n_best[1][1], self.n_best[2][1]]}))
+        answer = self.server.translate(SENTENCES[:2], alternatives=1)
+        self.assertEqual(answer, {"translatedText": [self.n_best[0][1], self.n_best[3][1]],
+                                  "alternatives": [[self.n_best[1][1]], [self.n_best[4][1]]]})
+
+    def test_published_clients(self):
+        url = f"http://127.0.0.1:{self.server.port}/"
+        client = libretranslatepy.LibreTranslateAPI(url)
+        self.assertEqual(client.translate(SENTENCES[3], "en", "de"), self.expected[3])
+        self.assertEqual(client.languages(), [{"code": "de", "name": "German", "targets": []},
+                                              {"code": "en", "name": "English", "targets": ["de"]}])
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            client.detect("Guten Tag")
+        self.assertEqual(refused.exception.code, 501)
+        refused.exception.close()
+        client = deep_translator.LibreTranslator(source="en", target="de", api_key="none", custom_url=url)
+        self.assertEqual(client.translate_batch(SENTENCES[:3]), self.expected[:3])
+
+    def test_what_a_page_asks(self):
+        status, _, settings = self.server.ask("GET", "/frontend/settings")
+        self.assertEqual((status, settings["charLimit"], settings["keyRequired"], settings["language"]["target"]),
+                         (200, 50000, False, {"code": "de", "name": "German"}))
+        status, _, specification = self.server.ask("GET", "/spec")
+        self.assertEqual((status, specification["openapi"][:2]), (200, "3."))
+        paths = specification["paths"]
+        self.assertIn("beam", specification["components"]["schemas"]["Decoding"]["properties"])
+        for path, methods in paths.items():
+            for method in methods:
+                with self.subTest(path=path, method=method):
+                    found = self.server.ask(method.upper(), path, "{}" if method == "post" else None, raw=True)
+                    self.assertNotIn(found[0], (404, 405))
+        status, headers, nothing = self.server.ask("HEAD", "/health", raw=True)
+        self.assertEqual((status, headers["Content-Length"], nothing), (200, "15", b""))
+
+    # --- its own interface
+
+    def own(self, text, server=None, **fields):
+        return (server or self.server).ask("POST", "/v1/translate", {"text": text, "target": "de", **fields})
+
+    def test_settings_scores_tokens_and_alignments(self):
+        status, _, answer = self.own(SENTENCES[:20], decoding={"n_best": 3})
+        self.assertEqual((status, answer["model"], answer["source"]), (200, "model-en-de", "en"))
+        lines = [line for text in answer["translations"] for line in text["lines"]]
+        found = [[str(i), hypothesis["text"], f"{hypothesis['score']:.6f}"]
+                 for i, line in enumerate(lines) for hypothesis in line["hypotheses"]]
+        self.assertEqual(found, self.n_best)
+        self.assertEqual([text["text"] for text in answer["translations"]], [line["hypotheses"][0]["text"] for line in lines])
+        for hypothesis in lines[0]["hypotheses"]:
+            self.assertEqual("".join(hypothesis["tokens"]).replace("▁", " ").strip(), hypothesis["text"])
+        self.assertEqual(answer["output_tokens"], sum(len(line["hypotheses"][0]["tokens"]) for line in lines))
+
+        arguments = ["--beam", "2", "--alpha", "1.5", "--length-penalty", "power", "--stop", "beam_finished"]
+        alignments = self.root / "alignments"
+        done = subprocess.run([TRANSLATE, "--model", MODEL, "--scores", "--alignments", alignments, *arguments],
+                              input="\n".join(SENTENCES[:20]) + "\n", capture_output=True, text=True, check=True,
+                              env=ENVIRONMENT)
+        _, _, answer = self.own(SENTENCES[:20], alignments=True, decoding={
+            "beam": 2, "alpha": 1.5, "length_penalty": "power", "stop": "beam_finished"})
+        best = [text["lines"][0]["hypotheses"][0] for text in answer["translations"]]
+        self.assertEqual([f"{one['score']:.6f}\t{one['text']}" for one in best], done.stdout.splitlines())
+        self.assertEqual([" ".join(f"{source}-{target}" for source, target in one["alignment"]) for one in best],
+                         alignments.read_text().splitlines())
+
+    def test_a_stream_tells_of_each_line_as_it_is_done(self):
+        status, headers, data = self.server.ask(
+            "POST", "/v1/translate", {"text": ["\n".join(SENTENCES[:5]), SENTENCES[5]], "target": "de", "stream": True},
+            raw=True)
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"))
+        events = [dict(line.split(": ", 1) for line in event.splitlines())
+                  for event in data.decode().split("\n\n") if event]
+        self.assertEqual([event["event"] for event in events], ["line"] * 6 + ["done"])
+        found = {}
+        for event in events[:-1]:
+            line = json.loads(event["data"])
+            found[line["text"], line["line"]] = line["hypotheses"][0]["text"]
+        self.assertEqual(found, {**{(0, i): self.expected[i] for i in range(5)}, (1, 0): self.expected[5]})
+        self.assertEqual(json.loads(events[-1]["data"])["model"], "model-en-de")
+        # A client of HTTP/1.0 knows no chunks.
+        body = json.dumps({"text": SENTENCES[0], "target": "de", "stream": True}).encode()
+        answer = self.server.raw(b"POST /v1/translate HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
+                                 end=False)
+        self.assertTrue(answer.startswith(b"HTTP/1.0 200"), answer)
+        self.assertIn(b"\r\n\r\nevent: line\ndata: ", answer)
+        self.assertTrue(answer.endswith(b"}\n\n"), answer)
+
+    def test_what_cannot_be_done_is_refused_in_a_sentence(self):
+        ask = self.server.ask
+        self.assert_refused(ask("GET", "/nothing"), 404, "/nothing")
+        found = ask("GET", "/translate")
+        self.assert_refused(found, 405, "POST")
+        self.assertEqual(found[1]["Allow"], "POST")
+        self.assert_refused(ask("POST", "/translate", {"q": "a", "source": "en", "target": "fr"}), 400, "en to de")
+        self.assert_refused(ask("POST", "/translate", {"q": "a", "target": "de", "format": "html"}), 400, "html")
+        self.assert_refused(ask("POST", "/translate", "q=a", {"Content-Type": "text/plain"}), 415, "text/plain")
+        self.assert_refused(ask("POST", "/detect", {"q": "a"}), 501)
+        self.assert_refused(self.own("a", decoding={"baem": 2}), 400, "did you mean 'decoding.beam'?")
+        self.assert_refused(self.own("a", decoding={"beam": "two"}), 400, "decoding.beam")
+        self.assert_refused(self.own("a", decoding={"beam": 1e300}), 400, "decoding.beam")
+        self.assert_refused(self.own("a", decoding={"beam": 33}), 400, "32")
+        self.assert_refused(self.own("a", decoding={"max_extra_length": 1001}), 400, "1000")
+        self.assert_refused(self.own("a", decoding={"batch_sentences": 1}), 400, "batch_sentences")
+        self.assert_refused(self.own("a", decoding={"n_best": 5}), 400, "beam")
+        self.assert_refused(self.own("a", model="other"), 400, "model-en-de")
+        self.assert_refused(self.own(["a"] * 1001), 413, "1000")
+        self.assert_refused(self.own("é" * 50001), 413, "50001")
+        self.assert_refused(self.own("a b " * 10000), 413, "line 1", "split it into sentences")
+
+    # --- what hostile clients send
+
+    def test_hostile_bytes_get_an_answer_or_none_and_harm_nobody(self):
+        def status(data, **settings):
+            answer = self.server.raw(data, **settings)
+            return int(answer.split(b" ", 2)[1]) if answer else None
+
+        head = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        self.assertEqual(status(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200)), 400)
+        self.assertEqual(status(b"GET /health\r\n\r\n"), 400)
+        self.assertEqual(status(b"GET /health HTTP/9.9\r\n\r\n"), 400)
+        self.assertEqual(status(head + b"Content-Length: -1\r\n\r\n{}"), 400)
+        self.assertEqual(status(head + b"Content-Length: 99999999999999999999999\r\n\r\n{}"), 400)
+        self.assertEqual(status(head + b"Content-Length: 3000000\r\n\r\n{}"), 413)
+        self.assertEqual(status(head + b"Content-Length: 10000000\r\n\r\n" + bytes(10000000)), 413)
+        self.assertEqual(status(head + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n"), 400)
+        self.assertEqual(status(head + b"Transfer-Encoding: chunked\r\n\r\n" + b"100000\r\n" + bytes(0x100000) + b"\r\n"
+                                b"100000\r\n" + bytes(0x100000) + b"\r\n1\r\n"), 413)
+        self.assertEqual(status(b"GET /health HTTP/1.1\r\n" + b"".join(b"X-%d: a\r\n" % i for i in range(10000)) + b"\r\n"),
+                         431)
+        self.assertEqual(status(b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n"), 431)
+        self.assertEqual(status(b"GET /%00%ff\x7f HTTP/1.1\r\nConnection: close\r\n\r\n"), 400)
+        for body in (b"[" * 100000, b'{"q":' * 10000, b'{"q": "a", "target": "de", "alternatives": 1e999}', b"\xff\xfe",
+                     b'{"q": "\xc3\x28", "target": "de"}', b'{"q": "\\ud800", "target": "de"}', b"", b"null", b"{"):
+            with self.subTest(body=body[:20]):
+                self.assertEqual(status(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body),
+                                        end=False), 400)
+        # Half a request, and the client is gone.
+        self.assertIsNone(status(b""))
+        self.assertIsNone(status(head))
+        self.assertIsNone(status(head + b"Content-Length: 20\r\n\r\n{"))
+        generator = random.Random(7)
+        whole = head + b'Content-Length: 27\r\n\r\n{"q": "a.", "target": "de"}'
+        for _ in range(150):
+            data = bytearray(whole)
+            for _ in range(generator.randint(1, 4)):
+                data[generator.randrange(len(data))] = generator.randrange(256)
+            status(bytes(data[:generator.randint(1, len(data))]))
+            status(generator.randbytes(generator.randint(1, 300)))
+        self.assertEqual(self.server.translate(SENTENCES[0])["translatedText"], self.expected[0])
+
+    def test_odd_texts_are_translated_or_refused(self):
+        odd = ["\0", "\x1b[31mred", "\u202eabc", "\ufeff", "👩‍👩‍👧", "קצר", "a" * 300, "\t", "<b>&amp;</b>", "\u2028", "e\u0301"]
+        done = subprocess.run([TRANSLATE, "--model", MODEL], input="\n".join(odd) + "\n", capture_output=True,
+                              text=True, check=True, env=ENVIRONMENT)
+        self.assertEqual(self.server.translate(odd)["translatedText"], done.stdout.split("\n")[:-1])
+
+    def test_slow_and_idle_clients_hold_up_nobody(self):
+        with contextlib.ExitStack() as stack:
+            idle = [stack.enter_context(self.server.socket()) for _ in range(600)]
+            slow = [stack.enter_context(self.server.socket()) for _ in range(50)]
+            for connection in slow:
+                connection.sendall(b"POST /translate HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+            began = time.monotonic()
+            while time.monotonic() < began + 1:
+                self.assertEqual(self.server.translate(SENTENCES[0])["translatedText"], self.expected[0])
+                for connection in slow:
+                    with contextlib.suppress(ConnectionError):
+                        connection.sendall(b" ")
+                time.sleep(0.2)
+            for connection in slow:
+                self.assertIn(b" 408 ", read_all(connection).split(b"\r\n")[0])
+            # Those that said nothing are still welcome.
+            idle[0].sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            self.assertIn(b" 200 ", read_all(idle[0]).split(b"\r\n")[0])
+            more = [stack.enter_context(self.server.socket()) for _ in range(320)]
+            more[-1].sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            self.assertIn(b" 503 ", read_all(more[-1]).split(b"\r\n")[0])
+
+    def test_requests_one_behind_the_other(self):
+        body = json.dumps({"q": SENTENCES[0], "target": "de"}).encode()
+        one = b"POST /translate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
+        # The last says that there are no more.
+        answers = self.server.raw((one + b"\r\n" + body) * 3 + one + b"Connection: close\r\n\r\n" + body, end=False)
+        self.assertEqual(answers.count(self.expected[0].encode()), 4)
+        with self.server.socket() as connection:
+            connection.sendall(one + b"Expect: 100-continue\r\n\r\n")
+            self.assertTrue(connection.recv(1000).startswith(b"HTTP/1.1 100 Continue\r\n\r\n"))
+            connection.sendall(body)
+            self.assertIn(self.expected[0].encode(), connection.recv(10000))
+
+    # --- operation
+
+    def test_work_ends_when_its_client_leaves(self):
+        server = self.start()
+        with server.socket() as connection:
+            body = json.dumps({"text": SENTENCES * 4, "target": "de", "decoding": {"beam": 32}}).encode()
+            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            label = (("model", "model-en-de"),)
+            self.wait_until(lambda: server.figures()["transformer_running_lines", *label] > 0)
+        self.wait_until(lambda: server.figures()["transformer_running_lines", *label] == 0)
+        figures = server.figures()
+        self.assertEqual(figures["transformer_waiting_lines", *label], 0)
+        self.assertEqual(server.event("request") and
+                         [line["status"] for line in server.log() if line.get("path") == "/v1/translate"], [499])
+        self.assertEqual(server.translate(SENTENCES[0])["translatedText"], self.expected[0])
+
+    def wait_until(self, holds):
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def test_too_much_at_a_time_is_for_later(self):
+        server = self.start("--max-waiting-of-client", "300", "--max-texts", "2000", "--deadline-seconds", "1")
+        self.assert_refused(self.own(SENTENCES + SENTENCES, server), 413, "300 lines")
+        slow = {"decoding": {"beam": 32, "n_best": 32}}
+        statuses = [0] * 8
+
+        def client(i):
+            statuses[i], headers, answer = self.own(SENTENCES, server, **slow)
+            if statuses[i] != 200:
+                self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+            return answer
+        in_threads(8, client)
+        self.assertLessEqual(set(statuses), {200, 429, 503})
+        self.assertIn(429, statuses)
+        self.assertIn(503, statuses)  # what was begun was not done in time
+        self.wait_until(lambda: server.figures()["transformer_running_lines", ("model", "model-en-de")] == 0)
+
+    def test_keys(self):
+        keys = self.root / "keys"
+        keys.write_text("# clients\nfirst-client-key\nsecond-client-key\n")
+        server = self.start("--api-keys", keys)
+        fields = {"q": SENTENCES[0], "source": "en", "target": "de"}
+        self.assert_refused(server.ask("POST", "/translate", fields), 403, "needed")
+        self.assert_refused(server.ask("POST", "/translate", {**fields, "api_key": "first-client"}), 403)
+        self.assertEqual(server.ask("POST", "/translate", {**fields, "api_key": "first-client-key"})[0], 200)
+        for header in ({"Authorization": "Bearer second-client-key"}, {"X-API-Key": "second-client-key"}):
+            self.assertEqual(server.ask("POST", "/v1/translate", {"text": "a", "target": "de"}, header)[0], 200)
+        self.assertTrue(server.ask("GET", "/frontend/settings")[2]["keyRequired"])
+        self.assertEqual(server.ask("GET", "/languages")[0], 200)
+        keys.write_text("another-client-key\n")
+        server.process.send_signal(signal.SIGHUP)
+        server.event("reloaded")
+        self.assertEqual(server.ask("POST", "/translate", {**fields, "api_key": "first-client-key"})[0], 403)
+        self.assertEqual(server.ask("POST", "/translate", {**fields, "api_key": "another-client-key"})[0], 200)
+
+    def test_metrics_and_the_log(self):
+        server = self.start()
+        server.translate(SENTENCES[:10])
+        server.ask("GET", "/nothing")
+        server.ask("POST", "/translate", {"q": "secret words", "target": "de"}, {"X-Request-Id": "mine-1"})
+        _, headers, _ = server.ask("GET", "/health", headers={"X-Request-Id": "not\tmine"})
+        self.assertNotIn("mine", headers["X-Request-Id"])
+        figures = server.figures()
+        model = ("model", "model-en-de")
+        self.assertEqual(figures["transformer_requests_total", ("code", "200"), model, ("route", "/translate")], 2)
+        self.assertEqual(figures["transformer_requests_total", ("code", "404"), ("model", ""), ("route", "other")], 1)
+        self.assertEqual(figures["transformer_request_seconds_count", ("route", "/translate")], 2)
+        self.assertEqual(figures["transformer_lines_total", model], 11)
+        self.assertGreater(figures["transformer_output_tokens_total", model], 11)
+        self.assertEqual(figures["transformer_batch_sentences_count", model], 11)
+        self.assertEqual(figures["transformer_ready",], 1)
+        self.assertGreater(figures["process_resident_memory_bytes",], 10e6)
+        buckets = [value for name, value in figures.items()
+                   if name[0] == "transformer_request_seconds_bucket" and ("route", "/translate") in name]
+        self.assertEqual(buckets, sorted(buckets))
+        server.event("request", 5)
+        requests = [line for line in server.log() if line["event"] == "request"]
+        self.assertEqual([line["status"] for line in requests], [200, 404, 200, 200, 200])
+        self.assertEqual(requests[2]["id"], "mine-1")
+        self.assertEqual((requests[0]["lines"], requests[0]["model"]), (10, "model-en-de"))
+        self.assertNotIn("secret", json.dumps(server.log()))
+        told = self.start("--log-texts", "true")
+        told.translate("secret words")
+        self.assertEqual(told.event("request")["texts"], ["secret words"])
+
+    def under_load(self, server, clients=8):
+        """Asks on and on; returns how to end that, which gives (answers, what went wrong)."""
+        stop, answers, errors = threading.Event(), [], []
+
+        def client(number):
+            generator = random.Random(number)
+            while not stop.is_set():
+                i = generator.randrange(len(SENTENCES))
+                try:
+                    status, _, answer = server.ask("POST", "/translate", {"q": SENTENCES[i], "target": "de"})
+                except ConnectionRefusedError:
+                    return  # never accepted
+                except OSError as error:
+                    errors.append(error)
+                    return
+                answers.append((status, answer.get("translatedText") == self.expected[i]))
+
+        threads = [threading.Thread(target=client, args=[i]) for i in range(clients)]
+        for thread in threads:
+            thread.start()
+
+        def end():
+            stop.set()
+            for thread in threads:
+                thread.join()
+            return answers, errors
+        return end
+
+    def test_a_reload_loses_no_request(self):
+        folder = self.root / "reloaded"
+        shutil.copytree(MODEL, folder)
+        server = self.start("--languages", "en:de", model=folder)
+        end = self.under_load(server)
+        for number in range(3):
+            time.sleep(0.1)
+            server.process.send_signal(signal.SIGHUP)
+            server.event("reloaded", number + 1)
+        # What cannot be loaded changes nothing.
+        (folder / "model.safetensors").rename(folder / "elsewhere")
+        server.process.send_signal(signal.SIGHUP)
+        self.assertIn("model.safetensors", server.event("not reloaded")["reason"])
+        answers, errors = end()
+        self.assertEqual(errors, [])
+        self.assertGreater(len(answers), 20)
+        self.assertEqual(set(answers), {(200, True)})
+
+    def test_the_end_leaves_no_accepted_request_without_its_answer(self):
+        server = self.start()
+        end = self.under_load(server)
+        with server.socket() as kept, server.socket() as begun:
+            begun.sendall(b"GET /ready HTTP/1.1\r\n")
+            kept.sendall(b"GET /ready HTTP/1.1\r\n\r\n")
+            self.assertIn(b"200 OK", kept.recv(1000))
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            server.event("draining")
+            kept.sendall(b"GET /ready HTTP/1.1\r\n\r\n")
+            answer = read_all(kept)
+            self.assertIn(b"503 Service Unavailable", answer)
+            self.assertIn(b"draining", answer)
+            begun.sendall(b"\r\n")
+            self.assertIn(b"503 Service Unavailable", read_all(begun))
+        answers, errors = end()
+        self.assertEqual(errors, [])
+        self.assertGreater(len(answers), 5)
+        self.assertEqual(set(answers), {(200, True)})
+        self.assertEqual(server.process.wait(PATIENCE), 0)
+        self.assertEqual(server.log()[-1]["event"], "ended")
+
+    def test_health_answers_while_all_workers_are_busy(self):
+        server = self.start()
+        with server.socket() as busy, contextlib.closing(server.connect()) as connection:
+            body = json.dumps({"text": SENTENCES, "target": "de", "decoding": {"beam": 32}}).encode()
+            busy.sendall(b"POST /v1/translate HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            self.wait_until(lambda: server.figures()["transformer_running_lines", ("model", "model-en-de")] > 60)
+            times = []
+            for _ in range(50):
+                began = time.monotonic()
+                self.assertEqual(ask(connection, "GET", "/health")[0], 200)
+                times.append(time.monotonic() - began)
+            self.assertLess(sorted(times)[25], 0.05)
+
+    def test_settings_come_from_a_file_and_mistakes_are_told(self):
+        configuration = self.root / "serve.yaml"
+        configuration.write_text(f"serving:\n  models: [{MODEL}, {MODEL}]\n  languages: ['?', 'en:nl']\n  port: 0\n"
+                                 "  threads: 1\n  precision: int8\n  max_texts: 5\n")
+        log = self.root / "log"
+        with open(log, "w") as errors:
+            process = subprocess.Popen([SERVE, configuration, "--max-texts", "6", "--set", "serving.page=false"],
+                                       stderr=errors, env=ENVIRONMENT)
+        try:
+            self.wait_until(lambda: '"ready"' in log.read_text())
+            port = int(json.loads(log.read_text().splitlines()[0])["address"].rsplit(":", 1)[1])
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
+                self.assertEqual(ask(connection, "GET", "/languages")[2][1],
+                                 {"code": "en", "name": "English", "targets": ["de", "nl"]})
+                self.assertEqual(ask(connection, "POST", "/translate", {"q": ["a"] * 6, "target": "nl"})[0], 200)
+                self.assert_refused(ask(connection, "POST", "/translate", {"q": ["a"] * 7, "target": "nl"}), 413)
+                self.assertEqual(ask(connection, "GET", "/v1/models")[2]["models"][1]["target"], "nl")
+        finally:
+            process.terminate()
+            self.assertEqual(process.wait(PATIENCE), 0)
+
+        def mistake(*arguments):
+            done = subprocess.run([SERVE, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE,
+                                  env=ENVIRONMENT)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            return [line for line in done.stderr.splitlines() if line.startswith("serve: error: ")][0]
+        self.assertIn("no model is named", mistake())
+        self.assertIn("config.yaml", mistake("--model", self.root))
+        self.assertIn("did you mean", mistake("--model", MODEL, "--set", "serving.prot=1"))
+        self.assertIn("is no address", mistake("--model", MODEL, "--host", "nowhere"))
+        self.assertIn("no pair of languages", mistake("--model", MODEL, "--languages", "german"))
+        unknown = self.root / "unknown"
+        shutil.copytree(MODEL, unknown)
+        text = (unknown / "config.yaml").read_text()
+        (unknown / "config.yaml").write_text(text.replace("train.en.gz", "train.words").replace("train.de.gz", "train.trees"))
+        self.assertIn("--languages en:de", mistake("--model", unknown))
+        (unknown / "vocabulary.model").write_bytes(b"no vocabulary")
+        self.assertIn("vocabulary.model", mistake("--model", unknown, "--languages", "en:de", "--port", 0))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

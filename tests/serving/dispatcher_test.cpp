@@ -1,0 +1,113 @@
+#include "transformer/serving/dispatcher.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transformer/inference/translator.h"
+#include "transformer/serving/request_error.h"
+
+using namespace transformer;
+
+namespace {
+
+const Translator& shipped_model() {
+  static const Translator translator(TRANSFORMER_SOURCE_DIR "/data/model-en-de");
+  return translator;
+}
+
+/// An engine of the dispatcher's own, which ends with it.
+std::shared_ptr<Engine> engine() {
+  return std::make_shared<Engine>(shipped_model().packed());
+}
+
+std::vector<DecodingRequest> requests(size_t count, const std::string& text = "The weather is nice today.") {
+  const auto source = shipped_model().encode({text}).front();
+  return std::vector<DecodingRequest>(count, shipped_model().request(source, shipped_model().settings()));
+}
+
+int status_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const RequestError& error) {
+    CHECK((error.status() == 429) == (error.retry_seconds() > 0));
+    return error.status();
+  }
+  return 0;
+}
+
+/// Counts sentences, and keeps the promise when all are done.
+struct Waiter {
+  explicit Waiter(size_t wanted) : left(wanted) {}
+  Engine::Done done() {
+    return [this](size_t, DecodingResult result) {
+      if (result.error || result.hypotheses.empty()) failed = true;
+      if (--left == 0) all.set_value();
+    };
+  }
+  std::atomic<size_t> left;
+  std::atomic<bool> failed = false;
+  std::promise<void> all;
+};
+
+}  // namespace
+
+TEST_CASE("sentences of several clients are all done, each once") {
+  Waiter one(300), two(1);
+  Dispatcher dispatcher(engine(), {});
+  dispatcher.submit("one", requests(300), one.done());
+  dispatcher.submit("two", requests(1), two.done());
+  two.all.get_future().wait();
+  CHECK(one.left > 0);  // who asks for little does not wait for who asks for much
+  one.all.get_future().wait();
+  CHECK_FALSE(one.failed);
+  CHECK_FALSE(two.failed);
+  while (dispatcher.running() > 0) std::this_thread::yield();
+  CHECK(dispatcher.waiting() == 0);
+}
+
+TEST_CASE("a cancelled request is forgotten, wherever its sentences are") {
+  Waiter cancelled(200), other(5);
+  Dispatcher dispatcher(engine(), {});
+  const auto ticket = dispatcher.submit("one", requests(200), cancelled.done());
+  dispatcher.submit("one", requests(5), other.done());
+  dispatcher.cancel(*ticket);
+  dispatcher.cancel(*ticket);
+  other.all.get_future().wait();
+  CHECK(cancelled.left > 100);
+  while (dispatcher.running() > 0) std::this_thread::yield();
+  CHECK(dispatcher.waiting() == 0);
+}
+
+TEST_CASE("no more sentences wait than may") {
+  Waiter two(1);
+  Dispatcher dispatcher(engine(), {.waiting = 200, .waiting_of_client = 150});
+  const auto ignore = [](size_t, DecodingResult) {};
+  const auto first = dispatcher.submit("one", requests(150), ignore);
+  CHECK(status_of([&] { dispatcher.submit("one", requests(151), ignore); }) == 413);
+  CHECK(status_of([&] { dispatcher.submit("one", requests(140), ignore); }) == 429);  // its own wait
+  CHECK(status_of([&] { dispatcher.submit("two", requests(145), ignore); }) == 429);  // others' wait
+  dispatcher.submit("two", requests(1), two.done());
+  two.all.get_future().wait();
+  dispatcher.cancel(*first);
+}
+
+TEST_CASE("what an engine refuses is told to who asked for it") {
+  auto wrong = requests(2);
+  wrong[0].source = {999999, 2};
+  std::atomic<int> failed = 0;
+  std::atomic<size_t> left = 2;
+  std::promise<void> all;
+  Dispatcher dispatcher(engine(), {});
+  dispatcher.submit("one", std::move(wrong), [&](size_t index, const DecodingResult& result) {
+    if (result.error) failed += static_cast<int>(index) + 1;
+    if (--left == 0) all.set_value();
+  });
+  all.get_future().wait();
+  CHECK(failed == 1);
+}

@@ -1,0 +1,47 @@
+#include "transformer/serving/fair_queue.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+using namespace transformer;
+
+namespace {
+
+std::string drained(FairQueue<char>& queue) {
+  std::string order;
+  while (!queue.empty()) order += queue.pop();
+  return order;
+}
+
+}  // namespace
+
+TEST_CASE("clients take turns, and so do each one's requests") {
+  FairQueue<char> queue;
+  queue.push("much", 1, {'a', 'b', 'c', 'd'});
+  queue.push("much", 2, {'A', 'B'});
+  queue.push("little", 3, {'1', '2'});
+  CHECK(queue.size() == 8);
+  CHECK(queue.size_of("much") == 6);
+  CHECK(queue.size_of("nobody") == 0);
+  CHECK(queue.pop() == 'a');
+  queue.push("late", 4, {'x'});
+  CHECK(drained(queue) == "1Ax2bBcd");
+  CHECK(queue.empty());
+  queue.push("much", 5, {});
+  CHECK(queue.empty());
+}
+
+TEST_CASE("what waits of a request can be forgotten") {
+  FairQueue<char> queue;
+  queue.push("one", 1, {'a', 'b'});
+  queue.push("one", 2, {'c'});
+  queue.push("two", 3, {'x', 'y'});
+  CHECK(queue.pop() == 'a');
+  CHECK(queue.erase("one", 1) == 1);
+  CHECK(queue.erase("one", 1) == 0);
+  CHECK(queue.erase("nobody", 1) == 0);
+  CHECK(queue.size() == 3);
+  CHECK(queue.erase("one", 2) == 1);
+  CHECK(queue.size_of("one") == 0);
+  CHECK(drained(queue) == "xy");
+}

@@ -1,0 +1,86 @@
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "error_of.h"
+#include "support.h"
+#include "transformer/serving/api_keys.h"
+#include "transformer/serving/languages.h"
+#include "transformer/serving/metrics.h"
+#include "transformer/serving/served_models.h"
+#include "transformer/serving/settings.h"
+
+using namespace transformer;
+using test::error_of;
+
+TEST_CASE("texts are the same, or not") {
+  CHECK(equal_in_constant_time("", ""));
+  CHECK(equal_in_constant_time("secret", "secret"));
+  CHECK_FALSE(equal_in_constant_time("secret", "secreT"));
+  CHECK_FALSE(equal_in_constant_time("secret", ""));
+  CHECK_FALSE(equal_in_constant_time("", "secret"));
+  CHECK_FALSE(equal_in_constant_time("secretsecret", "secret"));
+}
+
+TEST_CASE("API keys are a file's lines") {
+  const test::TemporaryDirectory folder;
+  const auto file = folder / "keys";
+  CHECK_FALSE(ApiKeys().needed());
+  test::write_file(file, "# of our own\n\nfirst-key  # the page's\r\n  second-key\n");
+  const ApiKeys keys(file);
+  CHECK(keys.needed());
+  CHECK(keys.find("first-key") == 0);
+  CHECK(keys.find("second-key") == 1);
+  CHECK_FALSE(keys.find("third-key"));
+  CHECK_FALSE(keys.find(""));
+  test::write_file(file, "first-key\nshort\n");
+  CHECK(error_of([&] { ApiKeys{file}; }) == file.string() + ":2: the key is shorter than 8 bytes");
+  test::write_file(file, "two keys-in-a-line\n");
+  CHECK(error_of([&] { ApiKeys{file}; }) == file.string() + ":1: there is a blank in the key; write a key a line");
+  test::write_file(file, "# none\n");
+  CHECK(error_of([&] { ApiKeys{file}; }) == file.string() + ": there is no key in it; write one a line");
+}
+
+TEST_CASE("a model's languages are what its training files' names end in") {
+  const test::TemporaryDirectory folder;
+  const auto file = folder / "config.yaml";
+  const auto languages = [&](const std::string& source, const std::string& target) {
+    test::write_file(file, "data:\n  train_source: " + source + "\n  train_target: " + target + "\nmodel: {}\n");
+    return languages_of_model(file);
+  };
+  CHECK(languages("[a/train.en.gz, more.en]", "train.de") == LanguagePair{"en", "de"});
+  CHECK_FALSE(languages("[train.en, more.fr]", "[train.de]"));
+  CHECK_FALSE(languages("[train.en]", "[train.en]"));
+  CHECK_FALSE(languages("[words.txt]", "[trees.txt]"));
+  CHECK_FALSE(languages("[]", "[]"));
+  test::write_file(file, "model: {}\n");
+  CHECK_FALSE(languages_of_model(file));
+  CHECK(parse_language_pair("pt-BR:de", "here") == LanguagePair{"pt-BR", "de"});
+  for (const char* wrong : {"", "en", "en:", ":de", "en:en", "en:d\"", "en:de:fr"}) {
+    CHECK(error_of([&] { parse_language_pair(wrong, "here"); }).starts_with("here: '"));
+  }
+  CHECK(language_name("de") == "German");
+  CHECK(language_name("pt-BR") == "Portuguese");
+  CHECK(language_name("xx") == "xx");
+}
+
+TEST_CASE("models must be there, and their languages known") {
+  const std::string directory = TRANSFORMER_SOURCE_DIR "/data/model-en-de";
+  ServingSettings settings;
+  CHECK(error_of([&] { settings.validated(); }).starts_with("serving.models: no model is named"));
+  settings.models = {directory, directory};
+  settings.languages = {"en:de"};
+  CHECK(error_of([&] { settings.validated(); }).starts_with("serving.languages: there is one entry for each model"));
+  settings.languages = {"?", "nl:sv"};
+  const auto places = model_places(settings);
+  REQUIRE(places.size() == 2);
+  CHECK(places[0].name == "model-en-de");
+  CHECK(places[0].languages == LanguagePair{"en", "de"});
+  CHECK(places[1].name == directory);  // of two of a name, the whole path
+  CHECK(places[1].languages == LanguagePair{"nl", "sv"});
+  settings.models = {"/nowhere"};
+  CHECK_FALSE(error_of([&] { model_places(settings); }).empty());
+}
+
+TEST_CASE("labels of metrics are escaped") {
+  CHECK(ServingMetrics::label("model", "a\"b\\c\nd") == "model=\"a\\\"b\\\\c\\nd\"");
+}
