@@ -460,9 +460,22 @@ def long_text():
     put("markup", "nothing", "")
 
 
+def translation_calls():
+    put("translation_calls", "one", '{"q": "Guten Tag", "source": "en", "target": "de", "format": "text", '
+                                    '"alternatives": 2, "api_key": "k"}')
+    put("translation_calls", "list", r'{"q": ["a", "\u00e9\ud83d\ude00", ""], "target": "de", "alternatives": "3"}')
+    put("translation_calls", "own", '{"text": ["a"], "model": "m", "alignments": true, "stream": false, '
+                                    '"decoding": {"beam": 3, "alpha": 0.5, "list": ["x", 2, true]}}')
+    put("translation_calls", "form", "q=Good+day%0A%C3%A9&q=b&source=en&target=de&alternatives=1&api_key=k")
+    put("translation_calls", "broken-form", "q=%4&target=%ff")
+    put("translation_calls", "broken-json", r'{"q": "\ud800", "target": 1e999}')
+    put("translation_calls", "broken-utf8", b'{"q": "\xc3\x28", "target": "de"}')
+    put("translation_calls", "deep", "[" * 12)
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(__doc__)
     for make in (settings, tensors_corpus, checksums, vocabulary_corpus, lines, trees, corpus_cache, hypotheses, sweep, models,
-                 torch_files, hugging_face, long_text):
+                 torch_files, hugging_face, long_text, translation_calls):
         make()
