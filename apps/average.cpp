@@ -14,9 +14,8 @@ int main(int argc, char** argv) {
     AverageOptions options;
     std::string weights = "float32";
     app.description(
-        "Averages the weights of several models into one.\n\n"
-        "  average --last 20 --output DIR RUN      the newest 20 checkpoints of a run\n"
-        "  average --output DIR MODEL MODEL...     any models with one vocabulary");
+        "Averages the weights of several models into one: of a run's newest checkpoints, or of any models with one "
+        "vocabulary.");
     app.add_option("models", options.inputs, "Model directories, checkpoints among them; with --last, a run")
         ->required();
     app.add_option("--last", options.last, "Average so many of the run's newest checkpoints")

@@ -8,11 +8,17 @@
 #include <string>
 #include <type_traits>
 
+#include "apps/manual.h"
 #include "apps/messages.h"
 #include "transformer/base/described.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
+
+/// What is asked for in place of a program's work.
+struct Printed {
+  std::string text;
+};
 
 /// The shared frame of every program: parses arguments, and turns whatever the body throws into one line on standard
 /// error and an exit status, never a stack trace.
@@ -29,8 +35,10 @@ namespace transformer {
 ///       });
 ///     }
 ///
-/// Status 0: done, or --help or --version was asked for. 1: Failure, out of memory, output that could not be written,
-/// or any other exception. 2: wrong arguments, or Error.
+/// `program --man` prints a page for man(1), `program --completion bash` a script that completes its options.
+///
+/// Status 0: done, or --help, --version or one of these was asked for. 1: Failure, out of memory, output that could not
+/// be written, or any other exception. 2: wrong arguments, or Error.
 template <class Body>
 int run_program(int argc, char** argv, Body body) {
   // A parent may have SIGPIPE ignored; `program | head` should end quietly all the same.
@@ -45,8 +53,15 @@ int run_program(int argc, char** argv, Body body) {
   CLI::App app;
   app.name(name);
   app.set_version_flag("--version", name + " " TRANSFORMER_VERSION);
+  app.footer(examples_of(name));
   try {
-    const auto parse = [&] { app.parse(argc, argv); };
+    const auto parse = [&] {
+      // For who installs: from the declarations alone, whatever else they require.
+      const std::string asked = argc > 1 ? argv[1] : "";
+      if (argc == 2 && asked == "--man") throw Printed{man_page(app, TRANSFORMER_VERSION)};
+      if (argc == 3 && asked == "--completion" && argv[2] == std::string("bash")) throw Printed{bash_completion(app)};
+      app.parse(argc, argv);
+    };
     int status = 0;
     if constexpr (std::is_void_v<decltype(body(app, parse))>) {
       body(app, parse);
@@ -56,6 +71,9 @@ int run_program(int argc, char** argv, Body body) {
     std::cout.flush();
     if (!std::cout || std::fflush(stdout) != 0) throw Failure("standard output", "could not be written");
     return status;
+  } catch (const Printed& printed) {
+    std::cout << printed.text << std::flush;
+    return std::cout ? 0 : fail("standard output: could not be written", 1);
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {

@@ -1,0 +1,77 @@
+"""What people find around the code: repository_test.py SOURCE_DIR VERSION."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+import yaml
+
+SOURCE, VERSION = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
+GITHUB = SOURCE / ".github"
+
+
+def pages():
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=SOURCE, capture_output=True, text=True)
+    names = listed.stdout.split() if listed.returncode == 0 else map(str, SOURCE.glob("*/*.md"))
+    return [file for file in (SOURCE / name for name in names) if file.exists()]
+
+
+def anchors(text):
+    text = re.sub(r"```.*?```", "", text, flags=re.S)
+    return {re.sub(r"[^\w -]", "", head.lower()).strip().replace(" ", "-")
+            for head in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+class RepositoryTest(unittest.TestCase):
+    def test_links_lead_somewhere(self):
+        count = 0
+        for page in pages():
+            for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.S)):
+                with self.subTest(page=str(page.relative_to(SOURCE)), link=link):
+                    path, _, anchor = link.partition("#")
+                    target = page.parent / path if path else page
+                    self.assertTrue(target.exists())
+                    if anchor:
+                        self.assertIn(anchor, anchors(target.read_text()))
+                count += 1
+        self.assertGreater(count, 20)
+
+    def test_workflows_run_what_there_is(self):
+        presets = (SOURCE / "CMakePresets.json").read_text()
+        for file in (GITHUB / "workflows").glob("*.yml"):
+            workflow = yaml.safe_load(file.read_text())
+            self.assertIn("jobs", workflow)
+            for name, job in workflow["jobs"].items():
+                with self.subTest(job=name):
+                    self.assertLess(job["timeout-minutes"], 360)
+                    for step in job["steps"]:
+                        self.assertTrue(("run" in step) != ("uses" in step), step)
+                        for script in re.findall(r"(?:scripts|\.ci)/[\w-]+", step.get("run", "")):
+                            self.assertTrue((SOURCE / script).exists(), script)
+                        for preset in re.findall(r"--preset (\w+)", step.get("run", "")):
+                            self.assertIn(f'"name": "{preset}"', presets)
+
+    def test_issue_forms_are_forms(self):
+        forms = [file for file in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if file.name != "config.yml"]
+        self.assertGreaterEqual(len(forms), 2)
+        for file in forms:
+            with self.subTest(form=file.name):
+                form = yaml.safe_load(file.read_text())
+                self.assertLessEqual({"name", "description", "body"}, set(form))
+                names = [part["id"] for part in form["body"]]
+                self.assertEqual(len(names), len(set(names)))
+                for part in form["body"]:
+                    self.assertIn(part["type"], ("textarea", "input", "dropdown", "checkboxes"))
+                    self.assertIn("label", part["attributes"])
+
+    def test_the_change_log_begins_with_this_version(self):
+        versions = re.findall(r"^## (\d+\.\d+\.\d+)$", (GITHUB / "CHANGELOG.md").read_text(), re.M)
+        self.assertEqual(versions[0], VERSION)
+        order = [tuple(map(int, version.split("."))) for version in versions]
+        self.assertEqual(order, sorted(order, reverse=True))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
