@@ -67,6 +67,19 @@ class RoomsTest(unittest.TestCase):
                         if room not in WITH_LIBTORCH:
                             self.assertIsNone(LIBTORCH.match(included), "this room does without LibTorch")
 
+    def test_the_picture_of_the_rooms_is_what_they_link(self):
+        edges = []
+        for line in (BUILD / "rooms.txt").read_text().splitlines():
+            room, linked = line.split(":", 1)
+            for library in linked.split():
+                known = library.removeprefix("transformer_")
+                if known == "torch":
+                    edges.append(f"  {room} --> LibTorch")
+                elif known in MAY_KNOW and known != room:
+                    edges.append(f"  {room} --> {known}")
+        picture = "<!-- rooms -->\n```mermaid\ngraph BT\n" + "\n".join(sorted(set(edges))) + "\n```\n"
+        self.assertIn(picture, (SOURCE / "README.md").read_text(), "README.md: paste what is expected")
+
     def test_third_parties_stay_in_their_room(self):
         for room in MAY_KNOW:
             for file in sources(room):
