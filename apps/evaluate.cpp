@@ -26,7 +26,6 @@
 #include "transformer/architecture/parameter_count.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/base/threads.h"
-#include "transformer/base/unicode.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/bootstrap.h"
 #include "transformer/evaluation/brackets.h"
@@ -491,10 +490,7 @@ void describe(CLI::App& app) {
                          {"types", type_names},
                          {"bytes", bytes},
                          {"variations", variations}};
-    for (const char* said : {"origin", "origin_name", "languages", "licence"}) {
-      const auto found = weights.metadata().find(said);
-      if (found != weights.metadata().end()) json[said] = printable(found->second, 200);
-    }
+    for (const auto& [key, said] : provenance(directory)) json[key] = said;
     if (flags->format.json()) {
       std::cout << json.dump(1) << '\n';
       return;

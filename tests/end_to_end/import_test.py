@@ -130,6 +130,15 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
         self.assertEqual((described["licence"], described["origin"]), ("cc-by-4.0", "Hugging Face, MarianMT"))
         self.assertIn("attention projections with biases", described["variations"])
         self.assertNotIn("licence", shipped)
+        # Whatever is made of it says the same of its origin.
+        packed, again = self.root / "packed", self.root / "again"
+        self.run_program(EXPORT, "--to", "packed", "--model", self.imported, "--output", packed)
+        output, _ = self.run_program(EVALUATE, "describe", "--model", packed, "--format", "json")
+        self.assertEqual(json.loads(output)["licence"], "cc-by-4.0")
+        self.run_program(EXPORT, "--to", "hugging-face", "--model", self.imported, "--output", again)
+        self.assertIn("license: cc-by-4.0", (again / "README.md").read_text())
+        shutil.rmtree(packed)
+        shutil.rmtree(again)
         text, _ = self.run_program(EVALUATE, "describe", "--model", self.imported)
         self.assertIn("cc-by-4.0", text)
         self.refused("nowhere", arguments=[EVALUATE, "describe", "--model", self.root / "nowhere"])

@@ -102,6 +102,17 @@ std::map<std::string, std::string> bound_metadata(const fs::path& config_yaml) {
   return {{"format", weights_format}, {metadata_key, computing_settings_text(read_section(config_yaml))}};
 }
 
+std::map<std::string, std::string> provenance(const fs::path& directory) {
+  constexpr size_t most_bytes = 200;
+  const TensorReader weights(directory / "model.safetensors");
+  std::map<std::string, std::string> known;
+  for (const char* key : {"origin", "origin_name", "languages", "licence"}) {
+    const auto found = weights.metadata().find(key);
+    if (found != weights.metadata().end()) known[key] = printable(found->second, most_bytes);
+  }
+  return known;
+}
+
 void check_model_directory(const fs::path& directory) {
   if (!fs::is_directory(directory)) {
     throw Error(directory.string(), "is not a model directory",

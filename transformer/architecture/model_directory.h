@@ -21,6 +21,11 @@ std::string computing_settings_text(const ModelSettings& settings);
 /// beside them: read_model_settings refuses them with others. Throws what Settings::load throws.
 std::map<std::string, std::string> bound_metadata(const std::filesystem::path& config_yaml);
 
+/// What the weights of a model directory say of where they came from: "origin", "origin_name", "languages" and
+/// "licence", those of them that are known, as a line of printable text each. Nothing for models that were trained
+/// here.
+std::map<std::string, std::string> provenance(const std::filesystem::path& directory);
+
 /// Throws Error unless `directory` is a folder with a config.yaml and a model.safetensors.
 void check_model_directory(const std::filesystem::path& directory);
 

@@ -176,8 +176,7 @@ void InferenceModel::read(WeightSource& source) {
     ParameterAttention result;
     result.query = pack(name + ".query.weight", at_row(query_bias, 0));
     result.output = pack(name + ".output.weight", at_row(output_bias, 0));
-    const PairsOf wanted{
-        name, s.parameter_heads, s.parameter_pairs, s.parameter_d_k, s.parameter_d_v, root_of_width};
+    const PairsOf wanted{name, s.parameter_heads, s.parameter_pairs, s.parameter_d_k, s.parameter_d_v, root_of_width};
     result.pairs = source.pairs(wanted);
     bytes_ += static_cast<size_t>(result.pairs.size());
     for (int64_t pair = 0; pair < s.parameter_pairs; ++pair) {
@@ -259,7 +258,9 @@ void InferenceModel::pack(const std::filesystem::path& directory, const ModelSet
   PackedWeightsWriter writer(source, precision);
   InferenceModel model(settings, precision, kernels);
   model.read(writer);
-  writer.write(file, bound_metadata(directory / "config.yaml"));
+  auto metadata = bound_metadata(directory / "config.yaml");
+  metadata.merge(provenance(directory));
+  writer.write(file, std::move(metadata));
 }
 
 void InferenceModel::check(std::span<const int64_t> source, int64_t max_length) const {

@@ -300,8 +300,8 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
                            {"max_length", 512},
                            {"pad_token_id", Vocabulary::padding}};
   write_json(directory / "generation_config.json", generation);
-  const auto metadata = TensorReader(file).metadata();
-  if (const auto licence = metadata.find("licence"); licence != metadata.end()) {
+  const auto known = provenance(model);
+  if (const auto licence = known.find("licence"); licence != known.end()) {
     write_atomically(directory / "README.md", fmt::format("---\nlicense: {}\n---\n", licence->second));
   }
   Conversion conversion(settings, std::move(weights), file.string());
