@@ -72,10 +72,13 @@ std::pair<double, double> judge(const Tensor& logits, const Tensor& targets, dou
 
 class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
  public:
-  // hidden [N, D], weight [V, D], bias [V] or undefined, targets [N] without padding -> loss, negative log-likelihood.
+  // hidden [N, D], weight [V, D], bias [V], targets [N] without padding -> loss, negative log-likelihood. LibTorch
+  // takes no undefined tensor for an input, so that a bias that is not there is none.
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const Tensor& hidden,
-                                                const Tensor& weight, const Tensor& bias, const Tensor& targets,
-                                                double smoothing, at::ScalarType product_type, bool with_gradient) {
+                                                const Tensor& weight, const std::optional<Tensor>& given_bias,
+                                                const Tensor& targets, double smoothing, at::ScalarType product_type,
+                                                bool with_gradient) {
+    const Tensor bias = given_bias.value_or(Tensor());
     // Types are chosen here, operation by operation; autocast would choose again.
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto sum_type = hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -165,8 +168,8 @@ LossSums projected_label_smoothing_loss(const Tensor& hidden, const Tensor& weig
   if (kept.size(0) < rows.size(0)) rows = rows.index_select(0, kept);
   const bool with_gradient = at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad() ||
                                                             (bias.defined() && bias.requires_grad()));
-  auto sums =
-      ProjectedLoss::apply(rows, weight, bias, flat.index_select(0, kept), smoothing, product_type, with_gradient);
+  auto sums = ProjectedLoss::apply(rows, weight, bias.defined() ? std::optional(bias) : std::nullopt,
+                                   flat.index_select(0, kept), smoothing, product_type, with_gradient);
   return {sums[0], sums[1]};
 }
 
