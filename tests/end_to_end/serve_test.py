@@ -292,6 +292,7 @@ class ServeTest(ProgramTest):
         self.assert_refused(self.own("a", decoding={"beam": "two"}), 400, "decoding.beam")
         self.assert_refused(self.own("a", decoding={"beam": 1e300}), 400, "decoding.beam")
         self.assert_refused(self.own("a", decoding={"beam": 33}), 400, "32")
+        self.assert_refused(self.own("a", decoding={"search": "sampling", "n_best": 33}), 400, "32")
         self.assert_refused(self.own("a", decoding={"max_extra_length": 1001}), 400, "1000")
         self.assert_refused(self.own("a", decoding={"batch_sentences": 1}), 400, "batch_sentences")
         self.assert_refused(self.own("a", decoding={"n_best": 5}), 400, "beam")
@@ -566,6 +567,7 @@ class ServeTest(ProgramTest):
                                  {"code": "en", "name": "English", "targets": ["de", "nl"]})
                 self.assertEqual(ask(connection, "POST", "/translate", {"q": ["a"] * 6, "target": "nl"})[0], 200)
                 self.assert_refused(ask(connection, "POST", "/translate", {"q": ["a"] * 7, "target": "nl"}), 413)
+                self.assertEqual(ask(connection, "GET", "/")[0], 404)  # the page was switched off
                 self.assertEqual(ask(connection, "GET", "/v1/models")[2]["models"][1]["target"], "nl")
         finally:
             process.terminate()

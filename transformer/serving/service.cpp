@@ -14,6 +14,9 @@
 #include "transformer/base/memory.h"
 #include "transformer/base/unicode.h"
 #include "transformer/serving/openapi.json.h"
+#include "transformer/serving/page.css.h"
+#include "transformer/serving/page.html.h"
+#include "transformer/serving/page.js.h"
 #include "transformer/serving/translation_task.h"
 
 namespace transformer {
@@ -41,6 +44,18 @@ std::string time_text() {
   return fmt::format("{}.{:03d}Z", text, milliseconds % 1000);
 }
 
+/// A part of the page, which may load the others, ask this server, and nothing else.
+HttpResponse page_part(const char* content_type, std::string_view text) {
+  return {.status = 200,
+          .content_type = content_type,
+          .body = std::string(text),
+          .headers = {{"Cache-Control", "no-cache"},
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Content-Security-Policy",
+                       "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+                       "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}}};
+}
+
 /// A language as JSON for clients that show it.
 Json language_json(const std::string& code) {
   return {{"code", code}, {"name", language_name(code)}};
@@ -65,6 +80,9 @@ const std::vector<Service::Route>& Service::routes() {
       {"/metrics", "GET", &Service::metrics},
       {"/spec", "GET", &Service::specification},
       {"/v1/models", "GET", &Service::models_json},
+      {"/", "GET", &Service::page},
+      {"/page.css", "GET", &Service::page_style},
+      {"/page.js", "GET", &Service::page_script},
   };
   return routes;
 }
@@ -113,7 +131,10 @@ void Service::log(const std::string& event, const std::vector<std::pair<std::str
 const Service::Route* Service::find(std::string_view path) const {
   const auto found =
       std::find_if(routes().begin(), routes().end(), [&](const Route& route) { return route.path == path; });
-  return found == routes().end() ? nullptr : &*found;
+  const auto is_page = [](const Route& route) {
+    return route.now == &Service::page || route.now == &Service::page_style || route.now == &Service::page_script;
+  };
+  return found == routes().end() || (!settings_.page && is_page(*found)) ? nullptr : &*found;
 }
 
 HttpResponse Service::refusal(const std::string& method, const std::string& path) {
@@ -260,6 +281,18 @@ HttpResponse Service::models_json() const {
                     {"decoding", std::move(decoding)}});
   }
   return json_response({{"models", std::move(list)}});
+}
+
+HttpResponse Service::page() const {
+  return page_part("text/html; charset=utf-8", embedded::page_html);
+}
+
+HttpResponse Service::page_style() const {
+  return page_part("text/css; charset=utf-8", embedded::page_css);
+}
+
+HttpResponse Service::page_script() const {
+  return page_part("text/javascript; charset=utf-8", embedded::page_js);
 }
 
 HttpResponse Service::specification() const {

@@ -55,6 +55,9 @@ class Service : public HttpHandler {
   HttpResponse metrics() const;
   HttpResponse specification() const;
   HttpResponse models_json() const;
+  HttpResponse page() const;
+  HttpResponse page_style() const;
+  HttpResponse page_script() const;
 
   const ServingSettings settings_;
   RequestLog log_;

@@ -44,7 +44,9 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
   field("max_body_bytes", &ServingSettings::max_body_bytes, "of a request", between(1024, 1 << 30)).free();
   field("max_texts", &ServingSettings::max_texts, "texts of a request", between(1, 1000000)).free();
   field("max_characters", &ServingSettings::max_characters, "of all texts of a request", between(1, 1 << 28)).free();
-  field("max_beam", &ServingSettings::max_beam, "that a request may ask for", between(1, 10000)).free();
+  field("max_beam", &ServingSettings::max_beam, "beam, and translations of a line, that a request may ask for",
+        between(1, 10000))
+      .free();
   field("max_extra_length", &ServingSettings::max_extra_length, "that a request may ask for", between(0, 1000000))
       .free();
   field("max_waiting", &ServingSettings::max_waiting, "lines that wait for a model; with more, requests are refused",

@@ -138,6 +138,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     };
     const auto& own = model_->translator().settings();
     check("a beam", search.beam, own.beam, context_.settings.max_beam);
+    check("a number of translations", search.n_best, own.n_best, context_.settings.max_beam);
     check("an extra length", search.max_extra_length, own.max_extra_length, context_.settings.max_extra_length);
     if (search.batch_sentences != batch_sentences) {
       throw RequestError(400, "decoding.batch_sentences is the server's to choose");

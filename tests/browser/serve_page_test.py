@@ -1,0 +1,139 @@
+"""The server's page as people use it: serve_page_test.py SERVE SOURCE_DIR."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from browser import Browser, eventually, find_browser, PROGRAMS
+
+SERVE, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+
+
+class ServePageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.port = 0
+        cls.start()
+        cls.addClassCleanup(lambda: cls.stop())
+        cls.browser = Browser()
+        cls.addClassCleanup(cls.browser.close)
+
+    @classmethod
+    def start(cls):
+        cls.server = subprocess.Popen([SERVE, "--model", SOURCE / "data/model-en-de", "--port", str(cls.port)],
+                                      stderr=subprocess.PIPE, text=True)
+        for line in cls.server.stderr:
+            event = json.loads(line)
+            if event["event"] == "listening":
+                cls.port = int(event["address"].rsplit(":", 1)[1])
+            if event["event"] == "ready":
+                return
+
+    @classmethod
+    def stop(cls):
+        cls.server.terminate()
+        cls.server.communicate(timeout=60)
+
+    def open(self, errors=(), **settings):
+        page = self.browser.open(__file__, **settings)
+        page.requests.clear()
+        page.go(f"http://127.0.0.1:{self.port}/")
+        self.addCleanup(self.check, page, errors)
+        self.assertTrue(eventually(lambda: page.texts("#pair option"), bool))
+        return page
+
+    def check(self, page, allowed):
+        page.settle()
+        self.assertEqual([error for error in page.errors if not any(part in error for part in allowed)], [])
+        hosts = {request.split("/")[2] for request in page.requests if not request.startswith("data:")}
+        self.assertEqual(hosts, {f"127.0.0.1:{self.port}"})
+        page.close()
+
+    def type(self, page, text):
+        page.value('document.querySelector("#source").focus()')
+        page.call("Input.insertText", text=text)
+
+    def assert_translated(self, page, *lines):
+        found = eventually(lambda: page.texts("#target p"), lambda found: found == list(lines))
+        self.assertEqual(found, list(lines))
+
+    def test_translates_what_is_typed_and_shows_what_words_stand_for(self):
+        page = self.open()
+        self.assertEqual(page.texts("#pair option"), ["English → German"])
+        self.type(page, "The weather is ")
+        self.type(page, "nice today.")
+        self.assert_translated(page, "Das Wetter ist heute schön.")
+        self.assertEqual(page.text("#count"), "26")
+        self.assertGreater(len(page.texts("#alternatives button")), 0)
+        page.click(".word:nth-of-type(2)")
+        self.assertEqual(page.text("#say"), "“Wetter” stands for “weather”.")
+        other = page.text("#alternatives button")
+        page.click("#alternatives button")
+        self.assert_translated(page, other)
+        self.assertIn("Das Wetter ist heute schön.", page.texts("#alternatives button"))
+
+    def test_only_the_last_of_what_was_typed_counts(self):
+        page = self.open()
+        for word in "Good morning , my friend .".split():
+            self.type(page, f"{word} ")
+        sent = eventually(lambda: page.texts("#target p"), lambda found: bool(found and found[0]))
+        self.assertEqual(len(sent), 1)
+        self.assertEqual(len([request for request in page.requests if request.endswith("/v1/translate")]), 1)
+
+    def test_lines_stay_lines_and_text_is_never_markup(self):
+        page = self.open()
+        hostile = "<img src=x onerror=alert(1)>\n\n<script>document.title='gone'</script> قطة 👩‍👩‍👧"
+        self.type(page, hostile)
+        eventually(lambda: page.texts("#target p"), lambda found: len(found) == 3)
+        self.assertEqual(len(page.texts("#target p")), 3)
+        self.assertEqual(page.value('document.querySelectorAll("#target :not(p):not(.word), #alternatives :not(li):not(button)").length'), 0)
+        self.assertEqual(page.value("document.title"), "Translate")
+        self.assertEqual(page.texts("img, main script"), [])
+
+    def test_a_server_that_was_away_is_asked_again(self):
+        page = self.open(errors=("ERR_CONNECTION", "Failed to load"))
+        self.stop_and_type(page)
+        self.assertIn("asked again", eventually(lambda: page.text("#say"), bool))
+        self.start()
+        self.assert_translated(page, "Guten Morgen!")
+
+    def stop_and_type(self, page):
+        type(self).stop()
+        self.type(page, "Good morning.")
+
+    def test_phones_keyboards_and_labels(self):
+        page = self.open(width=360, height=700, touch=True, dark=True)
+        self.assertLessEqual(page.value("document.documentElement.scrollWidth"), 360)
+        self.assertEqual(page.value("""[...document.querySelectorAll("select, textarea, input")].filter(
+            field => !field.labels.length).length"""), 0)
+        self.type(page, "Good morning.")
+        self.assert_translated(page, "Guten Morgen!")
+        page.press("Tab", "Enter")
+        self.assertEqual(page.text("#say"), "“Guten” stands for “Good”.")
+
+    def test_colours_can_be_told_apart(self):
+        for dark in (False, True):
+            page = self.open(dark=dark)
+            worst = page.value("""(() => {
+                const light = text => {
+                  const part = c => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+                  const [r, g, b] = text.match(/[\\d.]+/g).map(c => part(c / 255));
+                  return .2126 * r + .7152 * g + .0722 * b;
+                };
+                const behind = one => { const c = getComputedStyle(one).backgroundColor;
+                  return c === "rgba(0, 0, 0, 0)" && one.parentElement ? behind(one.parentElement) : c; };
+                return Math.min(...[...document.querySelectorAll("h1, h2, label, p, button, select, textarea")].map(one => {
+                  const [a, b] = [light(getComputedStyle(one).color), light(behind(one))];
+                  return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+                }));
+            })()""")
+            self.assertGreaterEqual(worst, 4.5)
+
+
+if __name__ == "__main__":
+    if not find_browser():
+        print(f"skipped: no browser; none of {', '.join(PROGRAMS)} is on PATH (Debian: chromium-headless-shell)")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,184 @@
+// The page at /: translates while one types. Whatever comes from elsewhere becomes text nodes, never markup.
+"use strict";
+
+(() => {
+  const PAUSE = 250; // milliseconds without a key, before what was typed is sent
+  const AGAIN = 2000; // milliseconds until a server that was away is asked anew
+  const OTHERS = 2; // translations besides the best
+
+  const find = (id) => document.getElementById(id);
+  const [pair, key, source, target, say] = ["pair", "key", "source", "target", "say"].map(find);
+  let models = [];
+  let asked = null; // the request that is under way, which a newer one ends
+  let timer = 0;
+  let lines = []; // of the answer: {source, hypotheses}, and which hypothesis is shown
+
+  function element(name, text, className) {
+    const made = document.createElement(name);
+    made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  }
+
+  async function answer(path, options) {
+    const response = await fetch(path, options);
+    const json = await response.json();
+    if (!response.ok) throw new Error(json.error ?? `the server answered ${response.status}`);
+    return json;
+  }
+
+  const words = (text) => text.split(/\s+/u).filter(Boolean);
+  const shown = (line) => line.hypotheses[line.rank];
+
+  /** Says what a word stands for, and offers the line's other translations. */
+  function pick(line, index, button) {
+    for (const other of target.querySelectorAll(".picked")) other.classList.remove("picked");
+    button.classList.add("picked");
+    const from = words(line.source);
+    const links = shown(line).alignment.filter((link) => link[1] === index);
+    const stands = links.map((link) => `“${from[link[0]] ?? ""}”`).join(", ");
+    say.textContent = `“${button.textContent}” ${stands ? `stands for ${stands}.` : "stands for no single word."}`;
+    offer(line);
+  }
+
+  function offer(line) {
+    const list = find("alternatives");
+    list.replaceChildren();
+    for (const [rank, hypothesis] of line.hypotheses.entries()) {
+      if (rank === line.rank || !hypothesis.text) continue;
+      const button = element("button", hypothesis.text);
+      button.type = "button";
+      button.dir = "auto";
+      button.addEventListener("click", () => {
+        line.rank = rank;
+        draw();
+        offer(line);
+        say.textContent = "";
+      });
+      const item = element("li", "");
+      item.append(button);
+      list.append(item);
+    }
+    find("others").hidden = list.children.length === 0;
+  }
+
+  function draw() {
+    target.replaceChildren();
+    for (const line of lines) {
+      const paragraph = element("p", "");
+      paragraph.dir = "auto";
+      for (const [index, word] of words(shown(line).text).entries()) {
+        const button = element("button", word, "word");
+        button.type = "button";
+        button.addEventListener("click", () => pick(line, index, button));
+        if (index > 0) paragraph.append(" ");
+        paragraph.append(button);
+      }
+      target.append(paragraph);
+    }
+    find("copy").disabled = !lines.some((line) => shown(line).text);
+  }
+
+  function clear() {
+    lines = [];
+    draw();
+    find("others").hidden = true;
+  }
+
+  async function translate() {
+    asked?.abort();
+    clearTimeout(timer);
+    const model = models[pair.selectedIndex];
+    if (!model) return;
+    say.textContent = "";
+    if (!source.value.trim()) {
+      clear();
+      target.setAttribute("aria-busy", "false");
+      return;
+    }
+    const own = (asked = new AbortController());
+    target.setAttribute("aria-busy", "true");
+    const headers = { "Content-Type": "application/json" };
+    if (key.value) headers.Authorization = `Bearer ${key.value}`;
+    const best = Math.min(1 + OTHERS, Number(model.decoding.beam));
+    const body = JSON.stringify({ text: source.value, model: model.name, alignments: true, decoding: { n_best: best } });
+    try {
+      const found = await answer("v1/translate", { method: "POST", headers, body, signal: own.signal });
+      lines = found.translations[0].lines;
+      for (const line of lines) line.rank = 0;
+      draw();
+      const only = lines.filter((line) => shown(line).text);
+      find("others").hidden = true;
+      if (only.length === 1) offer(only[0]);
+    } catch (error) {
+      if (own.signal.aborted) return;
+      const isAway = error instanceof TypeError; // fetch says so where nobody answers
+      say.textContent = isAway ? "The server does not answer; it is asked again." : error.message;
+      if (isAway) timer = setTimeout(translate, AGAIN);
+    }
+    if (asked === own) target.setAttribute("aria-busy", "false");
+  }
+
+  function later() {
+    find("count").textContent = [...source.value].length;
+    asked?.abort(); // nobody waits for it any more
+    clearTimeout(timer);
+    timer = setTimeout(translate, PAUSE);
+  }
+
+  function name(code) {
+    try {
+      return new Intl.DisplayNames([navigator.language, "en"], { type: "language" }).of(code);
+    } catch {
+      return code;
+    }
+  }
+
+  async function begin() {
+    try {
+      const [served, settings] = await Promise.all([answer("v1/models"), answer("frontend/settings")]);
+      models = served.models;
+      find("key-label").hidden = key.hidden = !settings.keyRequired;
+      source.maxLength = settings.charLimit;
+    } catch {
+      models = [];
+    }
+    if (models.length === 0) {
+      say.textContent = "The server is not ready; it is asked again.";
+      setTimeout(begin, AGAIN);
+      return;
+    }
+    say.textContent = "";
+    pair.replaceChildren(...models.map((model) => {
+      const twins = models.filter((other) => other.source === model.source && other.target === model.target);
+      const languages = `${name(model.source)} → ${name(model.target)}`;
+      return element("option", twins.length > 1 ? `${languages} (${model.name})` : languages);
+    }));
+    choose();
+  }
+
+  function choose() {
+    const model = models[pair.selectedIndex];
+    source.lang = model.source;
+    target.lang = model.target;
+    translate();
+  }
+
+  source.addEventListener("input", later);
+  source.addEventListener("dragover", (event) => event.preventDefault());
+  source.addEventListener("drop", async (event) => {
+    const file = event.dataTransfer.files[0];
+    if (!file) return;
+    event.preventDefault();
+    source.value = (await file.text()).slice(0, source.maxLength);
+    later();
+  });
+  pair.addEventListener("change", choose);
+  key.addEventListener("change", translate);
+  find("form").addEventListener("submit", (event) => event.preventDefault());
+  find("copy").addEventListener("click", async () => {
+    await navigator.clipboard.writeText(lines.map((line) => shown(line).text).join("\n"));
+    say.textContent = "Copied.";
+  });
+  begin();
+})();
