@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-WORKER = sys.argv[1]
+WORKER, STAND_IN = sys.argv[1:3]
 TORCHRUN = pathlib.Path(sys.executable).parent / "torchrun"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "OMPI_", "PMIX_", "SLURM_", "TRANSFORMER_")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
@@ -137,6 +137,9 @@ class GradientsTest(unittest.TestCase):
                 "text": "Error: settings: differs between processes: 'b: 2' on rank 0, but 'b: 3' on rank 1",
                 "longer": "Error: settings: differs between processes: nothing on rank 0, but 'b: 3' on rank 1",
                 "same": "nothing",
+                "distinct": "nothing",
+                "unknown": "nothing",
+                "shared": "Error: device 'cuda': ranks 0 and 1 have the same: GPU-a",
                 "shape": "Error: model: differs between processes: 'weight [3, 2] Float' on rank 0, but "
                          "'weight [4, 2] Float' on rank 1",
                 "values": "Failure: bias: rank 1 holds other values than rank 0",
@@ -253,6 +256,22 @@ class FailureTest(unittest.TestCase):
             module.write_bytes(code)
             self.nccl_refused(worker, "transformer_nccl.so belongs to another version", "build it again")
 
+    def test_nccl_is_let_go_of(self):
+        with tempfile.TemporaryDirectory() as folder:
+            worker = shutil.copy(WORKER, pathlib.Path(folder).resolve())
+            shutil.copy(STAND_IN, pathlib.Path(worker).with_name("transformer_nccl.so"))
+            done = Done(start([worker, "processes=2", "nccl=1", "timeout=20", "sums"]), 120)
+            self.assertEqual(done.status, 0, done)
+            for rank in (0, 1):
+                self.assertEqual(done.errors.count(f"NCCL of rank {rank} is shut down"), 1, done)
+            self.assertNotIn("aborted", done.errors)
+            # Where a rank has failed, operations will never end, and shutting down would wait for them.
+            done = Done(start([worker, "processes=2", "nccl=1", "timeout=20", "how=throw", "fail"]), 120)
+            self.assertEqual(done.status, 1, done)
+            for rank in (0, 1):
+                self.assertEqual(done.errors.count(f"NCCL of rank {rank} is aborted"), 1, done)
+            self.assertNotIn("shut down", done.errors)
+
     def nccl_refused(self, worker, reason, remedy):
         done = Done(start([worker, "processes=2", "nccl=1", "timeout=20", "sums"]), 120)
         self.assertEqual(done.status, 2, done)
@@ -286,6 +305,15 @@ class LauncherTest(unittest.TestCase):
         self.launched(done, "torchrun", True, attempts=2)
         self.trained(done)
         self.assertIn("error: at first", done.errors)
+
+    def test_torchrun_prints_the_cause(self):
+        # Rank 0 ends because of rank 1, in the same second perhaps.
+        torchrun = [TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", "2", "--monitor-interval", "2"]
+        done = Done(start([*torchrun, WORKER, "how=throw", "rank=1", "timeout=30", "fail"]), 120)
+        self.assertNotEqual(done.status, 0)
+        cause = done.errors[done.errors.index("Root Cause"):]
+        self.assertRegex(cause, r"rank +: 1 ")
+        self.assertRegex(cause, "traceback : a made-up failure")
 
     def test_srun(self):
         """Its environment, without Slurm: two tasks on each of two machines, all of them this one."""
@@ -396,4 +424,4 @@ class ParentTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[2:], verbosity=2)
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)

@@ -3,9 +3,12 @@
 #include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
+#include "transformer/training/distributed/error_file.h"
 
 using namespace transformer;
 using transformer::test::error_of;
+using transformer::test::read_file;
+using transformer::test::TemporaryDirectory;
 
 namespace {
 
@@ -240,4 +243,34 @@ TEST_CASE("Every process on a machine takes a GPU of its own") {
   CHECK(local_device("cuda", {}, 4) == "cuda");
   launch.local_rank = 3;
   CHECK_THAT(error_of([&] { local_device("cuda", launch, 2); }), Catch::Contains("4 processes, but 2 GPUs"));
+}
+
+TEST_CASE("torchrun's settings without torchrun are explained; a single process needs none") {
+  for (const char* name : {"PET_NNODES", "PET_NPROC_PER_NODE"}) {
+    const auto message = error_of([&] { read_launch({{name, "2:4"}, {"PET_RDZV_BACKEND", "c10d"}}); });
+    CHECK(message == std::string(name) +
+                         ": is '2:4', a setting of torchrun's, but torchrun did not start this process; start it by "
+                         "torchrun --no-python, which reads it, or unset it");
+    CHECK_FALSE(read_launch({{name, "1"}}).distributed());
+    // torchrun leaves them to its processes.
+    CHECK(read_launch(with(torchrun_environment(), {{name, "2:4"}})).world_size == 6);
+  }
+}
+
+TEST_CASE("the agent of a launcher is told what a process fails of, unless it is another's failure") {
+  TemporaryDirectory folder;
+  const auto file = folder / "error.json";
+  setenv("TORCHELASTIC_ERROR_FILE", file.c_str(), 1);
+  CHECK_THROWS_AS(with_error_file([] { throw OtherRankFailure("rank 0", "stopped, because of rank 1"); }), Failure);
+  CHECK_FALSE(std::filesystem::exists(file));
+  CHECK_NOTHROW(with_error_file([] {}));
+  CHECK_FALSE(std::filesystem::exists(file));
+  CHECK_THROWS_AS(with_error_file([] { throw Error("training.steps", "is \"many\""); }), Error);
+  CHECK_THAT(read_file(file), Catch::Matchers::StartsWith(R"({"message":{"message":"training.steps: is \"many\"",)"));
+  setenv("TORCHELASTIC_ERROR_FILE", (folder / "nowhere/error.json").c_str(), 1);
+  CHECK_THROWS_AS(with_error_file([] { throw Failure("disk", "full"); }), Failure);
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  CHECK_THROWS_AS(with_error_file([] { throw Failure("disk", "full"); }), Failure);
+  CHECK(error_file_text("a\xffz", 12) ==
+        "{\"message\":{\"message\":\"a\xef\xbf\xbdz\",\"extraInfo\":{\"timestamp\":\"12\"}}}\n");
 }

@@ -16,6 +16,7 @@
 #include "transformer/training/adam.h"
 #include "transformer/training/distributed/communicator.h"
 #include "transformer/training/distributed/data_parallel.h"
+#include "transformer/training/distributed/error_file.h"
 #include "transformer/training/distributed/launch.h"
 #include "transformer/training/distributed/processes.h"
 #include "transformer/training/label_smoothing_loss.h"
@@ -308,6 +309,9 @@ void differ(Communicator& communicator) {
   note("text", [&] { communicator.check_same("settings", other ? "a: 1\nb: 3\nc: 4" : "a: 1\nb: 2\nc: 4"); });
   note("longer", [&] { communicator.check_same("settings", other ? "a: 1\nb: 3" : "a: 1"); });
   note("same", [&] { communicator.check_same("settings", "a: 1"); });
+  note("distinct", [&] { communicator.check_distinct("device 'cuda'", other ? "GPU-a" : "GPU-b"); });
+  note("unknown", [&] { communicator.check_distinct("device 'cuda'", ""); });
+  note("shared", [&] { communicator.check_distinct("device 'cuda'", "GPU-a"); });
   note("shape", [&] {
     torch::nn::Linear linear(2, other ? 4 : 3);
     DistributedDataParallel parallel(communicator, *linear);
@@ -425,7 +429,9 @@ int main(int argc, char** argv) {
     return status;
   };
   try {
-    return run({argv, argv + argc});
+    int status = 0;
+    with_error_file([&] { status = run({argv, argv + argc}); });
+    return status;
   } catch (const Error& error) {
     return fail_with(error.what(), 2);
   } catch (const std::exception& error) {

@@ -39,7 +39,8 @@ Communicator::Impl::Impl(const Launch& given, const Options& given_options)
   const auto own_store = with_prefix(store, launch);
   meet(own_store, launch, timeout);
   monitor =
-      std::make_shared<Monitor>(with_prefix(store->clone(), launch), launch, timeout, options.backend == Backend::nccl);
+      std::make_shared<Monitor>(with_prefix(store->clone(), launch), launch, timeout,
+                                options.backend == Backend::nccl ? Monitor::end_process() : Monitor::EndProcess());
   monitor->start();
   try {
     open_group(c10::make_intrusive<c10d::PrefixStore>("group", own_store));
@@ -112,6 +113,20 @@ void Communicator::Impl::tell(const std::string& message) {
   if (monitor) monitor->fail(launch.rank, fmt::format("rank {} failed: {}", launch.rank, message));
 }
 
+void Communicator::Impl::close_nccl(bool failed) {
+  if (!group || options.backend != Backend::nccl) return;
+  // A destructor may come here, and the process ends in any case.
+  try {
+    const auto nccl = group->getBackend(c10::kCUDA);
+    if (failed) {
+      nccl->abort();
+    } else {
+      nccl->shutdown();
+    }
+  } catch (const std::exception&) {
+  }
+}
+
 void Communicator::Impl::end(bool failed, const std::string& message) {
   if (!monitor) return;
   if (failed) {
@@ -119,6 +134,7 @@ void Communicator::Impl::end(bool failed, const std::string& message) {
   } else {
     monitor->leave();
   }
+  close_nccl(failed);
   if (launch.rank == 0 && !launch.agent_store) {
     monitor->wait_for_others(failed ? 2 * monitor->silence() : options.timeout_seconds);
   }
@@ -185,10 +201,22 @@ void Communicator::check_same(const std::string& what, const std::string& text) 
                                 quoted(difference->there), difference->rank));
 }
 
+void Communicator::check_distinct(const std::string& what, const std::string& text) {
+  if (!impl_->monitor) return;
+  const auto texts = impl_->gather(text);
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    const auto end = texts.begin() + static_cast<std::ptrdiff_t>(rank);
+    const auto first = std::find(texts.begin(), end, texts[rank]);
+    if (first == end || first->empty()) continue;
+    throw Error(what, fmt::format("ranks {} and {} have the same: {}", first - texts.begin(), rank, *first));
+  }
+}
+
 void Communicator::on_rank_0(const std::function<void()>& work) {
   if (!impl_->monitor) return work();
   ++impl_->sections;
   if (rank() != 0) return impl_->monitor->wait_for_section(impl_->sections);
+  impl_->monitor->begin_section();
   guard(work);
   impl_->monitor->end_section();
 }

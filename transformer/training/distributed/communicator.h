@@ -61,6 +61,10 @@ class Communicator {
   /// the first line that differs) unless all have the same.
   void check_same(const std::string& what, const std::string& text);
 
+  /// All ranks. The opposite: throws Error on every rank (naming `what` and two ranks) where two have the same `text`,
+  /// which may not be empty: such as a GPU that two processes would use.
+  void check_distinct(const std::string& what, const std::string& text);
+
   /// All ranks. Rank 0 does `work` while the others wait: without a time limit for as long as its process shows signs
   /// of life. What `work` throws is thrown on rank 0, and as a Failure with its text on the others.
   void on_rank_0(const std::function<void()>& work);

@@ -46,6 +46,8 @@ struct Communicator::Impl {
   std::optional<Difference> find_difference(const std::string& text);
   void tell(const std::string& message);
   void end(bool failed, const std::string& message);
+  /// Lets go of NCCL's communicators: in good order, or of operations that will never end, too.
+  void close_nccl(bool failed);
 
   const Launch launch;
   const Options options;
@@ -56,8 +58,7 @@ struct Communicator::Impl {
   int64_t sections = 0;
   bool broken = false;
 
- private:
-  /// Every rank's `text`.
+  /// All ranks. Every rank's `text`.
   std::vector<std::string> gather(const std::string& text);
 };
 

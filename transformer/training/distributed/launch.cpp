@@ -234,6 +234,13 @@ Launch read_launch(const Environment& environment) {
   if (has_any(environment, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})) return read_torchrun(environment);
   if (has_any(environment, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) return read_mpirun(environment);
   if (has_any(environment, {"SLURM_PROCID"})) return read_srun(environment);
+  for (const char* name : {"PET_NNODES", "PET_NPROC_PER_NODE"}) {
+    const auto found = environment.find(name);
+    if (found == environment.end() || found->second.empty() || found->second == "1") continue;
+    throw Error(name,
+                fmt::format("is '{}', a setting of torchrun's, but torchrun did not start this process", found->second),
+                "start it by torchrun --no-python, which reads it, or unset it");
+  }
   return {};
 }
 

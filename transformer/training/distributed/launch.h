@@ -3,7 +3,15 @@
 #include <map>
 #include <string>
 
+#include "transformer/base/error.h"
+
 namespace transformer {
+
+/// What a rank ends with because another one failed, died or hung: the message names that one, whose own is the cause.
+class OtherRankFailure : public Failure {
+ public:
+  using Failure::Failure;
+};
 
 /// Variables of an environment, by name.
 using Environment = std::map<std::string, std::string>;
@@ -48,7 +56,9 @@ std::string launcher_name(Launch::Launcher launcher);
 ///   without srun) is no launcher, however many tasks it was made for.
 ///
 /// Without any, or for a single process, the result is not distributed().
-/// Throws Error naming the variable that is missing, is no number, or contradicts another.
+/// Throws Error naming the variable that is missing, is no number, or contradicts another; and where torchrun's own
+/// settings are in the environment (PET_NNODES, PET_NPROC_PER_NODE), as Kubernetes' training operator puts them, but
+/// not torchrun: every process would train a model by itself.
 Launch read_launch(const Environment& environment);
 
 /// The first machine of a list as Slurm writes it: "gpu[003-006,9],login" -> "gpu003". Throws Error (naming `where`)

@@ -12,18 +12,26 @@
 
 namespace transformer {
 
-Monitor::Monitor(c10::intrusive_ptr<c10d::Store> store, const Launch& launch, double timeout, bool end_process)
+Monitor::EndProcess Monitor::end_process() {
+  return [](const std::string& reason) {
+    std::fputs((reason + "\n").c_str(), stderr);
+    std::fflush(stderr);
+    _exit(1);
+  };
+}
+
+Monitor::Monitor(c10::intrusive_ptr<c10d::Store> store, const Launch& launch, double timeout, EndProcess end_process)
     : store_(std::move(store)),
       launch_(launch),
       timeout_(timeout),
       interval_(std::clamp(timeout / 20, 0.1, 1.0)),
       // A busy machine may hold the thread up for a while.
       silence_(std::max(2.0, 5 * interval_)),
-      end_process_(end_process),
+      end_process_(std::move(end_process)),
       peers_(launch.world_size) {
   for (int rank = 0; rank < launch.world_size; ++rank) keys_.push_back(state_key(rank));
-  for (auto& peer : peers_) peer.changed = Clock::now();
-  contact_ = Clock::now();
+  contact_ = moved_ = Clock::now();
+  for (auto& peer : peers_) peer.changed = peer.moved = contact_;
 }
 
 void Monitor::start() {
@@ -47,6 +55,12 @@ void Monitor::stop() {
 void Monitor::enter() {
   const std::lock_guard lock(mutex_);
   ++own_.entered;
+  moved_ = Clock::now();
+}
+
+void Monitor::begin_section() {
+  const std::lock_guard lock(mutex_);
+  in_section_ = true;
 }
 
 template <class Change>
@@ -61,6 +75,11 @@ void Monitor::say(Change change) {
 }
 
 void Monitor::end_section() {
+  {
+    const std::lock_guard lock(mutex_);
+    in_section_ = false;
+    moved_ = Clock::now();
+  }
   say([](RankState& state) { ++state.sections; });
 }
 
@@ -190,7 +209,9 @@ std::optional<Monitor::Fault> Monitor::find_fault(double silence) const {
 void Monitor::give_up(std::unique_lock<std::mutex>& lock, const Fault& fault) {
   lock.unlock();
   fail(fault.origin, fault.reason);
-  throw Failure(fmt::format("rank {}", launch_.rank), fmt::format("stopped, because {}", fault.reason));
+  const auto where = fmt::format("rank {}", launch_.rank), what = fmt::format("stopped, because {}", fault.reason);
+  if (fault.origin < 0 || fault.origin == launch_.rank) throw Failure(where, what);
+  throw OtherRankFailure(where, what);
 }
 
 void Monitor::run() {
@@ -209,7 +230,8 @@ void Monitor::run() {
       for (int rank = 0; rank < launch_.world_size; ++rank) {
         auto state = RankState::read(values[rank]);
         if (state.beat == peers_[rank].state.beat && state.phase == peers_[rank].state.phase) continue;
-        peers_[rank] = {std::move(state), contact_};
+        const bool moved = state.entered != peers_[rank].state.entered || state.sections != peers_[rank].state.sections;
+        peers_[rank] = {std::move(state), contact_, moved ? contact_ : peers_[rank].moved};
       }
       heard_.notify_all();
       end_process_if_stuck();
@@ -228,18 +250,34 @@ void Monitor::run() {
   }
 }
 
+std::optional<Monitor::Fault> Monitor::find_hung() const {
+  // Whoever waits for a section of rank 0's hears of its end by other means, and rank 0's work may take any time.
+  if (waiting_ > 0 || seconds_since(moved_) <= timeout_) return std::nullopt;
+  int last = -1;
+  for (int rank = 0; rank < launch_.world_size; ++rank) {
+    const auto& peer = peers_[rank];
+    if (rank == launch_.rank || peer.state.phase != RankState::Phase::running) continue;
+    if (peer.state.entered >= own_.entered || seconds_since(peer.moved) <= timeout_) continue;
+    if (last < 0 || peer.state.entered < peers_[last].state.entered) last = rank;
+  }
+  if (last < 0) return std::nullopt;
+  return Fault{last,
+               fmt::format("rank {} did not come to an operation of all ranks within {:g} s, although its process "
+                           "is alive",
+                           last, timeout_)};
+}
+
 void Monitor::end_process_if_stuck() {
-  if (!end_process_ || own_.phase != RankState::Phase::running) return;
-  const auto fault = find_fault(timeout_);
+  if (!end_process_ || in_section_ || own_.phase != RankState::Phase::running) return;
+  auto fault = find_fault(timeout_);
+  if (!fault) fault = find_hung();
   if (!fault) {
     fault_found_.reset();
     return;
   }
   if (!fault_found_) fault_found_ = Clock::now();
   if (seconds_since(*fault_found_) < 2 * silence_) return;  // time for it to find out by itself
-  std::fputs(fmt::format("rank {}: stopped, because {}\n", launch_.rank, fault->reason).c_str(), stderr);
-  std::fflush(stderr);
-  _exit(1);
+  end_process_(fmt::format("rank {}: stopped, because {}", launch_.rank, fault->reason));
 }
 
 }  // namespace transformer

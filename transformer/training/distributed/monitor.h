@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,8 +21,16 @@ namespace transformer {
 /// own. Only this thread waits for the store, which may be as dead as the process that holds it.
 class Monitor : public std::enable_shared_from_this<Monitor> {
  public:
-  /// `end_process`: where the main thread may be stuck for good, end the process once another's end is certain.
-  Monitor(c10::intrusive_ptr<c10d::Store> store, const Launch& launch, double timeout, bool end_process);
+  /// Ends the process, whose main thread is stuck for good, and says why.
+  using EndProcess = std::function<void(const std::string& reason)>;
+  /// By a line on standard error and status 1.
+  static EndProcess end_process();
+
+  /// `end_process`: where operations return before they are done, as NCCL's do, the main thread may be stuck for good
+  /// without anybody to tell it. It is then called once another rank's end is certain, or once this rank and one that
+  /// is behind it in operations have both stood still for the whole time limit. None: every operation has a limit of
+  /// its own.
+  Monitor(c10::intrusive_ptr<c10d::Store> store, const Launch& launch, double timeout, EndProcess end_process = {});
 
   void start();
   /// Ends the thread, or leaves it behind where the store holds it for good.
@@ -29,7 +38,10 @@ class Monitor : public std::enable_shared_from_this<Monitor> {
 
   /// An operation of all ranks begins here.
   void enter();
-  /// Rank 0: a call of on_rank_0 has ended.
+  /// Rank 0: a call of on_rank_0 begins: work that may take long, such as writing a checkpoint, and is not to be cut
+  /// off..
+  void begin_section();
+  /// .. and has ended.
   void end_section();
   /// Tells the others why this rank ends; the first reason counts.
   void fail(int origin, const std::string& reason);
@@ -49,7 +61,8 @@ class Monitor : public std::enable_shared_from_this<Monitor> {
  private:
   struct Peer {
     RankState state;
-    Clock::time_point changed;
+    Clock::time_point changed;  // when it was last heard of..
+    Clock::time_point moved;    // .. and when it was last seen to begin an operation or to end a section
   };
   struct Fault {
     int origin;
@@ -67,11 +80,13 @@ class Monitor : public std::enable_shared_from_this<Monitor> {
   void run();
   // On a GPU nothing wakes a main thread that waits for a sum which a dead rank will never complete.
   void end_process_if_stuck();
+  // A rank that is behind this one in operations and does not move, while this one waits.
+  std::optional<Fault> find_hung() const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const Launch launch_;
   const double timeout_, interval_, silence_;
-  const bool end_process_;
+  const EndProcess end_process_;
   std::vector<std::string> keys_;
 
   std::mutex mutex_;
@@ -80,7 +95,9 @@ class Monitor : public std::enable_shared_from_this<Monitor> {
   RankState own_;
   std::vector<Peer> peers_;
   Clock::time_point contact_;  // last time the store answered
+  Clock::time_point moved_;    // last time this rank began an operation or ended a section
   std::optional<Clock::time_point> fault_found_;
+  bool in_section_ = false;  // rank 0 alone
   uint64_t changes_ = 0, said_ = 0;
   int waiting_ = 0;
   bool stop_ = false, ended_ = false;
