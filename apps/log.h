@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apps/messages.h"
+#include "transformer/base/log.h"
 
 namespace transformer {
 
@@ -28,6 +29,16 @@ inline void start_log(const std::string& name) {
   spdlog::set_default_logger(spdlog::stdout_color_mt(name));
   spdlog::set_formatter(std::move(formatter));
   spdlog::flush_on(spdlog::level::info);
+}
+
+/// What the library has to say, as lines of that log.
+inline Log program_log() {
+  return Log([](LogLevel level, const std::string& line) {
+    const auto as = level == LogLevel::info      ? spdlog::level::info
+                    : level == LogLevel::warning ? spdlog::level::warn
+                                                 : spdlog::level::err;
+    spdlog::log(as, "{}", line);
+  });
 }
 
 }  // namespace transformer

@@ -251,6 +251,7 @@ int main(int argc, char** argv) {
     const std::function<void()> changed = [&] {
       if (!alone) write_report(plan, results);
     };
+    options.log = program_log();
     const auto end = run_all(plan, chosen, results, options, signals, read, changed);
     if (alone) {
       renew_report(plan, read);

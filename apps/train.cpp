@@ -1,6 +1,5 @@
 #include <malloc.h>
 #include <spdlog/spdlog.h>
-#include <torch/cuda.h>
 
 #include <atomic>
 #include <csignal>
@@ -14,6 +13,7 @@
 #include "transformer/base/unicode.h"
 #include "transformer/model/device.h"
 #include "transformer/training/distributed/communicator.h"
+#include "transformer/training/distributed/error_file.h"
 #include "transformer/training/distributed/launch.h"
 #include "transformer/training/distributed/processes.h"
 
@@ -69,64 +69,74 @@ int main(int argc, char** argv) {
         ->group("");
     parse();
 
-    Recipe recipe;
-    if (list_settings) {
-      std::cout << recipe.settings.help();
-      return 0;
-    }
-    if (!reference.empty()) {
-      write_atomically(reference, recipe.settings.reference());
-      return 0;
-    }
-    if (config.empty()) throw CLI::RequiredError(config_option->get_name());
-    if (!output.empty()) overrides.push_back("training.output=" + output);
-    if (!init_from.empty()) overrides.push_back("training.init_from=" + init_from);
-    recipe.load(config, overrides);
-    if (undo) {
-      RunFolder::undo(recipe.run.training.output);
-      std::cout << recipe.run.training.output << " is as it was before the last --restart or --from\n";
-      return 0;
-    }
-    for (int i = 0; i < argc; ++i) options.folder.command += (i > 0 ? " " : "") + shell_quoted(argv[i]);
-    // Started again by torchrun, the processes go on with what the first of them have begun.
-    if (const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT"); restarts && std::string(restarts) != "0") {
-      options.folder.restart = false;
-      options.folder.from.clear();
-    }
-    if (dry_run) {
-      std::cout << model_summary(recipe.run.model) << std::flush;
-      std::cout << check_run(recipe.run, options.folder);
-      return 0;
-    }
-    check_settings(recipe.run);
-    const auto launch = read_launch(process_environment());
-    if (processes > 0 && launch.launcher != Launch::Launcher::processes) {
-      return run_processes(processes, {argv, argv + argc});
-    }
-    start_log("train");
-    std::signal(SIGINT, on_signal);
-    std::signal(SIGTERM, on_signal);
-    // Every step allocates the same tensors again. Memory that goes back to the system in between comes back as page
-    // faults.
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    mallopt(M_TOP_PAD, 64 << 20);
-    const bool cuda = open_device(recipe.run.training.device).is_cuda();
-    const auto device =
-        local_device(recipe.run.training.device, launch, cuda ? static_cast<int>(torch::cuda::device_count()) : 0);
-    if (launch.distributed()) {
-      spdlog::info("rank {} of {} ({}), {}, device {}", launch.rank, launch.world_size, launcher_name(launch.launcher),
-                   cuda ? "NCCL" : "Gloo", device);
-    }
-    if (launch.rank > 0) spdlog::set_level(spdlog::level::warn);
-    Communicator communicator(launch, {.backend = cuda ? Backend::nccl : Backend::gloo,
-                                       .timeout_seconds = recipe.run.training.timeout_seconds});
-    auto end = RunEnd::finished;
-    communicator.guard(
-        [&] { end = run_training(communicator, device, recipe.run, validation_hooks(recipe, &stop), options); });
-    // Of several processes some may have stopped because another was told to.
-    if (end == RunEnd::interrupted) return 128 + (stopped_by ? stopped_by.load() : SIGTERM);
-    spdlog::info("the model is in {}: translate --model {}", recipe.run.training.output, recipe.run.training.output);
-    return 0;
+    // Arguments that cannot be read are the shell's to show; all else the agent of a launcher hears of, too.
+    int status = 0;
+    with_error_file([&] {
+      status = with_plain_errors([&]() -> int {
+        Recipe recipe;
+        if (list_settings) {
+          std::cout << recipe.settings.help();
+          return 0;
+        }
+        if (!reference.empty()) {
+          write_atomically(reference, recipe.settings.reference());
+          return 0;
+        }
+        if (config.empty()) throw CLI::RequiredError(config_option->get_name());
+        if (!output.empty()) overrides.push_back("training.output=" + output);
+        if (!init_from.empty()) overrides.push_back("training.init_from=" + init_from);
+        recipe.load(config, overrides);
+        if (undo) {
+          RunFolder::undo(recipe.run.training.output);
+          std::cout << recipe.run.training.output << " is as it was before the last --restart or --from\n";
+          return 0;
+        }
+        for (int i = 0; i < argc; ++i) options.folder.command += (i > 0 ? " " : "") + shell_quoted(argv[i]);
+        // Started again by torchrun, the processes go on with what the first of them have begun.
+        if (const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
+            restarts && std::string(restarts) != "0") {
+          options.folder.restart = false;
+          options.folder.from.clear();
+        }
+        if (dry_run) {
+          std::cout << model_summary(recipe.run.model) << std::flush;
+          std::cout << check_run(recipe.run, options.folder);
+          return 0;
+        }
+        check_settings(recipe.run);
+        const auto launch = read_launch(process_environment());
+        if (processes > 0 && launch.launcher != Launch::Launcher::processes) {
+          return run_processes(processes, {argv, argv + argc});
+        }
+        start_log("train");
+        std::signal(SIGINT, on_signal);
+        std::signal(SIGTERM, on_signal);
+        // Every step allocates the same tensors again. Memory that goes back to the system in between comes back as
+        // page faults.
+        mallopt(M_MMAP_THRESHOLD, 32 << 20);
+        mallopt(M_TRIM_THRESHOLD, 1 << 30);
+        mallopt(M_TOP_PAD, 64 << 20);
+        const int gpus = visible_gpus(recipe.run.training.device);
+        const auto device = local_device(recipe.run.training.device, launch, gpus);
+        const bool cuda = open_device(device).is_cuda();
+        if (launch.distributed()) {
+          spdlog::info("rank {} of {} ({}), {}, device {}", launch.rank, launch.world_size,
+                       launcher_name(launch.launcher), cuda ? "NCCL" : "Gloo", device);
+        }
+        if (launch.rank > 0) spdlog::set_level(spdlog::level::warn);
+        Communicator communicator(launch, {.backend = cuda ? Backend::nccl : Backend::gloo,
+                                           .timeout_seconds = recipe.run.training.timeout_seconds});
+        auto hooks = validation_hooks(recipe, &stop);
+        hooks.log = program_log();
+        auto end = RunEnd::finished;
+        communicator.guard([&] { end = run_training(communicator, device, recipe.run, hooks, options); });
+        // Of several processes some may have stopped because another was told to.
+        if (end == RunEnd::interrupted) return 128 + (stopped_by ? stopped_by.load() : SIGTERM);
+        spdlog::info("the model is in {}: translate --model {}", recipe.run.training.output,
+                     recipe.run.training.output);
+        return 0;
+      });
+    });
+    return status;
   });
 }

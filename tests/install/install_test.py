@@ -5,11 +5,13 @@ The built tree is installed and moved; an outside project finds it, is built and
 """
 
 import functools
+import gzip
 import json
 import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -29,6 +31,7 @@ ENVIRONMENT["OMP_NUM_THREADS"] = "1"
 
 
 run = functools.partial(commands.run, environment=ENVIRONMENT)
+run_quietly = functools.partial(run, errors=subprocess.DEVNULL)
 
 
 def included(text):
@@ -136,6 +139,10 @@ class InstallTest(unittest.TestCase):
         self.assertEqual(run(build / "outside", MODEL, text=SENTENCES), expected)
         self.assertEqual(run(self.prefix / "bin/translate", "--model", MODEL, text=SENTENCES), expected)
 
+        # Modules for GPUs lie beside the installed programs, and a program of somebody else's knows where.
+        self.assertIn(str(self.prefix / "bin"), run("readelf", "-d", build / "outside"))
+        self.trains(build)
+
         # Another LibTorch is refused, with what to do.
         other = self.root / "libtorch"
         (other / "lib").mkdir(parents=True)
@@ -148,6 +155,30 @@ class InstallTest(unittest.TestCase):
         config = (project / "CMakeLists.txt").read_text()
         (project / "CMakeLists.txt").write_text(config.replace("transformer 0.1", "transformer 0.2"))
         self.assertIn("0.2", self.configure(project, "-DTorch_DIR=", status=1))
+
+    def trains(self, build):
+        """Programs that train with tasks of their own: what they learn, how they go on, and in two processes."""
+        text = self.root / "text"
+        text.write_bytes(gzip.decompress(pathlib.Path(SOURCE, "data/tatoeba-en-de/valid.en.gz").read_bytes()))
+        for name, arguments, steps, learned in (("copy_task", (), 400, lambda accuracy: accuracy > 0.95),
+                                                ("language_model", (text,), 100, lambda perplexity: perplexity < 20),
+                                                ("classifier", (), 150, lambda accuracy: accuracy > 0.9)):
+            def train(run, steps, *more):
+                (self.root / name / run).mkdir(parents=True, exist_ok=True)
+                printed = run_quietly(build / name, self.root / name / run, steps, *arguments, *more)
+                checkpoint = self.root / name / run / f"checkpoints/step-{steps:08}"
+                files = {file: (checkpoint / file).read_bytes() for file in ("model.safetensors", "optimizer.safetensors")}
+                return float(printed.split()[-1]), files
+
+            with self.subTest(name):
+                figure, whole = train("whole", steps)
+                self.assertTrue(learned(figure), figure)
+                train("parts", steps // 3 + 1)
+                self.assertEqual(train("parts", steps)[1], whole)
+                figure, two = train("two", steps, "--processes", 2)
+                self.assertTrue(learned(figure), figure)
+                train("two_parts", steps // 3 + 1, "--processes", 2)
+                self.assertEqual(train("two_parts", steps, "--processes", 2)[1], two)
 
     def test_an_outside_project_takes_the_sources_in(self):
         project = self.outside_project("taking")

@@ -1,6 +1,5 @@
 #include "transformer/sweep/runner.h"
 
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -66,7 +65,6 @@ struct Sweep {
     write_program(directory / "train", train_script);
     set_rows(rows);
     options.train = (directory / "train").string();
-    spdlog::set_level(spdlog::level::off);
   }
   Sweep(const Sweep&) = delete;
 

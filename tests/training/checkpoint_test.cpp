@@ -1,7 +1,6 @@
 #include "transformer/training/checkpoint.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "support.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/training/adam.h"
 
 using namespace transformer;
 using transformer::test::error_of;
@@ -34,7 +34,6 @@ struct Training {
   Progress progress;
 
   explicit Training(int64_t seed) {
-    spdlog::set_level(spdlog::level::off);
     ModelSettings settings;
     settings.d_model = 8;
     settings.d_ff = 8;
@@ -56,6 +55,7 @@ struct Training {
     progress = {.step = seed,
                 .epoch = seed + 1,
                 .batch = seed + 2,
+                .batch_state = "state " + std::to_string(seed),
                 .micro_batch_tokens = seed + 3,
                 .source_tokens = seed + 4,
                 .target_tokens = seed + 5,
@@ -70,7 +70,7 @@ struct Training {
   }
 
   TrainingState state(bool with_average = false) {
-    return {model, *adam, with_average ? &*average : nullptr, progress};
+    return {*model, *adam, with_average ? &*average : nullptr, progress};
   }
 
   // Weights, moments and averages by name.
@@ -122,6 +122,7 @@ TEST_CASE("a checkpoint gives back every number that went into it") {
   CHECK(p.step == 3);
   CHECK(p.epoch == 4);
   CHECK(p.batch == 5);
+  CHECK(p.batch_state == "state 3");
   CHECK(p.micro_batch_tokens == 6);
   CHECK(p.source_tokens == 7);
   CHECK(p.target_tokens == 8);
@@ -185,8 +186,8 @@ TEST_CASE("a checkpoint of another format is refused as such") {
   CHECK_THAT(load(progress), Catch::Contains("progress.json") && Catch::Contains("format"));
   // Fields that version 0.1's first builds did not write may be missing, and no others.
   progress["format"] = 1;
-  const std::set<std::string> newer = {"micro_batch_tokens", "window_gradient_norm", "window_largest_norm",
-                                       "window_steps"};
+  const std::set<std::string> newer = {"batch_state", "micro_batch_tokens", "window_gradient_norm",
+                                       "window_largest_norm", "window_steps"};
   for (const auto& [name, value] : progress.items()) {
     auto lacking = progress;
     lacking.erase(name);

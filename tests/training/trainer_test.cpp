@@ -1,7 +1,6 @@
 #include "transformer/training/trainer.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <torch/types.h>
 
 #include <nlohmann/json.hpp>
@@ -10,9 +9,10 @@
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/decoding/module_backend.h"
+#include "transformer/training/adam.h"
 #include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
-#include "transformer/training/device_transfer.h"
+#include "transformer/training/corpus_batches.h"
 #include "transformer/training/run.h"
 
 using namespace transformer;
@@ -30,7 +30,6 @@ struct CopyTask {
   std::optional<Corpus> corpus;
 
   CopyTask() {
-    spdlog::set_level(spdlog::level::off);
     static const char* words[] = {"red", "green", "blue", "white", "black", "one", "two", "three", "four", "five"};
     uint32_t state = 1;
     std::string text;
@@ -83,7 +82,7 @@ Transformer trained(const TrainingSettings& settings, const ModelSettings& model
   torch::manual_seed(settings.seed);
   Transformer model(model_settings);
   Communicator alone({}, {});
-  Trainer trainer(alone, model, {*copy_task().corpus}, settings, run,
+  Trainer trainer(alone, translation_task(model, {*copy_task().corpus}, settings), settings, run,
                   {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(copy_task().model)}}, hooks);
   if (resume) trainer.resume();
   const auto end = trainer.run();
@@ -248,7 +247,7 @@ TEST_CASE("an interruption's checkpoint is gone on from, and is no part of the s
   std::atomic<bool> stop{false};
   int64_t stop_at = -1;
   const TrainerHooks hooks{.validate =
-                               [&](Transformer&, int64_t step) {
+                               [&](torch::nn::Module&, int64_t step) {
                                  stop = step == stop_at;
                                  return Validation{.loss = 1, .perplexity = 100.0 - step, .bleu = {}, .signature = {}};
                                },
@@ -294,7 +293,7 @@ TEST_CASE("a damaged checkpoint is recognised, whatever byte it is, and the one 
   Adam adam(parameters, {});
   MovingAverage average(parameters, 0.9);
   Progress progress;
-  const TrainingState state{model, adam, settings.moving_average > 0 ? &average : nullptr, progress};
+  const TrainingState state{*model, adam, settings.moving_average > 0 ? &average : nullptr, progress};
   load_checkpoint(newest, state);
   CHECK(equal_bits(model, whole));
   uint32_t random = 1;
@@ -344,7 +343,7 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
   const std::vector<double> perplexities = {9, 4, 3, 8, 7, 7, 9, 9, 9, 9};
   const TrainerHooks hooks{
       .validate =
-          [&](Transformer&, int64_t step) {
+          [&](torch::nn::Module&, int64_t step) {
             const double value = perplexities.at(step / 2 - 1);
             return Validation{
                 .loss = std::log(value), .perplexity = by_bleu ? 5 : value, .bleu = 50 - value, .signature = "none"};
@@ -354,7 +353,7 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
   Transformer model(task.model_settings());
   std::filesystem::create_directories(runs / "run");
   Communicator alone({}, {});
-  Trainer trainer(alone, model, {*task.corpus}, settings, runs / "run",
+  Trainer trainer(alone, translation_task(model, {*task.corpus}, settings), settings, runs / "run",
                   {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}, hooks);
   trainer.run();
   CHECK(names_of(list_checkpoints(runs / "run")) ==
@@ -372,7 +371,7 @@ TEST_CASE("training ends when patience does, resumed or not") {
   const std::vector<double> perplexities = {9, 8, 8, 8.5, 7, 7.1, 7.2, 7, 1, 1};
   const TrainerHooks hooks{
       .validate =
-          [&](Transformer&, int64_t step) {
+          [&](torch::nn::Module&, int64_t step) {
             return Validation{.loss = 1, .perplexity = perplexities.at(step / 2 - 1), .bleu = {}, .signature = {}};
           },
       .stop = nullptr};
@@ -397,9 +396,9 @@ TEST_CASE("the moving average of weights is what its formula says, in checkpoint
   settings.moving_average = 0.25;
   TensorMap validated;
   const TrainerHooks hooks{.validate =
-                               [&](Transformer& model, int64_t) {
+                               [&](torch::nn::Module& model, int64_t) {
                                  validated.clear();
-                                 for (const auto& [name, value] : weights_of(*model)) validated[name] = value.clone();
+                                 for (const auto& [name, value] : weights_of(model)) validated[name] = value.clone();
                                  return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}};
                                },
                            .stop = nullptr};
@@ -431,7 +430,7 @@ TEST_CASE("dropout depends on the micro-batch alone, not on what was computed be
   auto settings = task.training_settings(4);
   settings.validate_every = 2;
   const TrainerHooks hooks{.validate =
-                               [](Transformer&, int64_t) {
+                               [](torch::nn::Module&, int64_t) {
                                  torch::rand({1000});
                                  return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}};
                                },
@@ -502,7 +501,7 @@ TEST_CASE("no checkpoint is written of weights that are ruined, whatever ruins t
     validated.validate_every = 6;
     for (const double perplexity : {NAN, INFINITY}) {
       const TrainerHooks hooks{.validate =
-                                   [&](Transformer&, int64_t) {
+                                   [&](torch::nn::Module&, int64_t) {
                                      return Validation{
                                          .loss = 1e3, .perplexity = perplexity, .bleu = {}, .signature = {}};
                                    },
@@ -526,7 +525,8 @@ TEST_CASE("the final model's validation must be finite") {
   std::filesystem::create_directories(runs / "run");
   Transformer model(task.model_settings());
   Communicator alone({}, {});
-  Trainer trainer(alone, model, {*task.corpus}, task.training_settings(2), runs / "run",
+  const auto settings = task.training_settings(2);
+  Trainer trainer(alone, translation_task(model, {*task.corpus}, settings), settings, runs / "run",
                   {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}, {});
   trainer.run();
   Validation validation{.loss = 1, .perplexity = std::exp(1), .bleu = {}, .signature = {}};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "transformer/model/compatibility.h"
+#include "transformer/model/differentiable_once.h"
 
 namespace transformer {
 
@@ -110,6 +111,8 @@ class BlockwiseAttention : public torch::autograd::Function<BlockwiseAttention> 
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list upstream) {
+    require_first_derivative("attention in blocks has",
+                             "attention whose weights are asked for (AttentionOptions) has them");
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
     const auto held = context->saved_data["call"].toCapsule();

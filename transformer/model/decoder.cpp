@@ -66,11 +66,11 @@ Tensor DecoderLayerImpl::step(const Tensor& x, DecoderCache::Layer& cache, const
   return after_feed_forward_->forward(z, feed_forward_->forward(after_feed_forward_->input(z)));
 }
 
-DecoderImpl::DecoderImpl(const ModelSettings& settings) {
+DecoderImpl::DecoderImpl(const ModelSettings& settings, const DecoderLayerFactory& layer) {
   torch::nn::ModuleList list;
   for (int64_t i = 0; i < settings.decoder_layers; ++i) {
-    layers_.emplace_back(settings);
-    list->push_back(layers_.back());
+    layers_.push_back(layer ? layer(i) : std::make_shared<DecoderLayerImpl>(settings));
+    list->push_back(std::static_pointer_cast<torch::nn::Module>(layers_.back()));
   }
   register_module("layers", list);
   if (settings.normalization == ModelSettings::Normalization::pre) {
@@ -84,7 +84,7 @@ DecoderImpl::Output DecoderImpl::forward(Tensor x, const Tensor& memory, const s
   for (auto& layer : layers_) {
     if (recompute_ && is_training() && !weights) {
       const auto forward = [layer, memory_mask](const Tensor& input, const Tensor& encoded) mutable {
-        return layer->forward(input, encoded, memory_mask).values;
+        return layer->forward(input, encoded, memory_mask, /*weights=*/false).values;
       };
       x = recomputed(forward, x, memory);
       continue;

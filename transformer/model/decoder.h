@@ -25,25 +25,38 @@ struct DecoderCache {
   void reorder(const torch::Tensor& rows);
 };
 
-/// Causal self-attention, attention over the encoder's output, then feed-forward (§3.1).
-class DecoderLayerImpl : public torch::nn::Module {
+/// What a decoder is a stack of: DecoderLayer, or a layer of one's own.
+class AnyDecoderLayer : public torch::nn::Module {
  public:
-  explicit DecoderLayerImpl(const ModelSettings& settings);
-
   struct Output {
     torch::Tensor values;          // [B, T, D]
     torch::Tensor self_weights;    // [B, H, T, T], if asked for
     torch::Tensor memory_weights;  // [B, H, T, S], if asked for
   };
   /// x [B, T, D], memory [B, S, D]; `memory_mask` broadcastable to [B, H, T, S].
-  Output forward(const torch::Tensor& x, const torch::Tensor& memory,
-                 const std::optional<torch::Tensor>& memory_mask = {}, bool weights = false);
+  virtual Output forward(const torch::Tensor& x, const torch::Tensor& memory,
+                         const std::optional<torch::Tensor>& memory_mask, bool weights) = 0;
 
   /// Projects the memory once for all steps.
-  DecoderCache::Layer start(const torch::Tensor& memory);
+  virtual DecoderCache::Layer start(const torch::Tensor& memory) = 0;
   /// One position x [N, 1, D]; appends its key and value to the cache.
+  virtual torch::Tensor step(const torch::Tensor& x, DecoderCache::Layer& cache,
+                             const std::optional<torch::Tensor>& memory_mask) = 0;
+};
+
+/// Makes layer `index` of a stack.
+using DecoderLayerFactory = std::function<std::shared_ptr<AnyDecoderLayer>(int64_t index)>;
+
+/// Causal self-attention, attention over the encoder's output, then feed-forward (§3.1).
+class DecoderLayerImpl : public AnyDecoderLayer {
+ public:
+  explicit DecoderLayerImpl(const ModelSettings& settings);
+
+  Output forward(const torch::Tensor& x, const torch::Tensor& memory,
+                 const std::optional<torch::Tensor>& memory_mask = {}, bool weights = false) override;
+  DecoderCache::Layer start(const torch::Tensor& memory) override;
   torch::Tensor step(const torch::Tensor& x, DecoderCache::Layer& cache,
-                     const std::optional<torch::Tensor>& memory_mask);
+                     const std::optional<torch::Tensor>& memory_mask) override;
 
  private:
   MultiHeadAttention self_attention_{nullptr}, memory_attention_{nullptr};
@@ -56,7 +69,8 @@ TORCH_MODULE(DecoderLayer);
 /// The stack of decoder layers, and with normalisation before the sub-layers a last one of their sum (`norm`).
 class DecoderImpl : public torch::nn::Module {
  public:
-  explicit DecoderImpl(const ModelSettings& settings);
+  /// `layer` makes each of the settings' layers; empty: DecoderLayer.
+  explicit DecoderImpl(const ModelSettings& settings, const DecoderLayerFactory& layer = {});
 
   struct Output {
     torch::Tensor values;                                     // [B, T, D]
@@ -71,7 +85,7 @@ class DecoderImpl : public torch::nn::Module {
   void set_recompute(bool on) { recompute_ = on; }
 
  private:
-  std::vector<DecoderLayer> layers_;
+  std::vector<std::shared_ptr<AnyDecoderLayer>> layers_;
   torch::nn::LayerNorm norm_{nullptr};  // null with normalisation after the sub-layers
   bool recompute_ = false;
 };

@@ -81,11 +81,11 @@ Attended EncoderLayerImpl::forward(const Tensor& x, AttentionOptions call) {
   return {after_feed_forward_->around(*feed_forward_, y), weights};
 }
 
-EncoderImpl::EncoderImpl(const ModelSettings& settings) {
+EncoderImpl::EncoderImpl(const ModelSettings& settings, const EncoderLayerFactory& layer) {
   torch::nn::ModuleList list;
   for (int64_t i = 0; i < settings.encoder_layers; ++i) {
-    layers_.emplace_back(settings);
-    list->push_back(layers_.back());
+    layers_.push_back(layer ? layer(i) : std::make_shared<EncoderLayerImpl>(settings));
+    list->push_back(std::static_pointer_cast<torch::nn::Module>(layers_.back()));
   }
   register_module("layers", list);
   if (settings.normalization == ModelSettings::Normalization::pre) {

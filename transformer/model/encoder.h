@@ -5,6 +5,8 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "transformer/architecture/settings.h"
@@ -45,13 +47,23 @@ torch::nn::LayerNorm layer_norm(const ModelSettings& settings);
 /// The attention options that a model's settings ask for.
 MultiHeadAttentionOptions attention_options(const ModelSettings& settings);
 
+/// What an encoder is a stack of: EncoderLayer, or a layer of one's own.
+class AnyEncoderLayer : public torch::nn::Module {
+ public:
+  /// x [B, S, D] -> [B, S, D]; `call.mask` broadcastable to [B, H, S, S].
+  virtual Attended forward(const torch::Tensor& x, AttentionOptions call) = 0;
+};
+
+/// Makes layer `index` of a stack.
+using EncoderLayerFactory = std::function<std::shared_ptr<AnyEncoderLayer>(int64_t index)>;
+
 /// Self-attention, then feed-forward (§3.1).
-class EncoderLayerImpl : public torch::nn::Module {
+class EncoderLayerImpl : public AnyEncoderLayer {
  public:
   explicit EncoderLayerImpl(const ModelSettings& settings);
 
-  /// x [B, S, D] -> [B, S, D]; `call.mask` broadcastable to [B, H, S, S]. The window is set by the layer itself.
-  Attended forward(const torch::Tensor& x, AttentionOptions call = {});
+  /// The window is set by the layer itself.
+  Attended forward(const torch::Tensor& x, AttentionOptions call = {}) override;
 
  private:
   MultiHeadAttention self_attention_{nullptr};
@@ -64,7 +76,9 @@ TORCH_MODULE(EncoderLayer);
 /// The stack of encoder layers, and with normalisation before the sub-layers a last one of their sum (`norm`).
 class EncoderImpl : public torch::nn::Module {
  public:
-  explicit EncoderImpl(const ModelSettings& settings);
+  /// `layer` makes each of the settings' layers; empty: EncoderLayer. With `call.causal` the stack is a decoder without
+  /// memory, a language model's.
+  explicit EncoderImpl(const ModelSettings& settings, const EncoderLayerFactory& layer = {});
 
   struct Output {
     torch::Tensor memory;                // [B, S, D]
@@ -75,7 +89,7 @@ class EncoderImpl : public torch::nn::Module {
   void set_recompute(bool on) { recompute_ = on; }
 
  private:
-  std::vector<EncoderLayer> layers_;
+  std::vector<std::shared_ptr<AnyEncoderLayer>> layers_;
   torch::nn::LayerNorm norm_{nullptr};  // null with normalisation after the sub-layers
   bool recompute_ = false;
 };

@@ -1,5 +1,6 @@
 #include "transformer/model/positional_encoding.h"
 
+#include <bit>
 #include <cmath>
 
 #include "transformer/architecture/longest_text.h"
@@ -26,7 +27,18 @@ PositionalEncodingImpl::PositionalEncodingImpl(ModelSettings::Positions kind, in
 Tensor PositionalEncodingImpl::forward(int64_t first, int64_t count, const Tensor& like) {
   if (first + count <= table_.size(0)) return table_.narrow(0, first, count).to(like.device(), like.scalar_type());
   if (kind_ == ModelSettings::Positions::learned) check_positions(first + count, table_.size(0));
-  return sinusoid_table(first, count, d_model_).to(like.device(), like.scalar_type());
+  constexpr int64_t kept = 1 << 16;
+  if (first + count > kept) return sinusoid_table(first, count, d_model_).to(like.device(), like.scalar_type());
+  const std::lock_guard lock(mutex_);
+  // Computed on the host and brought to the device once: for the next power of two positions.
+  if (!longer_.defined() || longer_.size(0) < first + count || longer_.device() != like.device() ||
+      longer_.scalar_type() != like.scalar_type()) {
+    const auto positions = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(first + count)));
+    const c10::InferenceMode plain(false);  // for training, too, whoever asked first
+    const at::NoGradGuard no_grad;
+    longer_ = sinusoid_table(0, positions, d_model_).to(like.device(), like.scalar_type());
+  }
+  return longer_.narrow(0, first, count);
 }
 
 }  // namespace transformer

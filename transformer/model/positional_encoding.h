@@ -3,6 +3,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <mutex>
+
 #include "transformer/architecture/settings.h"
 
 namespace transformer {
@@ -22,7 +24,9 @@ class PositionalEncodingImpl : public torch::nn::Module {
  private:
   ModelSettings::Positions kind_;
   int64_t d_model_;
-  torch::Tensor table_;  // sinusoids: a buffer of the first positions, which is not saved
+  torch::Tensor table_;   // sinusoids: a buffer of the first positions, which is not saved
+  std::mutex mutex_;      // for `longer_`: a model may encode in several threads
+  torch::Tensor longer_;  // sinusoids that a longer input has asked for, where and as it last did; may be undefined
 };
 TORCH_MODULE(PositionalEncoding);
 

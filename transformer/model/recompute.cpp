@@ -1,10 +1,12 @@
 #include "transformer/model/recompute.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/autograd.h>
 #include <torch/custom_class.h>
 
 #include <mutex>
+
+#include "transformer/model/autocast.h"
+#include "transformer/model/differentiable_once.h"
 
 namespace transformer {
 
@@ -40,47 +42,11 @@ class RandomState {
   Tensor before_;
 };
 
-struct AutocastState {
-  bool enabled;
-  at::ScalarType type;
-
-  static AutocastState of(torch::Device device) {
-    return {at::autocast::is_autocast_enabled(device.type()), at::autocast::get_autocast_dtype(device.type())};
-  }
-};
-
-// Autocast in a given state while it lives, without its cache of converted weights: one made without gradients would
-// stand between a weight and its gradient.
-class Autocast {
- public:
-  Autocast(torch::Device device, const AutocastState& state)
-      : device_(device), before_(AutocastState::of(device)), cached_(at::autocast::is_autocast_cache_enabled()) {
-    set(state);
-    at::autocast::set_autocast_cache_enabled(false);
-  }
-  ~Autocast() {
-    set(before_);
-    at::autocast::set_autocast_cache_enabled(cached_);
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-
- private:
-  void set(const AutocastState& state) {
-    at::autocast::set_autocast_enabled(device_.type(), state.enabled);
-    at::autocast::set_autocast_dtype(device_.type(), state.type);
-  }
-
-  torch::Device device_;
-  AutocastState before_;
-  bool cached_;
-};
-
 // What the second call needs beside its inputs.
 struct Call : torch::CustomClassHolder {
   LayerFunction layer;
   Tensor random;
-  AutocastState autocast;
+  Autocast::State autocast;
 };
 
 class Recomputed : public torch::autograd::Function<Recomputed> {
@@ -88,8 +54,8 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const std::optional<Tensor>& memory,
                         const c10::intrusive_ptr<Call>& call) {
     call->random = random_state(x.device());
-    call->autocast = AutocastState::of(x.device());
-    const Autocast autocast(x.device(), call->autocast);
+    call->autocast = Autocast::State::of(x.device());
+    const Autocast autocast(x.device(), call->autocast, /*cached=*/false);
     context->save_for_backward({x, memory.value_or(Tensor())});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     return call->layer(x, memory.value_or(Tensor()));
@@ -97,6 +63,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list upstream) {
+    require_first_derivative("recomputed layers have", "layers whose inside is kept have them");
     const auto saved = context->get_saved_variables();
     const auto held = context->saved_data["call"].toCapsule();
     auto& call = static_cast<Call&>(*held);
@@ -108,7 +75,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     {
       const torch::AutoGradMode with_gradients(true);
       const RandomState random(x.device(), call.random);
-      const Autocast autocast(x.device(), call.autocast);
+      const Autocast autocast(x.device(), call.autocast, /*cached=*/false);
       values = call.layer(x, memory);
     }
     // A backward pass of its own, in which parameters get their gradients and run their hooks.

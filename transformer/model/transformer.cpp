@@ -67,7 +67,8 @@ void check_size(const std::filesystem::path& file, const ModelSettings& settings
 
 }  // namespace
 
-TransformerImpl::TransformerImpl(const ModelSettings& given) : settings_(given.resolved()) {
+TransformerImpl::TransformerImpl(const ModelSettings& given, const LayerFactories& layers)
+    : settings_(given.resolved()) {
   const auto& s = settings_;
   check_memory(s);
   using Shared = ModelSettings::SharedEmbeddings;
@@ -87,8 +88,8 @@ TransformerImpl::TransformerImpl(const ModelSettings& given) : settings_(given.r
   if (s.output_bias) output_bias_ = register_parameter("output_bias", torch::zeros({s.target_vocabulary_size}));
   source_positions_ = register_module("source_positions", PositionalEncoding(s.positions, s.d_model, s.max_positions));
   target_positions_ = register_module("target_positions", PositionalEncoding(s.positions, s.d_model, s.max_positions));
-  encoder_ = register_module("encoder", Encoder(s));
-  decoder_ = register_module("decoder", Decoder(s));
+  encoder_ = register_module("encoder", Encoder(s, layers.encoder));
+  decoder_ = register_module("decoder", Decoder(s, layers.decoder));
 }
 
 Tensor TransformerImpl::with_symbol_dropout(const Tensor& ids) const {
@@ -109,11 +110,14 @@ Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& pos
   return torch::dropout(sum, settings_.dropout, is_training());
 }
 
-TransformerImpl::Encoded TransformerImpl::encode(const Tensor& source, bool weights) {
+TransformerImpl::Encoded TransformerImpl::encode(const Tensor& source, bool weights, std::optional<bool> padded) {
   Encoded encoded;
-  auto tokens = source != padding_id;  // [B, S]
-  // Without padding attention needs no mask and takes a faster path; asking a GPU would make the host wait.
-  if (!source.is_cpu() || !tokens.all().item<bool>()) encoded.mask = tokens.unsqueeze(1).unsqueeze(1);
+  if (padded.value_or(true)) {
+    const auto tokens = source != padding_id;  // [B, S]
+    // Without padding attention needs no mask and takes a faster path; asking a GPU would make the host wait.
+    const bool known = padded.has_value() || !source.is_cpu();
+    if (known || !tokens.all().item<bool>()) encoded.mask = tokens.unsqueeze(1).unsqueeze(1);
+  }
   auto output = encoder_->forward(embed(source_embedding_, source_positions_, with_symbol_dropout(source), 0),
                                   {.mask = encoded.mask, .weights = weights});
   encoded.memory = output.memory;

@@ -16,6 +16,12 @@
 
 namespace transformer {
 
+/// Layers of one's own; empty ones are the paper's.
+struct LayerFactories {
+  EncoderLayerFactory encoder = {};
+  DecoderLayerFactory decoder = {};
+};
+
 /// The encoder-decoder of §3 (Figure 1). Ids are int64; `padding_id` fills sequences up on the right, and all masks
 /// follow from it. In training symbol dropout replaces input ids by `unknown_id`, which vocabularies that spell unknown
 /// characters in bytes never use otherwise.
@@ -23,7 +29,7 @@ class TransformerImpl : public torch::nn::Module {
  public:
   static constexpr int64_t padding_id = 0, begin_id = 1, unknown_id = 3;
 
-  explicit TransformerImpl(const ModelSettings& settings);
+  explicit TransformerImpl(const ModelSettings& settings, const LayerFactories& layers = {});
 
   /// Logits [B, T, V] of the next token at every target position, for source [B, S] and target input [B, T].
   torch::Tensor forward(const torch::Tensor& source, const torch::Tensor& target_input);
@@ -33,7 +39,9 @@ class TransformerImpl : public torch::nn::Module {
     std::optional<torch::Tensor> mask;   // bool [B, 1, 1, S], true = a token; none where nothing is padded
     std::vector<torch::Tensor> weights;  // a layer each [B, H, S, S], if asked for
   };
-  Encoded encode(const torch::Tensor& source, bool weights = false);
+  /// `padded`: whether any row of `source` is; a caller that knows spares attention a mask where none is, and a GPU the
+  /// question.
+  Encoded encode(const torch::Tensor& source, bool weights = false, std::optional<bool> padded = {});
   /// Hidden states, before the projection to the vocabulary.
   DecoderImpl::Output decode(const torch::Tensor& target_input, const Encoded& encoded, bool weights = false);
   /// hidden [.., D] -> logits [.., V].

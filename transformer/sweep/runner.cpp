@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <spdlog/spdlog.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -93,7 +92,7 @@ class Runner {
 
   RunnerEnd run() {
     if (const auto done = count(SweepRun::State::finished); done > 0) {
-      spdlog::info("{} of {} runs are finished already", done, chosen_.size());
+      options_.log.info(fmt::format("{} of {} runs are finished already", done, chosen_.size()));
     }
     double reported = now();
     while (!active_.empty() || (!waiting_.empty() && end_.signal == 0)) {
@@ -160,8 +159,9 @@ class Runner {
                        .progress = {.step = before.step, .tokens_per_second = 0}});
     results_[index].state = SweepRun::State::running;
     results_[index].reason.clear();
-    spdlog::info("[{}] {} starts{}; its log is {}", place(), run.name,
-                 options_.devices[slot] == "cpu" ? "" : " on " + options_.devices[slot], run.log.string());
+    options_.log.info(fmt::format("[{}] {} starts{}; its log is {}", place(), run.name,
+                                  options_.devices[slot] == "cpu" ? "" : " on " + options_.devices[slot],
+                                  run.log.string()));
     changed_();
   }
 
@@ -173,7 +173,8 @@ class Runner {
     if (asked) {
       note_in_log(run.log, "interrupted");
       result = read_result(run, read_);
-      spdlog::info("[{}] {} stopped{}", place(), run.name, result.reason.empty() ? "" : " " + result.reason);
+      options_.log.info(
+          fmt::format("[{}] {} stopped{}", place(), run.name, result.reason.empty() ? "" : " " + result.reason));
       return;
     }
     std::string end = "train " + process_end(status);
@@ -192,12 +193,14 @@ class Runner {
       };
       work_done_ += work_since(active, 1);
       busy_seconds_ += now() - active.started;
-      spdlog::info("[{}] {} is finished{}{} ({})", place(), run.name, figure("perplexity", result.perplexity),
-                   figure("BLEU", result.bleu), duration_text(now() - active.started));
+      options_.log.info(fmt::format("[{}] {} is finished{}{} ({})", place(), run.name,
+                                    figure("perplexity", result.perplexity), figure("BLEU", result.bleu),
+                                    duration_text(now() - active.started)));
     } else {
       result.reason = note_failure(run.log, end);
       result.state = SweepRun::State::failed;
-      spdlog::error("[{}] {} FAILED: {} (log: {})", place(), run.name, result.reason, run.log.string());
+      options_.log.error(
+          fmt::format("[{}] {} FAILED: {} (log: {})", place(), run.name, result.reason, run.log.string()));
     }
     changed_();
   }
@@ -211,7 +214,8 @@ class Runner {
     }
     if (end_.signal == 0) {
       if (!active_.empty()) {
-        spdlog::info("stopping once checkpoints are written ({} running); once more to stop at once", active_.size());
+        options_.log.info(fmt::format("stopping once checkpoints are written ({} running); once more to stop at once",
+                                      active_.size()));
       }
     } else if (second_signal_ == 0) {
       second_signal_ = now();
@@ -261,7 +265,8 @@ class Runner {
       }
     }
     const auto left = seconds_left();
-    spdlog::info("[{}]{} | {}", place(), rows, left ? duration_text(*left) + " left" : "time left not known yet");
+    options_.log.info(
+        fmt::format("[{}]{} | {}", place(), rows, left ? duration_text(*left) + " left" : "time left not known yet"));
   }
 
   const Plan& plan_;

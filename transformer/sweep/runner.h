@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "transformer/base/log.h"
 #include "transformer/base/process.h"
 #include "transformer/sweep/plan.h"
 #include "transformer/sweep/results.h"
@@ -17,6 +18,7 @@ struct RunnerOptions {
   std::vector<std::string> devices = {"cpu"};  // one for each run at a time: "cpu", "cuda:1"; a GPU may occur twice
   double progress_seconds = 30;                // between lines of progress
   double kill_seconds = 30;                    // that a run may take to end after a second signal
+  Log log = {};                                // runs' starts and ends, and how far all are
 };
 
 struct RunnerEnd {

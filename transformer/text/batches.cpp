@@ -185,9 +185,9 @@ void check_lengths(const Corpus& corpus, int64_t budget) {
   }
 }
 
-// The batch of `rows` pairs whose sides are source(row) and target(row); without ids only its counts.
+// The batch of `rows` pairs whose sides are source(row) and target(row).
 template <class Source, class Target>
-Batch padded(size_t rows, const Source& source_of, const Target& target_of, bool ids) {
+Batch padded(size_t rows, const Source& source_of, const Target& target_of) {
   Batch batch;
   for (size_t row = 0; row < rows; ++row) {
     const auto source_length = static_cast<int64_t>(source_of(row).size()) + 1;
@@ -197,7 +197,6 @@ Batch padded(size_t rows, const Source& source_of, const Target& target_of, bool
     batch.source_tokens += source_length;
     batch.target_tokens += target_length;
   }
-  if (!ids) return batch;
   const auto count = static_cast<int64_t>(rows);
   batch.source = IdMatrix(count, batch.source_length, Vocabulary::padding);
   batch.target_input = IdMatrix(count, batch.target_length, Vocabulary::padding);
@@ -294,20 +293,20 @@ struct Batches::Implementation {
     const int64_t step = options.step > 0 ? options.step : options.shares;
     const bool mine = (options.taken + number - first) % step % options.shares == options.share;
     Batch batch;
-    if (options.sampling.alpha > 0) {
+    if (!mine) {
+      batch.source_length = planned.source_length;
+      batch.target_length = planned.target_length;
+      batch.source_tokens = planned.source_tokens;
+      batch.target_tokens = planned.target_tokens;
+    } else if (options.sampling.alpha > 0) {
       constexpr uint64_t purpose = 0x7069656365;  // apart from the streams that plan the epoch
       Random random(options.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(number), purpose);
       const auto drawn = sample_pieces(corpus, planned.pairs, options.sampling, random.next());
       batch = padded(
           drawn.size(), [&](size_t row) { return std::span<const int64_t>(drawn[row].source); },
-          [&](size_t row) { return std::span<const int64_t>(drawn[row].target); }, mine);
-    } else if (mine) {
-      return make_batch(corpus, planned.pairs);
+          [&](size_t row) { return std::span<const int64_t>(drawn[row].target); });
     } else {
-      batch.source_length = planned.source_length;
-      batch.target_length = planned.target_length;
-      batch.source_tokens = planned.source_tokens;
-      batch.target_tokens = planned.target_tokens;
+      return make_batch(corpus, planned.pairs);
     }
     batch.pairs = std::move(planned.pairs);
     return batch;
@@ -372,7 +371,7 @@ Batch make_batch(const Corpus& corpus, const std::vector<int64_t>& pairs) {
   }
   auto batch = padded(
       pairs.size(), [&](size_t row) { return corpus.source_ids(pairs[row]); },
-      [&](size_t row) { return corpus.target_ids(pairs[row]); }, /*ids=*/true);
+      [&](size_t row) { return corpus.target_ids(pairs[row]); });
   batch.pairs = pairs;
   return batch;
 }

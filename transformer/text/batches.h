@@ -35,7 +35,8 @@ struct Batch {
   int64_t target_length = 0;   // T
   std::vector<int64_t> pairs;  // [B] indices into the corpus
 
-  /// False for a batch of another share (Batches::Options::shares): its ids are absent, the rest is as it is there.
+  /// False for a batch of another share (Batches::Options::shares): its ids are absent, and its counts those of the
+  /// corpus's own pieces.
   bool is_made() const { return !source.ids.empty(); }
 };
 
@@ -56,12 +57,12 @@ class Batches {
     std::vector<double> weights = {};
     /// Pairs planned at a time, about: 40 MB. More gives fuller batches where lengths vary much.
     int64_t pool_pairs = 1'000'000;
-    /// Of data-parallel ranks, which share the batches of a step out but all need the counts of the whole step: number
-    /// i of a step's `step` batches (0: as many as there are shares) is made where i % shares == share. Of the others
-    /// only the counts come (Batch::is_made), which costs next to nothing. The first batch to come is number `taken`.
+    /// Of data-parallel ranks, which share the batches of a step out: number i of a step's `step` batches (0: as many
+    /// as there are shares) is made where i % shares == share. Of the others only the counts come (Batch::is_made), as
+    /// they are planned, which costs next to nothing. The first batch to come is number `taken`.
     int64_t share = 0, shares = 1, step = 0, taken = 0;
     /// Drawn anew for every batch of every epoch. Batches are planned by the corpus's own pieces, so those drawn, which
-    /// are more, may exceed the budget. All shares draw all batches, to know their counts.
+    /// are more, may exceed the budget. A share draws its own alone.
     SubwordSampling sampling = {};
   };
   /// `corpus` must outlive this. Starts at batch `first` of `epoch` (to resume in the middle of one), for which the

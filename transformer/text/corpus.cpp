@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -176,6 +177,43 @@ Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vec
         std::filesystem::is_regular_file(source, ignored) && std::filesystem::is_regular_file(target, ignored);
     corpus.add(cache && regular ? cache->part(source, target, recipe, encode) : in_memory(encode));
   }
+  return corpus;
+}
+
+Corpus Corpus::of(const std::vector<std::vector<int64_t>>& sources, const std::vector<std::vector<int64_t>>& targets) {
+  if (sources.size() != targets.size()) {
+    throw Error("corpus", fmt::format("{} sources, but {} targets", sources.size(), targets.size()),
+                "give each source its target");
+  }
+  Corpus corpus;
+  corpus.add(in_memory([&](const TakePair& take) {
+    CorpusReport report;
+    Checksum checksum;
+    const auto narrowed = [&](const std::vector<int64_t>& ids) {
+      std::vector<int32_t> narrow;
+      narrow.reserve(ids.size());
+      for (const int64_t id : ids) {
+        if (id < 0 || id > std::numeric_limits<int32_t>::max()) {
+          throw Error(fmt::format("pair {} of the corpus", report.pairs + 1), fmt::format("has the id {}", id),
+                      "ids go from 0 to 2147483647");
+        }
+        narrow.push_back(static_cast<int32_t>(id));
+      }
+      const uint64_t length = narrow.size();
+      checksum.add(&length, sizeof(length));
+      checksum.add(narrow.data(), narrow.size() * sizeof(int32_t));
+      return narrow;
+    };
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const auto source = narrowed(sources[i]), target = narrowed(targets[i]);
+      take(source, target);
+      ++report.pairs;
+      report.source_tokens += static_cast<int64_t>(source.size());
+      report.target_tokens += static_cast<int64_t>(target.size());
+    }
+    report.checksum = checksum.text();
+    return report;
+  }));
   return corpus;
 }
 

@@ -49,6 +49,10 @@ class Corpus {
   static Corpus read(const std::vector<std::string>& source_files, const std::vector<std::string>& target_files,
                      const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary, const Options& options);
 
+  /// Pairs of ids that somebody else made: sources[i] and targets[i], without begin and end; nothing is dropped. Throws
+  /// Error where there are not as many of one as of the other, or for an id below 0 or above 2^31 - 1.
+  static Corpus of(const std::vector<std::vector<int64_t>>& sources, const std::vector<std::vector<int64_t>>& targets);
+
   int64_t size() const { return starts_.back(); }
   /// Pairs of each pair of files.
   std::vector<int64_t> sizes() const;
@@ -77,8 +81,8 @@ class Corpus {
   }
   const CorpusReport& report() const { return report_; }
   /// Identifies the text that was read: every line of every pair of files in order, the same whether plain or
-  /// compressed, whatever the vocabulary, and whichever pairs were kept. 32 hexadecimal digits; from a cache it costs
-  /// nothing.
+  /// compressed, whatever the vocabulary, and whichever pairs were kept; or the ids it was made of. 32 hexadecimal
+  /// digits; from a cache it costs nothing.
   std::string checksum() const;
 
  private:

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +25,7 @@ constexpr int format_version = 1;
 constexpr const char* progress_name = "progress.json";
 constexpr const char* weights_name = "model.safetensors";
 constexpr const char* optimizer_name = "optimizer.safetensors";
+constexpr const char* config_name = "config.yaml";
 constexpr const char* step_prefix = "step-";
 constexpr const char* interruption_prefix = "interrupted-";  // before step-, where it was written for one
 constexpr const char* damaged_prefix = "damaged-";           // before all of that
@@ -42,6 +42,7 @@ void each_field(P& progress, Visitor&& visit) {
   visit("step", progress.step);
   visit("epoch", progress.epoch);
   visit("batch", progress.batch);
+  visit("batch_state", progress.batch_state);
   visit("micro_batch_tokens", progress.micro_batch_tokens);
   visit("source_tokens", progress.source_tokens);
   visit("target_tokens", progress.target_tokens);
@@ -114,7 +115,7 @@ Progress read_progress(const fs::path& file) {
     each_field(progress, [&](const char* name, auto& value) {
       // Not in the checkpoints of version 0.1's first builds.
       const bool newer = name == std::string_view("micro_batch_tokens") || name == std::string_view("window_steps") ||
-                         std::string_view(name).ends_with("_norm");
+                         name == std::string_view("batch_state") || std::string_view(name).ends_with("_norm");
       if (json.contains(name) || !newer) json.at(name).get_to(value);
     });
   } catch (const nlohmann::json::exception&) {
@@ -175,14 +176,18 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
   std::error_code error;
   fs::remove_all(partial, error);
   try {
-    auto contents = state.adam.state();
+    auto contents = state.optimizer.state();
     if (state.average) {
-      for (const auto& [parameter, value] : weights_of(*state.model)) {
+      for (const auto& [parameter, value] : weights_of(state.model)) {
         contents.emplace(raw_weight_prefix + parameter, value);
       }
     }
     nlohmann::ordered_json json{{"format", format_version}};
-    each_field(state.progress, [&](const char* field, const auto& value) { json[field] = value; });
+    each_field(state.progress, [&](const char* field, const auto& value) {
+      // Most sources of batches need none.
+      if (field == std::string_view("batch_state") && state.progress.batch_state.empty()) return;
+      json[field] = value;
+    });
 
     std::vector<std::string> names{weights_name, optimizer_name, progress_name};
     fs::create_directories(partial);
@@ -192,8 +197,12 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
       write_atomically(partial / file, content);
       names.push_back(file);
     }
-    write_bound_weights(partial / weights_name, state.average ? state.average->values() : weights_of(*state.model),
-                        partial / "config.yaml");
+    const auto weights = state.average ? state.average->values() : weights_of(state.model);
+    if (std::find(names.begin(), names.end(), config_name) != names.end()) {
+      write_bound_weights(partial / weights_name, weights, partial / config_name);
+    } else {
+      write_weights(partial / weights_name, weights);
+    }
     write_checksums(partial, names);
     if (something_at(final_name)) set_aside_damaged(final_name);  // whole ones were gone on from
     fs::rename(partial, final_name);
@@ -248,16 +257,20 @@ std::vector<fs::path> resumable_checkpoints(const fs::path& run) {
 
 void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
   std::vector<std::string> names{weights_name, optimizer_name, progress_name};
-  for (const auto& name : model_file_names(checkpoint)) names.push_back(name);
+  if (state.files) {
+    for (const auto& [name, content] : *state.files) names.push_back(name);
+  } else {
+    for (const auto& name : model_file_names(checkpoint)) names.push_back(name);
+  }
   verify_checksums(checkpoint, names);
   const auto progress = read_progress(checkpoint / progress_name);
   const auto optimizer_file = checkpoint / optimizer_name;
   auto contents = read_tensors(optimizer_file).tensors;
-  load_weights(*state.model.ptr(), checkpoint / weights_name);
+  load_weights(state.model, checkpoint / weights_name);
   if (state.average) {
-    state.average->load(weights_of(*state.model));
+    state.average->load(weights_of(state.model));
     torch::NoGradGuard no_grad;
-    for (auto& item : state.model->named_parameters()) {
+    for (auto& item : state.model.named_parameters()) {
       const auto found = contents.find(raw_weight_prefix + item.key());
       if (found == contents.end()) {
         throw Error(optimizer_file.string(), fmt::format("the weight '{}' is missing", item.key()));
@@ -265,17 +278,17 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
       item.value().copy_(found->second);
     }
   }
-  state.adam.load(contents, optimizer_file.string());
+  state.optimizer.load(contents, optimizer_file.string());
   state.progress = progress;
 }
 
-fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state) {
+fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state, const Log& log) {
   std::vector<fs::path> damaged;
   for (const auto& checkpoint : resumable_checkpoints(run)) {
     try {
       load_checkpoint(checkpoint, state);
     } catch (const std::runtime_error& error) {  // Error or Failure: its bytes are wrong or cannot be read
-      spdlog::warn("a checkpoint cannot be used: {}; trying the one before", error.what());
+      log.warn(fmt::format("a checkpoint cannot be used: {}; trying the one before", error.what()));
       damaged.push_back(checkpoint);
       continue;
     }

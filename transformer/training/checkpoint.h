@@ -9,10 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "transformer/base/log.h"
 #include "transformer/model/tensors.h"
 #include "transformer/model/transformer.h"
-#include "transformer/training/adam.h"
 #include "transformer/training/moving_average.h"
+#include "transformer/training/optimizer.h"
 
 namespace transformer {
 
@@ -28,6 +29,7 @@ struct Progress {
   int64_t step = 0;                // steps done
   int64_t epoch = 0;               // pass over the data
   int64_t batch = 0;               // micro-batches of it that are done
+  std::string batch_state;         // what else the source of batches needs (BatchPosition)
   int64_t micro_batch_tokens = 0;  // found out by training.micro_batch: auto; 0: not
   int64_t source_tokens = 0;       // trained on so far
   int64_t target_tokens = 0;
@@ -59,19 +61,21 @@ void write_model_directory(const std::filesystem::path& directory, const TensorM
 
 /// What a checkpoint saves and restores.
 struct TrainingState {
-  Transformer model;
-  Adam& adam;
+  torch::nn::Module& model;
+  Optimizer& optimizer;
   MovingAverage* average = nullptr;  // where the run keeps one: its values are then the checkpoint's model
   Progress& progress;
+  const ModelFiles* files = nullptr;  // whose names a checkpoint to be loaded has; null: a model directory's
 };
 
 /// Why a checkpoint was written. One of an interruption is there to go on from; being off the schedule it is neither
 /// averaged nor counted, and goes once a later one exists. Otherwise an interrupted run would end with another model.
 enum class CheckpointKind { scheduled, interruption };
 
-/// Writes the checkpoint `run`/checkpoints/step-NNNNNNNN (or interrupted-step-NNNNNNNN): a model directory plus
-/// optimizer.safetensors and progress.json, every file's checksum beside them. It appears whole, by renaming, or not at
-/// all. Throws Failure when it cannot be written (a full disk); older checkpoints are untouched.
+/// Writes the checkpoint `run`/checkpoints/step-NNNNNNNN (or interrupted-step-NNNNNNNN): a model directory (with what
+/// `files` holds of one) plus optimizer.safetensors and progress.json, every file's checksum beside them. It appears
+/// whole, by renaming, or not at all. Throws Failure when it cannot be written (a full disk); older checkpoints are
+/// untouched.
 std::filesystem::path write_checkpoint(const std::filesystem::path& run, const TrainingState& state,
                                        const ModelFiles& files, CheckpointKind kind = CheckpointKind::scheduled);
 
@@ -87,7 +91,8 @@ void load_checkpoint(const std::filesystem::path& checkpoint, const TrainingStat
 
 /// load_checkpoint from the newest checkpoint that is whole, and returns it. Damaged ones are reported in the log and
 /// set aside under another name. Throws Error when none is whole.
-std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, const TrainingState& state);
+std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, const TrainingState& state,
+                                             const Log& log = {});
 
 /// Deletes all but the newest `keep` scheduled checkpoints and those of the steps `best`, interruptions' that were gone
 /// on from, and what a killed process left half written.

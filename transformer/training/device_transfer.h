@@ -5,19 +5,17 @@
 #include <c10/core/Stream.h>
 
 #include <optional>
+#include <vector>
 
-#include "transformer/text/batches.h"
+#include "transformer/training/batch_source.h"
 
 namespace transformer {
 
-/// `ids` as a tensor [rows, columns] of int64.
-at::Tensor tensor_of(const IdMatrix& ids);
-
 /// A micro-batch on the device that computes it.
 struct DeviceBatch {
-  at::Tensor source;         // [B, S]
-  at::Tensor target_input;   // [B, T]
-  at::Tensor target_output;  // [B, T]
+  std::vector<at::Tensor> tensors;  // as in MicroBatch
+  int64_t items = 0;                // as there, and so are the next two: known without asking the device
+  int64_t source_tokens = 0;
   int64_t target_tokens = 0;
 
  private:
@@ -32,7 +30,7 @@ class DeviceTransfer {
   explicit DeviceTransfer(c10::Device device);
 
   /// Starts the transfer of a batch that is made.
-  DeviceBatch begin(const Batch& batch) const;
+  DeviceBatch begin(const MicroBatch& batch) const;
   /// To be called before `batch` is used: what the device is given from now on comes after its arrival.
   void finish(DeviceBatch& batch) const;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "transformer/kernels/training_kernels.h"
+#include "transformer/model/differentiable_once.h"
 #include "transformer/model/fused/fused_layers.h"
 #include "transformer/model/fused/parallel.h"
 #include "transformer/model/fused/products.h"
@@ -137,6 +138,7 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list upstream) {
+    require_first_derivative("the loss that projects has", "label_smoothing_loss of the model's logits has them");
     const auto saved = context->get_saved_variables();
     const auto& scale = upstream[0];
     const auto scaled = [&](const Tensor& gradient) {

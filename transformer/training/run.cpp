@@ -1,7 +1,6 @@
 #include "transformer/training/run.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -68,7 +67,8 @@ void check_init_from(const RunSettings& settings) {
 }
 
 // The vocabularies in `output`, learned first where they are not there yet.
-Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettings& model, const fs::path& output) {
+Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettings& model, const fs::path& output,
+                                  const Log& log) {
   const auto& data = settings.data;
   if (!settings.training.init_from.empty()) {
     for (const auto& name : vocabulary_names(settings.vocabulary)) {
@@ -78,7 +78,7 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
   }
   auto learn = [&](const std::string& name, const std::vector<std::string>& files, int64_t size) {
     if (something_at(output / name)) return;
-    spdlog::info("learning a vocabulary of {} word pieces from {}", size, fmt::join(files, ", "));
+    log.info(fmt::format("learning a vocabulary of {} word pieces from {}", size, fmt::join(files, ", ")));
     Vocabulary::train({files.begin(), files.end()}, size, settings.vocabulary, output / name);
   };
   if (settings.vocabulary.joint) {
@@ -93,19 +93,19 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
 }
 
 Corpus read_corpus(const char* what, const std::vector<std::string>& sources, const std::vector<std::string>& targets,
-                   const Vocabularies& vocabularies, const Corpus::Options& options) {
+                   const Vocabularies& vocabularies, const Corpus::Options& options, const Log& log) {
   auto corpus = Corpus::read(sources, targets, *vocabularies.source, *vocabularies.target, options);
   const auto& report = corpus.report();
-  for (const auto& warning : report.warnings) spdlog::warn("{}", warning);
-  spdlog::info("{}: {} pairs, {} source and {} target tokens{}", what, report.pairs, report.source_tokens,
-               report.target_tokens, report.from_cache > 0 ? " (tokenised before)" : "");
+  for (const auto& warning : report.warnings) log.warn(warning);
+  log.info(fmt::format("{}: {} pairs, {} source and {} target tokens{}", what, report.pairs, report.source_tokens,
+                       report.target_tokens, report.from_cache > 0 ? " (tokenised before)" : ""));
   if (!options.keep_all && report.empty + report.too_long + report.ratio > 0) {
-    spdlog::info("left out: {} pairs with an empty side, {} longer than {} pieces, {} of too unequal lengths",
-                 report.empty, report.too_long, options.max_length, report.ratio);
+    log.info(fmt::format("left out: {} pairs with an empty side, {} longer than {} pieces, {} of too unequal lengths",
+                         report.empty, report.too_long, options.max_length, report.ratio));
   }
   if (options.keep_all && report.too_long > 0) {
-    spdlog::warn("{} pairs are longer than the {} pieces that are judged of a side", report.too_long,
-                 options.max_length);
+    log.warn(fmt::format("{} pairs are longer than the {} pieces that are judged of a side", report.too_long,
+                         options.max_length));
   }
   return corpus;
 }
@@ -130,20 +130,20 @@ const char* name_of(TrainingSummary::End end) {
 }
 
 // The weights of the run's model, made of its checkpoints.
-TensorMap average_run(const Trainer& trainer, const TrainingSettings& training) {
+TensorMap average_run(const Trainer& trainer, const TrainingSettings& training, const Log& log) {
   std::vector<fs::path> averaged;
   std::string steps;
   for (const auto& checkpoint : trainer.final_checkpoints()) {
     try {
       verify_model_directory(checkpoint);
     } catch (const Error& damage) {  // left out rather than made part of the model
-      spdlog::warn("a checkpoint is left out of the average: {}", damage.what());
+      log.warn(fmt::format("a checkpoint is left out of the average: {}", damage.what()));
       continue;
     }
     averaged.push_back(checkpoint);
     steps += fmt::format("{}{}", steps.empty() ? "" : ", ", checkpoint_step(checkpoint));
   }
-  spdlog::info("averaging {} checkpoints: {}", averaged.size(), steps);
+  log.info(fmt::format("averaging {} checkpoints: {}", averaged.size(), steps));
   const bool half = training.weights == TrainingSettings::Weights::bf16;
   auto weights = average_weights(averaged);
   for (auto& [name, weight] : weights) weight = weight.to(half ? torch::kBFloat16 : torch::kFloat32);
@@ -152,7 +152,7 @@ TensorMap average_run(const Trainer& trainer, const TrainingSettings& training) 
 
 // What a run cost, for its log and for summary.json.
 void summarize(const TrainingSummary& summary, const TrainingSettings& training, int processes, int64_t parameters,
-               const std::optional<Validation>& validation, const fs::path& output) {
+               const std::optional<Validation>& validation, const fs::path& output, const Log& log) {
   const double seconds = std::max(summary.seconds, 1e-9);
   nlohmann::ordered_json json{{"format", summary_format},
                               {"ended_by", name_of(summary.end)},
@@ -179,9 +179,10 @@ void summarize(const TrainingSummary& summary, const TrainingSettings& training,
     }
   }
   write_atomically(output / summary_name, json.dump(2) + "\n");
-  spdlog::info("{} steps, {} source and {} target tokens in {:.0f} s: {:.0f} target tokens/s", summary.steps,
-               summary.source_tokens, summary.target_tokens, summary.seconds, summary.target_tokens / seconds);
-  spdlog::info("{:.3g} FLOPs in matrix products, {:.3g} FLOP/s{}", summary.flops, summary.flops / seconds, estimate);
+  log.info(fmt::format("{} steps, {} source and {} target tokens in {:.0f} s: {:.0f} target tokens/s", summary.steps,
+                       summary.source_tokens, summary.target_tokens, summary.seconds, summary.target_tokens / seconds));
+  log.info(fmt::format("{:.3g} FLOPs in matrix products, {:.3g} FLOP/s{}", summary.flops, summary.flops / seconds,
+                       estimate));
 }
 
 // What a run needs that begins in `folder`. Returns a description of what it found.
@@ -295,6 +296,7 @@ std::string check_run(const RunSettings& settings, const RunFolderOptions& optio
 RunEnd run_training(Communicator& communicator, const std::string& device, const RunSettings& settings,
                     const RunHooks& hooks, const RunOptions& options) {
   check_settings(settings);
+  const auto& log = hooks.log;
   communicator.check_same("settings", settings.config);
   const fs::path output = settings.training.output;
   std::optional<RunFolder> folder;  // of rank 0
@@ -303,11 +305,11 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     folder.emplace(output, settings.config, settings.rules, options.folder);
     found = folder->found();
     if (found == RunFolder::Found::finished_run) {
-      spdlog::info("this run is finished; raise training.steps to go on with it");
+      log.info("this run is finished; raise training.steps to go on with it");
     }
     if (found == RunFolder::Found::nothing) check_new_run(settings, *folder);
     folder->claim();
-    if (const auto text = folder->set_aside_text(); !text.empty()) spdlog::info("{}", text);
+    if (const auto text = folder->set_aside_text(); !text.empty()) log.info(text);
   });
   const auto told = at::full({}, static_cast<int64_t>(found), at::kLong);
   communicator.broadcast({told});
@@ -317,7 +319,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
 
   const auto model_settings = settings.model.resolved();
   std::optional<Vocabularies> vocabularies;
-  communicator.on_rank_0([&] { vocabularies = prepare_vocabularies(settings, model_settings, output); });
+  communicator.on_rank_0([&] { vocabularies = prepare_vocabularies(settings, model_settings, output, log); });
   if (!vocabularies) {
     vocabularies =
         Vocabularies::load(output, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
@@ -329,7 +331,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   const auto corpus = read_corpus("training text", data.train_source, data.train_target, *vocabularies,
                                   {.max_length = data.max_length,
                                    .max_length_ratio = data.max_length_ratio,
-                                   .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache)});
+                                   .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache)},
+                                  log);
   const auto checksum = corpus.checksum();
   communicator.check_same(
       "training text", fmt::format("{} pairs\n{} source tokens\n{} target tokens\nchecksum {}", corpus.report().pairs,
@@ -339,47 +342,48 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   std::optional<Corpus> validation;
   if (validates && communicator.rank() == 0) {
     validation = read_corpus("validation text", data.validation_source, data.validation_target, *vocabularies,
-                             {.max_length = longest_text(model_settings), .keep_all = true});
+                             {.max_length = longest_text(model_settings), .keep_all = true}, log);
   }
   if (hooks.stop && communicator.any(*hooks.stop)) return RunEnd::interrupted;
   communicator.on_rank_0([&] {
     folder->begin(checksum);
-    if (const auto text = folder->set_aside_text(); begun && !text.empty()) spdlog::info("{}", text);
+    if (const auto text = folder->set_aside_text(); begun && !text.empty()) log.info(text);
   });
 
   torch::manual_seed(settings.training.seed);
   Transformer model(model_settings);
-  spdlog::info("model: {} parameters", model->parameter_count());
+  log.info(fmt::format("model: {} parameters", model->parameter_count()));
   if (!begun && !settings.training.init_from.empty()) {
     load_weights(*model, fs::path(settings.training.init_from) / "model.safetensors");
-    spdlog::info("starting from the weights in {}", settings.training.init_from);
+    log.info(fmt::format("starting from the weights in {}", settings.training.init_from));
   }
 
-  TrainerHooks trainer_hooks{.validate = {}, .stop = hooks.stop, .checkpointed = [&] { folder->progressed(); }};
+  TrainerHooks trainer_hooks{.stop = hooks.stop, .checkpointed = [&] { folder->progressed(); }, .log = hooks.log};
   auto judge = [&](Transformer& judged, const std::string& name) {
     if (settings.training.validate_bleu) fs::create_directories(output / "validation");
     return hooks.validate(judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
   };
   if (validates) {
-    trainer_hooks.validate = [&](Transformer& judged, int64_t step) {
-      return judge(judged, fmt::format("step-{:08}", step));
+    trainer_hooks.validate = [&](torch::nn::Module&, int64_t step) {
+      return judge(model, fmt::format("step-{:08}", step));
     };
   }
   auto training = settings.training;
   training.device = device;
-  Trainer trainer(communicator, model, {corpus, data.train_weights, *vocabularies}, training, output, files,
-                  trainer_hooks);
-  if (begun) spdlog::info("going on from {}", trainer.resume().string());
+  const TrainingText text{corpus, data.train_weights, *vocabularies, training.subword_sampling};
+  Trainer trainer(communicator, translation_task(model, text, training), training, output, files, trainer_hooks);
+  if (begun) log.info(fmt::format("going on from {}", trainer.resume().string()));
   const auto summary = trainer.run(options.profile_steps);
   if (summary.end == TrainingSummary::End::interruption) {
-    spdlog::info("stopped after step {}; the same command goes on from there", summary.steps);
+    log.info(fmt::format("stopped after step {}; the same command goes on from there", summary.steps));
     return RunEnd::interrupted;
   }
   if (summary.end == TrainingSummary::End::patience) {
-    spdlog::info("{} validations without a new best: training ends at step {}", training.patience, summary.steps);
+    log.info(
+        fmt::format("{} validations without a new best: training ends at step {}", training.patience, summary.steps));
   }
   communicator.on_rank_0([&] {
-    const auto weights = average_run(trainer, training);
+    const auto weights = average_run(trainer, training, log);
     {
       torch::NoGradGuard no_grad;
       for (auto& item : model->named_parameters()) item.value().copy_(weights.at(item.key()));
@@ -392,7 +396,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
       trainer.record_final(*final_validation);
     }
     write_model_directory(output, weights, files);
-    summarize(summary, training, communicator.world_size(), model->parameter_count(), final_validation, output);
+    summarize(summary, training, communicator.world_size(), model->parameter_count(), final_validation, output, log);
     folder->progressed();
   });
   return RunEnd::finished;

@@ -31,6 +31,8 @@ struct RunHooks {
                            const std::filesystem::path& hypotheses)>
       validate;
   const std::atomic<bool>* stop = nullptr;
+  /// Lines for a person, of every rank.
+  Log log = {};
 };
 
 /// Throws Error where settings contradict each other; looks at no file.

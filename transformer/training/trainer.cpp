@@ -1,22 +1,21 @@
 #include "transformer/training/trainer.h"
 
 #include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <set>
+#include <stdexcept>
 
-#include "transformer/architecture/cost.h"
 #include "transformer/base/error.h"
 #include "transformer/base/memory.h"
-#include "transformer/kernels/processor.h"
+#include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
 #include "transformer/model/tensor_memory.h"
 #include "transformer/text/random.h"
+#include "transformer/training/adam.h"
 #include "transformer/training/micro_batch.h"
 #include "transformer/training/profile.h"
 
@@ -34,40 +33,9 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", s / 60, s % 60);
 }
 
-bool multiplies_bf16_natively(const torch::Device& device) {
-  return !device.is_cpu() || processor().avx512_bf16;
-}
-
 bool uses_bf16(const TrainingSettings& settings, const torch::Device& device) {
   return settings.precision == TrainingSettings::Precision::bf16 ||
-         (settings.precision == TrainingSettings::Precision::automatic && multiplies_bf16_natively(device));
-}
-
-// Products in bfloat16 within a scope; casts of weights are kept for the scope's whole length.
-class Autocast {
- public:
-  Autocast(bool enabled, const torch::Device& device) : type_(device.type()), enabled_(enabled) {
-    if (!enabled_) return;
-    at::autocast::set_autocast_dtype(type_, at::kBFloat16);
-    at::autocast::set_autocast_enabled(type_, true);
-  }
-  ~Autocast() {
-    if (!enabled_) return;
-    at::autocast::set_autocast_enabled(type_, false);
-    at::autocast::clear_cache();
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-
- private:
-  at::DeviceType type_;
-  bool enabled_;
-};
-
-std::vector<std::pair<std::string, torch::Tensor>> named_parameters(const Transformer& model) {
-  std::vector<std::pair<std::string, torch::Tensor>> parameters;
-  for (const auto& item : model->named_parameters()) parameters.emplace_back(item.key(), item.value());
-  return parameters;
+         (settings.precision == TrainingSettings::Precision::automatic && multiplies_bf16(device));
 }
 
 std::string text_of(const Validation& validation) {
@@ -75,10 +43,25 @@ std::string text_of(const Validation& validation) {
                      validation.bleu ? fmt::format(", BLEU {:.2f} ({})", *validation.bleu, validation.signature) : "");
 }
 
-torch::Device moved(Transformer& model, const std::string& name) {
+torch::Device moved(torch::nn::Module& model, const std::string& name) {
   const auto device = open_device(name);
-  model->to(device);
+  model.to(device);
   return device;
+}
+
+TrainingTask checked(TrainingTask task) {
+  if (!task.model || !task.batches || !task.loss || !task.schedule) {
+    throw std::invalid_argument("Trainer: a task needs a model, a source of batches, a loss and a schedule");
+  }
+  return task;
+}
+
+std::unique_ptr<Optimizer> optimizer_of(const TrainingTask& task, const TrainingSettings& settings) {
+  auto parameters = named_parameters(*task.model);
+  if (task.optimizer) return task.optimizer(std::move(parameters));
+  return std::make_unique<Adam>(
+      std::move(parameters),
+      Adam::Options{.beta1 = settings.adam_beta1, .beta2 = settings.adam_beta2, .epsilon = settings.adam_epsilon});
 }
 
 const char* name_of(TrainingSettings::Criterion criterion) {
@@ -87,32 +70,39 @@ const char* name_of(TrainingSettings::Criterion criterion) {
 
 }  // namespace
 
-Trainer::Trainer(Communicator& communicator, Transformer model, TrainingText text, const TrainingSettings& settings,
+Trainer::Trainer(Communicator& communicator, TrainingTask task, const TrainingSettings& settings,
                  std::filesystem::path run, ModelFiles files, TrainerHooks hooks)
     : communicator_(communicator),
-      model_(std::move(model)),
-      text_(std::move(text)),
+      task_(checked(std::move(task))),
       settings_(settings),
       run_(std::move(run)),
       files_(std::move(files)),
       hooks_(std::move(hooks)),
-      device_(moved(model_, settings.device)),
+      device_(moved(*task_.model, settings.device)),
       transfer_(device_),
       // After the move: moving gives a module new parameters on some devices.
-      adam_(named_parameters(model_),
-            {.beta1 = settings.adam_beta1, .beta2 = settings.adam_beta2, .epsilon = settings.adam_epsilon}) {
+      optimizer_(optimizer_of(task_, settings)) {
   settings_.check();
-  if (settings_.moving_average > 0) average_.emplace(named_parameters(model_), settings_.moving_average);
+  if (device_.is_cuda()) communicator_.check_distinct("device '" + settings.device + "'", gpu_identity(device_));
+  if (settings_.moving_average > 0) average_.emplace(named_parameters(*task_.model), settings_.moving_average);
 }
 
 TrainingState Trainer::state() {
-  return {.model = model_, .adam = adam_, .average = average_ ? &*average_ : nullptr, .progress = progress_};
+  return {.model = *task_.model,
+          .optimizer = *optimizer_,
+          .average = average_ ? &*average_ : nullptr,
+          .progress = progress_,
+          .files = &files_};
+}
+
+BatchPosition Trainer::position() const {
+  return {.epoch = progress_.epoch, .batch = progress_.batch, .state = progress_.batch_state};
 }
 
 std::filesystem::path Trainer::resume() {
   std::filesystem::path checkpoint;
   // Rank 0 sets damaged checkpoints aside; then the others read what it read.
-  communicator_.on_rank_0([&] { checkpoint = load_newest_checkpoint(run_, state()); });
+  communicator_.on_rank_0([&] { checkpoint = load_newest_checkpoint(run_, state(), hooks_.log); });
   auto step = at::full({}, progress_.step, at::kLong);
   communicator_.broadcast({step});
   if (communicator_.rank() != 0) {
@@ -150,28 +140,27 @@ int64_t Trainer::micro_batches() const {
 void Trainer::find_micro_batch() {
   // A run keeps the size it began with: another would group its sentences otherwise.
   if (settings_.micro_batch != TrainingSettings::MicroBatch::automatic || progress_.micro_batch_tokens > 0) return;
-  const int64_t length = text_.corpus.longest() + 1;  // with the end token
+  const auto largest = task_.batches->largest();
+  if (!largest) {
+    throw Error("training.micro_batch", "is auto, and this source of batches does not say how large they get",
+                "set training.micro_batch_tokens");
+  }
+  const int64_t length = largest->longest;
   const int world_size = communicator_.world_size();
   int64_t weight_bytes = 0;
-  for (const auto& parameter : model_->parameters()) weight_bytes += static_cast<int64_t>(parameter.nbytes());
-  // The loss's buffers grow up to 512 tokens, or more where the vocabulary is small.
-  const int64_t measurable = std::max<int64_t>(512, (int64_t{1} << 22) / model_->settings().target_vocabulary_size);
+  for (const auto& parameter : task_.model->parameters()) weight_bytes += static_cast<int64_t>(parameter.nbytes());
   MemoryProbe probe({.device = device_,
                      .processes_here = communicator_.local_world_size(),
                      .reserved_bytes = world_size > 1 ? weight_bytes : 0,  // of gradients in buckets
-                     .smallest_tokens = (measurable + length - 1) / length * length,
+                     .smallest_tokens = (largest->worth_measuring + length - 1) / length * length,
                      .pass = [&](int64_t tokens) {
-                       const int64_t rows = std::max<int64_t>(1, tokens / length);
-                       Batch batch;
-                       batch.source = batch.target_input = batch.target_output = IdMatrix(rows, length, 4);
-                       batch.target_tokens = rows * length;
-                       auto sent = transfer_.begin(batch);
+                       auto sent = transfer_.begin(largest->make(tokens));
                        forward(sent).loss.backward();
                      }});
   const auto sizes = micro_batch_sizes(settings_.batch_tokens, world_size, length);
   size_t chosen = 0;
   while (chosen < sizes.size() && !probe.fits(sizes[chosen])) ++chosen;
-  adam_.clear_gradients();
+  optimizer_->clear_gradients();
   const auto all = at::zeros({world_size}, at::kLong);
   all[communicator_.rank()] = static_cast<int64_t>(chosen);
   communicator_.all_reduce_sum(all);
@@ -183,75 +172,65 @@ void Trainer::find_micro_batch() {
   }
   progress_.micro_batch_tokens = sizes[agreed];
   if (communicator_.rank() == 0) {
-    spdlog::info("micro-batches of {} tokens fit into memory: {} a step", progress_.micro_batch_tokens,
-                 micro_batches());
+    hooks_.log.info(fmt::format("micro-batches of {} tokens fit into memory: {} a step", progress_.micro_batch_tokens,
+                                micro_batches()));
   }
 }
 
-Batch Trainer::next_micro_batch(int64_t number) {
-  Batch batch;
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    if (!batches_) {
-      batches_.emplace(text_.corpus,
-                       Batches::Options{.batch_tokens = tokens_at_once(),
-                                        .seed = settings_.seed,
-                                        .weights = text_.weights,
-                                        .share = communicator_.rank(),
-                                        .shares = communicator_.world_size(),
-                                        .step = micro_batches(),
-                                        .taken = number,
-                                        .sampling = {text_.vocabularies, settings_.subword_sampling}},
-                       progress_.epoch, progress_.batch);
-    }
-    if (batches_->next(batch)) {
-      ++progress_.batch;
-      return batch;
-    }
-    batches_.reset();
-    ++progress_.epoch;
-    progress_.batch = 0;
+Trainer::Drawn Trainer::draw() {
+  Drawn drawn;
+  drawn.position = position();
+  for (int64_t number = 0; number < micro_batches(); ++number) {
+    const auto batch = task_.batches->next(number, drawn.position);
+    const bool mine = number % communicator_.world_size() == communicator_.rank();
+    if (!mine || batch.tensors.empty()) continue;
+    drawn.items += batch.items;
+    drawn.source_tokens += batch.source_tokens;
+    drawn.target_tokens += batch.target_tokens;
+    drawn.flops += batch.flops;
+    drawn.mine.push_back({number, transfer_.begin(batch)});
   }
-  throw Error("data.train_source", "there is no sentence pair to train on");
+  return drawn;
+}
+
+Trainer::Wishes Trainer::wishes() const {
+  return {
+      .end = settings_.max_minutes > 0 && elapsed() >= settings_.max_minutes * 60,
+      .stop = hooks_.stop && *hooks_.stop,
+      .checkpoint = settings_.checkpoint_minutes > 0 && now() - last_checkpoint_ > settings_.checkpoint_minutes * 60};
+}
+
+void Trainer::agree(Drawn& drawn, Wishes& wishes) {
+  if (communicator_.world_size() == 1) return;
+  // Counts are exact in float64 up to 2^53. The host's own tensor: a GPU goes on computing meanwhile.
+  const auto sums = at::tensor({static_cast<double>(drawn.items), static_cast<double>(drawn.source_tokens),
+                                static_cast<double>(drawn.target_tokens), drawn.flops, wishes.end ? 1.0 : 0.0,
+                                wishes.stop ? 1.0 : 0.0, wishes.checkpoint ? 1.0 : 0.0},
+                               at::kDouble);
+  communicator_.all_reduce_sum(sums);
+  const auto* sum = sums.const_data_ptr<double>();
+  drawn.items = static_cast<int64_t>(sum[0]);
+  drawn.source_tokens = static_cast<int64_t>(sum[1]);
+  drawn.target_tokens = static_cast<int64_t>(sum[2]);
+  drawn.flops = sum[3];
+  wishes = {.end = sum[4] > 0, .stop = sum[5] > 0, .checkpoint = sum[6] > 0};
 }
 
 LossSums Trainer::forward(DeviceBatch& batch) {
   transfer_.finish(batch);
-  const bool bf16 = uses_bf16(settings_, device_);
-  Autocast autocast(bf16, device_);
-  torch::Tensor hidden;
-  {
-    const ProfiledRange range("forward");
-    hidden = model_->decode(batch.target_input, model_->encode(batch.source)).values;
-  }
-  const ProfiledRange range("loss");
-  return projected_label_smoothing_loss(hidden, model_->projection_weight(), batch.target_output,
-                                        settings_.label_smoothing, TransformerImpl::padding_id,
-                                        bf16 ? at::kBFloat16 : hidden.scalar_type(), batch.target_tokens,
-                                        model_->projection_bias());
+  std::optional<Autocast> autocast;
+  if (uses_bf16(settings_, device_)) autocast.emplace(device_, Autocast::State{.enabled = true}, /*cached=*/true);
+  auto losses = task_.loss(batch);
+  has_likelihood_ = losses.negative_log_likelihood.defined();
+  if (!has_likelihood_) losses.negative_log_likelihood = at::zeros_like(losses.loss.detach());
+  return losses;
 }
 
-Trainer::StepSums Trainer::accumulate_gradients() {
-  struct Mine {
-    int64_t number;
-    DeviceBatch batch;
-  };
-  std::vector<Mine> mine;
+Trainer::StepSums Trainer::accumulate_gradients(Drawn& drawn) {
+  auto& mine = drawn.mine;
   StepSums sums;
-  for (int64_t i = 0; i < micro_batches(); ++i) {
-    auto batch = next_micro_batch(i);
-    sums.tokens += batch.target_tokens;
-    progress_.source_tokens += batch.source_tokens;
-    progress_.flops +=
-        static_cast<double>(count_flops(model_->settings(), {.rows = static_cast<int64_t>(batch.pairs.size()),
-                                                             .source_length = batch.source_length,
-                                                             .target_length = batch.target_length,
-                                                             .projected_tokens = batch.target_tokens})
-                                .training());
-    if (batch.is_made()) mine.push_back({i, transfer_.begin(batch)});
-  }
-  progress_.target_tokens += sums.tokens;
-
-  adam_.clear_gradients();
+  sums.items = drawn.items;
+  optimizer_->clear_gradients();
   sums.figures = at::zeros({3}, at::device(device_).dtype(at::kDouble));
   const auto step = static_cast<uint64_t>(progress_.step);
   for (auto& [number, batch] : mine) {
@@ -260,8 +239,8 @@ Trainer::StepSums Trainer::accumulate_gradients() {
     const auto losses = forward(batch);
     {
       const ProfiledRange range("backward");
-      // The gradient of the mean over all target tokens of the step, however they are split.
-      const auto mean = losses.loss / static_cast<double>(sums.tokens);
+      // The gradient of the mean over all items of the step, however they are split.
+      const auto mean = losses.loss / static_cast<double>(std::max<int64_t>(1, sums.items));
       if (number == mine.back().number) {
         parallel_->backward(mean);
       } else {
@@ -284,11 +263,11 @@ std::string Trainer::last_checkpoint_text() const {
                      (run_ / "checkpoints").string());
 }
 
-Trainer::StepSums Trainer::step() {
+Trainer::StepSums Trainer::step(Drawn& drawn) {
   const auto where = fmt::format("step {}", progress_.step + 1);
   StepSums sums;
   try {
-    sums = accumulate_gradients();
+    sums = accumulate_gradients(drawn);
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
     throw Failure(where, "out of memory",
@@ -297,9 +276,15 @@ Trainer::StepSums Trainer::step() {
                               last_checkpoint_text(), tokens_at_once()));
   }
   // All ranks hold the same gradients; where their processors add in another order, rank 0's norm counts.
-  if (communicator_.rank() == 0) sums.figures[2].copy_(adam_.gradient_norm());
+  if (communicator_.rank() == 0) sums.figures[2].copy_(optimizer_->gradient_norm());
   communicator_.all_reduce_sum(sums.figures);
-  if (settings_.clip_norm > 0) adam_.clip(settings_.clip_norm, sums.norm());
+  progress_.epoch = drawn.position.epoch;
+  progress_.batch = drawn.position.batch;
+  progress_.batch_state = drawn.position.state;
+  progress_.source_tokens += drawn.source_tokens;
+  progress_.target_tokens += drawn.target_tokens;
+  progress_.flops += drawn.flops;
+  if (settings_.clip_norm > 0) optimizer_->clip(settings_.clip_norm, sums.norm());
   return sums;
 }
 
@@ -343,18 +328,19 @@ std::string Trainer::damage() {
     }
     return "";
   };
-  auto found = check("weight", weights_of(*model_));
-  if (found.empty()) found = check("optimizer's", adam_.state());
+  auto found = check("weight", weights_of(*task_.model));
+  if (found.empty()) found = check("optimizer's", optimizer_->state());
   if (found.empty() && average_) found = check("moving average of", average_->values());
   if (!found.empty() || !last_batch_) return found;
   // The last update may have made weights that are finite, and nothing that follows from them. Dropout is off, so
   // nothing random is drawn.
   at::NoGradGuard no_grad;
-  model_->eval();
-  const auto nll = forward(*last_batch_).negative_log_likelihood.item<double>();
-  model_->train();
-  const auto tokens = static_cast<double>(std::max<int64_t>(1, last_batch_->target_tokens));
-  return std::isfinite(std::exp(nll / tokens)) ? "" : "the weights after it give no finite loss";
+  task_.model->eval();
+  const auto losses = forward(*last_batch_);
+  const auto loss = losses.loss.item<double>(), nll = losses.negative_log_likelihood.item<double>();
+  task_.model->train();
+  const auto tokens = static_cast<double>(std::max<int64_t>(1, last_batch_->items));
+  return std::isfinite(loss) && std::isfinite(std::exp(nll / tokens)) ? "" : "the weights after it give no finite loss";
 }
 
 void Trainer::log_progress(double rate, double interval_seconds, int64_t interval_tokens) {
@@ -364,20 +350,33 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
   const double speed = interval_seconds > 0 ? interval_tokens / interval_seconds : 0;
   double left = (settings_.steps - progress_.step) * elapsed() / progress_.step;
   if (settings_.max_minutes > 0) left = std::min(left, settings_.max_minutes * 60 - elapsed());
-  spdlog::info("step {:>6} | epoch {} | loss {:.3f} | perplexity {:8.2f} | rate {:.2e} | {:.0f} tokens/s | {} left",
-               progress_.step, progress_.epoch + 1, loss, perplexity, rate, speed, duration_text(left));
-  metrics().record("train", progress_.step,
-                   {{"epoch", progress_.epoch},
-                    {"loss", loss},
-                    {"perplexity", perplexity},
-                    {"gradient_norm", progress_.window_gradient_norm / static_cast<double>(progress_.window_steps)},
-                    {"largest_gradient_norm", progress_.window_largest_norm},
-                    {"rate", rate},
-                    {"source_tokens", progress_.source_tokens},
-                    {"target_tokens", progress_.target_tokens},
-                    {"tokens_per_second", speed},
-                    {"memory", resident_bytes()},
-                    {"seconds", elapsed()}});
+  std::string perplexity_text;
+  if (has_likelihood_) perplexity_text = fmt::format(" | perplexity {:8.2f}", perplexity);
+  hooks_.log.info(fmt::format("step {:>6} | epoch {} | loss {:.3f}{} | rate {:.2e} | {:.0f} tokens/s | {} left",
+                              progress_.step, progress_.epoch + 1, loss, perplexity_text, rate, speed,
+                              duration_text(left)));
+  const double mean_norm = progress_.window_gradient_norm / static_cast<double>(progress_.window_steps);
+  Metrics::Values values{{"epoch", progress_.epoch}, {"loss", loss}};
+  if (has_likelihood_) values.emplace_back("perplexity", perplexity);
+  for (auto& value : Metrics::Values{{"gradient_norm", mean_norm},
+                                     {"largest_gradient_norm", progress_.window_largest_norm},
+                                     {"rate", rate},
+                                     {"source_tokens", progress_.source_tokens},
+                                     {"target_tokens", progress_.target_tokens},
+                                     {"tokens_per_second", speed},
+                                     {"memory", resident_bytes()},
+                                     {"seconds", elapsed()}}) {
+    values.push_back(std::move(value));
+  }
+  metrics().record("train", progress_.step, values);
+  if (!hooks_.progressed) return;
+  hooks_.progressed({.step = progress_.step,
+                     .epoch = progress_.epoch,
+                     .loss = loss,
+                     .perplexity = has_likelihood_ ? std::optional(perplexity) : std::nullopt,
+                     .gradient_norm = mean_norm,
+                     .rate = rate,
+                     .tokens_per_second = speed});
 }
 
 bool Trainer::validate() {
@@ -394,9 +393,9 @@ bool Trainer::validate() {
 bool Trainer::judge() {
   const double before = now();
   if (average_) average_->swap();
-  model_->eval();
-  const auto validation = hooks_.validate(model_, progress_.step);
-  model_->train();
+  task_.model->eval();
+  const auto validation = hooks_.validate(*task_.model, progress_.step);
+  task_.model->train();
   if (average_) average_->swap();
   check_finite(validation, "the validation text");
 
@@ -416,15 +415,15 @@ bool Trainer::judge() {
                            ? fmt::format(", {} of {} validations without a new best", progress_.validations_since_best,
                                          settings_.patience)
                            : "";
-  spdlog::info("validation at step {}: {}{}{} ({:.0f} s)", progress_.step, text_of(validation),
-               is_best ? ", best so far" : "", waiting, now() - before);
+  hooks_.log.info(fmt::format("validation at step {}: {}{}{} ({:.0f} s)", progress_.step, text_of(validation),
+                              is_best ? ", best so far" : "", waiting, now() - before));
   record("validation", validation);
   return index < settings_.keep_best;
 }
 
 void Trainer::record_final(const Validation& validation) {
   check_finite(validation, "the final model");
-  spdlog::info("final model: {}", text_of(validation));
+  hooks_.log.info(fmt::format("final model: {}", text_of(validation)));
   record("final", validation);
 }
 
@@ -460,7 +459,7 @@ void Trainer::checkpoint(CheckpointKind kind) {
       for (const auto& validation : progress_.best) best.insert(validation.step);
     }
     prune_checkpoints(run_, settings_.keep_checkpoints, best);
-    spdlog::info("checkpoint: {}", written.string());
+    hooks_.log.info(fmt::format("checkpoint: {}", written.string()));
   });
   last_checkpoint_ = now();
   last_checkpoint_step_ = progress_.step;
@@ -491,20 +490,23 @@ bool Trainer::out_of_patience() const {
 TrainingSummary Trainer::run(int64_t profile_steps) {
   using End = TrainingSummary::End;
   if (settings_.threads > 0) at::set_num_threads(static_cast<int>(settings_.threads));
-  const auto learning_rate = settings_.learning_rate(model_->settings().d_model);
   started_ = last_checkpoint_ = now();
-  model_->train();
+  task_.model->train();
   if (device_.is_cuda()) {
     at::globalContext().setAllowTF32CuBLAS(settings_.precision == TrainingSettings::Precision::tf32);
   }
-  model_->set_recompute(settings_.recompute);
   find_micro_batch();
   window_ = at::tensor({progress_.window_loss, progress_.window_nll, progress_.window_gradient_norm,
                         progress_.window_largest_norm},
                        at::kDouble)
                 .to(device_);
   fetched_step_ = progress_.step;
-  parallel_.emplace(communicator_, *model_, DistributedDataParallel::Options{.bucket_mb = settings_.bucket_mb});
+  task_.batches->begin({.tokens = tokens_at_once(),
+                        .count = micro_batches(),
+                        .rank = communicator_.rank(),
+                        .ranks = communicator_.world_size(),
+                        .seed = settings_.seed});
+  parallel_.emplace(communicator_, *task_.model, DistributedDataParallel::Options{.bucket_mb = settings_.bucket_mb});
   double interval_start = now();
   int64_t interval_tokens = 0;
   auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
@@ -514,36 +516,43 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
 
   std::optional<End> end;
   for (;;) {
-    // A clock and a signal tell the ranks at different times what they must decide alike.
-    const bool time_up = settings_.max_minutes > 0 && communicator_.any(elapsed() >= settings_.max_minutes * 60);
-    const bool stop = hooks_.stop && communicator_.any(*hooks_.stop);
     if (progress_.step >= settings_.steps) end = End::steps;
-    if (time_up) end = End::time;
     if (out_of_patience()) end = End::patience;
-    if (stop && !end) end = End::interruption;
     if (end) break;
+    // A clock and a signal tell the ranks at different times what they must decide alike.
+    auto drawn = draw();
+    auto asked = wishes();
+    agree(drawn, asked);
+    if (asked.end) end = End::time;
+    if (asked.stop && !end) end = End::interruption;
+    if (end) break;
+    if (asked.checkpoint) {
+      const double pause = now();
+      checkpoint(CheckpointKind::scheduled);
+      interval_start += now() - pause;
+    }
 
     const bool profiled = profile_steps > 0 && communicator_.rank() == 0;
     if (profiled && progress_.step == profile_from) profile.emplace(run_ / trace_name, device_).start();
-    const auto sums = step();
+    const auto sums = step(drawn);
     ++progress_.step;
     window_.narrow(0, 0, 3) += sums.figures;
     window_[3].copy_(at::maximum(window_[3], sums.figures[2]));  // not a number where either is none
-    progress_.window_tokens += sums.tokens;
+    progress_.window_tokens += sums.items;
     ++progress_.window_steps;
-    interval_tokens += sums.tokens;
+    interval_tokens += sums.items;
     // A GPU is not waited for in every step, but before its results are written down anywhere.
     if (device_.is_cpu()) fetch_window();
-    const double rate = learning_rate(progress_.step);
+    const double rate = task_.schedule(progress_.step);
     {
       const ProfiledRange range("optimizer");
-      adam_.step(rate, sums.norm());
+      optimizer_->step(rate, sums.norm());
       if (average_) average_->update(progress_.step);
     }
     if (profile && progress_.step == profile_from + profile_steps) {
       profile->stop();
       profile.reset();
-      spdlog::info("trace of {} steps: {}", profile_steps, (run_ / trace_name).string());
+      hooks_.log.info(fmt::format("trace of {} steps: {}", profile_steps, (run_ / trace_name).string()));
     }
     if (due(settings_.log_every)) {
       fetch_window();
@@ -560,9 +569,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     const bool validates =
         due(settings_.validate_every) && (progress_.step < settings_.steps || settings_.keep_best > 0);
     const bool among_best = validates && validate();
-    const bool timed = settings_.checkpoint_minutes > 0 &&
-                       communicator_.any(now() - last_checkpoint_ > settings_.checkpoint_minutes * 60);
-    if (due(settings_.checkpoint_every) || timed || among_best) checkpoint(CheckpointKind::scheduled);
+    if (due(settings_.checkpoint_every) || among_best) checkpoint(CheckpointKind::scheduled);
     interval_start += now() - pause;
   }
   checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);

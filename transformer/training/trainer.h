@@ -3,19 +3,20 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "transformer/model/transformer.h"
-#include "transformer/text/batches.h"
+#include "transformer/base/log.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/device_transfer.h"
 #include "transformer/training/distributed/communicator.h"
 #include "transformer/training/distributed/data_parallel.h"
-#include "transformer/training/label_smoothing_loss.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/moving_average.h"
 #include "transformer/training/settings.h"
+#include "transformer/training/task.h"
 
 namespace transformer {
 
@@ -30,14 +31,28 @@ struct Validation {
 inline constexpr const char* trace_name = "trace.json";  // in a run's folder
 inline constexpr const char* summary_name = "summary.json";
 
-/// What training needs from outside: it knows neither decoding nor evaluation.
+/// How training goes, every `training.log_every` steps: means over the steps since the last one.
+struct ProgressReport {
+  int64_t step = 0, epoch = 0;       // the first step is 1, the first epoch 0
+  double loss = 0;                   // of an item
+  std::optional<double> perplexity;  // of an item, where the loss has a likelihood
+  double gradient_norm = 0;          // before clipping
+  double rate = 0;                   // of the last step
+  double tokens_per_second = 0;      // of items, validations and checkpoints left out
+};
+
+/// What training needs from outside: it knows neither decoding nor evaluation. All but `stop` are called on rank 0
+/// alone; `log` on all.
 struct TrainerHooks {
   /// Judges the model (in evaluation mode) after `step`.
-  std::function<Validation(Transformer& model, int64_t step)> validate;
+  std::function<Validation(torch::nn::Module& model, int64_t step)> validate = {};
   /// Set by a signal handler: finish the step, write a checkpoint and return.
   const std::atomic<bool>* stop = nullptr;
-  /// A checkpoint is written. Rank 0 alone.
+  /// A checkpoint is written.
   std::function<void()> checkpointed = {};
+  std::function<void(const ProgressReport& report)> progressed = {};
+  /// Lines for a person: progress, validations, checkpoints.
+  Log log = {};
 };
 
 struct TrainingSummary {
@@ -50,15 +65,8 @@ struct TrainingSummary {
   double seconds = 0;  // of training, validations included, earlier parts of a resumed run too
 };
 
-/// What is trained on. `corpus` must outlive what holds this.
-struct TrainingText {
-  const Corpus& corpus;
-  std::vector<double> weights = {};  // of the corpus's parts (Batches::Options); empty: all alike
-  Vocabularies vocabularies = {};    // for `subword_sampling`
-};
-
 /// The training loop of §5: batches, gradients accumulated to the token budget, Adam at the scheduled rate,
-/// validations, checkpoints.
+/// validations, checkpoints. Batches, loss, optimizer and schedule are the task's.
 ///
 /// Batches, dropout and everything else random follow from the seed, and dropout from the micro-batch alone; a run that
 /// goes on from a checkpoint continues as if it had never stopped.
@@ -69,8 +77,10 @@ struct TrainingText {
 class Trainer {
  public:
   /// `communicator` must outlive this. `run` is the run's folder; `files` go into every checkpoint beside the weights.
-  Trainer(Communicator& communicator, Transformer model, TrainingText text, const TrainingSettings& settings,
-          std::filesystem::path run, ModelFiles files, TrainerHooks hooks);
+  /// Of `settings`, those that the task stands for (schedule, smoothing, sampling, recompute) are not looked at. Throws
+  /// Error for settings that contradict each other, and where two ranks would use one GPU.
+  Trainer(Communicator& communicator, TrainingTask task, const TrainingSettings& settings, std::filesystem::path run,
+          ModelFiles files = {}, TrainerHooks hooks = {});
 
   /// Goes on from the newest checkpoint that is whole; returns it. Throws Error when none is.
   std::filesystem::path resume();
@@ -95,19 +105,42 @@ class Trainer {
     // [3] float64, on the device: loss and negative log-likelihood, of this rank or of all, and the joint norm of the
     // step's gradients, as rank 0 computed it, before clipping.
     at::Tensor figures;
-    int64_t tokens = 0;  // of all ranks
+    int64_t items = 0;  // of all ranks
     at::Tensor norm() const { return figures[2].to(at::kFloat); }
   };
+  /// A step's micro-batches that are this rank's, and what all ranks know of the step.
+  struct Drawn {
+    struct Mine {
+      int64_t number;
+      DeviceBatch batch;
+    };
+    std::vector<Mine> mine;
+    BatchPosition position;  // after them
+    int64_t items = 0;       // the following of this rank, then of all
+    int64_t source_tokens = 0, target_tokens = 0;
+    double flops = 0;
+  };
+  /// What a clock or a signal asks of a rank, or of any.
+  struct Wishes {
+    bool end = false;         // the time is used up
+    bool stop = false;        // a signal came
+    bool checkpoint = false;  // it is time for one
+  };
   TrainingState state();
+  BatchPosition position() const;
   /// Tokens of a micro-batch.
   int64_t tokens_at_once() const;
   int64_t micro_batches() const;
   /// Settles `training.micro_batch: auto`. All ranks.
   void find_micro_batch();
   LossSums forward(DeviceBatch& batch);
-  Batch next_micro_batch(int64_t number);
-  StepSums step();
-  StepSums accumulate_gradients();
+  /// The next step's micro-batches; the run's position stays before them until they are computed.
+  Drawn draw();
+  Wishes wishes() const;
+  /// All ranks: sums `drawn` and the wishes over them, in one exchange between hosts.
+  void agree(Drawn& drawn, Wishes& wishes);
+  StepSums step(Drawn& drawn);
+  StepSums accumulate_gradients(Drawn& drawn);
   /// Brings the figures of the current window from the device. Throws Failure when they are not finite.
   void fetch_window();
   /// Throws the Failure of a run that went wrong: `what` was found, and what to do.
@@ -127,24 +160,23 @@ class Trainer {
   double elapsed() const;
 
   Communicator& communicator_;
-  Transformer model_;
-  TrainingText text_;
+  TrainingTask task_;
   TrainingSettings settings_;
   std::filesystem::path run_;
   ModelFiles files_;
   TrainerHooks hooks_;
   torch::Device device_;
   DeviceTransfer transfer_;
-  Adam adam_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::optional<MovingAverage> average_;
   Progress progress_;
   std::optional<DistributedDataParallel> parallel_;
-  std::optional<Batches> batches_;
   std::optional<Metrics> metrics_;
   // Since the last line of progress: [4], the sums of StepSums::figures and the largest norm.
   at::Tensor window_;
   int64_t fetched_step_ = 0;               // up to which the window is known to be finite
   std::optional<DeviceBatch> last_batch_;  // of this rank's micro-batches
+  bool has_likelihood_ = true;             // as far as is known
   double started_ = 0, seconds_before_ = 0, last_checkpoint_ = 0;
   int64_t last_checkpoint_step_ = -1;
   CheckpointKind last_checkpoint_kind_ = CheckpointKind::scheduled;

@@ -14,6 +14,7 @@
 
 #include "transformer/kernels/instruction_sets.h"
 #include "transformer/kernels/training_kernels.h"
+#include "transformer/model/differentiable_once.h"
 #include "transformer/model/fused/parallel.h"
 #include "transformer/model/fused/products.h"
 
@@ -120,10 +121,8 @@ Tensor flattened(const Tensor& x, torch::ScalarType type) {
 #define TRANSFORMER_RECORDED(name, tensor) RECORD_FUNCTION(name, std::vector<c10::IValue>({tensor}))
 
 void once() {
-  TORCH_CHECK(
-      !torch::GradMode::is_enabled(),
-      "fused sub-layers have no derivatives of derivatives; choose_training_kernels(nullptr) takes the modules' "
-      "general way, which has them");
+  require_first_derivative("fused sub-layers have",
+                           "choose_training_kernels(nullptr) takes the modules' general way, which has them");
 }
 
 // What a backward pass needs beside tensors.

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "transformer/architecture/settings.h"
+#include "transformer/text/batches.h"
+#include "transformer/training/batch_source.h"
+
+namespace transformer {
+
+/// What is trained on. `corpus` must outlive what holds this.
+struct TrainingText {
+  const Corpus& corpus;
+  std::vector<double> weights = {};  // of the corpus's parts (Batches::Options); empty: all alike
+  Vocabularies vocabularies = {};    // for `sampling`
+  double sampling = 0;               // training.subword_sampling
+};
+
+/// `ids` as a tensor [rows, columns] of int64.
+at::Tensor tensor_of(const IdMatrix& ids);
+
+/// The micro-batch of a batch: source [B, S], target input and target output [B, T]; its items are target tokens, and
+/// its cost is that of a model of `settings`.
+MicroBatch micro_batch_of(const Batch& batch, const ModelSettings& settings);
+
+/// The micro-batches of parallel text (Batches), for translation and whatever else turns one text into another.
+class CorpusBatches : public BatchSource {
+ public:
+  CorpusBatches(TrainingText text, const ModelSettings& settings);
+
+  void begin(const Plan& plan) override;
+  /// Throws Error where the corpus is empty.
+  MicroBatch next(int64_t number, BatchPosition& position) override;
+  std::optional<Largest> largest() const override;
+
+ private:
+  TrainingText text_;
+  ModelSettings settings_;
+  Plan plan_;
+  std::optional<Batches> batches_;
+  int64_t epoch_ = 0, batch_ = 0;  // where those stand
+};
+
+}  // namespace transformer

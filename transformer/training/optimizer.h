@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transformer/model/tensors.h"
+
+namespace transformer {
+
+/// A module's parameters, by the names that checkpoints know them by.
+using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// What turns gradients into other weights. Adam is the one of §5.3; another says how it steps and what a run that goes
+/// on needs of it.
+class Optimizer {
+ public:
+  /// The parameters are updated in place.
+  explicit Optimizer(NamedParameters parameters) : parameters_(std::move(parameters)) {}
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// One update with the gradients that the parameters hold. Parameters without a gradient stay as they are. Where
+  /// `norm`, the gradients' joint norm, is given and not finite, nothing may change.
+  virtual void step(double rate, const at::Tensor& norm) = 0;
+  /// Moments and the like by name, for a checkpoint: the tensors themselves, no copies.
+  virtual TensorMap state() const = 0;
+  /// Throws Error (naming `where`) if a tensor is missing or of another shape.
+  virtual void load(const TensorMap& state, const std::string& where);
+
+  /// Drops all gradients.
+  virtual void clear_gradients();
+  /// The joint norm of all gradients, a float32 number on their device.
+  virtual at::Tensor gradient_norm() const;
+  /// Scales all gradients, whose joint norm is `norm`, so that it is at most `limit`.
+  virtual void clip(double limit, const at::Tensor& norm);
+
+ protected:
+  const NamedParameters& parameters() const { return parameters_; }
+  std::vector<at::Tensor> gradients() const;
+
+ private:
+  NamedParameters parameters_;
+};
+
+}  // namespace transformer

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+
+#include "transformer/model/transformer.h"
+#include "transformer/training/batch_source.h"
+#include "transformer/training/corpus_batches.h"
+#include "transformer/training/device_transfer.h"
+#include "transformer/training/label_smoothing_loss.h"
+#include "transformer/training/optimizer.h"
+#include "transformer/training/settings.h"
+
+namespace transformer {
+
+/// What a Trainer trains, on what, and towards what. `translation_task` makes the paper's; with a model, a source of
+/// batches and a loss of one's own it trains anything else.
+struct TrainingTask {
+  /// The trainer moves it to its device and switches between training and evaluation.
+  std::shared_ptr<torch::nn::Module> model;
+  std::shared_ptr<BatchSource> batches;
+  /// Sums over the batch's items, with gradients towards the model's parameters: every one of them must take part. The
+  /// gradient of a step is that of the sum over all micro-batches divided by their items. A loss without
+  /// `negative_log_likelihood` is no perplexity's, and none is reported. Called with random numbers that follow from
+  /// seed, step and micro-batch, and in evaluation mode to see whether a checkpoint's weights give a finite loss.
+  std::function<LossSums(const DeviceBatch& batch)> loss;
+  /// The learning rate of a step, counted from 1.
+  std::function<double(int64_t step)> schedule;
+  /// Empty: Adam as the settings have it. Called once, when the model is on its device.
+  std::function<std::unique_ptr<Optimizer>(NamedParameters parameters)> optimizer = {};
+};
+
+/// Smoothed cross entropy (§5.4) of a batch of micro_batch_of. Under autocast the projection is made in its type.
+LossSums translation_loss(Transformer& model, const DeviceBatch& batch, double smoothing);
+
+/// The paper's task: `model` learns to turn `text`'s sources into its targets, as `settings` have it (§5).
+TrainingTask translation_task(const Transformer& model, TrainingText text, const TrainingSettings& settings);
+
+/// All parameters of `module`, as optimizers take them.
+NamedParameters named_parameters(const torch::nn::Module& module);
+
+}  // namespace transformer
