@@ -1,15 +1,20 @@
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "apps/line_work.h"
 #include "apps/setting_options.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/device_name.h"
+#include "transformer/base/error.h"
 #include "transformer/base/settings.h"
 #include "transformer/base/threads.h"
 #include "transformer/inference/inference_model.h"
@@ -22,9 +27,30 @@ namespace transformer {
 /// parsing.
 class DecodingOptions {
  public:
-  explicit DecodingOptions(CLI::App& app)
+  /// `several`: whether models may decode together.
+  explicit DecodingOptions(CLI::App& app, bool several = false)
       : search_(app, "Search (what is not given is as in the model's config.yaml)") {
-    app.add_option("--model", model_, "Model directory, as train writes it")->required();
+    if (several) {
+      app.add_option("--model", models_,
+                     "Model directory, as train writes it; given several times, models of one vocabulary that decode "
+                     "together, on a CPU")
+          ->required()
+          ->take_all()
+          ->expected(1)
+          ->option_text("DIR ...");
+      app.add_option("--weights", weights_,
+                     "With several models: how much each counts, such as 2,1; if not given, all "
+                     "count the same")
+          ->delimiter(',')
+          ->option_text("NUMBER,...");
+      app.add_option("--ensemble", average_,
+                     "With several models: whether their probabilities are averaged or the logarithms of these")
+          ->check(CLI::IsMember({"probabilities", "log_probabilities"}))
+          ->option_text("{probabilities,log_probabilities} [probabilities]");
+    } else {
+      models_.resize(1);
+      app.add_option("--model", models_.front(), "Model directory, as train writes it")->required();
+    }
     app.add_option("--device", device_, "cpu, cuda, cuda:1")->capture_default_str();
     app.add_option(
            "--precision", precision_,
@@ -43,7 +69,7 @@ class DecodingOptions {
 
   // After parsing:
 
-  const std::string& model() const { return model_; }
+  const std::string& model() const { return models_.front(); }
 
   int64_t threads() const { return threads_ > 0 ? threads_ : default_threads(); }
 
@@ -56,14 +82,24 @@ class DecodingOptions {
   }
 
   /// Throws Error where the device's name is none. To be asked before anything is opened or begun.
-  void check_device() const { gpu_of(device_); }
+  void check_device() const {
+    const bool gpu = gpu_of(device_).has_value();
+    if (models_.size() > 1 && gpu) throw Error("--device", "several models decode on a CPU", "leave it out");
+    for (const bool given : {!weights_.empty(), !average_.empty()}) {
+      if (given && models_.size() == 1) {
+        throw Error("--model", "a single one has nothing to be averaged with",
+                    "give several, or leave --weights and "
+                    "--ensemble out");
+      }
+    }
+  }
 
   /// The packed weights of a model that is open already, or else the model on a CPU, in the precision asked for where
   /// it can be had there: for what is computed with packed weights alone.
   std::shared_ptr<const InferenceModel> packed(const Translator& translator) const {
     if (translator.packed()) return translator.packed();
     const auto precision = precision_named(precision_);
-    return InferenceModel::load(model_, read_model_settings(model_),
+    return InferenceModel::load(model(), read_model_settings(model()),
                                 precision == Precision::fp16 ? Precision::float32 : precision);
   }
 
@@ -72,7 +108,12 @@ class DecodingOptions {
     InferenceOptions inference;
     inference.precision = precision_named(precision_);
     inference.threads = threads();
-    Translator translator(model_, device_, inference);
+    Translator translator = models_.size() == 1
+                                ? Translator(model(), device_, inference)
+                                : Translator({models_.begin(), models_.end()}, weights_,
+                                             average_ == "log_probabilities" ? Ensemble::Average::log_probabilities
+                                                                             : Ensemble::Average::probabilities,
+                                             inference);
     translator.set(search_.over(translator.settings()));
     if (!shortlist_.empty()) {
       translator.set_shortlist(
@@ -86,8 +127,11 @@ class DecodingOptions {
     auto search = translator.settings();
     Settings settings;
     settings.section("decoding", search, "");
+    std::string models;
+    for (const auto& model : models_) models += model_checksum(model) + ' ';
     std::map<std::string, std::string> all = {
-        {"model", model_checksum(model_)},
+        {"model", models},
+        {"way of averaging", fmt::format("{} {}", average_, fmt::join(weights_, ","))},
         {"search", settings.yaml()},
         {"precision", precision_.empty() ? "float32" : precision_},  // what is stored is the model's
         {"device", device_.substr(0, device_.find(':'))}};
@@ -96,7 +140,9 @@ class DecodingOptions {
   }
 
  private:
-  std::string model_, device_ = "cpu", precision_, shortlist_;
+  std::vector<std::string> models_;
+  std::vector<double> weights_;
+  std::string average_, device_ = "cpu", precision_, shortlist_;
   int threads_ = 0;
   SettingOptions<DecodingSettings> search_;
 };

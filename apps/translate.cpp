@@ -272,7 +272,7 @@ int main(int argc, char** argv) {
         "file, the same command goes on after whatever ended it: what is done is kept in FILE.partial until all is.");
     std::string input_file, output_file, alignments_file;
     Format format;
-    DecodingOptions decoding(app);
+    DecodingOptions decoding(app, /*several=*/true);
     WishOptions wishes(app);
     SettingOptions<AlignmentSettings> alignment(app, "Word alignments");
     app.add_option("--input", input_file, "Text to translate, plain or .gz; standard input for - or if not given");

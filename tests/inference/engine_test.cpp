@@ -36,14 +36,27 @@ std::vector<DecodingRequest> mixed_requests(size_t count, unsigned seed, size_t 
     settings.n_best = 1 + static_cast<int64_t>(random() % static_cast<size_t>(settings.beam));
     settings.alpha = static_cast<double>(random() % 3) / 2;
     settings.stop = random() % 2 == 0 ? DecodingSettings::Stop::exact : DecodingSettings::Stop::beam_finished;
+    settings.no_repeat_ngram = static_cast<int64_t>(random() % 4);
+    settings.min_length = static_cast<int64_t>(random() % 4);
+    if (random() % 3 == 0) settings.repetition_penalty = 1.3;
+    if (settings.beam % 2 == 0 && random() % 2 == 0) settings.beam_groups = 2;
     const auto longest_output = static_cast<int64_t>(source.size() + random() % 20);
-    requests.push_back({with_end(std::move(source)), longest_output, settings});
+    DecodingRequest request{with_end(std::move(source)), longest_output, settings};
+    if (random() % 5 == 0) {
+      request.settings.search = DecodingSettings::Search::sampling;
+      request.settings.beam_groups = 1;
+      request.settings.top_k = static_cast<int64_t>(random() % 2 * 5);
+    } else if (settings.beam_groups == 1 && random() % 3 == 0) {
+      request.control.required = {{7, 8}, {9}};
+    }
+    requests.push_back(std::move(request));
   }
   return requests;
 }
 
-std::vector<Hypothesis> alone(const InferenceModel& model, const DecodingRequest& request) {
-  return continuous_search(model, std::vector<Ids>{request.source}, Ids{request.max_length}, request.settings).front();
+std::vector<Hypothesis> alone(const std::shared_ptr<const InferenceModel>& model, const DecodingRequest& request) {
+  Engine engine(model);
+  return decode_all(engine, {request}).front();
 }
 
 void check_same(const std::vector<Hypothesis>& found, const std::vector<Hypothesis>& expected) {
@@ -61,7 +74,7 @@ TEST_CASE("searches of every kind share batches, and each finds what it finds al
   const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
   const auto requests = mixed_requests(60, 7);
   std::vector<std::vector<Hypothesis>> expected;
-  for (const auto& request : requests) expected.push_back(alone(*model, request));
+  for (const auto& request : requests) expected.push_back(alone(model, request));
   // The last budget holds the keys and values of hardly a sentence: all but one a worker are put back and begun anew.
   for (const Engine::Options& options : {Engine::Options{}, Engine::Options{.threads = 3, .batch_sentences = 5},
                                          Engine::Options{.threads = 2, .batch_sentences = 64, .cache_bytes = 100},
@@ -88,7 +101,7 @@ TEST_CASE("any number of callers submit to one engine at once") {
   for (int caller = 0; caller < callers; ++caller) {
     const auto requests = mixed_requests(12, 100 + caller);
     REQUIRE(found[caller].size() == requests.size());
-    for (size_t i = 0; i < requests.size(); ++i) check_same(found[caller][i], alone(*model, requests[i]));
+    for (size_t i = 0; i < requests.size(); ++i) check_same(found[caller][i], alone(model, requests[i]));
   }
 }
 
@@ -125,7 +138,7 @@ TEST_CASE("each sentence is told of once, and nothing more after a job is cancel
   engine.wait(*job);
   CHECK(heard == 3);
   // Others are served as before.
-  check_same(decode_all(engine, {requests[0]})[0], alone(*model, requests[0]));
+  check_same(decode_all(engine, {requests[0]})[0], alone(model, requests[0]));
 }
 
 TEST_CASE("an engine that ends leaves what waits, and none waits for it") {
@@ -187,7 +200,7 @@ TEST_CASE("a sentence whose scores are not numbers fails alone") {
       CHECK_THROWS_AS(std::rethrow_exception(results[i].error), Failure);
     } else {
       REQUIRE_FALSE(results[i].error);
-      check_same(results[i].hypotheses, alone(*healthy, requests[i]));
+      check_same(results[i].hypotheses, alone(healthy, requests[i]));
     }
   }
 }

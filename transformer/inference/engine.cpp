@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "transformer/base/memory.h"
+#include "transformer/inference/ensemble_batch.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"
 
@@ -17,18 +18,36 @@ namespace transformer {
 
 class Engine::Job {
  public:
-  Job(std::vector<DecodingRequest> requests, Done done)
-      : requests_(std::move(requests)), done_(std::move(done)), left_(requests_.size()) {}
+  Job(std::vector<DecodingRequest> requests, Done done, Progress progress)
+      : requests_(std::move(requests)),
+        done_(std::move(done)),
+        progress_(std::move(progress)),
+        told_(progress_ ? requests_.size() : 0),
+        left_(requests_.size()) {}
 
   const DecodingRequest& request(size_t index) const { return requests_[index]; }
   bool cancelled() const { return cancelled_; }
+
+  /// Tells whoever wants to know how far a sentence is. One that was put back and begins anew is told of from where it
+  /// was.
+  void tell(size_t index, const SentenceSearch& search) {
+    if (!progress_) return;
+    const auto certain = search.certain();
+    auto& told = told_[index];
+    if (certain.size() <= told) return;
+    const auto tokens = std::span(certain).subspan(std::exchange(told, certain.size()));
+    const std::lock_guard telling(telling_);
+    if (!cancelled_) progress_(index, tokens);
+  }
 
  private:
   friend class Engine;
   std::vector<DecodingRequest> requests_;
   Done done_;
+  Progress progress_;
+  std::vector<size_t> told_;  // tokens of each sentence, where there is `progress_`; of the worker that has it
   std::atomic<bool> cancelled_ = false;
-  std::recursive_mutex telling_;  // while `done_` is called
+  std::recursive_mutex telling_;  // while `done_` or `progress_` is called
   size_t left_;                   // sentences that are neither done nor cancelled; guarded by the engine's mutex
 };
 
@@ -42,7 +61,7 @@ struct Waiting {
 }  // namespace
 
 struct Engine::Implementation {
-  Implementation(std::shared_ptr<const InferenceModel> given, const Options& wanted);
+  Implementation(const Ensemble& given, const Options& wanted);
 
   class Worker;
 
@@ -56,7 +75,7 @@ struct Engine::Implementation {
     if (--job.left_ == 0) all_done.notify_all();
   }
 
-  const std::shared_ptr<const InferenceModel> model;
+  const Ensemble ensemble;
   Options options;
 
   std::atomic<int64_t> cache_used = 0;  // by all workers' sentences
@@ -72,7 +91,7 @@ struct Engine::Implementation {
 
 class Engine::Implementation::Worker {
  public:
-  explicit Worker(Implementation& engine) : engine_(engine), batch_(*engine.model) {}
+  explicit Worker(Implementation& engine) : engine_(engine), batch_(engine.ensemble) {}
 
   void run() {
     while (take_waiting()) {
@@ -114,8 +133,8 @@ class Engine::Implementation::Worker {
       int64_t bytes = 0;
       while (!engine_.waiting.empty() && active_.size() + taken.size() < wanted) {
         const auto& request = engine_.waiting.front().job->request(engine_.waiting.front().index);
-        bytes += InferenceBatch::expected_bytes(*engine_.model, static_cast<int64_t>(request.source.size()),
-                                                request.settings.hypotheses());
+        bytes += EnsembleBatch::expected_bytes(engine_.ensemble, static_cast<int64_t>(request.source.size()),
+                                               request.settings.hypotheses());
         const bool fits = engine_.cache_used + bytes <= engine_.options.cache_bytes;
         if (!fits && active_.size() + taken.size() > 0) break;
         taken.push_back(std::move(engine_.waiting.front()));
@@ -163,6 +182,7 @@ class Engine::Implementation::Worker {
       bool done = true;
       try {
         done = sentence.search.advance(continuations, first_row);
+        if (!done) sentence.job->tell(sentence.index, sentence.search);
         if (done) result.hypotheses = sentence.search.take_result();
       } catch (...) {
         result.error = std::current_exception();
@@ -248,7 +268,7 @@ class Engine::Implementation::Worker {
   }
 
   Implementation& engine_;
-  InferenceBatch batch_;
+  EnsembleBatch batch_;
   std::vector<Active> active_;             // in the order of their coming
   std::vector<InferenceBatch::Row> rows_;  // of the next step, in the order of `active_`
   /// Of rows that are wanted whole: whose they are among `active_`, and which of its hypotheses.
@@ -256,8 +276,8 @@ class Engine::Implementation::Worker {
   int64_t counted_ = 0;  // of the engine's `cache_used`
 };
 
-Engine::Implementation::Implementation(std::shared_ptr<const InferenceModel> given, const Options& wanted)
-    : model(std::move(given)), options(wanted) {
+Engine::Implementation::Implementation(const Ensemble& given, const Options& wanted)
+    : ensemble(given.validated()), options(wanted) {
   if (options.threads < 1 || options.batch_sentences < 1 || options.cache_bytes < 0) {
     throw std::invalid_argument("Engine: one worker and one sentence at least");
   }
@@ -266,7 +286,10 @@ Engine::Implementation::Implementation(std::shared_ptr<const InferenceModel> giv
 }
 
 Engine::Engine(std::shared_ptr<const InferenceModel> model, const Options& options)
-    : implementation_(std::make_unique<Implementation>(std::move(model), options)) {}
+    : Engine(Ensemble{.models = {std::move(model)}}, options) {}
+
+Engine::Engine(const Ensemble& ensemble, const Options& options)
+    : implementation_(std::make_unique<Implementation>(ensemble, options)) {}
 
 Engine::~Engine() {
   const std::lock_guard lock(implementation_->mutex);
@@ -278,18 +301,18 @@ const Engine::Options& Engine::options() const {
   return implementation_->options;
 }
 
-std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> requests, Done done) {
+std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> requests, Done done, Progress progress) {
   // Here, where it harms nobody: sentences of others would share a batch with it.
   for (const auto& request : requests) {
-    implementation_->model->check(request.source, request.max_length);
-    request.check(implementation_->model->projection().outputs());
+    for (const auto& model : implementation_->ensemble.models) model->check(request.source, request.max_length);
+    request.check(implementation_->ensemble.models.front()->projection().outputs());
   }
   std::vector<size_t> order(requests.size());
   std::iota(order.begin(), order.end(), size_t{0});
   // What is left for the end, when workers run out of sentences, is short.
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return requests[a].source.size() > requests[b].source.size(); });
-  const auto job = std::make_shared<Job>(std::move(requests), std::move(done));
+  const auto job = std::make_shared<Job>(std::move(requests), std::move(done), std::move(progress));
   const std::lock_guard lock(implementation_->mutex);
   for (const size_t index : order) implementation_->waiting.push_back({job, index});
   implementation_->something_waits.notify_all();

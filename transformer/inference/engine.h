@@ -4,14 +4,14 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/decoding_request.h"
+#include "transformer/inference/ensemble.h"
 
 namespace transformer {
-
-class InferenceModel;
 
 /// What became of one: its hypotheses, best first, or why there are none.
 struct DecodingResult {
@@ -35,6 +35,8 @@ class Engine {
 
   explicit Engine(std::shared_ptr<const InferenceModel> model) : Engine(std::move(model), Options()) {}
   Engine(std::shared_ptr<const InferenceModel> model, const Options& options);
+  /// Several models decode together. Throws what Ensemble::validated does.
+  Engine(const Ensemble& ensemble, const Options& options);
   /// Ends what is under way as `cancel` does.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -45,14 +47,18 @@ class Engine {
   /// Told of each sentence as it is done, by its index among the requests that were submitted together; on a worker's
   /// thread, one call at a time for a job. It must not throw, and should return soon.
   using Done = std::function<void(size_t index, DecodingResult result)>;
+  /// Told of the tokens that have become certain since it was told last (SentenceSearch::certain), in the same way: the
+  /// first hypothesis begins with all of them. What is left comes with Done.
+  using Progress = std::function<void(size_t index, std::span<const int64_t> tokens)>;
   class Job;
 
   /// Queues sentences behind those that wait already, the longest first. Returns at once. Settings must be validated.
   /// Throws what InferenceModel::check and DecodingRequest::check throw of any of them.
-  std::shared_ptr<Job> submit(std::vector<DecodingRequest> requests, Done done);
+  std::shared_ptr<Job> submit(std::vector<DecodingRequest> requests, Done done, Progress progress = {});
   /// Waits until each of a job's sentences is done or cancelled.
   void wait(const Job& job);
-  /// None of a job's sentences is decoded any further. `done` is not called again once this returns.
+  /// None of a job's sentences is decoded any further. Neither `done` nor `progress` is called again once this
+  /// returns.
   void cancel(Job& job);
 
  private:

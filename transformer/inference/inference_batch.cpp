@@ -662,6 +662,8 @@ struct InferenceBatch::Implementation {
 InferenceBatch::InferenceBatch(const InferenceModel& model)
     : implementation_(std::make_unique<Implementation>(model)) {}
 InferenceBatch::~InferenceBatch() = default;
+InferenceBatch::InferenceBatch(InferenceBatch&&) noexcept = default;
+InferenceBatch& InferenceBatch::operator=(InferenceBatch&&) noexcept = default;
 
 std::vector<int64_t> InferenceBatch::add(std::span<const Source> sources) {
   auto& self = *implementation_;

@@ -38,6 +38,8 @@ class InferenceBatch {
   /// The model must outlive the batch.
   explicit InferenceBatch(const InferenceModel& model);
   ~InferenceBatch();
+  InferenceBatch(InferenceBatch&&) noexcept;
+  InferenceBatch& operator=(InferenceBatch&&) noexcept;
 
   struct Source {
     std::span<const int64_t> pieces;                               // and the end

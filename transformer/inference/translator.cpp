@@ -20,19 +20,27 @@
 namespace transformer {
 
 struct Translator::Implementation {
-  std::shared_ptr<const InferenceModel> packed;
-  std::shared_ptr<Engine> engine;  // of packed decoding
+  Ensemble ensemble;               // of packed decoding: without a model elsewhere
+  std::shared_ptr<Engine> engine;  // of it
   std::shared_ptr<const DecodingBackend> backend;
   int64_t threads = 1;  // of packed decoding
   Vocabularies vocabularies;
   DecodingSettings settings;
 
   /// Decodes with packed weights from now on.
-  void start(std::shared_ptr<const InferenceModel> model) {
-    packed = std::move(model);
-    engine = std::make_shared<Engine>(packed,
+  void start(const Ensemble& models) {
+    ensemble = models.validated();
+    engine = std::make_shared<Engine>(ensemble,
                                       Engine::Options{.threads = threads, .batch_sentences = settings.batch_sentences});
-    backend = std::make_shared<PackedBackend>(packed, engine);
+    backend = std::make_shared<PackedBackend>(ensemble.models.front(), engine);
+  }
+
+  /// The decoding settings that a model directory was saved with.
+  void read_settings(const std::filesystem::path& directory) {
+    Settings all;
+    all.section("decoding", settings, "");
+    all.load(directory / "config.yaml", UnknownSections::ignored);
+    settings = settings.validated();
   }
 
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
@@ -96,18 +104,37 @@ Translator::Translator(const std::filesystem::path& directory, const std::string
     : implementation_(std::make_unique<Implementation>()) {
   auto& self = *implementation_;
   const auto model_settings = read_model_settings(directory);
-  Settings settings;
-  settings.section("decoding", self.settings, "");
-  settings.load(directory / "config.yaml", UnknownSections::ignored);
-  self.settings = self.settings.validated();
+  self.read_settings(directory);
   if (gpu_of(device)) {
     self.backend = open_module_backend(directory, device, inference);
   } else {
     self.threads = inference.threads;
-    self.start(InferenceModel::load(directory, model_settings, inference.precision));
+    self.start({.models = {InferenceModel::load(directory, model_settings, inference.precision)}});
   }
   self.vocabularies =
       Vocabularies::load(directory, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
+}
+
+Translator::Translator(const std::vector<std::filesystem::path>& directories, std::vector<double> weights,
+                       Ensemble::Average average, const InferenceOptions& inference)
+    : implementation_(std::make_unique<Implementation>()) {
+  auto& self = *implementation_;
+  Ensemble ensemble{.models = {}, .weights = std::move(weights), .average = average};
+  for (const auto& directory : directories) {
+    const auto settings = read_model_settings(directory);
+    auto vocabularies = Vocabularies::load(directory, settings.source_vocabulary_size, settings.target_vocabulary_size);
+    if (ensemble.models.empty()) {
+      self.vocabularies = std::move(vocabularies);
+      self.read_settings(directory);
+    } else if (vocabularies.source->checksum() != self.vocabularies.source->checksum() ||
+               vocabularies.target->checksum() != self.vocabularies.target->checksum()) {
+      throw Error(directory.string(), fmt::format("has another vocabulary than {}", directories.front().string()),
+                  "take models that were trained with one vocabulary");
+    }
+    ensemble.models.push_back(InferenceModel::load(directory, settings, inference.precision));
+  }
+  self.threads = inference.threads;
+  self.start(ensemble);
 }
 
 Translator::Translator(std::shared_ptr<const DecodingBackend> backend, Vocabularies vocabularies,
@@ -126,7 +153,7 @@ Translator::Translator(std::shared_ptr<const InferenceModel> model, Vocabularies
   self.vocabularies = std::move(vocabularies);
   self.settings = settings.validated();
   self.threads = threads;
-  self.start(std::move(model));
+  self.start({.models = {std::move(model)}});
 }
 
 Translator::~Translator() = default;
@@ -146,18 +173,19 @@ const ModelSettings& Translator::model_settings() const {
 }
 
 std::shared_ptr<const InferenceModel> Translator::packed() const {
-  return implementation_->packed;
+  const auto& models = implementation_->ensemble.models;
+  return models.empty() ? nullptr : models.front();
 }
 
 void Translator::set(const DecodingSettings& settings) {
   auto& self = *implementation_;
   const bool same_batches = settings.batch_sentences == self.settings.batch_sentences;
   self.settings = settings.validated();
-  if (self.packed && !same_batches) self.start(self.packed);
+  if (self.engine && !same_batches) self.start(self.ensemble);
 }
 
 void Translator::set_shortlist(std::shared_ptr<const Shortlist> shortlist) {
-  if (shortlist && !implementation_->packed) {
+  if (shortlist && !implementation_->engine) {
     throw Error("shortlist", "a model on a GPU is decoded without one", "use the device 'cpu'");
   }
   implementation_->shortlist = std::move(shortlist);
@@ -166,7 +194,7 @@ void Translator::set_shortlist(std::shared_ptr<const Shortlist> shortlist) {
 Translator Translator::with(const DecodingSettings& settings) const {
   const auto& self = *implementation_;
   Translator other(self.backend, self.vocabularies, settings);
-  other.implementation_->packed = self.packed;
+  other.implementation_->ensemble = self.ensemble;
   other.implementation_->engine = self.engine;
   other.implementation_->threads = self.threads;
   other.implementation_->lazy = self.lazy;

@@ -12,6 +12,7 @@
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/decoding_backend.h"
 #include "transformer/inference/engine.h"
+#include "transformer/inference/ensemble.h"
 #include "transformer/inference/output_constraint.h"
 #include "transformer/text/vocabulary.h"
 
@@ -56,6 +57,10 @@ class Translator {
   /// log-probabilities. A precision that cannot be had throws Error: int8 on a GPU, fp16 on a CPU.
   explicit Translator(const std::filesystem::path& directory, const std::string& device = "cpu",
                       const InferenceOptions& inference = {});
+  /// Several models of one vocabulary, on a CPU, decode together; decoding settings are the first one's, positions and
+  /// what attention is looked at for too. `weights`: one a model, or none. Throws Error where they do not fit together.
+  Translator(const std::vector<std::filesystem::path>& directories, std::vector<double> weights,
+             Ensemble::Average average, const InferenceOptions& inference);
   /// A model that is open already, and vocabularies of the sizes that it was made for.
   Translator(std::shared_ptr<const DecodingBackend> backend, Vocabularies vocabularies,
              const DecodingSettings& settings);
@@ -68,7 +73,7 @@ class Translator {
   const DecodingSettings& settings() const;
   const Vocabularies& vocabularies() const;
   const ModelSettings& model_settings() const;  // resolved
-  /// The packed weights, where decoding uses them; else null.
+  /// The packed weights, where decoding uses them, of an ensemble its first model's; else null.
   std::shared_ptr<const InferenceModel> packed() const;
   /// Throws Error for settings out of range.
   void set(const DecodingSettings& settings);

@@ -1,0 +1,321 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+
+#include "error_of.h"
+#include "inference/tiny_model.h"
+#include "support.h"
+#include "transformer/base/unicode.h"
+#include "transformer/inference/continuous_search.h"
+#include "transformer/inference/engine.h"
+#include "transformer/inference/forbidden_text.h"
+#include "transformer/inference/output_prefix.h"
+#include "transformer/inference/translator.h"
+
+namespace transformer::test {
+
+namespace {
+
+using Ids = std::vector<int64_t>;
+using Search = DecodingSettings::Search;
+
+constexpr int64_t pieces = 40;
+
+/// A model, its vocabulary and how both translate: once packed, once through the modules.
+struct Tiny {
+  TemporaryDirectory directory;
+  std::shared_ptr<const Vocabulary> vocabulary;
+  Transformer model;
+  std::unique_ptr<Translator> packed, modules;
+
+  explicit Tiny(const DecodingSettings& settings) {
+    write_tiny_model(directory.path());
+    vocabulary = std::make_shared<const Vocabulary>(directory / "vocabulary.model");
+    model = tiny_transformer(tiny_settings(vocabulary->size()), 4);
+    packed = std::make_unique<Translator>(
+        packed_translator(model, {vocabulary, vocabulary}, settings, InferenceOptions{.threads = 2}));
+    modules = std::make_unique<Translator>(module_translator(model, {vocabulary, vocabulary}, settings));
+  }
+};
+
+std::vector<std::vector<Translation>> translate(const Translator& translator, const std::vector<std::string>& lines,
+                                                const std::vector<LineWishes>& wishes) {
+  std::vector<EncodedWishes> encoded;
+  for (const auto& wish : wishes) encoded.push_back(translator.encode_wishes(wish));
+  return translator.translate_encoded(translator.encode(lines), encoded);
+}
+
+/// Whether `text` holds `phrase` as whole words, where its ends are letters: of texts in Latin letters and spaces.
+bool holds_words(const std::string& text, const std::string& phrase) {
+  const auto letter = [](unsigned char c) { return std::isalnum(c) || c >= 0xC3; };
+  for (size_t at = text.find(phrase); at != std::string::npos; at = text.find(phrase, at + 1)) {
+    // Behind the first byte of a character of two, as "é" has, stands the second.
+    const auto before = at == 0 ? ' ' : text[at - 1];
+    const bool continues = (static_cast<unsigned char>(before) & 0xC0) == 0x80;
+    const size_t end = at + phrase.size();
+    const bool begins = !letter(static_cast<unsigned char>(phrase.front())) ||
+                        !(letter(static_cast<unsigned char>(before)) || continues);
+    const bool last_is_letter =
+        letter(static_cast<unsigned char>(phrase.back())) || (static_cast<unsigned char>(phrase.back()) & 0xC0) == 0x80;
+    const bool ends = !last_is_letter || end == text.size() || !letter(static_cast<unsigned char>(text[end]));
+    if (begins && ends) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("what is allowed behind a beginning is every piece that agrees with it, by brute force") {
+  const Tiny tiny({});
+  const auto texts = std::make_shared<const PieceTexts>(*tiny.vocabulary);
+  std::mt19937 random(3);
+  for (const auto& sentence : made_up_sentences(25, 31, 4)) {
+    for (const bool blank : {false, true}) {
+      size_t cut = 1 + random() % sentence.size();
+      while (cut < sentence.size() && (static_cast<unsigned char>(sentence[cut]) & 0xC0) == 0x80) ++cut;
+      auto prefix = std::string(trim(sentence.substr(0, cut)));
+      if (blank) prefix += ' ';
+      const auto whole = " " + prefix;  // as pieces spell it
+      INFO(prefix);
+      std::shared_ptr<const OutputConstraint> state = begins_with(prefix, *tiny.vocabulary, texts).constraint;
+      std::string text;
+      bool open = false;  // pieces of the last word are free
+      while (!state->free()) {
+        const auto allowed = state->allowed();
+        REQUIRE(!allowed.empty());
+        open = open || allowed.size() > 1;
+        std::set<int64_t> expected;
+        for (int64_t piece = Vocabulary::unknown + 1; piece < tiny.vocabulary->size(); ++piece) {
+          const auto next = text + texts->of(piece);
+          if (whole.starts_with(next) || next.starts_with(whole)) expected.insert(piece);
+        }
+        for (const int64_t piece : allowed) CHECK(expected.contains(piece));
+        // The vocabulary spells every character, so that nothing that agrees is a dead end.
+        if (open) CHECK(allowed.size() == expected.size());
+        const int64_t chosen = allowed[random() % allowed.size()];
+        text += texts->of(chosen);
+        state = state_after(state, chosen);
+      }
+      CHECK(text.starts_with(whole));
+    }
+  }
+  CHECK_THAT(error_of([&] { (void)tiny.packed->encode_wishes({.prefix = std::string(9000, 'a')}); }),
+             Catch::Matchers::Equals(""));
+}
+
+TEST_CASE("translations begin with what they shall begin with, packed as through the modules") {
+  const Tiny tiny({.beam = 3, .max_extra_length = 6, .n_best = 2});
+  const auto lines = made_up_sentences(12, 8, 5), others = made_up_sentences(12, 9, 3);
+  std::vector<LineWishes> wishes;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    auto prefix = others[i].substr(0, 1 + i * others[i].size() / 12);
+    while (find_broken_utf8(prefix) != std::string::npos) prefix.pop_back();
+    wishes.push_back({.prefix = i % 4 == 3 ? "" : prefix});
+  }
+  const auto plain = tiny.packed->translate(lines);
+  const auto found = translate(*tiny.packed, lines, wishes), by_modules = translate(*tiny.modules, lines, wishes);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    INFO(wishes[i].prefix);
+    for (const auto& translation : found[i]) CHECK(translation.text.starts_with(trim(wishes[i].prefix)));
+    CHECK(found[i].front().tokens == by_modules[i].front().tokens);
+    CHECK(found[i].front().log_probability == Approx(by_modules[i].front().log_probability).epsilon(1e-4));
+    if (wishes[i].prefix.empty()) CHECK(found[i].front().tokens == plain[i].front().tokens);
+    // One by one as all together, bit for bit.
+    const auto alone = translate(*tiny.packed, {lines[i]}, {wishes[i]}).front();
+    CHECK(alone.front().tokens == found[i].front().tokens);
+    CHECK(alone.front().log_probability == found[i].front().log_probability);
+  }
+  auto bounded = DecodingSettings{};
+  bounded.max_length = 2;
+  CHECK_THAT(error_of([&] { (void)tiny.packed->with(bounded).encode_wishes({.prefix = "badoki luméno"}); }),
+             Catch::Contains("at most 2 word pieces cannot begin so"));
+}
+
+TEST_CASE("forbidden phrases are found in texts as by looking for them, however they are spelled") {
+  const Tiny tiny({});
+  std::vector<std::string> phrases = {"ba", "doki", "mé", "no ra", "er.", "  ", "siß tu"};
+  const auto forbidden = tiny.packed->forbid(phrases);
+  std::mt19937 random(5);
+  int held = 0, free = 0;
+  for (const auto& sentence : made_up_sentences(400, 77, 6)) {
+    const auto tokens = tiny.vocabulary->sample(sentence, 0.5);
+    const bool expected = std::none_of(phrases.begin(), phrases.end(), [&](const auto& phrase) {
+      return !trim(phrase).empty() && holds_words(" " + sentence, phrase);
+    });
+    INFO(sentence);
+    CHECK(forbidden->allows(tokens) == expected);
+    (expected ? free : held) += 1;
+    // Token by token the same.
+    int64_t state = ForbiddenText::beginning;
+    bool allowed = true;
+    for (const int64_t token : tokens) {
+      const auto& all = forbidden->at(state).forbidden;
+      if (std::find(all.begin(), all.end(), token) != all.end()) allowed = false;
+      if (!allowed) break;
+      state = forbidden->after(state, token);
+    }
+    CHECK((allowed && forbidden->at(state).may_end) == expected);
+  }
+  CHECK(held > 20);
+  CHECK(free > 20);
+}
+
+TEST_CASE("translations hold what is required and nothing that is forbidden, packed as through the modules") {
+  const Tiny tiny({.beam = 4, .max_extra_length = 12});
+  const auto lines = made_up_sentences(14, 18, 5);
+  const auto plain = tiny.packed->translate(lines);
+  std::vector<LineWishes> wishes(lines.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i % 2 == 0) wishes[i].required = {"badoki", "tu ra"};
+    if (i % 3 == 0) continue;
+    // Words of its own plain translation.
+    std::vector<std::string> words;
+    for (const auto word : split_words(plain[i].front().text)) words.emplace_back(word);
+    wishes[i].forbidden = tiny.packed->forbid(words);
+  }
+  const auto found = translate(*tiny.packed, lines, wishes), by_modules = translate(*tiny.modules, lines, wishes);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const auto& best = found[i].front();
+    INFO(best.text);
+    CHECK(best.missing.empty());
+    for (const auto& phrase : wishes[i].required) CHECK(best.text.find(phrase) != std::string::npos);
+    if (wishes[i].forbidden) CHECK(wishes[i].forbidden->allows(best.tokens));
+    CHECK(best.tokens == by_modules[i].front().tokens);
+    if (wishes[i].required.empty() && !wishes[i].forbidden) {
+      CHECK(best.tokens == plain[i].front().tokens);
+      CHECK(best.log_probability == plain[i].front().log_probability);
+    }
+  }
+  const auto refusal = [&](const LineWishes& wish) {
+    return error_of([&] { (void)tiny.packed->encode_wishes(wish); });
+  };
+  CHECK_THAT(refusal({.required = {"ba do"}, .forbidden = tiny.packed->forbid({"do"})}), Catch::Contains("forbidden"));
+  CHECK_THAT(
+      error_of([&] { (void)tiny.packed->with({.search = Search::sampling}).encode_wishes({.required = {"ba"}}); }),
+      Catch::Contains("decoding.search"));
+}
+
+TEST_CASE("rows that are looked at whole and left as they are change no bit") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  std::vector<DecodingRequest> plain;
+  for (auto& source : random_sentences(20, 5, pieces)) {
+    source.push_back(Vocabulary::end);
+    plain.push_back({source, 15, {.beam = 3, .n_best = 3}});
+  }
+  auto whole = plain;
+  for (auto& request : whole) request.control.bias = {{7, 0.0}};
+  Engine engine(model, {.batch_sentences = 7});
+  const auto expected = decode_all(engine, plain), found = decode_all(engine, whole);
+  for (size_t i = 0; i < plain.size(); ++i) {
+    REQUIRE(found[i].size() == expected[i].size());
+    for (size_t k = 0; k < found[i].size(); ++k) {
+      CHECK(found[i][k].tokens == expected[i][k].tokens);
+      CHECK(found[i][k].log_probability == expected[i][k].log_probability);
+      CHECK(found[i][k].score == expected[i][k].score);
+    }
+  }
+}
+
+TEST_CASE("tokens that are told on the way begin the result, also of sentences that are put back") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  std::vector<DecodingRequest> requests;
+  for (auto& source : random_sentences(40, 6, pieces)) {
+    source.push_back(Vocabulary::end);
+    const auto kind = requests.size() % 3;
+    requests.push_back({source, 20, {.beam = kind == 0 ? 1 : 4}});
+    if (kind == 2) requests.back().settings = {.n_best = 2, .search = Search::sampling};
+  }
+  const auto bytes = GENERATE(int64_t{0}, int64_t{30'000});
+  Engine engine(model, {.threads = 2, .batch_sentences = 8, .cache_bytes = bytes});
+  std::vector<Ids> told(requests.size()), first(requests.size());
+  std::vector<int> calls(requests.size());
+  const auto job = engine.submit(
+      requests, [&](size_t index, const DecodingResult& result) { first[index] = result.hypotheses.front().tokens; },
+      [&](size_t index, std::span<const int64_t> tokens) {
+        CHECK(!tokens.empty());
+        ++calls[index];
+        told[index].insert(told[index].end(), tokens.begin(), tokens.end());
+      });
+  engine.wait(*job);
+  int several = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    REQUIRE(told[i].size() <= first[i].size());
+    CHECK(std::equal(told[i].begin(), told[i].end(), first[i].begin()));
+    // A beam tells of what all have in common, greedy search of every token.
+    if (i % 3 == 0) CHECK(told[i].size() + 1 >= first[i].size());
+    several += calls[i] > 2 ? 1 : 0;
+  }
+  CHECK(several > 5);
+}
+
+TEST_CASE("an ensemble searches by the mean of its models, alone and in batches") {
+  auto a = tiny_transformer(tiny_settings(pieces), 4), b = tiny_transformer(tiny_settings(pieces), 5);
+  const std::vector<double> weights = {2, 1};
+  std::vector<DecodingRequest> requests;
+  for (auto& source : random_sentences(10, 12, pieces)) {
+    source.push_back(Vocabulary::end);
+    requests.push_back({source, 14, {.beam = 3, .n_best = 2}});
+    if (requests.size() % 4 == 1) requests.back().settings.no_repeat_ngram = 1;
+  }
+  for (const auto average : {Ensemble::Average::probabilities, Ensemble::Average::log_probabilities}) {
+    const bool of_logs = average == Ensemble::Average::log_probabilities;
+    Engine engine(Ensemble{.models = {packed_model(a), packed_model(b)}, .weights = weights, .average = average},
+                  {.threads = 2, .batch_sentences = 4});
+    const auto found = decode_all(engine, requests);
+    int different = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto source = torch::tensor(requests[i].source).unsqueeze(0);
+      const StepFunction steps[] = {transformer_step(a, source), transformer_step(b, source)};
+      const auto mean = [&](std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width) {
+        std::vector<std::vector<double>> rows(tokens.size(), std::vector<double>(pieces));
+        for (size_t member = 0; member < 2; ++member) {
+          const auto all = steps[member](tokens, parents, pieces);
+          for (size_t at = 0; at < all.tokens.size(); ++at) {
+            auto& value = rows[at / pieces][static_cast<size_t>(all.tokens[at])];
+            value += weights[member] / 3 * (of_logs ? all.log_probabilities[at] : std::exp(all.log_probabilities[at]));
+          }
+        }
+        Continuations best{std::min(width, pieces), {}, {}};
+        for (const auto& row : rows) {
+          std::vector<Continuations::Candidate> candidates;
+          for (int64_t token = 0; token < pieces; ++token) {
+            const double value = row[static_cast<size_t>(token)];
+            candidates.push_back({of_logs ? value : std::log(value), token});
+          }
+          best.add_row(std::move(candidates));
+        }
+        return best;
+      };
+      const auto expected = beam_search(mean, std::span(requests).subspan(i, 1), Vocabulary::begin).front();
+      REQUIRE(found[i].size() == expected.size());
+      for (size_t k = 0; k < expected.size(); ++k) {
+        CHECK(found[i][k].tokens == expected[k].tokens);
+        CHECK(found[i][k].log_probability == Approx(expected[k].log_probability).epsilon(1e-4));
+      }
+      Engine alone(packed_model(a), {});
+      if (decode_all(alone, {requests[i]})[0][0].tokens != found[i][0].tokens) ++different;
+    }
+    CHECK(different > 0);
+    // A model with itself is the model, up to rounding.
+    Engine twice(Ensemble{.models = {packed_model(a), packed_model(a)}, .average = average}, {});
+    Engine once(packed_model(a), {});
+    const auto same = decode_all(twice, requests), plain = decode_all(once, requests);
+    for (size_t i = 0; i < requests.size(); ++i) CHECK(same[i][0].tokens == plain[i][0].tokens);
+  }
+  const auto refusal = [&](const Ensemble& ensemble) { return error_of([&] { (void)ensemble.validated(); }); };
+  CHECK_THAT(refusal({}), Catch::Contains("no model"));
+  CHECK_THAT(refusal({.models = {packed_model(a)}, .weights = {1, 2}}), Catch::Contains("weights"));
+  CHECK_THAT(refusal({.models = {packed_model(a)}, .weights = {0}}), Catch::Contains("more than 0"));
+  CHECK_THAT(refusal({.models = {packed_model(a), packed_model(tiny_transformer(tiny_settings(pieces + 1)))}}),
+             Catch::Contains("different sizes"));
+}
+
+}  // namespace transformer::test

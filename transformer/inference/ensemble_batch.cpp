@@ -1,0 +1,89 @@
+#include "transformer/inference/ensemble_batch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/sampling.h"
+
+namespace transformer {
+
+EnsembleBatch::EnsembleBatch(const Ensemble& ensemble) : ensemble_(ensemble) {
+  for (const auto& model : ensemble.models) batches_.emplace_back(*model);
+}
+
+std::vector<int64_t> EnsembleBatch::add(std::span<const InferenceBatch::Source> sources) {
+  std::vector<int64_t> places;
+  // Sentences come and go alike everywhere, and so lie in the same places.
+  for (auto& batch : batches_) places = batch.add(sources);
+  return places;
+}
+
+void EnsembleBatch::remove(int64_t place) {
+  for (auto& batch : batches_) batch.remove(place);
+}
+
+void EnsembleBatch::clear() {
+  for (auto& batch : batches_) batch.clear();
+}
+
+int64_t EnsembleBatch::cache_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& batch : batches_) bytes += batch.cache_bytes();
+  return bytes;
+}
+
+void EnsembleBatch::release() {
+  for (auto& batch : batches_) batch.release();
+}
+
+int64_t EnsembleBatch::expected_bytes(const Ensemble& ensemble, int64_t pieces, int64_t beam) {
+  int64_t bytes = 0;
+  for (const auto& model : ensemble.models) bytes += InferenceBatch::expected_bytes(*model, pieces, beam);
+  return bytes;
+}
+
+Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int64_t width,
+                                  const InferenceBatch::WholeRow& told) {
+  if (batches_.size() == 1) return batches_.front().step(rows, width, told);
+  const auto size = static_cast<size_t>(ensemble_.models.front()->projection().outputs());
+  whole_.assign(rows.begin(), rows.end());
+  for (auto& row : whole_) row.whole = true;
+  const bool of_logs = ensemble_.average == Ensemble::Average::log_probabilities;
+  means_.assign(rows.size() * size, 0);
+  for (size_t member = 0; member < batches_.size(); ++member) {
+    const double weight = ensemble_.weights[member];
+    batches_[member].step(whole_, 1, [&](size_t row, const RowScores& scores) {
+      float* means = means_.data() + row * size;
+      const auto shift = static_cast<float>(of_logs ? scores.normaliser : scores.normaliser - std::log(weight));
+      const auto factor = static_cast<float>(weight);
+      for (size_t token = 0; token < size; ++token) {
+        const float value = scores.logits[token] - shift;
+        means[token] += of_logs ? factor * value : std::exp(value);
+      }
+    });
+  }
+  const int64_t returned = std::min(width, static_cast<int64_t>(size));
+  Continuations continuations{returned, {}, {}};
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const std::span means(means_.data() + row * size, size);
+    double normaliser = 0;
+    for (float& mean : means) {
+      if (!of_logs) mean = std::log(mean);
+      // It shows in the normaliser.
+      if (std::isnan(mean)) normaliser = std::numeric_limits<double>::quiet_NaN();
+    }
+    if (rows[row].whole) told(row, {means, normaliser});
+    best_of(means, returned, best_);
+    for (size_t i = 0; i < static_cast<size_t>(returned); ++i) {
+      const bool found = i < best_.size();
+      continuations.tokens.push_back(found ? best_[i].second : 0);
+      continuations.log_probabilities.push_back(
+          (found ? static_cast<double>(best_[i].first) : -std::numeric_limits<double>::infinity()) - normaliser);
+    }
+  }
+  return continuations;
+}
+
+}  // namespace transformer

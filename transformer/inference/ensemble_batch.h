@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "transformer/inference/ensemble.h"
+#include "transformer/inference/inference_batch.h"
+
+namespace transformer {
+
+/// An InferenceBatch of each of an ensemble's models; with a single model, nothing but that.
+class EnsembleBatch {
+ public:
+  /// The ensemble is validated, and must outlive the batch.
+  explicit EnsembleBatch(const Ensemble& ensemble);
+
+  // As those of InferenceBatch:
+  std::vector<int64_t> add(std::span<const InferenceBatch::Source> sources);
+  void remove(int64_t place);
+  void clear();
+  Continuations step(std::span<const InferenceBatch::Row> rows, int64_t width, const InferenceBatch::WholeRow& told);
+  int64_t cache_bytes() const;
+  void release();
+  static int64_t expected_bytes(const Ensemble& ensemble, int64_t pieces, int64_t beam);
+
+ private:
+  const Ensemble& ensemble_;
+  std::vector<InferenceBatch> batches_;
+  std::vector<InferenceBatch::Row> whole_;
+  std::vector<float> means_;  // [rows, V]
+  std::vector<std::pair<float, int64_t>> best_;
+};
+
+}  // namespace transformer
