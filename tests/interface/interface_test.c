@@ -133,6 +133,29 @@ static void n_best_are_the_programs(void) {
   transformer_model_free(model);
 }
 
+static void any_setting_can_be_named(void) {
+  char* expected = output_of_program("--search sampling --seed 7 --no-repeat-ngram 2 --beam 2");
+  transformer_model* model = load(NULL, 0);
+  transformer_search search = search_of(model);
+  search.settings = "search=sampling\n\nseed=7\nno_repeat_ngram=2\nbeam=2\n";
+  transformer_translations* translations;
+  REQUIRE(transformer_translate(model, sentences, sentence_count, &search, &translations) == TRANSFORMER_OK);
+  char text[1 << 14] = "";
+  for (size_t i = 0; i < sentence_count; ++i) {
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%s\n", transformer_translation_text(translations, i, 0));
+  }
+  REQUIRE(strcmp(text, expected) == 0);
+  free(expected);
+  transformer_translations_free(translations);
+  search.settings = "seed=7";
+  REFUSED(transformer_translate(model, sentences, 1, &search, &translations), TRANSFORMER_MISTAKE, "decoding.seed");
+  search.settings = "sede=7";
+  REFUSED(transformer_translate(model, sentences, 1, &search, &translations), TRANSFORMER_MISTAKE, "sede");
+  search.settings = "seed";
+  REFUSED(transformer_translate(model, sentences, 1, &search, &translations), TRANSFORMER_MISTAKE, "seed");
+  transformer_model_free(model);
+}
+
 static void scores_are_those_of_search(void) {
   transformer_model* model = load("float32", 2);
   transformer_search search = search_of(model);
@@ -359,6 +382,7 @@ int main(int argc, char** argv) {
   running_out_of_memory_is_told();  // first, while nothing is there that was freed
   translations_are_the_programs();
   n_best_are_the_programs();
+  any_setting_can_be_named();
   scores_are_those_of_search();
   what_is_wrong_is_named();
   threads_share_a_model();

@@ -49,6 +49,9 @@ class PythonTest(unittest.TestCase):
         self.assertEqual(text, program("--beam", "6", "--n-best", "3", "--alpha", "0", "--length-penalty", "power",
                                        "--stop", "beam_finished", "--max-extra-length", "20"))
         self.assertEqual(found[2], [Translation("", 0.0, 0.0)])
+        found = self.translator.translate(LINES, search="sampling", top_p=0.9, seed=7, write_unknown=False)
+        self.assertEqual("".join(of_line[0].text + "\n" for of_line in found),
+                         program("--search", "sampling", "--top-p", "0.9", "--seed", "7", "--write-unknown", "false"))
         self.assertEqual(self.translator.translate([]), [])
 
     def test_scores_are_those_of_search(self):

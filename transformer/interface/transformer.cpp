@@ -15,6 +15,7 @@
 
 #include "transformer/base/described.h"
 #include "transformer/base/error.h"
+#include "transformer/base/settings.h"
 #include "transformer/base/threads.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/perplexity.h"
@@ -120,16 +121,17 @@ transformer_search defaults_of(const transformer_model& model) {
       settings.stop == DecodingSettings::Stop::exact ? TRANSFORMER_STOP_EXACT : TRANSFORMER_STOP_BEAM_FINISHED;
   search.max_extra_length = static_cast<size_t>(settings.max_extra_length);
   search.batch_sentences = static_cast<size_t>(settings.batch_sentences);
+  search.settings = nullptr;
   return search;
 }
 
-DecodingSettings settings_of(const transformer_search& search) {
+/// `settings`: the model's own, for what no field says.
+DecodingSettings settings_of(const transformer_search& search, DecodingSettings settings) {
   const auto check = [](int value, int last, const char* name) {
     if (value < 0 || value > last) throw Error(name, fmt::format("takes a number from 0 to {}, found {}", last, value));
   };
   check(search.length_penalty, TRANSFORMER_LENGTH_PENALTY_POWER, "decoding.length_penalty");
   check(search.stop, TRANSFORMER_STOP_BEAM_FINISHED, "decoding.stop");
-  DecodingSettings settings;
   settings.beam = number(search.beam);
   settings.n_best = number(search.n_best);
   settings.alpha = search.alpha;
@@ -140,6 +142,16 @@ DecodingSettings settings_of(const transformer_search& search) {
       search.stop == TRANSFORMER_STOP_EXACT ? DecodingSettings::Stop::exact : DecodingSettings::Stop::beam_finished;
   settings.max_extra_length = number(search.max_extra_length);
   settings.batch_sentences = number(search.batch_sentences);
+  if (!search.settings) return settings;
+  std::vector<std::string> overrides;
+  for (std::string_view left = search.settings; !left.empty();) {
+    const auto line = left.substr(0, left.find('\n'));
+    left.remove_prefix(std::min(left.size(), line.size() + 1));
+    if (!transformer::trim(line).empty()) overrides.push_back(fmt::format("decoding.{}", line));
+  }
+  transformer::Settings named;
+  named.section("decoding", settings, "");
+  named.set(overrides);
   return settings;
 }
 
@@ -253,7 +265,7 @@ transformer_status transformer_translate(const transformer_model* model, const c
     need(model, "model");
     need(translations, "translations");
     const auto given = read_options(search, defaults_of(*model), first_search_size, "transformer_search");
-    const auto translator = model->translator.with(settings_of(given));
+    const auto translator = model->translator.with(settings_of(given, model->translator.settings()));
     const auto sources =
         pieces_of(checked_lines(lines, count, "lines"), *translator.vocabularies().source, translator, "lines");
     auto result = std::make_unique<transformer_translations>();

@@ -83,6 +83,8 @@ typedef struct transformer_search {
   int stop;                 ///< a transformer_stop
   size_t max_extra_length;  ///< word pieces by which output may be longer than its line
   size_t batch_sentences;   ///< lines decoded at once; changes no result
+  const char* settings;     ///< any settings of section `decoding`, NAME=VALUE a line, such as
+                            ///< "search=sampling\nseed=7", which come before the fields above; NULL: none
 } transformer_search;
 
 /// Sets every field of `search` but its size.

@@ -15,7 +15,7 @@ class Options(Structure):
 class Search(Structure):
     _fields_ = [("size", c_size_t), ("beam", c_size_t), ("n_best", c_size_t), ("alpha", c_double),
                 ("length_penalty", c_int), ("stop", c_int), ("max_extra_length", c_size_t),
-                ("batch_sentences", c_size_t)]
+                ("batch_sentences", c_size_t), ("settings", c_char_p)]
 
 
 _LINES = POINTER(c_char_p)

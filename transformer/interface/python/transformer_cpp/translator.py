@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import os
 import threading
-from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from transformer_cpp.library import Options, Search, library
 
@@ -53,6 +53,16 @@ def _one_of(name: str, value: str, names: Tuple[str, ...]) -> int:
     return names.index(value)
 
 
+def _setting_lines(settings: Dict[str, Union[bool, int, float, str]]) -> bytes:
+    lines = []
+    for name, value in settings.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if "\n" in text or "\0" in text:
+            raise Mistake(f"{name}: takes one line, found {value!r}")
+        lines.append(f"{name}={text}")
+    return "\n".join(lines).encode(errors="backslashreplace")
+
+
 def _lines(name: str, lines: Sequence[str]):
     if isinstance(lines, (str, bytes)):
         raise TypeError(f"{name} takes a list of lines, found one {type(lines).__name__}")
@@ -94,12 +104,14 @@ class Translator:
     def translate(self, lines: Sequence[str], *, beam: Optional[int] = None, n_best: Optional[int] = None,
                   alpha: Optional[float] = None, length_penalty: Optional[str] = None, stop: Optional[str] = None,
                   max_extra_length: Optional[int] = None,
-                  batch_sentences: Optional[int] = None) -> List[List[Translation]]:
+                  batch_sentences: Optional[int] = None,
+                  **settings: Union[bool, int, float, str]) -> List[List[Translation]]:
         """The translations of each line, `n_best` of them, the best first; one, "", of a line without text.
 
         What is not given is as in the model's config.yaml. beam: hypotheses kept for each line; alpha: exponent of the
         length penalty, "gnmt" or "power"; stop: when a line is done, "exact" or "beam_finished"; max_extra_length: word
-        pieces by which output may be longer than its line; batch_sentences: lines decoded at once.
+        pieces by which output may be longer than its line; batch_sentences: lines decoded at once. Any other setting of
+        the section `decoding` by its name: search="sampling", top_p=0.9, seed=7, no_repeat_ngram=3.
         """
         array, count = _lines("lines", lines)
         with self._in_use() as model:
@@ -116,6 +128,8 @@ class Translator:
                 search.length_penalty = _one_of("length_penalty", length_penalty, _LENGTH_PENALTIES)
             if stop is not None:
                 search.stop = _one_of("stop", stop, _STOPS)
+            if settings:
+                search.settings = _setting_lines(settings)
             found = ctypes.c_void_p()
             _check(library.transformer_translate(model, array, count, search, found))
         try:
