@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -34,13 +35,71 @@ struct Case {
   int64_t batch, beam;
 };
 
+/// What each of decoding's features costs beside plain beam search of 4, both taking turns in batches of `batch`.
+void measure_features(const std::shared_ptr<const InferenceModel>& model,
+                      const std::vector<std::vector<int64_t>>& sources, int64_t length, int64_t batch) {
+  const auto requests = [&](const DecodingSettings& settings, const OutputControl& control) {
+    std::vector<DecodingRequest> all;
+    for (const auto& source : sources) {
+      all.push_back({.source = source,
+                     .max_length = length,
+                     .settings = settings.validated(),
+                     .end = SentenceSearch::no_end,
+                     .control = control});
+    }
+    return all;
+  };
+  const Engine::Options options{.threads = 1, .batch_sentences = batch};
+  Engine one(model, options), two(Ensemble{.models = {model, model}}, options);
+  const DecodingSettings plain;
+  struct Feature {
+    const char* name;
+    DecodingSettings settings;
+    OutputControl control = {};
+    bool ensemble = false;
+  };
+  const auto with = [](auto change) {
+    DecodingSettings settings;
+    change(settings);
+    return settings;
+  };
+  using Search = DecodingSettings::Search;
+  const std::vector<Feature> features = {
+      {"greedy", with([](auto& s) { s.beam = 1; })},
+      {"one sample", with([](auto& s) { s.search = Search::sampling; })},
+      {"4 samples", with([](auto& s) { s.search = Search::sampling, s.n_best = 4; })},
+      {"4 samples, top_p 0.9", with([](auto& s) { s.search = Search::sampling, s.n_best = 4, s.top_p = 0.9; })},
+      {"no_repeat_ngram 3", with([](auto& s) { s.no_repeat_ngram = 3; })},
+      {"repetition_penalty 1.2", with([](auto& s) { s.repetition_penalty = 1.2; })},
+      {"write_unknown false", with([](auto& s) { s.write_unknown = false; })},
+      {"2 groups", with([](auto& s) { s.beam_groups = 2; })},
+      {"bias", plain, {.bias = {{7, 1.0}}}},
+      {"2 required phrases of 2", plain, {.required = {{11, 12}, {13, 14}}}},
+      {"2 models", plain, {}, true},
+  };
+  const auto seconds_of = [&](Engine& engine, const std::vector<DecodingRequest>& all) {
+    const double start = seconds();
+    decode_all(engine, all);
+    return seconds() - start;
+  };
+  for (const auto& feature : features) {
+    const auto without = requests(plain, {}), with_it = requests(feature.settings, feature.control);
+    double before = 1e9, after = 1e9;
+    for (int round = 0; round < 3; ++round) {
+      before = std::min(before, seconds_of(one, without));
+      after = std::min(after, seconds_of(feature.ensemble ? two : one, with_it));
+    }
+    fmt::print("batch {:2}  {:24} {:5.2f} times beam 4\n", batch, feature.name, after / before);
+  }
+}
+
 void run(int argc, char** argv) {
   CLI::App app{"Output tokens a second of a random model on one thread"};
   ModelSettings model_settings;
   int64_t length = 25, sentences = 32;
   std::vector<int64_t> batches = {1, 32}, beams = {4, 1};
   std::vector<std::string> precisions = {"float32", "bf16", "int8"}, overrides;
-  bool modules = false;
+  bool modules = false, features = false;
   app.add_option("--vocabulary", model_settings.vocabulary_size, "Word pieces")->capture_default_str();
   app.add_option("--length", length, "Tokens of every input and output")->capture_default_str();
   app.add_option("--sentences", sentences, "Sentences of a batch of several; a sixteenth of them one by one")
@@ -49,6 +108,7 @@ void run(int argc, char** argv) {
   app.add_option("--beam", beams, "Hypotheses of a sentence")->capture_default_str();
   app.add_option("--precision", precisions, "float32, bf16, int8")->capture_default_str();
   app.add_flag("--modules", modules, "The torch::nn modules too");
+  app.add_flag("--features", features, "Instead, what samples, penalties, required phrases and ensembles cost");
   app.add_option("--set", overrides, "Model settings: model.d_model=256");
   try {
     app.parse(argc, argv);
@@ -105,8 +165,17 @@ void run(int argc, char** argv) {
   for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
     if (std::find(precisions.begin(), precisions.end(), name_of(precision)) == precisions.end()) continue;
     const double load = seconds();
-    const InferenceModel packed(model_settings, stored_weights(weights_of(*model)), precision, "");
+    const auto shared =
+        std::make_shared<const InferenceModel>(model_settings, stored_weights(weights_of(*model)), precision, "");
+    const auto& packed = *shared;
     fmt::print("{}: packed in {:.2f} s, {} MB\n", name_of(precision), seconds() - load, packed.bytes() >> 20);
+    if (features) {
+      for (const int64_t batch : batches) {
+        const auto count = static_cast<std::ptrdiff_t>(sentences_of({batch, 4}));
+        measure_features(shared, {sources.begin(), sources.begin() + count}, length, batch);
+      }
+      continue;
+    }
     for (size_t i = 0; i < cases.size(); ++i) {
       const auto& c = cases[i];
       const auto chosen = std::span(sources).first(sentences_of(c));

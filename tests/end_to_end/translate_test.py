@@ -106,6 +106,74 @@ class TranslateTest(ProgramTest):
         self.assertGreater(len(set(found)), 50)
         self.assertLess(peaks[1] - peaks[0], 1, peaks)  # the lines alone are 0.8 MiB, their translations as much
 
+    def test_wishes(self):
+        lines = sentences(12) + [""]
+        text = "\n".join(lines) + "\n"
+        plain = self.translate(text).split("\n")
+        beginnings, required, forbidden = (self.root / name for name in ("beginnings", "required", "forbidden"))
+        beginnings.write_text("".join(f"{'Ba' if i % 2 else ''}\n" for i in range(13)))
+        found = self.translate(text, "--prefix", beginnings).split("\n")
+        for i in range(12):
+            self.assertTrue(found[i].startswith("Ba") if i % 2 else found[i] == plain[i], found[i])
+        required.write_text("doki\tba lu\n" * 13)
+        found = self.translate(text, "--require", required, "--max-extra-length", 30).split("\n")
+        for line in found[:12]:
+            self.assertIn("doki", line)
+            self.assertIn("ba lu", line)
+        # In batches of any size, and by any number of threads, the same.
+        self.assertEqual(self.translate(text, "--require", required, "--max-extra-length", 30, "--threads", 2,
+                                        "--batch-sentences", 3).split("\n"), found)
+        forbidden.write_text("".join(word + "\n" for word in sorted(set(" ".join(plain).split()))))
+        found = self.translate(text, "--forbid", forbidden).split("\n")
+        for line in found[:12]:
+            self.assertFalse(set(line.split()) & set(" ".join(plain).split()), line)
+        # No room for it: said at the end.
+        _, errors = self.run_program("--require", required, "--max-length", 2, text=text)
+        self.assert_one_line(errors, "12 lines lack", "line 1 '", "...")
+        # What cannot be had costs its line.
+        required.write_text("doki\n" * 12)
+        output, errors = self.run_program("--require", required, "--forbid", self.root / "forbidden2", text=text,
+                                          status=2)
+        self.assert_one_line(errors, "forbidden2")
+        output, errors = self.run_program("--require", required, text=text, status=2)
+        self.assert_one_line(errors, "has 12 lines", "line 13")
+        (self.root / "forbidden2").write_text("doki\n")
+        output, errors = self.run_program("--require", required, "--forbid", self.root / "forbidden2", "--bad-lines",
+                                          "empty", text="\n".join(lines[:12]) + "\n")
+        self.assertEqual(output, "\n" * 12)
+        self.assert_one_line(errors, "12 lines could not be used", "forbidden")
+        _, errors = self.run_program("--document", "--require", required, text=text, status=2)
+        self.assert_one_line(errors, "--require", "--document")
+        (self.root / "bias").write_text("nopiece\t1\n")
+        _, errors = self.run_program("--bias", self.root / "bias", text=text, status=2)
+        self.assert_one_line(errors, "bias:1", "nopiece")
+        (self.root / "bias").write_text("<unk>\t-100\n")
+        self.assertNotIn("\u2047", self.translate(text, "--bias", self.root / "bias"))
+
+    def test_samples(self):
+        text = "\n".join(sentences(20)) + "\n"
+        sampling = ("--search", "sampling", "--temperature", "1.5", "--top-p", "0.95")
+        plain = self.translate(text, *sampling)
+        self.assertEqual(self.translate(text, *sampling, "--threads", 2, "--batch-sentences", 3), plain)
+        self.assertNotEqual(self.translate(text, *sampling, "--seed", 2), plain)
+        several = self.translate(text, *sampling, "--n-best", 3).split("\n")
+        self.assertEqual([line.split(" ||| ")[1] for line in several[0:60:3]], plain.split("\n")[:20])
+        for wrong, name in ((("--temperature", "0.5"), "decoding.temperature"),
+                            ((*sampling, "--beam-groups", "2"), "decoding.beam_groups"),
+                            (("--min-length", "5", "--max-length", "4"), "decoding.min_length")):
+            _, errors = self.run_program(*wrong, text=text, status=2)
+            self.assert_one_line(errors, name)
+
+    def test_several_models(self):
+        text = "\n".join(sentences(20)) + "\n"
+        plain = self.translate(text)
+        for average in ("probabilities", "log_probabilities"):
+            self.assertEqual(self.translate(text, "--model", self.model, "--weights", "2,1", "--ensemble", average), plain)
+        _, errors = self.run_program("--model", self.model, "--weights", "1", text=text, status=2)
+        self.assert_one_line(errors, "weights", "2 models")
+        _, errors = self.run_program("--weights", "1", text=text, status=2)
+        self.assert_one_line(errors, "--model", "averaged")
+
     def test_line_ends(self):
         one, two = sentences(2)
         plain = self.translate(f"{one}\n{two}\n")
