@@ -95,6 +95,7 @@ TEST_CASE("what is allowed behind a beginning is every piece that agrees with it
         std::set<int64_t> expected;
         for (int64_t piece = Vocabulary::unknown + 1; piece < tiny.vocabulary->size(); ++piece) {
           const auto next = text + texts->of(piece);
+          if (tiny.vocabulary->piece(piece) == "<0x20>") continue;  // " ba" would not begin with "ba"
           if (whole.starts_with(next) || next.starts_with(whole)) expected.insert(piece);
         }
         for (const int64_t piece : allowed) CHECK(expected.contains(piece));

@@ -34,7 +34,8 @@ PieceTexts::PieceTexts(const Vocabulary& vocabulary) {
   texts_.resize(static_cast<size_t>(vocabulary.size()));
   for (int64_t id = Vocabulary::unknown + 1; id < vocabulary.size(); ++id) {
     texts_[static_cast<size_t>(id)] = text_of(vocabulary.piece(id));
-    if (!of(id).empty()) order_.push_back(id);
+    // A space that a byte spells is not dropped at the beginning of a text.
+    if (!of(id).empty() && vocabulary.piece(id) != "<0x20>") order_.push_back(id);
   }
   std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return of(a) < of(b); });
 }

@@ -20,7 +20,7 @@ class PieceTexts {
   const std::string& of(int64_t piece) const { return texts_[static_cast<size_t>(piece)]; }
   std::string of(std::span<const int64_t> pieces) const;
 
-  /// The pieces whose text begins with `beginning`, which is not empty.
+  /// The pieces whose text begins with `beginning`, which is not empty. "<0x20>" is never among them, nor below.
   std::span<const int64_t> beginning_with(std::string_view beginning) const;
   /// The pieces whose text is `text`.
   std::span<const int64_t> equal_to(std::string_view text) const;
