@@ -33,7 +33,7 @@ constexpr int64_t pieces = 40;
 struct Tiny {
   TemporaryDirectory directory;
   std::shared_ptr<const Vocabulary> vocabulary;
-  Transformer model;
+  Transformer model{nullptr};
   std::unique_ptr<Translator> packed, modules;
 
   explicit Tiny(const DecodingSettings& settings) {
