@@ -123,7 +123,13 @@ class Translating {
     if (aligner_) links = aligned(*aligner_, texts, sources, translations);
     for (size_t i = 0; i < count; ++i) {
       auto& written = done.texts[0];
-      if (wishes_) wishes_->add_missing(first + static_cast<int64_t>(i), translations[i].front().missing);
+      if (const auto& missing = translations[i].front().missing; !missing.empty()) {
+        const auto number = first + static_cast<int64_t>(i);
+        const auto required = wishes_->of(number, texts[i]).required;
+        std::vector<std::string> phrases;
+        for (const size_t phrase : missing) phrases.push_back(required.at(phrase));
+        wishes_->add_missing(number, phrases);
+      }
       if (!format_.json) {
         written += formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
       } else if (lines[i].usable()) {
@@ -150,7 +156,7 @@ class Translating {
     std::vector<EncodedWishes> encoded(lines.size());
     for (size_t i = 0; i < lines.size(); ++i) {
       if (!lines[i].usable()) continue;
-      const auto wishes = wishes_->of(first + static_cast<int64_t>(i));
+      const auto wishes = wishes_->of(first + static_cast<int64_t>(i), lines[i].text);
       try {
         encoded[i] = translator_.encode_wishes(wishes);
       } catch (const Error& error) {
@@ -184,10 +190,15 @@ class Translating {
 class TranslatingTexts {
  public:
   TranslatingTexts(const Translator& translator, const WordAligner* aligner, const TextFormat& format,
-                   const LineWork& work, const BadLines& bad_lines)
-      : translator_(translator), aligner_(aligner), format_(format), work_(work), bad_lines_(bad_lines) {}
+                   const LineWork& work, const BadLines& bad_lines, WishOptions& wishes)
+      : translator_(translator),
+        aligner_(aligner),
+        format_(format),
+        work_(work),
+        bad_lines_(bad_lines),
+        wishes_(wishes) {}
 
-  LineWork::Done operator()(const std::vector<InputLine>& lines, int64_t /*first*/) const {
+  LineWork::Done operator()(const std::vector<InputLine>& lines, int64_t first) const {
     const size_t count = work_.usable(lines);
     std::vector<std::string> given;
     for (size_t i = 0; i < count; ++i) given.push_back(lines[i].usable() ? lines[i].text : "");
@@ -207,6 +218,7 @@ class TranslatingTexts {
         written += format_.sentences ? lines[i].end : "\n";
       }
       done.cut += texts[i].cut;
+      wishes_.add_missing(first + static_cast<int64_t>(i), texts[i].missing);
     }
     return done;
   }
@@ -217,7 +229,8 @@ class TranslatingTexts {
                                          std::vector<std::string>& outputs) const {
     std::vector<TranslatedText> texts;
     if (format_.markup) {
-      const MarkupOptions options{.sentences = format_.sentences, .language = format_.language};
+      const MarkupOptions options{
+          .sentences = format_.sentences, .language = format_.language, .glossary = wishes_.glossary()};
       for (auto& result : translate_marked(translator_, *aligner_, given, options)) {
         texts.push_back(std::move(result.translated));
         outputs.push_back(std::move(result.text));
@@ -226,7 +239,7 @@ class TranslatingTexts {
     }
     std::vector<SplitText> sources;
     for (const auto& text : given) sources.emplace_back(text, format_.language);
-    texts = translate_texts(translator_, std::move(sources));
+    texts = translate_texts(translator_, std::move(sources), wishes_.glossary());
     for (const auto& text : texts) outputs.push_back(text.joined.text);
     return texts;
   }
@@ -258,6 +271,7 @@ class TranslatingTexts {
   TextFormat format_;
   const LineWork& work_;
   const BadLines& bad_lines_;
+  WishOptions& wishes_;
 };
 
 }  // namespace
@@ -378,7 +392,9 @@ int main(int argc, char** argv) {
       if (language != "any") {
         text_format.language = language == "english" ? SentenceLanguage::english : SentenceLanguage::german;
       }
-      const int status = work.run(identity, TranslatingTexts(translator, aligner.get(), text_format, work, bad_lines));
+      const int status =
+          work.run(identity, TranslatingTexts(translator, aligner.get(), text_format, work, bad_lines, wishes));
+      wishes.report("translate");
       if (work.cut() > 0) {
         std::cerr << fmt::format(
             "translate: warning: {} longer than the {} word pieces that the model takes, and cut\n",
@@ -387,8 +403,8 @@ int main(int argc, char** argv) {
       }
       return status;
     }
-    const int status = work.run(identity, Translating(translator, aligner.get(), format, work, bad_lines,
-                                                      wishes.given().empty() ? nullptr : &wishes));
+    const int status = work.run(
+        identity, Translating(translator, aligner.get(), format, work, bad_lines, wishes.any() ? &wishes : nullptr));
     wishes.report("translate");
     return status;
   });

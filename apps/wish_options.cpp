@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <iostream>
@@ -43,6 +44,11 @@ WishOptions::WishOptions(CLI::App& app) {
       "A line for every line of input: phrases that its translation holds, between tabs. Which lines lack some all the "
       "same is told at the end");
   add(forbidden_, "A word or phrase a line that no translation holds, however it is spelled in word pieces");
+  app.add_option("--glossary", glossary_file_,
+                 "A term, a tab and its translation a line: where a line of input has the term as a word or words, its "
+                 "translation holds the other. Terms without a capital are found in any case, the longest counts")
+      ->option_text("FILE")
+      ->group("Wishes");
   add(bias_, "A word piece of the vocabulary, a tab and a number a line: what is added to its logits");
 }
 
@@ -67,6 +73,11 @@ void WishOptions::read(Option& option) const {
 void WishOptions::load(const Translator& translator) {
   for (auto* option : {&prefix_, &required_, &forbidden_, &bias_}) read(*option);
   if (!forbidden_.file.empty()) forbidden_text_ = translator.forbid(forbidden_.lines);
+  if (!glossary_file_.empty()) {
+    if (is_standard(glossary_file_)) throw Error("--glossary", "is read from a file alone", "name one");
+    terms_ = Glossary::read(glossary_file_);
+    for (const auto& term : terms_->terms()) translator.encode_wishes({.required = {term.target}});
+  }
   if (bias_.lines.empty()) return;
   const auto& vocabulary = *translator.vocabularies().target;
   std::map<std::string, int64_t> ids;
@@ -101,9 +112,15 @@ const std::string& WishOptions::line_of(const Option& option, int64_t number) {
   return option.lines[static_cast<size_t>(number - 1)];
 }
 
-LineWishes WishOptions::of(int64_t number) const {
+LineWishes WishOptions::of(int64_t number, std::string_view source) const {
+  auto required = phrases_of(line_of(required_, number));
+  if (terms_) {
+    for (auto& target : terms_->targets(source)) {
+      if (std::find(required.begin(), required.end(), target) == required.end()) required.push_back(std::move(target));
+    }
+  }
   return {.prefix = line_of(prefix_, number),
-          .required = phrases_of(line_of(required_, number)),
+          .required = std::move(required),
           .forbidden = forbidden_text_,
           .bias = biases_};
 }
@@ -118,15 +135,18 @@ void WishOptions::identify(std::map<std::string, std::string>& work) const {
       checksum.add("\n");
     }
   }
-  if (!given().empty()) work["file of wishes"] = checksum.text();
+  if (terms_) {
+    checksum.add("--glossary");
+    for (const auto& [source, target] : terms_->terms()) checksum.add(fmt::format("{}\t{}\n", source, target));
+  }
+  if (any()) work["file of wishes"] = checksum.text();
 }
 
-void WishOptions::add_missing(int64_t number, const std::vector<size_t>& phrases) {
+void WishOptions::add_missing(int64_t number, const std::vector<std::string>& phrases) {
   if (phrases.empty()) return;
-  const auto required = phrases_of(line_of(required_, number));
   const std::lock_guard lock(mutex_);
   ++lacking_;
-  first_[number] = required.at(phrases.front());
+  first_[number] = phrases.front();
   if (first_.size() > shown) first_.erase(std::prev(first_.end()));
 }
 

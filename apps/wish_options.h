@@ -5,32 +5,40 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "transformer/inference/translator.h"
+#include "transformer/text/glossary.h"
 
 namespace transformer {
 
-/// What is asked of translations beyond how they are searched for: --prefix, --require, --forbid, --bias. Must outlive
+/// What is asked of translations beyond how they are searched for: --prefix, --require, --forbid, --bias, --glossary.
+/// Must outlive
 /// the parsing.
 class WishOptions {
  public:
   explicit WishOptions(CLI::App& app);
 
-  /// After parsing: the first option that was given; empty where none was.
+  /// After parsing: the first option of lines that was given (all but --glossary); empty where none was.
   std::string given() const;
+  /// Whether any option was.
+  bool any() const { return !given().empty() || !glossary_file_.empty(); }
   /// Reads the files, whole. Throws Error for what cannot be read or understood.
   void load(const Translator& translator);
-  /// What is wished of line `number` of the input, counted from 1. Throws Error where a file has no such line.
-  LineWishes of(int64_t number) const;
+  /// What is wished of line `number` of the input, counted from 1, which is `source`. Throws Error where a file has no
+  /// such line.
+  LineWishes of(int64_t number, std::string_view source) const;
+  /// Null where there is none.
+  const Glossary* glossary() const { return terms_ ? &*terms_ : nullptr; }
   /// Everything of it that decides what is written, by name.
   void identify(std::map<std::string, std::string>& work) const;
 
-  /// Required phrases that a translation lacks; by several threads at once.
-  void add_missing(int64_t number, const std::vector<size_t>& phrases);
+  /// Required phrases that the translation of a line lacks; by several threads at once.
+  void add_missing(int64_t number, const std::vector<std::string>& phrases);
   /// At the end, on standard error: how many lines lack some. Nothing where none does.
   void report(std::string_view program) const;
 
@@ -44,6 +52,8 @@ class WishOptions {
   static const std::string& line_of(const Option& option, int64_t number);
 
   Option prefix_{"--prefix"}, required_{"--require"}, forbidden_{"--forbid"}, bias_{"--bias"};
+  std::string glossary_file_;
+  std::optional<Glossary> terms_;
   std::shared_ptr<const ForbiddenText> forbidden_text_;
   std::vector<std::pair<int64_t, double>> biases_;
 

@@ -774,6 +774,37 @@ class TranslateTest(ProgramTest):
         for hostile in ("<b>" * 2000 + "ba" + "</b>" * 2000, "<" * 3000, "&" * 3000, "<b ba", "\u202e<b>\u05d0</b>\u0301 \0"):
             self.assertEqual(self.translate(hostile + "\n", "--markup").count("<b>"), hostile.count("<b>"))
 
+    def test_terms_of_a_glossary_are_translated_as_it_says(self):
+        lines = sentences(20, seed=9)
+        word = lines[0].split()[0].strip(".")
+        lines[0] = f"{word.upper()} {lines[0]}"
+        glossary = self.root / "terms.tsv"
+        glossary.write_text(f"{word}\tdoki lu\n\n{word} {word}\tnono\nzzz\trara\n")
+        text = "\n".join(lines) + "\n"
+        plain = self.translate(text).split("\n")
+        for arguments in ([], ["--document"], ["--markup"]):
+            with self.subTest(arguments=arguments):
+                found, errors = self.run_program("--glossary", glossary, *arguments, text=text)
+                has = [word in line.lower().replace(".", "").split() for line in lines]
+                self.assertTrue(has[0] and not all(has))
+                lacking = 0
+                for line, before, after, term in zip(lines, plain, found.split("\n"), has):
+                    if not term:
+                        self.assertEqual(after, before)
+                    elif f"{word} {word}" in line.lower():
+                        lacking += "nono" not in after
+                    else:
+                        lacking += "doki lu" not in after
+                self.assertEqual("lack" in errors, lacking > 0, errors)
+                self.assertEqual(
+                    self.run_program("--glossary", glossary, *arguments, "--threads", 2, "--batch-sentences", 3, text=text)[0],
+                    found)
+        for content, parts in [("one\n", ["terms.tsv:1", "a tab"]), ("a\tb\na\tc\n", ["terms.tsv:2", "came before"]),
+                               ("", ["terms.tsv", "no terms"])]:
+            glossary.write_text(content)
+            _, errors = self.run_program("--glossary", glossary, text="ba\n", status=2)
+            self.assert_one_line(errors, *parts)
+
     def test_answers_each_line_at_once(self):
         process = subprocess.Popen([TRANSLATE, "--model", self.model], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    env=ENVIRONMENT, bufsize=0)

@@ -33,7 +33,7 @@ std::vector<MarkedTranslation> translate_marked(const Translator& translator, co
     split.push_back(options.sentences ? SplitText(marked.text, options.language, marked.breaks())
                                       : SplitText::whole(marked.text));
   }
-  auto translated = translate_texts(translator, std::move(split));
+  auto translated = translate_texts(translator, std::move(split), options.glossary);
 
   std::vector<std::vector<AlignedSegment>> segments(texts.size());
   std::vector<std::pair<size_t, size_t>> places;  // of the segments that are aligned

@@ -15,6 +15,7 @@ struct MarkupOptions {
   /// whose translation has no blanks at its ends.
   bool sentences = true;
   SentenceLanguage language = SentenceLanguage::any;
+  const Glossary* glossary = nullptr;  // as of translate_texts
 };
 
 struct MarkedTranslation {

@@ -29,21 +29,33 @@ std::vector<std::vector<int64_t>> encode(const Translator& translator, Translate
 
 }  // namespace
 
-std::vector<TranslatedText> translate_texts(const Translator& translator, std::vector<SplitText> texts) {
+std::vector<TranslatedText> translate_texts(const Translator& translator, std::vector<SplitText> texts,
+                                            const Glossary* glossary) {
   std::vector<TranslatedText> results;
   std::vector<std::vector<int64_t>> sources;
   for (auto& text : texts) {
-    auto& result = results.emplace_back(TranslatedText{std::move(text), {}, {}, {}, 0});
+    auto& result = results.emplace_back(TranslatedText{std::move(text), {}, {}, {}, {}, 0});
     auto found = encode(translator, result);
     for (const auto& source : found) result.pieces.push_back(source.size());
     std::move(found.begin(), found.end(), std::back_inserter(sources));
   }
-  auto translations = translator.translate_encoded(sources);
+  std::vector<std::vector<std::string>> required;  // of each source
+  std::vector<EncodedWishes> wishes;
+  for (const auto& result : results) {
+    for (size_t i = 0; glossary && i < result.source.segments().size(); ++i) {
+      required.push_back(glossary->targets(result.source.segment(i)));
+      wishes.push_back(translator.encode_wishes({.required = required.back()}));
+    }
+  }
+  auto translations = glossary ? translator.translate_encoded(sources, wishes) : translator.translate_encoded(sources);
   auto next = translations.begin();
   for (auto& result : results) {
     std::vector<std::string> outputs;
     for (size_t i = 0; i < result.source.segments().size(); ++i, ++next) {
       outputs.push_back(next->front().text);
+      for (const size_t phrase : next->front().missing) {
+        result.missing.push_back(required[static_cast<size_t>(next - translations.begin())].at(phrase));
+      }
       result.segments.push_back(std::move(next->front()));
     }
     result.joined = result.source.join(outputs);
@@ -51,10 +63,11 @@ std::vector<TranslatedText> translate_texts(const Translator& translator, std::v
   return results;
 }
 
-TranslatedText translate_text(const Translator& translator, std::string text, SentenceLanguage language) {
+TranslatedText translate_text(const Translator& translator, std::string text, SentenceLanguage language,
+                              const Glossary* glossary) {
   std::vector<SplitText> texts;
   texts.emplace_back(std::move(text), language);
-  return std::move(translate_texts(translator, std::move(texts)).front());
+  return std::move(translate_texts(translator, std::move(texts), glossary).front());
 }
 
 }  // namespace transformer

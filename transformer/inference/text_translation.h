@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "transformer/inference/translator.h"
+#include "transformer/text/glossary.h"
 #include "transformer/text/split_text.h"
 
 namespace transformer {
@@ -15,15 +16,18 @@ struct TranslatedText {
   std::vector<Translation> segments;  // the best of each
   std::vector<size_t> pieces;         // word pieces of each segment of the source
   SplitText::Joined joined;           // the whole translation
+  std::vector<std::string> missing;   // translations of the glossary's terms that it lacks all the same
   int64_t cut = 0;                    // sentences that were longer than the model takes, and so came in parts
 };
 
 /// Translates texts of any length: sentences longer than `translator.longest_source()` are cut (SplitText::cut_longer),
-/// all others decoded together, and the texts put together again.
-std::vector<TranslatedText> translate_texts(const Translator& translator, std::vector<SplitText> texts);
+/// all others decoded together, and the texts put together again. Where a sentence has a term of `glossary` (null:
+/// none), its translation holds the term's (LineWishes::required).
+std::vector<TranslatedText> translate_texts(const Translator& translator, std::vector<SplitText> texts,
+                                            const Glossary* glossary = nullptr);
 
 /// One text, of any number of lines and sentences.
 TranslatedText translate_text(const Translator& translator, std::string text,
-                              SentenceLanguage language = SentenceLanguage::any);
+                              SentenceLanguage language = SentenceLanguage::any, const Glossary* glossary = nullptr);
 
 }  // namespace transformer

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transformer/text/sentences.h"
+
+namespace transformer {
+
+/// Terms, and what each is to be called in the translation.
+///
+/// A term is found where it stands as whole words, in the text's normal form (text/normalization.h). One without a
+/// capital is found however it is capitalised, one with any as it is written alone, and before the other where both
+/// would do. Of terms that begin at one place the longest counts, and none within another.
+class Glossary {
+ public:
+  struct Term {
+    std::string source, target;
+  };
+  /// Bytes of a term and of its translation, at most.
+  static constexpr size_t longest = 1000;
+
+  /// Throws Error naming the term that is blank, too long, or there already.
+  explicit Glossary(std::vector<Term> terms);
+  /// A term, a tab and its translation a line; blank lines are passed over. Throws Error naming file and line.
+  static Glossary read(const std::filesystem::path& file);
+  ~Glossary();
+  Glossary(Glossary&&) noexcept;
+  Glossary& operator=(Glossary&&) noexcept;
+
+  const std::vector<Term>& terms() const;
+
+  struct Match : TextSpan {
+    size_t term = 0;
+  };
+  /// Where terms stand in `normal`, a text in its normal form.
+  std::vector<Match> find(std::string_view normal) const;
+  /// What the translation of `text` shall hold, each once, in the order in which terms stand in it.
+  std::vector<std::string> targets(std::string_view text) const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace transformer
