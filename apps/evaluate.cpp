@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/evaluate_mbr.h"
 #include "apps/evaluate_scores.h"
 #include "apps/line_input.h"
 #include "apps/line_work.h"
@@ -528,7 +529,8 @@ int main(int argc, char** argv) {
   return transformer::run_program(argc, argv, [](CLI::App& app, auto parse) {
     app.description("Scores translations and parses against references, and says what a model is.");
     app.require_subcommand(1);
-    for (const auto declare : {bleu, chrf, compare, ::perplexity, declare_score, declare_rescore, brackets, describe})
+    for (const auto declare :
+         {bleu, chrf, compare, ::perplexity, declare_score, declare_rescore, declare_mbr, brackets, describe})
       declare(app);
     parse();  // runs the chosen one
   });

@@ -1,4 +1,4 @@
-"""What people who run `evaluate score`, `evaluate rescore` and `shortlist` rely on: score_test.py EVALUATE TRANSLATE
+"""What people who run `evaluate score`, `rescore` and `mbr`, and `shortlist`, rely on: score_test.py EVALUATE TRANSLATE
 SHORTLIST SOURCE_DIR."""
 
 import gzip
@@ -185,6 +185,32 @@ class ScoreTest(ProgramTest):
             self.assertIn(message, done.stderr)
         done = subprocess.run([*make, "--output", data / "train.en.gz"], capture_output=True, text=True, env=ENVIRONMENT)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
+
+    def test_minimum_bayes_risk(self):
+        def mbr(text, *arguments, status=0):
+            done = subprocess.run([EVALUATE, "mbr", *arguments], input=text, capture_output=True, text=True,
+                                  env=ENVIRONMENT, timeout=300)
+            self.assertEqual(done.returncode, status, done.stderr)
+            return done.stdout.splitlines() if status == 0 else done.stderr
+
+        texts = ["something else", "the cat sat", "the cat sits", "the cat sat", "the dog sat"]
+        lines = [f"{line} ||| {text} ||| {-k}.5" for line in range(600) for k, text in enumerate(texts)]
+        found = [line.split(" ||| ") for line in mbr("\n".join(lines))]
+        self.assertEqual([int(line[0]) for line in found], [line for line in range(600) for _ in texts])
+        for line in range(0, 3000, 5):
+            scores = [float(score) for _, _, score in found[line:line + 5]]
+            self.assertEqual(scores, sorted(scores, reverse=True))
+            self.assertEqual(sorted(text for _, text, _ in found[line:line + 5]), sorted(texts))
+        self.assertEqual(mbr("\n".join(lines), "--best", "--threads", "3"), ["the cat sat"] * 600)
+        # Where the first is all but certain, it is the least risk.
+        certain = "0 ||| something else ||| -1\n0 ||| the cat sat ||| -20\n0 ||| the cat sits ||| -20\n"
+        self.assertEqual(mbr(certain, "--best", "--weights", "score", "--metric", "bleu"), ["something else"])
+        self.assertEqual(mbr(certain, "--best"), ["the cat sits"])
+        self.assertEqual(mbr("0 |||  ||| 0.0\n", "--best"), [""])
+        self.assertEqual(mbr(""), [])
+        for text, part in [("x\n", "standard input:1"), ("0 ||| a ||| 1\n2 ||| b ||| 1\n", "standard input:2"),
+                           ("1 ||| a ||| 1\n", "is of line 1"), ("0 ||| a ||| nan\n", "standard input:1")]:
+            self.assertIn(part, mbr(text, status=2))
 
 
 if __name__ == "__main__":

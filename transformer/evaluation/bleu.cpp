@@ -186,6 +186,13 @@ Statistics bleu_statistics(const std::vector<std::string>& hypotheses,
   return statistics;
 }
 
+std::vector<NgramCounts> bleu_ngrams(const std::string& sentence, const BleuOptions& options) {
+  const Ngrams ngrams(sentence, options);
+  std::vector<NgramCounts> orders;
+  for (const auto& counts : ngrams.counts) orders.emplace_back(counts.begin(), counts.end());
+  return orders;
+}
+
 Bleu bleu_from_statistics(std::span<const int64_t> sum, const BleuOptions& options) {
   Bleu bleu;
   bleu.hypothesis_length = sum[0];

@@ -49,6 +49,8 @@ Bleu sentence_bleu(const std::string& hypothesis, const std::vector<std::string>
 Statistics bleu_statistics(const std::vector<std::string>& hypotheses,
                            const std::vector<std::vector<std::string>>& references, const BleuOptions& options = {});
 Bleu bleu_from_statistics(std::span<const int64_t> sum, const BleuOptions& options = {});
+/// What a sentence's row is counted from: of each order.
+std::vector<NgramCounts> bleu_ngrams(const std::string& sentence, const BleuOptions& options = {});
 
 /// "BLEU", "tokenized BLEU" or "compound-split BLEU", so that figures of different kinds are not taken for each other.
 std::string bleu_name(const BleuOptions& options);

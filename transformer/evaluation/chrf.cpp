@@ -120,6 +120,13 @@ Statistics chrf_statistics(const std::vector<std::string>& hypotheses,
   return statistics;
 }
 
+std::vector<NgramCounts> chrf_ngrams(const std::string& sentence, const ChrfOptions& options) {
+  const Ngrams ngrams(sentence, options);
+  std::vector<NgramCounts> orders;
+  for (const auto& counts : ngrams.orders) orders.emplace_back(counts.begin(), counts.end());
+  return orders;
+}
+
 double chrf_from_statistics(std::span<const int64_t> sum, const ChrfOptions& options) {
   double precision = 0, recall = 0;
   int64_t effective_orders = 0;

@@ -27,6 +27,8 @@ double corpus_chrf(const std::vector<std::string>& hypotheses, const std::vector
 Statistics chrf_statistics(const std::vector<std::string>& hypotheses,
                            const std::vector<std::vector<std::string>>& references, const ChrfOptions& options = {});
 double chrf_from_statistics(std::span<const int64_t> sum, const ChrfOptions& options = {});
+/// What a sentence's row is counted from: of each character order, then of each word order.
+std::vector<NgramCounts> chrf_ngrams(const std::string& sentence, const ChrfOptions& options = {});
 
 /// "chrF2", with a + for each word order: "chrF2++".
 std::string chrf_name(const ChrfOptions& options);

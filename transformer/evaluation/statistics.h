@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace transformer {
@@ -23,6 +24,9 @@ struct Statistics {
     return total;
   }
 };
+
+/// A sentence's n-grams of one order, each once, and how often it occurs.
+using NgramCounts = std::vector<std::pair<std::string, int64_t>>;
 
 /// `references[k][i]` is the k-th reference of sentence i. Throws Error unless there is a sentence, a reference, and
 /// every reference has as many sentences as there are hypotheses.

@@ -1,0 +1,125 @@
+#include "apps/evaluate_mbr.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/line_input.h"
+#include "apps/n_best_list.h"
+#include "transformer/base/error.h"
+#include "transformer/base/threads.h"
+#include "transformer/evaluation/minimum_bayes_risk.h"
+
+namespace transformer {
+
+namespace {
+
+// Lines judged together: enough for all threads, few enough to stay small.
+constexpr size_t window_lines = 4096;
+
+struct Flags {
+  explicit Flags(CLI::App& command) {
+    command.add_option("--input", input, "The list, plain or .gz; standard input for - or if not given")
+        ->type_name("FILE");
+    command.add_option("--metric", metric, "By what translations are judged against each other")
+        ->check(CLI::IsMember({"chrf", "chrf++", "bleu"}))
+        ->option_text("{chrf,chrf++,bleu} [chrf]");
+    command
+        .add_option("--weights", weights,
+                    "How likely each translation of a line is to be the truth: uniform: all alike, as samples are; "
+                    "score: as the list's scores say, which are taken for log-probabilities")
+        ->check(CLI::IsMember({"uniform", "score"}))
+        ->option_text("{uniform,score} [uniform]");
+    command.add_option("--threads", threads, "Processor threads; if not given, one for each core")
+        ->check(CLI::Range(1, 1024));
+    command.add_flag("--best", best, "Write the best translation of every line alone, without number and score");
+  }
+
+  Utility utility() const {
+    if (metric == "bleu") return BleuOptions();
+    return ChrfOptions{.word_order = metric == "chrf++" ? 2 : 0};
+  }
+
+  std::string input, metric = "chrf", weights = "uniform";
+  int threads = 0;
+  bool best = false;
+};
+
+/// Replaces the scores of one line's translations by what they are worth, and puts the best first.
+void judge(const Flags& flags, std::vector<Listed>& line) {
+  std::vector<std::string> texts;
+  std::vector<double> weights;
+  double highest = line.front().score;
+  for (const auto& listed : line) highest = std::max(highest, listed.score);
+  for (const auto& listed : line) {
+    texts.push_back(listed.text);
+    if (flags.weights == "score") weights.push_back(std::exp(listed.score - highest));
+  }
+  const auto utilities = expected_utilities(texts, weights, flags.utility());
+  for (size_t i = 0; i < line.size(); ++i) line[i].score = utilities[i];
+  std::stable_sort(line.begin(), line.end(), [](const Listed& a, const Listed& b) { return a.score > b.score; });
+}
+
+}  // namespace
+
+void declare_mbr(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "mbr",
+      "Sorts an n-best list, as translate writes it, by minimum Bayes risk: the translation comes first that is most "
+      "like all others of its line; scores become the mean of its scores against them, in per cent");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] {
+    LineInput input(flags->input);
+    std::vector<std::vector<Listed>> window;  // the translations of each line
+    size_t lines = 0;
+    const auto write = [&] {
+      in_parallel(window.size(), 1, flags->threads > 0 ? flags->threads : default_threads(),
+                  [&](size_t first, size_t last) {
+                    for (size_t i = first; i < last; ++i) judge(*flags, window[i]);
+                  });
+      for (const auto& line : window) {
+        for (const auto& listed : line) {
+          if (flags->best) {
+            std::cout << listed.text << '\n';
+            break;
+          }
+          std::cout << fmt::format("{} ||| {} ||| {:.6f}\n", listed.index, listed.text, listed.score);
+        }
+      }
+      std::cout.flush();
+      window.clear();
+      lines = 0;
+    };
+    int64_t number = 0, current = -1;
+    try {
+      for (InputLine line; input.next(line);) {
+        ++number;
+        if (!line.usable()) throw input.error(number, line);
+        auto listed = read_listed(input, number, line.text);
+        if (listed.index < current || listed.index > current + 1) {
+          throw Error(input.where(number), fmt::format("is of line {}, but {} comes next", listed.index, current + 1),
+                      "the list has to be in the order of the text, and to leave no line out");
+        }
+        if (listed.index > current) {
+          current = listed.index;
+          if (lines >= window_lines) write();  // never within a line's translations
+          window.emplace_back();
+        }
+        window.back().push_back(std::move(listed));
+        ++lines;
+      }
+    } catch (const Error&) {  // what is whole before it is written all the same
+      if (!window.empty()) window.pop_back();
+      write();
+      throw;
+    }
+    write();
+  });
+}
+
+}  // namespace transformer
