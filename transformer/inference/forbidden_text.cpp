@@ -122,7 +122,12 @@ const ForbiddenText::State& ForbiddenText::at(int64_t id) const {
     state.emplace();
     state->may_end = self.may_end(progress);
     for (int64_t token = 0; token < pieces_->size(); ++token) {
-      if (!self.after(progress, pieces_->of(token))) state->forbidden.push_back(token);
+      const auto next = self.after(progress, pieces_->of(token));
+      if (!next) {
+        state->forbidden.push_back(token);
+      } else if (!self.may_end(*next)) {
+        state->never_last.push_back(token);
+      }
     }
   }
   return *state;

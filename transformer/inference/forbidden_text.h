@@ -28,8 +28,9 @@ class ForbiddenText {
   /// Before the first token.
   static constexpr int64_t beginning = 0;
   struct State {
-    std::vector<int64_t> forbidden;  // tokens that would complete a phrase
-    bool may_end = true;             // whether the text may end here
+    std::vector<int64_t> forbidden;   // tokens that would complete a phrase
+    std::vector<int64_t> never_last;  // others, after which the text must go on
+    bool may_end = true;              // whether the text may end here
   };
   const State& at(int64_t state) const;
   int64_t after(int64_t state, int64_t token) const;
