@@ -46,7 +46,8 @@ class SumBuckets : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Pr
     Clock::time_point begun;
     std::vector<DistributedDataParallel::Statistics::Bucket> buckets;
     size_t bucket_count = 0;
-    bool failed = false;
+    bool calling = false;  // c10d, which has not returned yet
+    bool failed = false;   // a sum that was begun
   };
 
   SumBuckets(const c10::intrusive_ptr<c10d::ProcessGroup>& group, std::shared_ptr<Monitor> monitor,
@@ -61,14 +62,14 @@ class SumBuckets : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::Pr
       index = record_->buckets.size();
       const auto now = seconds_since(record_->begun);
       record_->buckets.push_back({static_cast<int64_t>(bucket.getBuffer().nbytes()), now, now});
-      record_->failed = true;  // until the call below has returned
+      record_->calling = true;
       if (bucket.isLast()) record_->bucket_count = bucket.getIndex() + 1;
     }
     std::vector<at::Tensor> tensors{bucket.getBufferRef()};
     const auto future = state_->allreduce(tensors)->getFuture();
     {
       const std::lock_guard lock(record_->mutex);
-      record_->failed = false;
+      record_->calling = false;
     }
     // Not a callback beside the future: c10d could go on before that has run.
     return future->then(
@@ -135,7 +136,7 @@ struct DistributedDataParallel::Impl {
       record->begun = Clock::now();
       record->buckets.clear();
       record->bucket_count = 0;
-      record->failed = false;
+      record->calling = record->failed = false;
     };
     // After the first step, buckets follow the order that gradients came in.
     communicator.impl_->talk([&] { reducer->rebuild_buckets(); });
@@ -146,7 +147,7 @@ struct DistributedDataParallel::Impl {
     } catch (const std::exception& error) {
       const bool others = [&] {
         const std::lock_guard lock(record->mutex);
-        return record->failed;
+        return record->calling || record->failed;
       }();
       communicator.impl_->broken = true;
       if (others) communicator.impl_->monitor->explain(message_of(error));
