@@ -85,7 +85,8 @@ class InferenceModel {
   /// output of `max_length` tokens needs more positions than were learned.
   void check(std::span<const int64_t> source, int64_t max_length) const;
 
-  /// Embedding, times sqrt(D) where embeddings are scaled, plus positional encoding, into x [D]. Throws Error past the last learned position.
+  /// Embedding, times sqrt(D) where embeddings are scaled, plus positional encoding, into x [D]. Throws Error past the
+  /// last learned position.
   void embed_source(int64_t token, int64_t position, float* x) const;
   void embed_target(int64_t token, int64_t position, float* x) const;
   /// To the vocabulary, with its biases where the model has them.

@@ -123,8 +123,8 @@ class PackedMatrix {
   /// A row's result depends on that row alone.
   void multiply(const Activations& a, float* y, int64_t stride, bool relu = false) const;
 
-  /// Gathers a W^T + bias row by row; `selections` are one a row. Where they are to be `kept`, the logits are in `scratch`
-  /// afterwards, rows padded(outputs) apart.
+  /// Gathers a W^T + bias row by row; `selections` are one a row. Where they are to be `kept`, the logits are in
+  /// `scratch` afterwards, rows padded(outputs) apart.
   void select(const Activations& a, int64_t allowed, std::span<Selection> selections, Buffer<float>& scratch,
               bool kept = false) const;
 

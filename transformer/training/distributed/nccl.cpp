@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 constexpr const char* nccl = "backend 'nccl'";
 constexpr const char* nccl_module = "transformer_nccl.so";
 
-// The NCCL module, which lies beside this code (or the program it is linked into), in the lib folder next to it, or where
-// the loader looks: programs that link the library installed are told its folder when they are linked.
+// The NCCL module, which lies beside this code (or the program it is linked into), in the lib folder next to it, or
+// where the loader looks: programs that link the library installed are told its folder when they are linked.
 void* load_nccl_module() {
   std::vector<std::string> candidates;
   Dl_info own;
@@ -35,7 +35,7 @@ void* load_nccl_module() {
     candidates.push_back((file.parent_path().parent_path() / "lib" / nccl_module).string());
   }
   candidates.emplace_back(nccl_module);
-  std::string there;                     // why the first one that is there cannot be loaded
+  std::string there;  // why the first one that is there cannot be loaded
   for (const auto& candidate : candidates) {
     if (void* module = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL)) return module;
     const char* text = dlerror();
