@@ -116,7 +116,8 @@ def agreement(work, ours, theirs, batch, beam, count):
 def shares(side, work, batch, beam, seconds):
     """What decoding makes of the processor and of its memory, from the seconds that a token of output takes: both limits
     are measured here and now, on the same core. Products with weights alone count; a sentence at a time has to read all
-    of them in every step, and memory limits it, where many sentences wait for multiplications."""
+    of them in every step, and memory limits it, where many sentences wait for multiplications. More than all of the memory's
+    speed is possible where caches hold a part of the weights."""
     most, memory = map(float, side.ask("limits").split())
     source, row, source_bytes, step_bytes = map(int, side.ask("work").split())
     steps = work.steps
@@ -151,6 +152,7 @@ def measure(work, precision, threads, cases, pairs, environment, results):
         results.add(f"{label}  to float32:")
     else:
         other_side = work.their_side(precision, threads, environment)
+    measured = []
     with work.our_side(precision, threads) as ours, other_side as theirs:
         for batch, beam in cases:
             unit = work.unit[batch] * threads
@@ -163,10 +165,7 @@ def measure(work, precision, threads, cases, pairs, environment, results):
             mine, their, ratio = summary(rates)
             results.add(f"{label}  batch {batch:>2} beam {beam}: {mine:8.1f} to {their:8.1f} tokens/s; "
                         f"{same} of {unit} outputs the same; {ratio:.2f}x")
-            if work.steps and threads == 1:
-                results.add(f"{label}  batch {batch:>2} beam {beam}: {shares(ours, work, batch, beam, 1 / mine)}")
-            if work.steps:
-                shortened(ours, work, threads, batch, beam, count, pairs, label, results)
+            measured.append((batch, beam, count, mine))
             results.add(f"    pairs of {count} sentences: " + ", ".join(f"{a:.1f} / {b:.1f}" for a, b in rates),
                         print_it=False)
         memory = [list(map(int, side.ask("memory").split())) for side in (ours, theirs)]
@@ -174,6 +173,11 @@ def measure(work, precision, threads, cases, pairs, environment, results):
         empty, their_empty = int(ours.ready[1]) / 1e6, int(theirs.ready[1]) / 1e6
         results.add(f"{label}  peak memory: {peak:.0f} to {their_peak:.0f} MB (before the model {empty:.0f} to "
                     f"{their_empty:.0f}, afterwards {now:.0f} to {their_now:.0f}); {peak / their_peak:.2f}x")
+        # These take memory of their own.
+        for batch, beam, count, mine in measured if work.steps else []:
+            if threads == 1:
+                results.add(f"{label}  batch {batch:>2} beam {beam}: {shares(ours, work, batch, beam, 1 / mine)}")
+            shortened(ours, work, threads, batch, beam, count, pairs, label, results)
 
 
 def main():

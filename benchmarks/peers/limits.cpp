@@ -130,7 +130,7 @@ double memory_bytes_a_second() {
   uint64_t sum = 0;
   const double rate = rate_of(static_cast<double>(buffer.size()), [&] {
     // Streams side by side, as many as keep all of the memory's lanes at work.
-    constexpr int64_t streams = 4;
+    constexpr int64_t streams = 8;
     const int64_t words = buffer.size() / streams / 8;
     uint64_t sums[streams][8] = {};
     for (int64_t i = 0; i + 8 <= words; i += 8) {
