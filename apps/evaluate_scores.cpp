@@ -17,12 +17,10 @@
 #include "apps/line_input.h"
 #include "apps/line_work.h"
 #include "apps/n_best_list.h"
-#include "transformer/architecture/longest_text.h"
-#include "transformer/architecture/model_directory.h"
 #include "transformer/base/threads.h"
 #include "transformer/inference/beam_search.h"
-#include "transformer/inference/inference_model.h"
 #include "transformer/inference/perplexity.h"
+#include "transformer/inference/translator.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -65,14 +63,10 @@ class Judge {
 
   /// After parsing. Throws Error for a folder that is no model.
   void open() {
-    const auto settings = read_model_settings(directory_);
-    Settings file;
-    file.section("decoding", decoding_, "");
-    file.load(std::filesystem::path(directory_) / "config.yaml", UnknownSections::ignored);
-    decoding_ = decoding_.validated();
-    model_ = InferenceModel::load(directory_, settings, precision_named(precision_));
-    vocabularies_ = Vocabularies::load(directory_, settings.source_vocabulary_size, settings.target_vocabulary_size);
-    longest_ = longest_text(settings);
+    const InferenceOptions inference{.precision = precision_named(precision_),
+                                     .threads = threads_ > 0 ? threads_ : default_threads()};
+    translator_.emplace(directory_, "cpu", inference);
+    threads_ = static_cast<int>(inference.threads);
   }
 
   Pieces source(const std::string& line) const { return pieces(line, !reverse_); }
@@ -82,14 +76,14 @@ class Judge {
   std::vector<Score> judge(std::vector<std::vector<int64_t>> sources, std::vector<std::vector<int64_t>> targets) const {
     if (reverse_) std::swap(sources, targets);
     std::vector<Score> scores;
-    for (auto& tokens :
-         token_log_probabilities(*model_, sources, targets, threads_ > 0 ? threads_ : default_threads())) {
+    const auto& decoding = translator_->settings();
+    for (auto& tokens : token_log_probabilities(*translator_->packed(), sources, targets, threads_)) {
       auto& score = scores.emplace_back();
       score.tokens = std::move(tokens);
       score.log_probability = std::accumulate(score.tokens.begin(), score.tokens.end(), 0.0);
       score.normalised =
           score.log_probability /
-          length_penalty(decoding_.length_penalty, static_cast<int64_t>(score.tokens.size()), decoding_.alpha);
+          length_penalty(decoding.length_penalty, static_cast<int64_t>(score.tokens.size()), decoding.alpha);
     }
     return scores;
   }
@@ -97,28 +91,26 @@ class Judge {
   /// The word pieces that a score's tokens are: of the translation, or in reverse of the source; and the end.
   std::vector<std::string> written(const std::vector<int64_t>& ids) const {
     std::vector<std::string> result;
-    for (const int64_t id : ids) result.push_back(vocabularies_.target->piece(id));
-    result.push_back(vocabularies_.target->piece(Vocabulary::end));
+    const auto& vocabulary = *translator_->vocabularies().target;
+    for (const int64_t id : ids) result.push_back(vocabulary.piece(id));
+    result.push_back(vocabulary.piece(Vocabulary::end));
     return result;
   }
   bool reverse() const { return reverse_; }
 
  private:
   Pieces pieces(const std::string& line, bool read) const {
-    Pieces result{(read ? vocabularies_.source : vocabularies_.target)->encode(line), {}};
-    if (static_cast<int64_t>(result.ids.size()) > longest_) {
-      result.problem = fmt::format("has {} word pieces, and this model takes at most {}", result.ids.size(), longest_);
-    }
+    const auto& vocabularies = translator_->vocabularies();
+    Pieces result{(read ? vocabularies.source : vocabularies.target)->encode(line), {}};
+    if (std::ssize(result.ids) > translator_->longest_source())
+      result.problem = translator_->too_long(result.ids.size());
     return result;
   }
 
   std::string directory_, precision_;
   int threads_ = 0;
   bool reverse_ = false;
-  DecodingSettings decoding_;
-  std::shared_ptr<const InferenceModel> model_;
-  Vocabularies vocabularies_;
-  int64_t longest_ = 0;
+  std::optional<Translator> translator_;
 };
 
 /// A line of each side, numbered alike.

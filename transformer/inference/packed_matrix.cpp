@@ -123,14 +123,18 @@ void PackedMatrix::take_numbers(const float* bias) {
 }
 
 PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth,
-                           const RowSource& rows, const float* bias, std::shared_ptr<WeightMemory> memory)
+                           std::shared_ptr<WeightMemory> memory)
     : kernels_(&kernels),
       precision_(precision),
       outputs_(outputs),
       depth_(depth),
       groups_(groups_of(precision, depth)),
       panel_bytes_(groups_ * kernels.columns * 4),
-      memory_(std::move(memory)) {
+      memory_(std::move(memory)) {}
+
+PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth,
+                           const RowSource& rows, const float* bias, std::shared_ptr<WeightMemory> memory)
+    : PackedMatrix(kernels, precision, outputs, depth, std::move(memory)) {
   const int64_t columns = kernels.columns;
   unsigned char* const to = memory_->take(panels() * panel_bytes_);
   panels_ = to;
@@ -161,13 +165,7 @@ int64_t PackedMatrix::stored_panels_bytes(Precision precision, int64_t outputs, 
 
 PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth,
                            const Stored& stored, const float* bias, std::shared_ptr<WeightMemory> memory)
-    : kernels_(&kernels),
-      precision_(precision),
-      outputs_(outputs),
-      depth_(depth),
-      groups_(groups_of(precision, depth)),
-      panel_bytes_(groups_ * kernels.columns * 4),
-      memory_(std::move(memory)) {
+    : PackedMatrix(kernels, precision, outputs, depth, std::move(memory)) {
   if (static_cast<int64_t>(stored.panels.size()) != stored_panels_bytes(precision, outputs, depth)) {
     throw std::invalid_argument("PackedMatrix: stored panels of another size");
   }

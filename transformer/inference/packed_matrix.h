@@ -134,6 +134,9 @@ class PackedMatrix {
  private:
   int64_t panels() const { return (outputs_ + kernels_->columns - 1) / kernels_->columns; }
   const unsigned char* panel(int64_t index) const { return panels_ + index * panel_bytes_; }
+  /// Of these sizes, without its panels and numbers.
+  PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth,
+               std::shared_ptr<WeightMemory> memory);
   /// Room for the numbers of each column.
   void take_numbers(const float* bias);
   /// Packs `used` rows of weights as the columns of a panel, into `to`.

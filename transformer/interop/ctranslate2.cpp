@@ -21,6 +21,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/new_folder.h"
+#include "transformer/interop/exported_settings.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -357,40 +358,8 @@ void check_ctranslate2(const ModelSettings& given) {
   }
   if (settings.heads > std::numeric_limits<int16_t>::max()) refuse("heads", "too many for CTranslate2's format");
 
-  // Every setting that is converted, whatever its value, or was checked above, or has no effect outside training. What
-  // is added later is refused until it is converted, too.
-  static const std::set<std::string> known = {"d_model",
-                                              "d_ff",
-                                              "heads",
-                                              "d_k",
-                                              "d_v",
-                                              "encoder_layers",
-                                              "decoder_layers",
-                                              "dropout",
-                                              "attention_dropout",
-                                              "relu_dropout",
-                                              "symbol_dropout",
-                                              "compatibility",
-                                              "attention_window",
-                                              "feed_forward",
-                                              "activation",
-                                              "parameter_heads",
-                                              "parameter_d_k",
-                                              "parameter_d_v",
-                                              "parameter_pairs",
-                                              "normalization",
-                                              "positions",
-                                              "max_positions",
-                                              "vocabulary_size",
-                                              "source_vocabulary_size",
-                                              "target_vocabulary_size",
-                                              "shared_embeddings",
-                                              "scaled_embeddings",
-                                              "projection_bias",
-                                              "output_bias",
-                                              "layer_norm_epsilon"};
-  for (const auto& setting : given.changed()) {
-    if (!known.contains(setting)) refuse(setting, "the exporter to CTranslate2 does not convert this setting");
+  if (const auto setting = setting_not_exported(given)) {
+    refuse(*setting, "the exporter to CTranslate2 does not convert this setting");
   }
 }
 

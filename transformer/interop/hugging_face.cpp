@@ -437,20 +437,11 @@ class Conversion {
         });
       }
     }
-    for (int64_t i = 0; i < s_.encoder_layers; ++i) {
-      const auto ours = fmt::format("encoder.layers.{}.", i), theirs = fmt::format("model.encoder.layers.{}.", i);
-      attention(ours + "self_attention", theirs + "self_attn");
-      norm(ours + "after_self_attention", theirs + "self_attn_layer_norm");
-      feed_forward(ours, theirs);
-    }
-    for (int64_t i = 0; i < s_.decoder_layers; ++i) {
-      const auto ours = fmt::format("decoder.layers.{}.", i), theirs = fmt::format("model.decoder.layers.{}.", i);
-      attention(ours + "self_attention", theirs + "self_attn");
-      norm(ours + "after_self_attention", theirs + "self_attn_layer_norm");
-      attention(ours + "memory_attention", theirs + "encoder_attn");
-      norm(ours + "after_memory_attention", theirs + "encoder_attn_layer_norm");
-      feed_forward(ours, theirs);
-    }
+    convert_marian_layers(
+        s_,
+        {.attention = [this](const std::string& ours, const std::string& theirs) { attention(ours, theirs); },
+         .norm = [this](const std::string& ours, const std::string& theirs) { norm(ours, theirs); },
+         .feed_forward = [this](const std::string& ours, const std::string& theirs) { feed_forward(ours, theirs); }});
     return std::move(made_);
   }
 

@@ -11,9 +11,11 @@
 #include "transformer/architecture/weights.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
+#include "transformer/base/finite.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/tensor_file.h"
+#include "transformer/interop/exported_settings.h"
 #include "transformer/interop/hugging_face.h"
 #include "transformer/interop/marian.h"
 #include "transformer/text/sentencepiece_model.h"
@@ -52,20 +54,11 @@ class Conversion {
     }
     set("final_logits_bias", {1, target},
         [=, this] { return s_.output_bias ? take("output_bias") : Numbers(static_cast<size_t>(target)); });
-    for (int64_t i = 0; i < s_.encoder_layers; ++i) {
-      const auto ours = fmt::format("encoder.layers.{}.", i), theirs = fmt::format("model.encoder.layers.{}.", i);
-      attention(ours + "self_attention", theirs + "self_attn");
-      norm(ours + "after_self_attention", theirs + "self_attn_layer_norm");
-      feed_forward(ours, theirs);
-    }
-    for (int64_t i = 0; i < s_.decoder_layers; ++i) {
-      const auto ours = fmt::format("decoder.layers.{}.", i), theirs = fmt::format("model.decoder.layers.{}.", i);
-      attention(ours + "self_attention", theirs + "self_attn");
-      norm(ours + "after_self_attention", theirs + "self_attn_layer_norm");
-      attention(ours + "memory_attention", theirs + "encoder_attn");
-      norm(ours + "after_memory_attention", theirs + "encoder_attn_layer_norm");
-      feed_forward(ours, theirs);
-    }
+    convert_marian_layers(
+        s_,
+        {.attention = [this](const std::string& ours, const std::string& theirs) { attention(ours, theirs); },
+         .norm = [this](const std::string& ours, const std::string& theirs) { norm(ours, theirs); },
+         .feed_forward = [this](const std::string& ours, const std::string& theirs) { feed_forward(ours, theirs); }});
     return std::move(made_);
   }
 
@@ -83,9 +76,10 @@ class Conversion {
   void attention(const std::string& ours, const std::string& theirs) {
     const int64_t d = s_.d_model;
     const auto part = [=, this](const std::string& name, int64_t which, int64_t width) {
-      const auto joint = take(ours + name);
-      const auto size = d * width;
-      return Numbers(joint.begin() + which * size, joint.begin() + (which + 1) * size);
+      Numbers rows(static_cast<size_t>(d * width));
+      weights_.at(ours + name).rows(which * d, d, rows.data());
+      if (!all_finite(rows)) refuse_not_finite(origin_, ours + name);
+      return rows;
     };
     int64_t which = 0;
     for (const char* projection : {"q", "k", "v"}) {
@@ -234,41 +228,8 @@ void check_hugging_face(const ModelSettings& given) {
     refuse("layer_norm_epsilon", fmt::format("is {}; MarianMT's is 1e-5", s.layer_norm_epsilon));
   }
 
-  // Every setting that is converted, whatever its value, or was checked above, or has no effect outside training. What
-  // is added later is refused until it is converted, too.
-  static const std::set<std::string> known = {"d_model",
-                                              "d_ff",
-                                              "heads",
-                                              "d_k",
-                                              "d_v",
-                                              "encoder_layers",
-                                              "decoder_layers",
-                                              "dropout",
-                                              "attention_dropout",
-                                              "relu_dropout",
-                                              "symbol_dropout",
-                                              "compatibility",
-                                              "attention_window",
-                                              "feed_forward",
-                                              "activation",
-                                              "parameter_heads",
-                                              "parameter_d_k",
-                                              "parameter_d_v",
-                                              "parameter_pairs",
-                                              "normalization",
-                                              "positions",
-                                              "max_positions",
-                                              "vocabulary_size",
-                                              "source_vocabulary_size",
-                                              "target_vocabulary_size",
-                                              "shared_embeddings",
-                                              "scaled_embeddings",
-                                              "projection_bias",
-                                              "output_bias",
-                                              "layer_norm_epsilon"};
-  for (const auto& setting : given.changed()) {
-    if (!known.contains(setting))
-      refuse(setting, "the exporter to Hugging Face's format does not convert this setting");
+  if (const auto setting = setting_not_exported(given)) {
+    refuse(*setting, "the exporter to Hugging Face's format does not convert this setting");
   }
 }
 

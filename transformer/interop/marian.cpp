@@ -1,5 +1,7 @@
 #include "transformer/interop/marian.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 
@@ -36,6 +38,23 @@ std::vector<float> permuted_columns(std::span<const float> numbers, int64_t rows
     for (const int64_t column : order) result.push_back(from[static_cast<size_t>(column)]);
   }
   return result;
+}
+
+void convert_marian_layers(const ModelSettings& settings, const SublayerConversion& conversion) {
+  for (int64_t i = 0; i < settings.encoder_layers; ++i) {
+    const auto ours = fmt::format("encoder.layers.{}.", i), theirs = fmt::format("model.encoder.layers.{}.", i);
+    conversion.attention(ours + "self_attention", theirs + "self_attn");
+    conversion.norm(ours + "after_self_attention", theirs + "self_attn_layer_norm");
+    conversion.feed_forward(ours, theirs);
+  }
+  for (int64_t i = 0; i < settings.decoder_layers; ++i) {
+    const auto ours = fmt::format("decoder.layers.{}.", i), theirs = fmt::format("model.decoder.layers.{}.", i);
+    conversion.attention(ours + "self_attention", theirs + "self_attn");
+    conversion.norm(ours + "after_self_attention", theirs + "self_attn_layer_norm");
+    conversion.attention(ours + "memory_attention", theirs + "encoder_attn");
+    conversion.norm(ours + "after_memory_attention", theirs + "encoder_attn_layer_norm");
+    conversion.feed_forward(ours, theirs);
+  }
 }
 
 }  // namespace transformer

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
+
+#include "transformer/architecture/settings.h"
 
 namespace transformer {
 
@@ -22,5 +26,12 @@ std::vector<int64_t> inverse(std::span<const int64_t> order);
 /// ..].
 std::vector<float> permuted_rows(std::span<const float> numbers, int64_t width, std::span<const int64_t> order);
 std::vector<float> permuted_columns(std::span<const float> numbers, int64_t rows, std::span<const int64_t> order);
+
+/// What becomes of a sub-layer, whichever way is converted, given what ours is called and what theirs.
+struct SublayerConversion {
+  std::function<void(const std::string&ours, const std::string&theirs)> attention, norm, feed_forward;
+};
+/// Goes through the sub-layers of all layers.
+void convert_marian_layers(const ModelSettings& settings, const SublayerConversion& conversion);
 
 }  // namespace transformer
