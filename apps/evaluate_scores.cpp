@@ -18,7 +18,6 @@
 #include "apps/line_work.h"
 #include "apps/n_best_list.h"
 #include "transformer/base/threads.h"
-#include "transformer/inference/beam_search.h"
 #include "transformer/inference/perplexity.h"
 #include "transformer/inference/translator.h"
 #include "transformer/text/vocabulary.h"
@@ -81,9 +80,7 @@ class Judge {
       auto& score = scores.emplace_back();
       score.tokens = std::move(tokens);
       score.log_probability = std::accumulate(score.tokens.begin(), score.tokens.end(), 0.0);
-      score.normalised =
-          score.log_probability /
-          length_penalty(decoding.length_penalty, static_cast<int64_t>(score.tokens.size()), decoding.alpha);
+      score.normalised = normalised_score(score.tokens, decoding);
     }
     return scores;
   }

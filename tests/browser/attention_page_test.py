@@ -394,5 +394,9 @@ class AttentionPageTest(PageTest):
         page = self.open("attention.html", "#view=decoder")
         self.assertEqual(page.texts(".tree"), [])
 
+    def test_nothing_keeps_people_from_using_it(self):
+        for dark in (False, True):
+            self.assertEqual(self.open("attention.html", dark=dark).obstacles(), [])
+
 
 main()

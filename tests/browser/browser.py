@@ -22,6 +22,8 @@ import tempfile
 import time
 import unittest
 
+import axe_core_python
+
 PROGRAMS = ("chromium-headless-shell", "chrome-headless-shell", "chromium", "google-chrome", "chromium-browser")
 PATIENCE = 60  # seconds
 
@@ -191,6 +193,12 @@ class Page:
             self.call("Input.dispatchKeyEvent", type="keyDown", **parameters, **text)
             self.call("Input.dispatchKeyEvent", type="keyUp", **parameters)
             self.settle()
+
+    def obstacles(self):
+        """What axe-core finds that keeps people from using the page: [(rule, where, why)]."""
+        self.value((pathlib.Path(axe_core_python.__file__).parent / "axe.min.js").read_text() + "; 0")
+        return [tuple(found) for found in self.value("""axe.run().then(found => found.violations.flatMap(rule =>
+            rule.nodes.map(node => [rule.id, node.target.join(" "), node.failureSummary])))""")]
 
     def dark(self, on):
         value = "dark" if on else "light"

@@ -72,5 +72,9 @@ class RunPageTest(PageTest):
         page.dark(False)
         self.assertEqual(eventually(colour, "rgb(255, 255, 255)".__eq__), "rgb(255, 255, 255)")
 
+    def test_nothing_keeps_people_from_using_it(self):
+        for dark in (False, True):
+            self.assertEqual(self.open("runs.html", dark=dark).obstacles(), [])
+
 
 main()

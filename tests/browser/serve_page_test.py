@@ -113,6 +113,56 @@ class ServePageTest(unittest.TestCase):
         page.press("Tab", "Enter")
         self.assertEqual(page.text("#say"), "“Guten” stands for “Good”.")
 
+    def test_attention_is_shown_where_it_is_looked_at(self):
+        page = self.open()
+        self.type(page, "The weather is nice today.")
+        self.assert_translated(page, "Das Wetter ist heute schön.")
+        self.assertEqual(page.texts("#heat table"), [])
+        page.click("#attention summary")
+        eventually(lambda: page.texts("#heat tbody th"), bool)
+        self.assertEqual(page.texts("#heat tbody th"), "Das Wetter ist heute schön.".split())
+        self.assertEqual(page.texts("#heat thead th"), "The weather is nice today.".split())
+        most = page.value("""[...document.querySelector("#heat tbody").rows].map(row => {
+            const shares = [...row.querySelectorAll("td")].map(cell => Number(cell.style.getPropertyValue("--share")));
+            return shares.indexOf(Math.max(...shares)); })""")
+        self.assertEqual(most[1:2] + most[3:], [1, 4, 3])  # Wetter, heute, schön.
+
+    def test_earlier_translations_stay_in_the_browser(self):
+        page = self.open()
+        page.value("localStorage.clear()")
+        self.type(page, "Good morn")
+        eventually(lambda: page.texts("#target p"), lambda found: bool(found and found[0]))
+        self.type(page, "ing.")
+        self.assert_translated(page, "Guten Morgen!")
+        self.assertEqual(page.texts("#earlier button"), ["Good morning. → Guten Morgen!"])
+        page.value('document.querySelector("#source").select()')
+        self.type(page, "The weather is nice today.")
+        self.assert_translated(page, "Das Wetter ist heute schön.")
+        self.assertEqual(len(page.texts("#earlier button")), 2)
+        page.go(f"http://127.0.0.1:{self.port}/")
+        self.assertTrue(eventually(lambda: page.texts("#pair option"), bool))
+        page.click("#history summary")
+        page.click("#earlier li:last-child button")
+        self.assert_translated(page, "Guten Morgen!")
+        self.assertEqual(page.value('document.querySelector("#source").value'), "Good morning.")
+        page.click("#forget")
+        self.assertEqual(page.texts("#earlier button"), [])
+        self.assertTrue(page.value('document.querySelector("#history").hidden'))
+        page.value('localStorage.setItem("transformer-translations", "{broken")')
+        page.go(f"http://127.0.0.1:{self.port}/")
+        self.assertTrue(eventually(lambda: page.texts("#pair option"), bool))
+
+    def test_nothing_keeps_people_from_using_it(self):
+        for dark in (False, True):
+            page = self.open(dark=dark)
+            self.assertEqual(page.obstacles(), [])
+            self.type(page, "Good morning.")
+            self.assert_translated(page, "Guten Morgen!")
+            page.click(".word")
+            page.click("#attention summary")
+            eventually(lambda: page.texts("#heat tbody th"), bool)
+            self.assertEqual(page.obstacles(), [])
+
     def test_colours_can_be_told_apart(self):
         for dark in (False, True):
             page = self.open(dark=dark)

@@ -71,5 +71,9 @@ class SweepPageTest(PageTest):
         page.dark(False)
         self.assertEqual(eventually(colour, "rgb(255, 255, 255)".__eq__), "rgb(255, 255, 255)")
 
+    def test_nothing_keeps_people_from_using_it(self):
+        for dark in (False, True):
+            self.assertEqual(self.open("sweep.html", dark=dark).obstacles(), [])
+
 
 main()

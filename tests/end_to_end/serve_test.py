@@ -1,4 +1,4 @@
-"""What clients and operators of `serve` rely on: serve_test.py SERVE TRANSLATE SOURCE_DIR.
+"""What clients and operators of `serve` rely on: serve_test.py SERVE TRANSLATE EVALUATE SOURCE_DIR.
 
 Beside the standard library: libretranslatepy and deep-translator, published clients of LibreTranslate's interface, and
 prometheus_client, whose parser reads the metrics.
@@ -29,8 +29,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from programs import ENVIRONMENT, ProgramTest
 
-SERVE, TRANSLATE = sys.argv[1], sys.argv[2]
-SOURCE = pathlib.Path(sys.argv[3])
+SERVE, TRANSLATE, EVALUATE = sys.argv[1:4]
+SOURCE = pathlib.Path(sys.argv[4])
 MODEL = SOURCE / "data" / "model-en-de"
 PATIENCE = 60  # seconds
 with gzip.open(SOURCE / "data/tatoeba-en-de/valid.en.gz", "rt", encoding="utf-8") as lines:
@@ -256,6 +256,19 @@ class ServeTest(ProgramTest):
         self.assertEqual([" ".join(f"{source}-{target}" for source, target in one["alignment"]) for one in best],
                          alignments.read_text().splitlines())
 
+    def test_attention_is_where_alignments_come_from(self):
+        _, _, answer = self.own(SENTENCES[:30], alignments=True, attention=True)
+        for sentence, text in zip(SENTENCES, answer["translations"]):
+            best = text["lines"][0]["hypotheses"][0]
+            rows = best["attention"]
+            self.assertEqual(([len(rows), *{len(row) for row in rows}]), [len(best["text"].split()), len(sentence.split())])
+            for row in rows:
+                self.assertLessEqual(sum(row), 1000 + len(row))
+            for source, target in best["alignment"]:
+                self.assertEqual(rows[target][source], max(rows[target]))
+        _, _, answer = self.own("", attention=True)
+        self.assertEqual(answer["translations"][0]["lines"][0]["hypotheses"][0]["attention"], [])
+
     def test_a_stream_tells_of_each_line_as_it_is_done(self):
         status, headers, data = self.server.ask(
             "POST", "/v1/translate", {"text": ["\n".join(SENTENCES[:5]), SENTENCES[5]], "target": "de", "stream": True},
@@ -278,6 +291,81 @@ class ServeTest(ProgramTest):
         self.assertIn(b"\r\n\r\nevent: line\ndata: ", answer)
         self.assertTrue(answer.endswith(b"}\n\n"), answer)
 
+    def through(self, command, text=""):
+        return subprocess.run([*command, "--model", MODEL], input=text, capture_output=True, text=True, check=True,
+                              env=ENVIRONMENT).stdout
+
+    def test_html_comes_back_with_its_tags(self):
+        page = (f"<!DOCTYPE html><p>  {SENTENCES[0]} <b>{SENTENCES[1]}</b></p>\n<ul><li>Tom &amp; Mary <i>were very"
+                f" tired</i>.<li>{SENTENCES[2]}</ul><script>if (a < b) c()</script>")
+        expected = [self.through([TRANSLATE, "--document", "--markup"], line) for line in page.split("\n")]
+        found = [self.server.translate(line, format="html")["translatedText"] for line in page.split("\n")]
+        self.assertEqual(found, expected)
+        whole = self.server.translate([page, "", "<br>"], format="html", alternatives=1)
+        self.assertEqual(whole["translatedText"], ["\n".join(expected), "", "<br>"])
+        self.assertEqual([len(others) for others in whole["alternatives"]], [1, 0, 0])
+        tags = ["<!DOCTYPE html>", "<p>", "<b>", "</b>", "</p>", "<ul>", "<li>", "<i>", "</i>", "</ul>", "<script>"]
+        for text in [*whole["translatedText"][:1], whole["alternatives"][0][0]]:
+            self.assertEqual([text.count(tag) for tag in tags], [page.count(tag) for tag in tags])
+        form = urllib.parse.urlencode({"q": page, "source": "en", "target": "de", "format": "html"})
+        _, _, answer = self.server.ask("POST", "/translate", form, {"Content-Type": "application/x-www-form-urlencoded"})
+        self.assertEqual(answer["translatedText"], whole["translatedText"][0])
+        status, _, answer = self.own(page, format="html")
+        self.assertEqual((status, answer["translations"][0]["text"]), (200, whole["translatedText"][0]))
+        line, = answer["translations"][0]["lines"]
+        self.assertEqual((line["source"], line["parts"]), (page, 4))
+
+    def test_a_line_longer_than_the_model_takes_is_translated_in_parts(self):
+        _, _, served = self.server.ask("GET", "/v1/models")
+        longest = served["models"][0]["longest_line_tokens"]
+        line = " ".join(SENTENCES[i % 60] for i in range(longest // 6))
+        expected = self.through([TRANSLATE, "--document"], line)
+        self.assertEqual(self.server.translate(f"{SENTENCES[0]}\n {line} ")["translatedText"],
+                         f"{self.expected[0]}\n{expected}")
+        status, _, answer = self.own(line, alignments=True)
+        self.assertEqual(status, 200)
+        whole, = answer["translations"][0]["lines"]
+        best = whole["hypotheses"][0]
+        self.assertGreater(whole["parts"], longest // 12)
+        self.assertEqual("".join(best["tokens"]).replace("▁", " ").strip(), best["text"])
+        # Links stay within sentences: the first of the last one's is behind all words of the others.
+        source, target = line.split(), best["text"].split()
+        self.assertLess(max(link[0] for link in best["alignment"]), len(source))
+        self.assertLess(max(link[1] for link in best["alignment"]), len(target))
+        last = SENTENCES[(longest // 6 - 1) % 60].split()
+        _, _, alone = self.own(" ".join(last), alignments=True)
+        links = alone["translations"][0]["lines"][0]["hypotheses"][0]["alignment"]
+        shift = [len(source) - len(last), len(target) - len(alone["translations"][0]["text"].split())]
+        self.assertEqual(best["alignment"][-len(links):], [[link[0] + shift[0], link[1] + shift[1]] for link in links])
+
+    def test_given_translations_are_judged_as_evaluate_does_it(self):
+        source, target = self.root / "judged.en", self.root / "judged.de"
+        source.write_text("\n".join(SENTENCES[:40]) + "\n")
+        target.write_text("\n".join(self.expected[:39]) + "\n\n")  # nothing is a translation, too
+        expected = [json.loads(line) for line in self.through(
+            [EVALUATE, "score", "--source", source, "--target", target, "--format", "jsonl"]).splitlines()]
+        status, _, answer = self.server.ask("POST", "/v1/score", {"text": SENTENCES[:40], "target": "de",
+                                                                  "translation": [*self.expected[:39], ""]})
+        self.assertEqual((status, answer["model"], len(answer["scores"])), (200, "model-en-de", 40))
+        for found, line in zip(answer["scores"], expected):
+            self.assertAlmostEqual(found["log_probability"], line["log_probability"], places=6)
+            self.assertEqual(found["tokens"], line["tokens"])
+        _, _, one = self.server.ask("POST", "/v1/score", {"text": SENTENCES[7], "translation": self.expected[7],
+                                                          "model": "model-en-de"})
+        self.assertEqual(one["scores"], answer["scores"][7:8])
+        _, _, found = self.own(SENTENCES[7])
+        best = found["translations"][0]["lines"][0]["hypotheses"][0]
+        self.assertAlmostEqual(one["scores"][0]["score"], best["score"], places=3)
+        for body, parts in (({"text": "a"}, ["translation is missing"]),
+                            ({"text": ["a", "b"], "translation": ["c"]}, ["one length"]),
+                            ({"text": "a", "translation": ["b"]}, ["lists of one length"]),
+                            ({"text": " ", "translation": "b"}, ["text 1 is blank"]),
+                            ({"text": "a\nb", "translation": "b"}, ["text 1 has several lines"]),
+                            ({"text": "a", "translation": "b", "texts": "c"}, ["did you mean 'text'?"])):
+            self.assert_refused(self.server.ask("POST", "/v1/score", {"target": "de", **body}), 400, *parts)
+        self.assert_refused(self.server.ask("POST", "/v1/score", {"text": "a b " * 8000, "translation": "b",
+                                                                  "target": "de"}), 413, "text 1")
+
     def test_what_cannot_be_done_is_refused_in_a_sentence(self):
         ask = self.server.ask
         self.assert_refused(ask("GET", "/nothing"), 404, "/nothing")
@@ -285,7 +373,8 @@ class ServeTest(ProgramTest):
         self.assert_refused(found, 405, "POST")
         self.assertEqual(found[1]["Allow"], "POST")
         self.assert_refused(ask("POST", "/translate", {"q": "a", "source": "en", "target": "fr"}), 400, "en to de")
-        self.assert_refused(ask("POST", "/translate", {"q": "a", "target": "de", "format": "html"}), 400, "html")
+        self.assert_refused(ask("POST", "/translate", {"q": "a", "target": "de", "format": "pdf"}), 400, "html", "pdf")
+        self.assert_refused(self.own("a", format="html", alignments=True), 400, "alignments")
         self.assert_refused(ask("POST", "/translate", "q=a", {"Content-Type": "text/plain"}), 415, "text/plain")
         self.assert_refused(ask("POST", "/detect", {"q": "a"}), 501)
         self.assert_refused(self.own("a", decoding={"baem": 2}), 400, "did you mean 'decoding.beam'?")
@@ -299,7 +388,6 @@ class ServeTest(ProgramTest):
         self.assert_refused(self.own("a", model="other"), 400, "model-en-de")
         self.assert_refused(self.own(["a"] * 1001), 413, "1000")
         self.assert_refused(self.own("é" * 50001), 413, "50001")
-        self.assert_refused(self.own("a b " * 10000), 413, "line 1", "split it into sentences")
 
     # --- what hostile clients send
 

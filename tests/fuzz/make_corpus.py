@@ -466,6 +466,9 @@ def translation_calls():
     put("translation_calls", "list", r'{"q": ["a", "\u00e9\ud83d\ude00", ""], "target": "de", "alternatives": "3"}')
     put("translation_calls", "own", '{"text": ["a"], "model": "m", "alignments": true, "stream": false, '
                                     '"decoding": {"beam": 3, "alpha": 0.5, "list": ["x", 2, true]}}')
+    put("translation_calls", "html", '{"text": "<b>a</b>", "target": "de", "format": "html"}')
+    put("translation_calls", "score", '{"text": ["a", "b"], "translation": ["c", ""], "target": "de", "source": null}')
+    put("translation_calls", "broken-score", '{"text": ["a"], "translation": "c", "target": "de"}')
     put("translation_calls", "form", "q=Good+day%0A%C3%A9&q=b&source=en&target=de&alternatives=1&api_key=k")
     put("translation_calls", "broken-form", "q=%4&target=%ff")
     put("translation_calls", "broken-json", r'{"q": "\ud800", "target": 1e999}')

@@ -11,15 +11,27 @@ namespace {
 
 constexpr size_t most_texts = 20;
 
-void read(TranslationCall (*parse)(std::string_view, size_t), std::string_view body) {
+void check(const std::vector<std::string>& texts) {
+  fuzz::require(texts.size() <= most_texts, "no more texts than a request may hold");
+  for (const auto& text : texts) fuzz::require(find_broken_utf8(text) == std::string::npos, "texts are UTF-8");
+}
+
+void check(const TranslationCall& call) {
+  check(call.texts);
+  fuzz::require(call.is_list || call.texts.size() == 1, "one text by itself");
+  fuzz::require(call.alternatives >= 0, "alternatives are a number of them");
+}
+
+void check(const ScoreCall& call) {
+  check(call.texts);
+  check(call.translations);
+  fuzz::require(call.texts.size() == call.translations.size(), "a translation for each text");
+}
+
+template <class Call>
+void read(Call (*parse)(std::string_view, size_t), std::string_view body) {
   try {
-    const auto call = parse(body, most_texts);
-    fuzz::require(call.texts.size() <= most_texts, "no more texts than a request may hold");
-    fuzz::require(call.is_list || call.texts.size() == 1, "one text by itself");
-    fuzz::require(call.alternatives >= 0, "alternatives are a number of them");
-    for (const auto& text : call.texts) {
-      fuzz::require(find_broken_utf8(text) == std::string::npos, "texts are UTF-8");
-    }
+    check(parse(body, most_texts));
   } catch (const RequestError& error) {
     fuzz::require(error.status() == 400 || error.status() == 413, "the client's mistake");
     const std::string sentence = error.what();
@@ -32,6 +44,7 @@ const fuzz::Target target("translation_calls", [](std::string_view input) {
   read(parse_libretranslate_json, input);
   read(parse_libretranslate_form, input);
   read(parse_translation, input);
+  read(parse_score, input);
 });
 
 }  // namespace

@@ -1,12 +1,17 @@
 #include "transformer/serving/translation_call.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <functional>
+#include <future>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "transformer/serving/request_error.h"
+#include "transformer/serving/task_pool.h"
 
 using namespace transformer;
 
@@ -73,8 +78,8 @@ TEST_CASE("a mistake in a body is named in one sentence") {
   CHECK(sentence_of_json(R"({"q": 7, "target": "de"})") == "q takes a text or a list of texts, found 7");
   CHECK(sentence_of_json(R"({"q": ["a", ["b"]], "target": "de"})") == "q takes a list of texts, found a list in it");
   CHECK(sentence_of_json(R"({"q": "a", "target": {}})") == "target takes a text, found an object");
-  CHECK(sentence_of_json(R"({"q": "a", "target": "de", "format": "html"})") ==
-        "format html is not served here: send text");
+  CHECK(sentence_of_json(R"({"q": "a", "target": "de", "format": "pdf"})") == "format takes text or html, found 'pdf'");
+  CHECK(parse_libretranslate_json(R"({"q": "a", "target": "de", "format": "html"})", 10).is_html);
   for (const char* number : {"-1", "10001", "1e3", "\"x\"", "\"\"", "99999999999999999999", "true", "\"1 \""}) {
     INFO(number);
     CHECK(sentence_of_json(std::string(R"({"q": "a", "target": "de", "alternatives": )") + number + "}")
@@ -127,4 +132,56 @@ TEST_CASE("the server's own interface takes settings of the search, and refuses 
         "decoding.beam takes a value or a list, found an object");
   CHECK(sentence_of_own(R"({"text": "a", "target": "de", "stream": "yes"})") ==
         "stream takes true or false, found 'yes'");
+}
+
+TEST_CASE("Given translations to judge are one or as many as there are texts") {
+  const auto one = parse_score(R"({"text": "a", "translation": "b", "target": "de", "source": null})", 10);
+  CHECK(one.texts == std::vector<std::string>{"a"});
+  CHECK(one.translations == std::vector<std::string>{"b"});
+  CHECK(one.target == "de");
+  const auto list = parse_score(R"({"text": ["a", "c"], "translation": ["b", ""], "model": "m", "api_key": "k"})", 2);
+  CHECK(list.translations == std::vector<std::string>{"b", ""});
+  CHECK(list.model == "m");
+  CHECK(list.api_key == "k");
+  const auto sentence = [](const char* body) { return refusal([&] { parse_score(body, 2); }).sentence; };
+  CHECK(sentence(R"({"translation": "b", "target": "de"})") == "text is missing");
+  CHECK(sentence(R"({"text": "a", "translation": null, "target": "de"})") == "translation is missing");
+  CHECK(sentence(R"({"text": "a", "translation": "b"})") == "target is missing: the code of a language");
+  CHECK(sentence(R"({"text": ["a"], "translation": "b", "target": "de"})") ==
+        "text and translation are one text each, or lists of one length");
+  CHECK(refusal([] { parse_score(R"({"text": ["a", "b", "c"], "translation": []})", 2); }).status == 413);
+}
+
+TEST_CASE("A queue does one thing at a time, in order, and leaves the pool's other threads free") {
+  std::vector<int> done;  // by one thread at a time
+  std::atomic<int> at_once = 0, most = 0, others = 0;
+  {
+    std::unique_ptr<TaskQueue> queue;
+    TaskPool pool(3);
+    queue = std::make_unique<TaskQueue>(pool);
+    std::promise<void> go;
+    auto gone = go.get_future().share();
+    for (int i = 0; i < 50; ++i) {
+      queue->post([&, i, gone] {
+        gone.wait();
+        most = std::max<int>(most, ++at_once);
+        done.push_back(i);
+        --at_once;
+        if (i == 49) queue->post([&] { done.push_back(50); });
+      });
+    }
+    // The first of them waits, and still the pool does what is posted there.
+    std::promise<void> other;
+    pool.post([&] {
+      ++others;
+      other.set_value();
+    });
+    other.get_future().wait();
+    go.set_value();
+  }
+  CHECK(others == 1);
+  CHECK(most == 1);
+  std::vector<int> expected(51);
+  std::iota(expected.begin(), expected.end(), 0);
+  CHECK(done == expected);
 }

@@ -24,28 +24,17 @@ void leave_out_ends(SplitText::Joined& joined) {
 
 }  // namespace
 
-std::vector<MarkedTranslation> translate_marked(const Translator& translator, const WordAligner& aligner,
-                                                const std::vector<std::string>& texts, const MarkupOptions& options) {
-  std::vector<MarkedTranslation> results(texts.size());
-  std::vector<SplitText> split;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    auto& marked = results[i].source = parse_markup(texts[i]);
-    split.push_back(options.sentences ? SplitText(marked.text, options.language, marked.breaks())
-                                      : SplitText::whole(marked.text));
-  }
-  auto translated = translate_texts(translator, std::move(split), options.glossary);
-
-  std::vector<std::vector<AlignedSegment>> segments(texts.size());
+void put_tags_back(const WordAligner& aligner, std::span<MarkedTranslation> translations) {
+  std::vector<std::vector<AlignedSegment>> segments(translations.size());
   std::vector<std::pair<size_t, size_t>> places;  // of the segments that are aligned
   std::vector<std::string> from;
   std::vector<size_t> pieces;
   std::vector<const Translation*> to;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    auto& text = translated[i];
-    if (!options.sentences) leave_out_ends(text.joined);
+  for (size_t i = 0; i < translations.size(); ++i) {
+    const auto& text = translations[i].translated;
     for (size_t k = 0; k < text.segments.size(); ++k) {
       segments[i].push_back({text.source.segments()[k], text.joined.segments[k]});
-      if (!has_tag_within(results[i].source, segments[i].back().source)) continue;
+      if (!has_tag_within(translations[i].source, segments[i].back().source)) continue;
       places.emplace_back(i, k);
       from.emplace_back(text.source.segment(k));
       pieces.push_back(text.pieces[k]);
@@ -60,12 +49,28 @@ std::vector<MarkedTranslation> translate_marked(const Translator& translator, co
       segment.links.emplace_back(static_cast<size_t>(link.source), static_cast<size_t>(link.target));
     }
   }
-  for (size_t i = 0; i < texts.size(); ++i) {
-    auto& result = results[i];
-    result.translated = std::move(translated[i]);
+  for (size_t i = 0; i < translations.size(); ++i) {
+    auto& result = translations[i];
     const auto& output = result.translated.joined.text;
     result.text = with_tags(result.source, output, place_tags(result.source, output, segments[i]));
   }
+}
+
+std::vector<MarkedTranslation> translate_marked(const Translator& translator, const WordAligner& aligner,
+                                                const std::vector<std::string>& texts, const MarkupOptions& options) {
+  std::vector<MarkedTranslation> results(texts.size());
+  std::vector<SplitText> split;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    auto& marked = results[i].source = parse_markup(texts[i]);
+    split.push_back(options.sentences ? SplitText(marked.text, options.language, marked.breaks())
+                                      : SplitText::whole(marked.text));
+  }
+  auto translated = translate_texts(translator, std::move(split), options.glossary);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (!options.sentences) leave_out_ends(translated[i].joined);
+    results[i].translated = std::move(translated[i]);
+  }
+  put_tags_back(aligner, results);
   return results;
 }
 

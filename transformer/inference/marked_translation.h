@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,12 @@ struct MarkedTranslation {
   TranslatedText translated;  // without
 };
 
-/// Translates HTML or XML: what stands between the tags, which come back where the words that they were around went, by
-/// `aligner`. Any text is taken: see parse_markup. What is too long to be aligned keeps its tags at its ends.
+/// Makes `text` of each from `source` and `translated`, however it was translated: its tags come back where the words
+/// that they were around went, by `aligner`. What is too long to be aligned keeps its tags at its ends.
+void put_tags_back(const WordAligner& aligner, std::span<MarkedTranslation> translations);
+
+/// Translates HTML or XML: what stands between the tags, which put_tags_back puts back. Any text is taken: see
+/// parse_markup.
 std::vector<MarkedTranslation> translate_marked(const Translator& translator, const WordAligner& aligner,
                                                 const std::vector<std::string>& texts,
                                                 const MarkupOptions& options = {});

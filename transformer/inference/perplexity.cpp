@@ -8,6 +8,7 @@
 
 #include "transformer/base/threads.h"
 #include "transformer/inference/attention_maps.h"
+#include "transformer/inference/beam_search.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"
 
@@ -18,7 +19,7 @@ namespace {
 // Pairs that one worker judges together: enough for the products' full speed.
 constexpr size_t pairs_at_once = 32;
 
-double sum(const std::vector<double>& values) {
+double sum(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
@@ -96,6 +97,11 @@ std::vector<std::vector<double>> token_log_probabilities(const InferenceModel& m
   const auto length = [&](size_t pair) { return targets[pair].size(); };
   const auto pair = [&](size_t index) { return Pair{sources[index], targets[index]}; };
   return judge_all(model, sources.size(), length, pair, threads);
+}
+
+double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings) {
+  const auto length = static_cast<int64_t>(token_log_probabilities.size());
+  return sum(token_log_probabilities) / length_penalty(settings.length_penalty, length, settings.alpha);
 }
 
 std::vector<double> log_probabilities(const InferenceModel& model, std::span<const std::vector<int64_t>> sources,

@@ -9,6 +9,7 @@
 namespace transformer {
 
 class InferenceModel;
+struct DecodingSettings;
 
 /// How well a model predicts a corpus.
 struct Perplexity {
@@ -31,6 +32,8 @@ std::vector<std::vector<double>> token_log_probabilities(const InferenceModel& m
                                                          std::span<const std::vector<int64_t>> sources,
                                                          std::span<const std::vector<int64_t>> targets,
                                                          int64_t threads = 1);
+/// A target's log p, the sum of its tokens', over the length penalty of `settings`: the score that searches rank by.
+double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings);
 /// The sum of each target's.
 std::vector<double> log_probabilities(const InferenceModel& model, std::span<const std::vector<int64_t>> sources,
                                       std::span<const std::vector<int64_t>> targets, int64_t threads = 1);

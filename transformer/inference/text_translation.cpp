@@ -5,29 +5,24 @@
 
 namespace transformer {
 
-namespace {
-
-/// Cuts what is too long, and gives the pieces of every segment.
-std::vector<std::vector<int64_t>> encode(const Translator& translator, TranslatedText& text) {
+EncodedSegments encode_segments(const Translator& translator, SplitText& text) {
   const auto longest = translator.longest_source();
   const auto encoded = [&] {
     std::vector<std::string> segments;
-    for (size_t i = 0; i < text.source.segments().size(); ++i) segments.emplace_back(text.source.segment(i));
+    for (size_t i = 0; i < text.segments().size(); ++i) segments.emplace_back(text.segment(i));
     return translator.encode(segments);
   };
-  auto sources = encoded();
+  EncodedSegments result{encoded()};
   const auto fits = [&](const auto& source) { return static_cast<int64_t>(source.size()) <= longest; };
-  if (std::all_of(sources.begin(), sources.end(), fits)) return sources;
-  text.cut = text.source.cut_longer(longest, [&](std::string_view part) {
+  if (std::all_of(result.pieces.begin(), result.pieces.end(), fits)) return result;
+  result.cut = text.cut_longer(longest, [&](std::string_view part) {
     return static_cast<int64_t>(translator.encode({std::string(part)}).front().size());
   });
-  sources = encoded();
+  result.pieces = encoded();
   // A single character may have more pieces than a very small model takes.
-  for (auto& source : sources) source.resize(std::min(source.size(), static_cast<size_t>(longest)));
-  return sources;
+  for (auto& source : result.pieces) source.resize(std::min(source.size(), static_cast<size_t>(longest)));
+  return result;
 }
-
-}  // namespace
 
 std::vector<TranslatedText> translate_texts(const Translator& translator, std::vector<SplitText> texts,
                                             const Glossary* glossary) {
@@ -35,9 +30,10 @@ std::vector<TranslatedText> translate_texts(const Translator& translator, std::v
   std::vector<std::vector<int64_t>> sources;
   for (auto& text : texts) {
     auto& result = results.emplace_back(TranslatedText{std::move(text), {}, {}, {}, {}, 0});
-    auto found = encode(translator, result);
-    for (const auto& source : found) result.pieces.push_back(source.size());
-    std::move(found.begin(), found.end(), std::back_inserter(sources));
+    auto found = encode_segments(translator, result.source);
+    result.cut = found.cut;
+    for (const auto& source : found.pieces) result.pieces.push_back(source.size());
+    std::move(found.pieces.begin(), found.pieces.end(), std::back_inserter(sources));
   }
   std::vector<std::vector<std::string>> required;  // of each source
   std::vector<EncodedWishes> wishes;

@@ -20,6 +20,14 @@ struct TranslatedText {
   int64_t cut = 0;                    // sentences that were longer than the model takes, and so came in parts
 };
 
+/// The word pieces of each of `text`'s segments, after those that are longer than `translator.longest_source()` were
+/// cut (SplitText::cut_longer), and how many those were.
+struct EncodedSegments {
+  std::vector<std::vector<int64_t>> pieces;
+  int64_t cut = 0;
+};
+EncodedSegments encode_segments(const Translator& translator, SplitText& text);
+
 /// Translates texts of any length: sentences longer than `translator.longest_source()` are cut (SplitText::cut_longer),
 /// all others decoded together, and the texts put together again. Where a sentence has a term of `glossary` (null:
 /// none), its translation holds the term's (LineWishes::required).

@@ -133,11 +133,49 @@ std::vector<std::optional<std::vector<AlignmentLink>>> WordAligner::align_what_f
 std::vector<std::vector<AlignmentLink>> WordAligner::align(
     const std::vector<std::string>& sources, const std::vector<std::string>& targets, int64_t first_line,
     const std::vector<std::vector<int64_t>>& target_tokens) const {
+  std::vector<std::vector<AlignmentLink>> links(sources.size());
+  visit_pairs(sources, targets, first_line, target_tokens,
+              [&](size_t pair, const AttentionWeights& weights, const auto& source_places, const auto& target_places) {
+                for (size_t word = 0; word < target_places.size(); ++word) {
+                  const auto row = weights.row(0, 0, static_cast<int64_t>(word));
+                  const int64_t source =
+                      source_places[static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin())];
+                  if (source >= 0 && target_places[word] >= 0) links[pair].push_back({source, target_places[word]});
+                }
+              });
+  return links;
+}
+
+std::vector<WordAttention> WordAligner::attention(const std::vector<std::string>& sources,
+                                                  const std::vector<std::string>& targets,
+                                                  const std::vector<std::vector<int64_t>>& target_tokens) const {
+  std::vector<WordAttention> results(sources.size());
+  const auto heads = settings_.alignment_head > 0 ? 1 : static_cast<float>(model_->settings().heads);
+  visit_pairs(sources, targets, 1, target_tokens,
+              [&](size_t pair, const AttentionWeights& weights, const auto& source_places, const auto& target_places) {
+                auto& result = results[pair];
+                result.source_words = alignment_words(sources[pair]).size();
+                result.target_words = alignment_words(targets[pair]).size();
+                result.weights.resize(result.source_words * result.target_words);
+                for (size_t word = 0; word < target_places.size(); ++word) {
+                  const auto row = weights.row(0, 0, static_cast<int64_t>(word));
+                  for (size_t i = 0; i < row.size(); ++i) {
+                    if (target_places[word] < 0 || source_places[i] < 0) continue;
+                    const auto place = static_cast<size_t>(target_places[word]) * result.source_words;
+                    result.weights[place + static_cast<size_t>(source_places[i])] += row[i] / heads;
+                  }
+                }
+              });
+  return results;
+}
+
+void WordAligner::visit_pairs(const std::vector<std::string>& sources, const std::vector<std::string>& targets,
+                              int64_t first_line, const std::vector<std::vector<int64_t>>& target_tokens,
+                              const Visit& visit) const {
   const bool split = !target_tokens.empty();
   if (sources.size() != targets.size() || (split && target_tokens.size() != targets.size())) {
     throw std::invalid_argument("WordAligner: as many targets, and tokens of targets, as sources");
   }
-  std::vector<std::vector<AlignmentLink>> links(sources.size());
   std::vector<Pair> pairs(sources.size());
   std::vector<size_t> places;  // of pairs with text on both sides, in order of length: little padding is computed
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -172,18 +210,11 @@ std::vector<std::vector<AlignmentLink>> WordAligner::align(
       const auto read = joined_tokens(*vocabularies_.source, written_tokens(from[i - first]));
       const auto written = joined_tokens(*vocabularies_.target, written_tokens(to[i - first]));
       const auto weights = joined_weights(chosen(maps[i - first]), written, read);
-      const auto source_places = places_in_line(read, alignment_words(sources[places[i]]).size());
-      const auto target_places = places_in_line(written, alignment_words(targets[places[i]]).size());
-      for (size_t word = 0; word < target_places.size(); ++word) {
-        const auto row = weights.row(0, 0, static_cast<int64_t>(word));
-        const int64_t source =
-            source_places[static_cast<size_t>(std::max_element(row.begin(), row.end()) - row.begin())];
-        if (source >= 0 && target_places[word] >= 0) links[places[i]].push_back({source, target_places[word]});
-      }
+      visit(places[i], weights, places_in_line(read, alignment_words(sources[places[i]]).size()),
+            places_in_line(written, alignment_words(targets[places[i]]).size()));
     }
     first = end;
   }
-  return links;
 }
 
 }  // namespace transformer

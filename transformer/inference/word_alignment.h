@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,13 @@ struct AlignmentSettings {
 struct AlignmentLink {
   int64_t source = 0, target = 0;
   bool operator==(const AlignmentLink&) const = default;
+};
+
+/// How much of the attention of each word of an output each word of the input received, by which alignments are found
+/// (joined_weights). What the end token received, or wrote, is left out, so that rows sum to 1 at most.
+struct WordAttention {
+  size_t source_words = 0, target_words = 0;
+  std::vector<float> weights = {};  // [target_words, source_words]
 };
 
 /// "0-0 2-1", in the order of the output's words: the format of Pharaoh, Moses, fast_align and Marian.
@@ -70,12 +79,23 @@ class WordAligner {
       const std::vector<std::string>& sources, const std::vector<size_t>& pieces,
       const std::vector<const Translation*>& translations) const;
 
+  /// Of each pair as `align` takes it; of no words where one of its lines is blank. Throws as `align` does.
+  std::vector<WordAttention> attention(const std::vector<std::string>& sources, const std::vector<std::string>& targets,
+                                       const std::vector<std::vector<int64_t>>& target_tokens = {}) const;
+
   /// What is wrong with a pair of so many pieces that it cannot be aligned; empty: nothing.
   std::string problem(size_t source_pieces, size_t target_pieces) const;
 
  private:
   /// Of a layer's weights [1, H, T, S], those that align: [1, 1, T, S].
   AttentionWeights chosen(const AttentionWeights& layer) const;
+  /// Gives `visit` the index of each pair with text on both sides, the weights of its words as joined_tokens has them,
+  /// and which of the lines' words these are (places_in_line).
+  using Visit =
+      std::function<void(size_t pair, const AttentionWeights& weights, const std::vector<int64_t>& source_places,
+                         const std::vector<int64_t>& target_places)>;
+  void visit_pairs(const std::vector<std::string>& sources, const std::vector<std::string>& targets, int64_t first_line,
+                   const std::vector<std::vector<int64_t>>& target_tokens, const Visit& visit) const;
 
   std::shared_ptr<const InferenceModel> model_;
   Vocabularies vocabularies_;

@@ -28,7 +28,7 @@ text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue"
 .middle { text-anchor: middle; } .end { text-anchor: end; } .faint { opacity: .45; }
 .picked { fill: #e1e5ea; } .frame { fill: none; stroke: #c9d1da; } .tree { fill: none; stroke: #9aa4af; }
 .line { stroke-width: 1.8; stroke-linecap: round; } .dashed { stroke-dasharray: 4 3; } .heat { fill: #0072b2; }
-.h0 { stroke: #0072b2; fill: #0072b2; } .h1 { stroke: #cc5500; fill: #cc5500; } .h2 { stroke: #00855f; fill: #00855f; }
+.h0 { stroke: #0072b2; fill: #0072b2; } .h1 { stroke: #b84c00; fill: #b84c00; } .h2 { stroke: #00855f; fill: #00855f; }
 .h3 { stroke: #b04f88; fill: #b04f88; } .h4 { stroke: #96690a; fill: #96690a; } .h5 { stroke: #3796d0; fill: #3796d0; }
 .h6 { stroke: #7a52c7; fill: #7a52c7; } .h7 { stroke: #6b7280; fill: #6b7280; } .box { stroke: none; }
 @media screen and (prefers-color-scheme: dark) { text { fill: #e6edf3; } .paper { fill: #0f141a; }

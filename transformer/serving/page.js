@@ -5,6 +5,8 @@
   const PAUSE = 250; // milliseconds without a key, before what was typed is sent
   const AGAIN = 2000; // milliseconds until a server that was away is asked anew
   const OTHERS = 2; // translations besides the best
+  const KEPT = 20; // earlier translations
+  const STORE = "transformer-translations";
 
   const find = (id) => document.getElementById(id);
   const [pair, key, source, target, say] = ["pair", "key", "source", "target", "say"].map(find);
@@ -12,6 +14,7 @@
   let asked = null; // the request that is under way, which a newer one ends
   let timer = 0;
   let lines = []; // of the answer: {source, hypotheses}, and which hypothesis is shown
+  let picked = null; // the line whose attention is shown
 
   function element(name, text, className) {
     const made = document.createElement(name);
@@ -39,6 +42,99 @@
     const stands = links.map((link) => `“${from[link[0]] ?? ""}”`).join(", ");
     say.textContent = `“${button.textContent}” ${stands ? `stands for ${stands}.` : "stands for no single word."}`;
     offer(line);
+    watch(line);
+  }
+
+  /** Offers a line's attention, and asks for it where it is looked at. */
+  async function watch(line) {
+    const details = find("attention");
+    picked = line;
+    details.hidden = !line?.source.trim() || line.parts > 1;
+    find("heat").replaceChildren();
+    if (details.hidden || !details.open) return;
+    try {
+      const found = await ask({ text: line.source, attention: true });
+      const best = found.translations[0].lines[0].hypotheses[0];
+      if (picked === line) find("heat").replaceChildren(heat(words(line.source), words(best.text), best.attention));
+    } catch (error) {
+      say.textContent = error.message;
+    }
+  }
+
+  function heat(from, to, rows) {
+    const table = document.createElement("table");
+    const head = table.createTHead().insertRow();
+    head.append(element("td", ""));
+    const named = (word, scope) => {
+      const cell = element("th", word);
+      cell.scope = scope;
+      return cell;
+    };
+    head.append(...from.map((word) => named(word, "col")));
+    const body = table.createTBody();
+    for (const [index, row] of rows.entries()) {
+      const line = body.insertRow();
+      line.append(named(to[index], "row"));
+      for (const [place, share] of row.entries()) {
+        const cell = line.insertCell();
+        cell.style.setProperty("--share", share / 1000);
+        cell.title = `${to[index]} ← ${from[place]}: ${(share / 10).toFixed(1)} %`;
+        cell.setAttribute("aria-label", `${(share / 10).toFixed(0)} %`);
+      }
+    }
+    return table;
+  }
+
+  function earlier() {
+    try {
+      const kept = JSON.parse(localStorage.getItem(STORE)) ?? [];
+      return kept.filter((one) => [one.text, one.translation, one.model].every((part) => typeof part === "string"));
+    } catch {
+      return []; // nothing may be kept here, or something else was
+    }
+  }
+
+  function keep(list) {
+    try {
+      localStorage.setItem(STORE, JSON.stringify(list.slice(0, KEPT)));
+    } catch {
+      // Then this page goes without.
+    }
+    show();
+  }
+
+  /** What was typed on is one translation, not many. */
+  function remember(entry) {
+    const list = earlier().filter((one) => one.text !== entry.text || one.model !== entry.model);
+    const goes = list[0]?.model === entry.model && entry.text.startsWith(list[0].text);
+    keep([entry, ...list.slice(goes ? 1 : 0)]);
+  }
+
+  function show() {
+    const list = earlier();
+    find("history").hidden = list.length === 0;
+    find("earlier").replaceChildren(...list.map((one) => {
+      const button = element("button", `${one.text} → ${one.translation}`);
+      button.type = "button";
+      button.dir = "auto";
+      button.addEventListener("click", () => {
+        const index = models.findIndex((model) => model.name === one.model);
+        if (index >= 0) pair.selectedIndex = index;
+        source.value = one.text;
+        choose();
+      });
+      const item = element("li", "");
+      item.append(button);
+      return item;
+    }));
+  }
+
+  /** An answer of the model that is chosen. */
+  function ask(fields, signal) {
+    const headers = { "Content-Type": "application/json" };
+    if (key.value) headers.Authorization = `Bearer ${key.value}`;
+    const body = JSON.stringify({ model: models[pair.selectedIndex].name, ...fields });
+    return answer("v1/translate", { method: "POST", headers, body, signal });
   }
 
   function offer(line) {
@@ -83,6 +179,7 @@
     lines = [];
     draw();
     find("others").hidden = true;
+    watch(null);
   }
 
   async function translate() {
@@ -98,18 +195,18 @@
     }
     const own = (asked = new AbortController());
     target.setAttribute("aria-busy", "true");
-    const headers = { "Content-Type": "application/json" };
-    if (key.value) headers.Authorization = `Bearer ${key.value}`;
     const best = Math.min(1 + OTHERS, Number(model.decoding.beam));
-    const body = JSON.stringify({ text: source.value, model: model.name, alignments: true, decoding: { n_best: best } });
+    const text = source.value;
     try {
-      const found = await answer("v1/translate", { method: "POST", headers, body, signal: own.signal });
+      const found = await ask({ text, alignments: true, decoding: { n_best: best } }, own.signal);
       lines = found.translations[0].lines;
       for (const line of lines) line.rank = 0;
       draw();
       const only = lines.filter((line) => shown(line).text);
       find("others").hidden = true;
       if (only.length === 1) offer(only[0]);
+      watch(only.length === 1 ? only[0] : null);
+      remember({ text, translation: found.translations[0].text, model: model.name });
     } catch (error) {
       if (own.signal.aborted) return;
       const isAway = error instanceof TypeError; // fetch says so where nobody answers
@@ -176,9 +273,12 @@
   pair.addEventListener("change", choose);
   key.addEventListener("change", translate);
   find("form").addEventListener("submit", (event) => event.preventDefault());
+  find("attention").addEventListener("toggle", () => watch(picked));
+  find("forget").addEventListener("click", () => keep([]));
   find("copy").addEventListener("click", async () => {
     await navigator.clipboard.writeText(lines.map((line) => shown(line).text).join("\n"));
     say.textContent = "Copied.";
   });
+  show();
   begin();
 })();

@@ -17,6 +17,7 @@
 #include "transformer/serving/page.css.h"
 #include "transformer/serving/page.html.h"
 #include "transformer/serving/page.js.h"
+#include "transformer/serving/score_task.h"
 #include "transformer/serving/translation_task.h"
 
 namespace transformer {
@@ -72,6 +73,7 @@ const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> routes = {
       {"/translate", "POST", nullptr},
       {"/v1/translate", "POST", nullptr},
+      {"/v1/score", "POST", nullptr},
       {"/detect", "POST", nullptr},
       {"/languages", "GET", &Service::languages},
       {"/frontend/settings", "GET", &Service::frontend_settings},
@@ -92,7 +94,8 @@ Service::Service(const ServingSettings& settings)
       start_seconds_(seconds_since_1970()),
       models_(std::make_shared<ServedModels>(ServedModels::Models())),
       keys_(settings.api_keys.empty() ? std::make_shared<ApiKeys>() : std::make_shared<ApiKeys>(settings.api_keys)),
-      pool_(2) {
+      scoring_(pool_),
+      pool_(3) {
   model_places(settings_);
 }
 
@@ -166,7 +169,7 @@ std::shared_ptr<HttpTask> Service::handle(HttpRequest request, std::shared_ptr<H
     return nullptr;
   }
   std::unique_lock lock(mutex_);
-  const ServingContext context{settings_, pool_, models_, keys_};
+  const ServingContext context{settings_, pool_, scoring_, models_, keys_};
   lock.unlock();
   if (context.models->all().empty()) {
     auto response = error_response(503, "the models are being loaded");
@@ -174,6 +177,7 @@ std::shared_ptr<HttpTask> Service::handle(HttpRequest request, std::shared_ptr<H
     reply->send(std::move(response), {});
     return nullptr;
   }
+  if (route->path == "/v1/score") return start_scoring(context, std::move(request), std::move(reply));
   return start_translation(
       context, route->path == "/translate" ? TranslationInterface::libretranslate : TranslationInterface::own,
       std::move(request), std::move(reply));

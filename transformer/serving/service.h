@@ -69,6 +69,7 @@ class Service : public HttpHandler {
   std::shared_ptr<const ServedModels> models_;
   std::shared_ptr<const ApiKeys> keys_;
 
+  TaskQueue scoring_;
   TaskPool pool_;  // last: what it is at uses the rest
 };
 

@@ -80,33 +80,34 @@ int64_t alternatives_of(const Json& value) {
   return value.get<int64_t>();
 }
 
-void add_text(TranslationCall& call, std::string text, size_t most_texts) {
-  if (call.texts.size() >= most_texts)
-    throw RequestError(413, fmt::format("a request holds {} texts at most", most_texts));
-  call.texts.push_back(std::move(text));
+void add_text(std::vector<std::string>& texts, std::string text, size_t most_texts) {
+  if (texts.size() >= most_texts) throw RequestError(413, fmt::format("a request holds {} texts at most", most_texts));
+  texts.push_back(std::move(text));
 }
 
-void take_texts(TranslationCall& call, const std::string& name, const Json& value, size_t most_texts) {
-  call.is_list = value.is_array();
-  if (!call.is_list) {
+void take_texts(std::vector<std::string>& texts, const std::string& name, const Json& value, size_t most_texts) {
+  if (!value.is_array()) {
     if (!value.is_string()) mistake(fmt::format("{} takes a text or a list of texts, found {}", name, found(value)));
-    return add_text(call, value.get<std::string>(), most_texts);
+    return add_text(texts, value.get<std::string>(), most_texts);
   }
   for (const auto& element : value) {
     if (!element.is_string()) mistake(fmt::format("{} takes a list of texts, found {} in it", name, found(element)));
-    add_text(call, element.get<std::string>(), most_texts);
+    add_text(texts, element.get<std::string>(), most_texts);
   }
 }
 
-void check_format(const std::string& format) {
-  if (format == "text") return;
-  if (format == "html") mistake("format html is not served here: send text");
-  mistake(fmt::format("format takes text, found {}", in_quotes(format)));
+bool is_html(const std::string& format) {
+  if (format == "text" || format == "html") return format == "html";
+  mistake(fmt::format("format takes text or html, found {}", in_quotes(format)));
+}
+
+void check_target(const std::string& target, const std::string& model) {
+  if (target.empty() && model.empty()) mistake("target is missing: the code of a language");
 }
 
 void check_asked(const TranslationCall& call, bool has_texts, const std::string& name) {
   if (!has_texts) mistake(fmt::format("{} is missing: the text to translate", name));
-  if (call.target.empty() && call.model.empty()) mistake("target is missing: the code of a language");
+  check_target(call.target, call.model);
 }
 
 /// A setting's value as --set takes it.
@@ -192,7 +193,8 @@ TranslationCall parse_libretranslate_json(std::string_view body, size_t most_tex
   const std::map<std::string, Take> known = {
       {"q",
        [&](const std::string& name, const Json& value) {
-         take_texts(call, name, value, most_texts);
+         take_texts(call.texts, name, value, most_texts);
+         call.is_list = value.is_array();
          has_texts = true;
        }},
       {"source", into(call.source)},
@@ -206,7 +208,7 @@ TranslationCall parse_libretranslate_json(std::string_view body, size_t most_tex
     const auto field = known.find(name);
     if (field != known.end() && !value.is_null()) field->second(name, value);
   }
-  check_format(format);
+  call.is_html = is_html(format);
   check_asked(call, has_texts, "q");
   return call;
 }
@@ -215,7 +217,7 @@ TranslationCall parse_libretranslate_form(std::string_view body, size_t most_tex
   TranslationCall call;
   std::string format = "text";
   for (auto& [name, value] : parse_form(body)) {
-    if (name == "q") add_text(call, std::move(value), most_texts);
+    if (name == "q") add_text(call.texts, std::move(value), most_texts);
     if (name == "source") call.source = value;
     if (name == "target") call.target = value;
     if (name == "format") format = value;
@@ -223,7 +225,7 @@ TranslationCall parse_libretranslate_form(std::string_view body, size_t most_tex
     if (name == "alternatives") call.alternatives = alternatives_of(value);
   }
   call.is_list = call.texts.size() > 1;
-  check_format(format);
+  call.is_html = is_html(format);
   check_asked(call, !call.texts.empty(), "q");
   return call;
 }
@@ -231,19 +233,23 @@ TranslationCall parse_libretranslate_form(std::string_view body, size_t most_tex
 TranslationCall parse_translation(std::string_view body, size_t most_texts) {
   const auto json = parse_json(body);
   TranslationCall call;
+  std::string format = "text";
   bool has_texts = false;
   take_fields(
       json,
       {{"text",
         [&](const std::string& name, const Json& value) {
-          take_texts(call, name, value, most_texts);
+          take_texts(call.texts, name, value, most_texts);
+          call.is_list = value.is_array();
           has_texts = true;
         }},
        {"source", into(call.source)},
        {"target", into(call.target)},
        {"model", into(call.model)},
+       {"format", into(format)},
        {"api_key", into(call.api_key)},
        {"alignments", [&](const std::string& name, const Json& value) { call.alignments = truth_of(name, value); }},
+       {"attention", [&](const std::string& name, const Json& value) { call.attention = truth_of(name, value); }},
        {"stream", [&](const std::string& name, const Json& value) { call.stream = truth_of(name, value); }},
        {"decoding", [&](const std::string& name, const Json& value) {
           if (!value.is_object() || value.size() > most_fields)
@@ -252,7 +258,35 @@ TranslationCall parse_translation(std::string_view body, size_t most_texts) {
             call.decoding.push_back({fmt::format("decoding.{}", setting), setting_text(setting, given), ""});
           }
         }}});
+  call.is_html = is_html(format);
+  if (call.is_html && (call.alignments || call.attention)) {
+    mistake("alignments and attention are of the words of plain text: leave them or format out");
+  }
   check_asked(call, has_texts, "text");
+  return call;
+}
+
+ScoreCall parse_score(std::string_view body, size_t most_texts) {
+  const auto json = parse_json(body);
+  ScoreCall call;
+  const auto texts_into = [most_texts](std::vector<std::string>& texts) -> Take {
+    return [&texts, most_texts](const std::string& name, const Json& value) {
+      take_texts(texts, name, value, most_texts);
+    };
+  };
+  take_fields(json, {{"text", texts_into(call.texts)},
+                     {"translation", texts_into(call.translations)},
+                     {"source", into(call.source)},
+                     {"target", into(call.target)},
+                     {"model", into(call.model)},
+                     {"api_key", into(call.api_key)}});
+  for (const char* name : {"text", "translation"}) {
+    if (!json.contains(name) || json[name].is_null()) mistake(fmt::format("{} is missing", name));
+  }
+  if (call.texts.size() != call.translations.size() || json["text"].is_array() != json["translation"].is_array()) {
+    mistake("text and translation are one text each, or lists of one length");
+  }
+  check_target(call.target, call.model);
   return call;
 }
 

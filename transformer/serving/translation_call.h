@@ -15,9 +15,16 @@ struct TranslationCall {
   std::vector<std::string> texts;
   bool is_list = false;  // one text by itself is answered by itself
   std::string source, target, model, api_key;
-  int64_t alternatives = 0;                 // besides the best
-  std::vector<SettingOverride> decoding;    // settings of the search that are not the model's
-  bool alignments = false, stream = false;  // /v1/translate alone
+  int64_t alternatives = 0;               // besides the best
+  std::vector<SettingOverride> decoding;  // settings of the search that are not the model's
+  bool is_html = false;
+  bool alignments = false, attention = false, stream = false;  // /v1/translate alone
+};
+
+/// What a client wants judged: how probable a model finds each of `translations` for the text of its index.
+struct ScoreCall {
+  std::vector<std::string> texts, translations;
+  std::string source, target, model, api_key;
 };
 
 /// A body that another program wrote, of which nothing is believed. Every mistake throws RequestError saying what was
@@ -26,8 +33,11 @@ struct TranslationCall {
 /// As LibreTranslate has it: q (a text or a list), source, target, format, alternatives, api_key.
 TranslationCall parse_libretranslate_json(std::string_view body, size_t most_texts);
 TranslationCall parse_libretranslate_form(std::string_view body, size_t most_texts);
-/// As this server has it: text (one or a list), source, target, model, decoding, alignments, stream, api_key.
+/// As this server has it: text (one or a list), source, target, model, format, decoding, alignments, attention,
+/// stream, api_key.
 TranslationCall parse_translation(std::string_view body, size_t most_texts);
+/// text and translation (one of each, or a list of each of one length), source, target, model, api_key.
+ScoreCall parse_score(std::string_view body, size_t most_texts);
 
 /// The fields of a form (application/x-www-form-urlencoded), in their order. Throws RequestError for bytes that are no
 /// such thing, or no UTF-8.

@@ -3,15 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "transformer/base/described.h"
-#include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
+#include "transformer/inference/marked_translation.h"
+#include "transformer/inference/text_translation.h"
+#include "transformer/serving/request_checks.h"
 #include "transformer/serving/request_error.h"
 #include "transformer/serving/translation_call.h"
 
@@ -25,27 +27,13 @@ std::string dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-size_t count_characters(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
-HttpResponse answer_of(const RequestError& error) {
-  auto response = error_response(error.status(), error.what());
-  if (error.retry_seconds() > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_seconds()));
-  return response;
-}
-
-/// The answer to what is being thrown.
-HttpResponse answer_of_exception() {
-  try {
-    throw;
-  } catch (const RequestError& error) {
-    return answer_of(error);
-  } catch (...) {
-    const auto described = described_exception();
-    return error_response(described.mistake ? 400 : 500, described.text);
+/// How many words of a text end at or before a place in it: which word begins there, or goes on.
+int64_t words_before(std::string_view text, size_t position) {
+  int64_t count = 0;
+  for (const auto word : alignment_words(text)) {
+    count += static_cast<size_t>(word.data() + word.size() - text.data()) <= position;
   }
+  return count;
 }
 
 class TranslationTask : public HttpTask, public std::enable_shared_from_this<TranslationTask> {
@@ -75,11 +63,21 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   }
 
  private:
+  /// What is decoded at once: a line, or a part of one.
+  struct Segment {
+    size_t line;
+    size_t pieces;
+    std::vector<Translation> found;                      // best first
+    std::vector<std::vector<AlignmentLink>> alignments;  // of each, where they are wanted
+  };
   struct Line {
     size_t text;  // that it belongs to
     std::string source;
-    std::vector<Translation> found;                      // best first
-    std::vector<std::vector<AlignmentLink>> alignments;  // of each, where they are wanted
+    MarkedText marked;  // of HTML
+    SplitText split;
+    size_t first, left;                // its segments: the first one's place, how many are not done
+    std::vector<std::string> outputs;  // best first
+    WordAttention attention;           // of the best, where it is wanted
   };
 
   // --- on the pool, before decoding
@@ -90,34 +88,11 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     const bool is_query = request_.body.empty() && !request_.query.empty();
     if (is_query) request_.body.swap(request_.query);
     const bool is_form = is_query || request_.content_type == "application/x-www-form-urlencoded";
-    const bool is_json = request_.content_type.empty() || request_.content_type == "application/json" ||
-                         request_.content_type.ends_with("+json");
-    if (!is_json && !(is_form && interface_ == TranslationInterface::libretranslate)) {
-      throw RequestError(415, fmt::format("a body of the type {} is not read here: send application/json",
-                                          printable(request_.content_type)));
-    }
+    if (!is_form || interface_ == TranslationInterface::own) check_is_json(request_);
     call_ = interface_ == TranslationInterface::own ? parse_translation(request_.body, most)
             : is_form                               ? parse_libretranslate_form(request_.body, most)
                                                     : parse_libretranslate_json(request_.body, most);
     request_.body = {};
-  }
-
-  void check_key() {
-    if (!context_.keys->needed()) return;
-    const auto& key = request_.api_key.empty() ? call_.api_key : request_.api_key;
-    if (key.empty()) throw RequestError(403, "an API key is needed");
-    const auto number = context_.keys->find(key);
-    if (!number) throw RequestError(403, "the API key is none of this server's");
-    request_.client = fmt::format("key {}", *number + 1);
-  }
-
-  void check_length() const {
-    size_t characters = 0;
-    for (const auto& text : call_.texts) characters += count_characters(text);
-    if (characters > static_cast<size_t>(context_.settings.max_characters)) {
-      throw RequestError(413, fmt::format("a request holds {} characters at most, and this has {}",
-                                          context_.settings.max_characters, characters));
-    }
   }
 
   /// The model's own settings of the search with those that the request gives.
@@ -149,11 +124,17 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   void split_lines() {
     for (size_t i = 0; i < call_.texts.size(); ++i) {
       first_lines_.push_back(lines_.size());
+      if (call_.is_html) {
+        auto marked = parse_markup(call_.texts[i]);
+        SplitText split(marked.text, SentenceLanguage::any, marked.breaks());
+        lines_.push_back({i, call_.texts[i], std::move(marked), std::move(split), 0, 0, {}, {}});
+        continue;
+      }
       for (std::string_view rest = call_.texts[i];;) {
         const size_t end = std::min(rest.find('\n'), rest.size());
         auto line = rest.substr(0, end);
         if (line.ends_with('\r')) line.remove_suffix(1);
-        lines_.push_back({i, std::string(line), {}, {}});
+        lines_.push_back({i, std::string(line), {}, SplitText::whole(std::string(trim(line))), 0, 0, {}, {}});
         if (end == rest.size()) break;
         rest.remove_prefix(end + 1);
       }
@@ -161,71 +142,93 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     first_lines_.push_back(lines_.size());
   }
 
+  /// The word pieces of a line's segments.
+  std::vector<std::vector<int64_t>> encoded(Line& line) const {
+    const auto& translator = model_->translator();
+    if (!call_.is_html && !line.split.segments().empty()) {
+      auto whole = translator.encode({line.split.text()});
+      if (std::ssize(whole.front()) <= translator.longest_source()) return whole;
+      line.split = SplitText(line.split.text());
+    }
+    return encode_segments(translator, line.split).pieces;
+  }
+
   void prepare() {
     read_body();
-    check_key();
-    check_length();
+    check_key(context_, request_, call_.api_key);
+    check_characters(context_.settings, call_.texts);
     model_ = context_.models->find(call_.source, call_.target, call_.model);
     const auto settings = search();
     split_lines();
 
-    std::vector<std::string> texts;
-    for (const auto& line : lines_) texts.push_back(line.source);
-    auto sources = model_->translator().encode(texts);
     std::vector<DecodingRequest> requests;
-    std::vector<size_t> places;  // of lines with text
-    for (size_t i = 0; i < sources.size(); ++i) {
-      if (sources[i].empty()) {
-        lines_[i].found.emplace_back();
-        continue;
+    std::vector<size_t> places;  // of the segments that are decoded
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      auto& line = lines_[i];
+      auto sources = encoded(line);
+      line.first = segments_.size();
+      served_.lines += !sources.empty();
+      for (auto& source : sources) {
+        auto& segment = segments_.emplace_back(Segment{i, source.size(), {}, {}});
+        if (source.empty()) {
+          segment.found.emplace_back();
+          segment.alignments.emplace_back();
+          continue;
+        }
+        ++line.left;
+        served_.source_tokens += std::ssize(source);
+        requests.push_back(model_->translator().request(std::move(source), settings));
+        places.push_back(segments_.size() - 1);
       }
-      if (static_cast<int64_t>(sources[i].size()) > model_->translator().longest_source()) {
-        throw RequestError(413, fmt::format("line {} {}; split it into sentences", i + 1,
-                                            model_->translator().too_long(sources[i].size())));
-      }
-      served_.source_tokens += static_cast<int64_t>(sources[i].size());
-      requests.push_back(model_->translator().request(std::move(sources[i]), settings));
-      places.push_back(i);
     }
     served_.model = model_->name();
-    served_.lines = static_cast<int64_t>(requests.size());
     if (context_.settings.log_texts) served_.texts = dumped(call_.texts);
 
     const std::lock_guard lock(mutex_);  // what is done early waits until all is begun
     if (is_over_) return;
-    left_ = requests.size();
+    for (auto& line : lines_) left_ += line.left > 0;
     if (left_ > 0) {
       ticket_ = model_->dispatcher().submit(
           request_.client, std::move(requests),
           [self = shared_from_this(), places = std::move(places)](size_t index, DecodingResult result) {
             // Workers are for decoding.
             self->context_.pool.post(
-                [self, line = places[index], result = std::move(result)] { self->decoded(line, result); });
+                [self, segment = places[index], result = std::move(result)] { self->decoded(segment, result); });
           });
     }
     if (call_.stream) {
       reply_->begin(
           {.status = 200, .content_type = "text/event-stream", .body = {}, .headers = {{"Cache-Control", "no-store"}}});
-      for (size_t i = 0; i < lines_.size(); ++i) {
-        if (!lines_[i].found.empty()) reply_->write(line_event(i));
-      }
+    }
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      if (lines_[i].left > 0) continue;
+      finish(lines_[i]);
+      if (call_.stream) reply_->write(line_event(i));
     }
     if (left_ == 0) answer();
   }
 
-  // --- on the pool, line by line
+  // --- on the pool, segment by segment
 
   void decoded(size_t index, const DecodingResult& result) {
     try {
       if (result.error) std::rethrow_exception(result.error);
-      auto& line = lines_[index];  // nobody else's
+      auto& segment = segments_[index];  // nobody else's
       for (const auto& hypothesis : result.hypotheses)
-        line.found.push_back(model_->translator().translation(hypothesis));
-      if (call_.alignments) align(line);
+        segment.found.push_back(model_->translator().translation(hypothesis));
+      auto& line = lines_[segment.line];
+      if (call_.alignments) align(segment, line.split.segment(index - line.first));
+      {
+        const std::lock_guard lock(mutex_);
+        if (is_over_) return;
+        served_.output_tokens += std::ssize(segment.found.front().tokens);
+        if (--line.left > 0) return;
+      }
+      finish(line);  // whose segments are all done
+      const auto event = call_.stream ? line_event(segment.line) : "";
       const std::lock_guard lock(mutex_);
       if (is_over_) return;
-      served_.output_tokens += static_cast<int64_t>(line.found.front().tokens.size());
-      if (call_.stream) reply_->write(line_event(index));
+      if (call_.stream) reply_->write(event);
       if (--left_ == 0) answer();
     } catch (...) {
       const auto response = answer_of_exception();
@@ -239,38 +242,119 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     }
   }
 
-  void align(Line& line) const {
-    for (const auto& translation : line.found) {
-      const auto pieces = model_->translator().encode({line.source}).front().size();
-      const bool possible = model_->aligner().problem(pieces, translation.tokens.size()).empty();
-      line.alignments.push_back(
-          possible ? model_->aligner().align({line.source}, {translation.text}, 1, {translation.tokens}).front()
-                   : std::vector<AlignmentLink>());
+  void align(Segment& segment, std::string_view source) const {
+    std::vector<const Translation*> found;
+    for (const auto& translation : segment.found) found.push_back(&translation);
+    const std::vector<std::string> sources(found.size(), std::string(source));
+    const std::vector<size_t> pieces(found.size(), segment.pieces);
+    for (auto& links : model_->aligner().align_what_fits(sources, pieces, found)) {
+      segment.alignments.push_back(links.value_or(std::vector<AlignmentLink>()));
     }
+  }
+
+  /// A line's segments, each in its translation of this rank, the best where it has fewer.
+  struct Ranked {
+    std::vector<const Translation*> translations;
+    std::vector<const std::vector<AlignmentLink>*> alignments;  // where they are wanted
+    std::vector<size_t> pieces;
+    SplitText::Joined joined;
+  };
+  Ranked ranked(const Line& line, size_t rank) const {
+    Ranked result;
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < line.split.segments().size(); ++i) {
+      const auto& segment = segments_[line.first + i];
+      const size_t own = rank < segment.found.size() ? rank : 0;
+      result.translations.push_back(&segment.found[own]);
+      if (call_.alignments) result.alignments.push_back(&segment.alignments[own]);
+      result.pieces.push_back(segment.pieces);
+      texts.push_back(segment.found[own].text);
+    }
+    result.joined = line.split.join(texts);
+    return result;
+  }
+
+  void finish(Line& line) const {
+    size_t ranks = 1;
+    for (size_t i = 0; i < line.split.segments().size(); ++i) {
+      ranks = std::max(ranks, segments_[line.first + i].found.size());
+    }
+    std::vector<MarkedTranslation> marked;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      auto found = ranked(line, rank);
+      if (!call_.is_html) {
+        line.outputs.push_back(std::move(found.joined.text));
+        continue;
+      }
+      TranslatedText text{line.split, {}, std::move(found.pieces), std::move(found.joined), {}, 0};
+      for (const auto* translation : found.translations) text.segments.push_back(*translation);
+      marked.push_back({{}, line.marked, std::move(text)});
+    }
+    if (call_.attention) watch(line);
+    if (marked.empty()) return;
+    put_tags_back(model_->aligner(), marked);
+    for (auto& translation : marked) line.outputs.push_back(std::move(translation.text));
+  }
+
+  /// Of a line in one part, whose words are its own.
+  void watch(Line& line) const {
+    if (line.split.segments().size() != 1) return;
+    const auto& segment = segments_[line.first];
+    const auto& best = segment.found.front();
+    if (!model_->aligner().problem(segment.pieces, best.tokens.size()).empty()) return;
+    line.attention = model_->aligner().attention({line.split.text()}, {best.text}, {best.tokens}).front();
   }
 
   // --- the answer
 
+  /// The links of a line's words, from those of its segments'.
+  Json links_json(const Line& line, const Ranked& found) const {
+    Json links = Json::array();
+    for (size_t i = 0; i < found.alignments.size(); ++i) {
+      const auto source = words_before(line.split.text(), line.split.segments()[i].begin);
+      const auto target = words_before(found.joined.text, found.joined.segments[i].begin);
+      for (const auto& link : *found.alignments[i]) links.push_back({source + link.source, target + link.target});
+    }
+    return links;
+  }
+
+  /// A row for each word of the translation, with what each of the source's received, in thousandths.
+  static Json attention_json(const WordAttention& attention) {
+    Json rows = Json::array();
+    for (size_t word = 0; word < attention.target_words; ++word) {
+      Json row = Json::array();
+      for (size_t i = 0; i < attention.source_words; ++i) {
+        row.push_back(std::lround(attention.weights[word * attention.source_words + i] * 1000));
+      }
+      rows.push_back(std::move(row));
+    }
+    return rows;
+  }
+
   Json line_json(const Line& line) const {
     Json hypotheses = Json::array();
-    for (size_t i = 0; i < line.found.size(); ++i) {
-      const auto& found = line.found[i];
+    for (size_t rank = 0; rank < line.outputs.size(); ++rank) {
+      const auto found = ranked(line, rank);
+      double score = 0, log_probability = 0;
       Json tokens = Json::array();
-      for (const auto id : found.tokens) tokens.push_back(model_->translator().vocabularies().target->piece(id));
-      Json hypothesis = {{"text", found.text},
-                         {"score", found.score},
-                         {"log_probability", found.log_probability},
-                         {"tokens", std::move(tokens)}};
-      if (call_.alignments) {
-        Json links = Json::array();
-        if (i < line.alignments.size()) {
-          for (const auto& link : line.alignments[i]) links.push_back({link.source, link.target});
+      for (const auto* translation : found.translations) {
+        score += translation->score;
+        log_probability += translation->log_probability;
+        for (const auto id : translation->tokens) {
+          tokens.push_back(model_->translator().vocabularies().target->piece(id));
         }
-        hypothesis["alignment"] = std::move(links);
       }
+      Json hypothesis = {{"text", line.outputs[rank]},
+                         {"score", score},
+                         {"log_probability", log_probability},
+                         {"tokens", std::move(tokens)}};
+      if (call_.alignments) hypothesis["alignment"] = links_json(line, found);
+      if (call_.attention && rank == 0) hypothesis["attention"] = attention_json(line.attention);
       hypotheses.push_back(std::move(hypothesis));
     }
-    return {{"source", line.source}, {"hypotheses", std::move(hypotheses)}};
+    Json json = {{"source", line.source}, {"hypotheses", std::move(hypotheses)}};
+    if (const auto parts = line.split.segments().size(); parts > 1) json["parts"] = parts;
+    return json;
   }
 
   std::string line_event(size_t index) const {
@@ -285,14 +369,14 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     std::string whole;
     for (size_t i = first_lines_[text]; i < first_lines_[text + 1]; ++i) {
       if (i > first_lines_[text]) whole += '\n';
-      whole += lines_[i].found[rank < lines_[i].found.size() ? rank : 0].text;
+      whole += lines_[i].outputs[rank < lines_[i].outputs.size() ? rank : 0];
     }
     return whole;
   }
 
   Json libretranslate_answer() const {
     std::vector<size_t> ranks(call_.texts.size());  // how many translations a text has
-    for (const auto& line : lines_) ranks[line.text] = std::max(ranks[line.text], line.found.size());
+    for (const auto& line : lines_) ranks[line.text] = std::max(ranks[line.text], line.outputs.size());
     Json texts = Json::array(), alternatives = Json::array();
     for (size_t i = 0; i < call_.texts.size(); ++i) {
       texts.push_back(joined(i, 0));
@@ -345,12 +429,13 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   // Written before decoding:
   TranslationCall call_;
   std::shared_ptr<const ServedModel> model_;
-  std::vector<Line> lines_;          // and by their own `decoded`
+  std::vector<Line> lines_;          // and by the `decoded` of their segments
+  std::vector<Segment> segments_;    // and by their own `decoded`
   std::vector<size_t> first_lines_;  // of each text, and behind the last
 
   std::mutex mutex_;  // of what follows
   Served served_;
-  size_t left_ = 0;  // lines that are not done
+  size_t left_ = 0;  // lines that are not done, as Line::left is of their segments
   std::shared_ptr<Dispatcher::Ticket> ticket_;
   bool is_over_ = false;  // answered, or nobody waits any more
 };

@@ -1,0 +1,145 @@
+#include "transformer/serving/score_task.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transformer/inference/attention_maps.h"
+#include "transformer/inference/perplexity.h"
+#include "transformer/serving/request_checks.h"
+#include "transformer/serving/request_error.h"
+#include "transformer/serving/translation_call.h"
+
+namespace transformer {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Word pieces, of sources and translations together, that are judged before it is another request's turn.
+constexpr size_t pieces_of_turn = 2048;
+
+class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask> {
+ public:
+  ScoreTask(ServingContext context, HttpRequest request, std::shared_ptr<HttpReply> reply)
+      : context_(std::move(context)), request_(std::move(request)), reply_(std::move(reply)) {}
+
+  void start() { post(context_.pool, &ScoreTask::prepare); }
+
+  void cancel() override { is_over_ = true; }
+
+ private:
+  template <class Tasks>
+  void post(Tasks& tasks, void (ScoreTask::*step)()) {
+    tasks.post([self = shared_from_this(), step] {
+      if (self->is_over_) return;
+      try {
+        (*self.*step)();
+      } catch (...) {
+        self->reply_->send(answer_of_exception(), {});
+      }
+    });
+  }
+
+  std::vector<std::vector<int64_t>> encoded(const Vocabulary& vocabulary, const std::vector<std::string>& texts,
+                                            const char* name) const {
+    std::vector<std::vector<int64_t>> result;
+    for (const auto& text : texts) {
+      if (text.find('\n') != std::string::npos) {
+        throw RequestError(400, fmt::format("{} {} has several lines: send each by itself", name, result.size() + 1));
+      }
+      result.push_back(vocabulary.encode(text));
+      if (std::ssize(result.back()) <= model_->translator().longest_source()) continue;
+      throw RequestError(
+          413, fmt::format("{} {} {}", name, result.size(), model_->translator().too_long(result.back().size())));
+    }
+    return result;
+  }
+
+  void prepare() {
+    check_is_json(request_);
+    auto call = parse_score(request_.body, static_cast<size_t>(context_.settings.max_texts));
+    request_.body = {};
+    check_key(context_, request_, call.api_key);
+    auto all = call.texts;
+    all.insert(all.end(), call.translations.begin(), call.translations.end());
+    check_characters(context_.settings, all);
+    model_ = context_.models->find(call.source, call.target, call.model);
+    const auto& vocabularies = model_->translator().vocabularies();
+    sources_ = encoded(*vocabularies.source, call.texts, "text");
+    targets_ = encoded(*vocabularies.target, call.translations, "translation");
+    for (size_t i = 0; i < sources_.size(); ++i) {
+      if (sources_[i].empty()) throw RequestError(400, fmt::format("text {} is blank", i + 1));
+      served_.source_tokens += std::ssize(sources_[i]);
+      served_.output_tokens += std::ssize(targets_[i]);
+    }
+    served_.model = model_->name();
+    served_.lines = std::ssize(sources_);
+    if (context_.settings.log_texts) served_.texts = Json(all).dump(-1, ' ', false, Json::error_handler_t::replace);
+    post(context_.scoring, &ScoreTask::judge);
+  }
+
+  /// The next few, on the thread for that.
+  void judge() {
+    const size_t begin = scores_.size();
+    size_t end = begin;
+    for (size_t pieces = 0; end < sources_.size() && (end == begin || pieces < pieces_of_turn); ++end) {
+      pieces += sources_[end].size() + targets_[end].size();
+    }
+    const auto turn = [&](const auto& all) { return std::span(all).subspan(begin, end - begin); };
+    auto found = token_log_probabilities(*model_->translator().packed(), turn(sources_), turn(targets_));
+    std::move(found.begin(), found.end(), std::back_inserter(scores_));
+    if (scores_.size() < sources_.size()) {
+      post(context_.scoring, &ScoreTask::judge);
+    } else {
+      post(context_.pool, &ScoreTask::answer);
+    }
+  }
+
+  void answer() {
+    const auto& vocabulary = *model_->translator().vocabularies().target;
+    Json list = Json::array();
+    for (size_t i = 0; i < scores_.size(); ++i) {
+      Json tokens = Json::array();
+      for (const auto id : written_tokens(targets_[i])) tokens.push_back(vocabulary.piece(id));
+      list.push_back({{"log_probability", std::accumulate(scores_[i].begin(), scores_[i].end(), 0.0)},
+                      {"score", normalised_score(scores_[i], model_->translator().settings())},
+                      {"tokens", std::move(tokens)},
+                      {"token_log_probabilities", scores_[i]}});
+    }
+    const Json json = {{"model", model_->name()},
+                       {"source", model_->languages().source},
+                       {"target", model_->languages().target},
+                       {"scores", std::move(list)}};
+    reply_->send({.status = 200, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)}, served_);
+  }
+
+  const ServingContext context_;
+  HttpRequest request_;
+  const std::shared_ptr<HttpReply> reply_;
+  std::atomic<bool> is_over_ = false;  // nobody waits any more
+
+  // Steps follow each other:
+  std::shared_ptr<const ServedModel> model_;
+  std::vector<std::vector<int64_t>> sources_, targets_;
+  std::vector<std::vector<double>> scores_;
+  Served served_;
+};
+
+}  // namespace
+
+std::shared_ptr<HttpTask> start_scoring(const ServingContext& context, HttpRequest request,
+                                        std::shared_ptr<HttpReply> reply) {
+  const auto task = std::make_shared<ScoreTask>(context, std::move(request), std::move(reply));
+  task->start();
+  return task;
+}
+
+}  // namespace transformer
