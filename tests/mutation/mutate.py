@@ -501,7 +501,7 @@ def link(room, files, folder):
     binary = folder / f"{room}_tests"
     lines = subprocess.run(["ninja", "-C", str(BUILD), "-t", "commands", f"{room}_tests"], capture_output=True, text=True,
                            check=True).stdout.splitlines()
-    arguments = shlex.split(next(c for c in reversed(lines) if f"-o bin/{room}_tests" in c).split("&&")[1])
+    arguments = shlex.split(next(c for c in reversed(lines) if f"-o tests/bin/{room}_tests" in c).split("&&")[1])
     at = arguments.index("-o")
     arguments[at + 1] = str(binary)
     for file in files:
