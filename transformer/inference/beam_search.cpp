@@ -109,10 +109,11 @@ SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& optio
   }
 }
 
-bool SentenceSearch::wants_whole_rows() const {
+bool SentenceSearch::wants_whole_rows(int64_t ahead) const {
+  const int64_t length = length_ + ahead;
   return control_ || options_.search == DecodingSettings::Search::sampling || !options_.write_unknown ||
-         options_.repetition_penalty != 1 || length_ < min_length_ ||
-         (options_.no_repeat_ngram > 0 && length_ + 1 >= options_.no_repeat_ngram);
+         options_.repetition_penalty != 1 || length < min_length_ ||
+         (options_.no_repeat_ngram > 0 && length + 1 >= options_.no_repeat_ngram);
 }
 
 void SentenceSearch::take_row(size_t row, const RowScores& scores) {

@@ -109,8 +109,9 @@ class SentenceSearch {
   /// nothing.
   int64_t width() const { return width_; }
 
-  /// Whether each row of the next step has to be told by `take_row`, because continuations alone do not say enough.
-  bool wants_whole_rows() const;
+  /// Whether each row of the next step, or of the one `ahead` steps after it, has to be told by `take_row`, because
+  /// continuations alone do not say enough.
+  bool wants_whole_rows(int64_t ahead = 0) const;
   /// What may follow live hypothesis `row`, for the next `advance`, which then looks at no continuations.
   void take_row(size_t row, const RowScores& scores);
 

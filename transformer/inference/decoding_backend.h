@@ -48,7 +48,7 @@ class PackedBackend : public DecodingBackend {
 /// What transformer_modules.so exports under this name, which changes with what passes through it.
 using OpenModuleBackend = DecodingBackend*(const std::filesystem::path& directory, const std::string& device,
                                            const InferenceOptions& inference);
-inline constexpr const char* open_module_backend_name = "transformer_open_module_backend_3";
+inline constexpr const char* open_module_backend_name = "transformer_open_module_backend_4";
 
 /// The decoder of a model directory's modules on `device`, opened from the shared library transformer_modules.so, which
 /// brings LibTorch along and lies beside the program or where the loader looks. Throws Error where it is not to be had,

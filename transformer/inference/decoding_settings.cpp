@@ -32,6 +32,11 @@ void DecodingSettings::describe(Fields<DecodingSettings>& field) {
         between(1, 10000))
       .free();
   field("batch_sentences", &DecodingSettings::batch_sentences, "lines decoded at once", between(1, 100000)).free();
+  field("proposals", &DecodingSettings::proposals,
+        "with a draft model: word pieces that it proposes at once, at most; as many are as pay; 0: it is not asked. "
+        "Translations do not depend on it",
+        between(0, most_proposals))
+      .free();
   field("search", &DecodingSettings::search,
         "how output is chosen: beam: the best that beam search finds; sampling: drawn at random as the model "
         "distributes it",

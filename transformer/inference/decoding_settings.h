@@ -12,6 +12,8 @@ struct DecodingSettings {
   enum class LengthPenalty { gnmt, power };
   enum class Stop { exact, beam_finished };
 
+  static constexpr int64_t most_proposals = 64;
+
   int64_t beam = 4;
   double alpha = 0.6;
   LengthPenalty length_penalty = LengthPenalty::gnmt;
@@ -19,6 +21,7 @@ struct DecodingSettings {
   int64_t max_extra_length = 50;  // output is at most input + this many tokens
   int64_t n_best = 1;             // hypotheses returned for each sentence, at most `beam`; samples drawn
   int64_t batch_sentences = 32;   // sentences decoded at once
+  int64_t proposals = 8;          // tokens that a draft, where there is one, guesses at once, at most
 
   Search search = Search::beam;
   double temperature = 1;  // of sampling, as what follows

@@ -1,15 +1,21 @@
 #include "transformer/inference/engine.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
+#include "transformer/base/error.h"
 #include "transformer/base/memory.h"
+#include "transformer/inference/draft_batch.h"
+#include "transformer/inference/draft_pace.h"
 #include "transformer/inference/ensemble_batch.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"
@@ -65,6 +71,9 @@ struct Engine::Implementation {
 
   class Worker;
 
+  /// Throws Error where the draft and the models do not go together.
+  void check_draft() const;
+
   /// The sentence is done: tells of it, unless its job was cancelled meanwhile.
   void finish(Job& job, size_t index, DecodingResult result) {
     {
@@ -78,7 +87,8 @@ struct Engine::Implementation {
   const Ensemble ensemble;
   Options options;
 
-  std::atomic<int64_t> cache_used = 0;  // by all workers' sentences
+  std::atomic<int64_t> cache_used = 0;                         // by all workers' sentences
+  std::atomic<int64_t> steps = 0, proposed = 0, accepted = 0;  // Drafted
 
   std::mutex mutex;  // of what follows
   std::condition_variable something_waits, all_done;
@@ -91,7 +101,9 @@ struct Engine::Implementation {
 
 class Engine::Implementation::Worker {
  public:
-  explicit Worker(Implementation& engine) : engine_(engine), batch_(engine.ensemble) {}
+  explicit Worker(Implementation& engine) : engine_(engine), batch_(engine.ensemble) {
+    if (engine.options.draft) draft_.emplace(*engine.options.draft, pace_.draft());
+  }
 
   void run() {
     while (take_waiting()) {
@@ -112,6 +124,16 @@ class Engine::Implementation::Worker {
     size_t index;
     int64_t place;  // in the batch
     SentenceSearch search;
+    std::optional<int64_t> draft_place = std::nullopt;  // in the draft's batch, if it is there
+    // Of the step that is being taken:
+    std::vector<int64_t> proposals = {};
+    int64_t first_row = 0;
+    int64_t accepted = 0;  // of the proposals
+    bool open = true;      // whether another row is to be looked at
+    bool done = false;
+    DecodingResult result = {};
+
+    const DecodingRequest& request() const { return job->request(index); }
   };
 
   /// Takes up sentences where there is room. False: the engine ends.
@@ -133,8 +155,9 @@ class Engine::Implementation::Worker {
       int64_t bytes = 0;
       while (!engine_.waiting.empty() && active_.size() + taken.size() < wanted) {
         const auto& request = engine_.waiting.front().job->request(engine_.waiting.front().index);
-        bytes += EnsembleBatch::expected_bytes(engine_.ensemble, static_cast<int64_t>(request.source.size()),
-                                               request.settings.hypotheses());
+        const auto size = static_cast<int64_t>(request.source.size());
+        bytes += EnsembleBatch::expected_bytes(engine_.ensemble, size, request.settings.hypotheses());
+        if (draft_) bytes += InferenceBatch::expected_bytes(*engine_.options.draft, size, 1);
         const bool fits = engine_.cache_used + bytes <= engine_.options.cache_bytes;
         if (!fits && active_.size() + taken.size() > 0) break;
         taken.push_back(std::move(engine_.waiting.front()));
@@ -156,9 +179,9 @@ class Engine::Implementation::Worker {
       const auto places = batch_.add(sources);
       for (size_t i = 0; i < taken.size(); ++i) {
         const auto& request = taken[i].job->request(taken[i].index);
-        active_.push_back({taken[i].job, taken[i].index, places[i], SentenceSearch(request)});
+        active_.push_back(
+            {.job = taken[i].job, .index = taken[i].index, .place = places[i], .search = SentenceSearch(request)});
       }
-      list_rows();
       count_cache();
     } catch (...) {
       for (const auto& [job, index] : taken) leave(*job, index, {.hypotheses = {}, .error = std::current_exception()});
@@ -167,53 +190,138 @@ class Engine::Implementation::Worker {
   }
 
   void step() {
+    propose();
+    list_rows();
     int64_t width = 1;
     for (const auto& sentence : active_) {
       if (!sentence.search.wants_whole_rows()) width = std::max(width, sentence.search.width());
     }
+    const CpuClock clock;
     const auto continuations = batch_.step(rows_, width, [this](size_t row, const RowScores& scores) {
-      const auto& [sentence, live] = whole_rows_[row];
-      active_[sentence].search.take_row(live, scores);
+      const auto& [place, live] = whole_rows_[row];
+      auto& sentence = active_[place];
+      if (sentence.proposals.empty()) {
+        sentence.search.take_row(live, scores);
+      } else if (sentence.open) {
+        sentence.search.take_row(0, scores);
+        advance(sentence, {}, 0);
+      }
     });
-    int64_t first_row = 0;
+    pace_.model().observe(std::ssize(rows_), clock.seconds());
+    for (auto& sentence : active_) {
+      const bool taken = !sentence.proposals.empty() && rows_[static_cast<size_t>(sentence.first_row)].whole;
+      for (int64_t row = sentence.first_row; !taken && sentence.open; ++row) advance(sentence, continuations, row);
+    }
     std::erase_if(active_, [&](Active& sentence) {
-      const auto rows = static_cast<int64_t>(sentence.search.live().size());
-      DecodingResult result;
-      bool done = true;
-      try {
-        done = sentence.search.advance(continuations, first_row);
-        if (!done) sentence.job->tell(sentence.index, sentence.search);
-        if (done) result.hypotheses = sentence.search.take_result();
-      } catch (...) {
-        result.error = std::current_exception();
+      count_proposals(sentence);
+      if (!sentence.done) {
+        const auto wrong = std::ssize(sentence.proposals) - sentence.accepted;
+        if (wrong > 0) batch_.take_back(sentence.place, wrong);
+        sentence.job->tell(sentence.index, sentence.search);
+        return false;
       }
-      first_row += rows;
-      if (done) {
-        batch_.remove(sentence.place);
-        leave(*sentence.job, sentence.index, std::move(result));
-      }
-      return done;
+      remove(sentence);
+      leave(*sentence.job, sentence.index, std::move(sentence.result));
+      return true;
     });
-    list_rows();
     count_cache();
   }
 
+  /// Fills in what is proposed of each sentence.
+  void propose() {
+    for (auto& sentence : active_) {
+      sentence.proposals.clear();
+      sentence.accepted = 0;
+      sentence.open = true;
+    }
+    if (!draft_) return;
+    std::vector<Active*> chosen;
+    int64_t most = 0, others = 0;
+    for (auto& sentence : active_) {
+      const auto& settings = sentence.request().settings;
+      if (settings.hypotheses() == 1 && settings.proposals > 0 && batch_.free(sentence.place)) {
+        chosen.push_back(&sentence);
+        most = std::max(most, settings.proposals);
+      } else {
+        others += std::ssize(sentence.search.live());
+      }
+    }
+    if (chosen.empty()) return;
+    engine_.steps += std::ssize(chosen);
+    const auto& model = *engine_.ensemble.models.front();
+    const double weight = static_cast<double>(engine_.options.draft->bytes()) / static_cast<double>(model.bytes());
+    if (engine_.options.adapt_proposals) most = pace_.proposals(std::ssize(chosen), others, most, weight);
+    if (most == 0) return;
+    std::vector<Active*> unknown;
+    std::vector<const DecodingRequest*> requests;
+    for (auto* sentence : chosen) {
+      if (sentence->draft_place) continue;
+      unknown.push_back(sentence);
+      requests.push_back(&sentence->request());
+    }
+    const auto places = draft_->add(requests);
+    for (size_t i = 0; i < unknown.size(); ++i) unknown[i]->draft_place = places[i];
+    std::vector<DraftBatch::Guess> guesses;
+    for (const auto* sentence : chosen) {
+      auto read = sentence->search.certain();
+      read.insert(read.begin(), Vocabulary::begin);
+      guesses.push_back({*sentence->draft_place, sentence->search, std::move(read),
+                         std::min(most, sentence->request().settings.proposals)});
+    }
+    draft_->propose(guesses);
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      auto& sentence = *chosen[i];
+      sentence.proposals = std::move(guesses[i].proposals);
+      // Rows of a step are wanted whole all or none.
+      const bool whole = sentence.search.wants_whole_rows();
+      int64_t alike = 0;
+      while (alike < std::ssize(sentence.proposals) && sentence.search.wants_whole_rows(alike + 1) == whole) ++alike;
+      sentence.proposals.resize(static_cast<size_t>(alike));
+    }
+  }
+
+  /// Takes a sentence a token further, by the next row of its step.
+  void advance(Active& sentence, const Continuations& continuations, int64_t row) {
+    try {
+      sentence.done = sentence.search.advance(continuations, row);
+      if (sentence.done) sentence.result.hypotheses = sentence.search.take_result();
+    } catch (...) {
+      sentence.result.error = std::current_exception();
+      sentence.done = true;
+    }
+    const auto next = static_cast<size_t>(sentence.accepted);
+    sentence.open = !sentence.done && next < sentence.proposals.size() &&
+                    sentence.search.live().front().token == sentence.proposals[next];
+    if (sentence.open) ++sentence.accepted;
+  }
+
+  void count_proposals(const Active& sentence) {
+    if (sentence.proposals.empty()) return;
+    const auto proposed = std::ssize(sentence.proposals);
+    engine_.proposed += proposed;
+    engine_.accepted += sentence.accepted;
+    pace_.luck().observe(sentence.accepted, sentence.accepted < proposed);
+  }
+
+  void remove(const Active& sentence) {
+    batch_.remove(sentence.place);
+    if (sentence.draft_place) draft_->remove(*sentence.draft_place);
+  }
+
   void drop_cancelled() {
-    const auto dropped = std::erase_if(active_, [&](const Active& sentence) {
+    std::erase_if(active_, [&](const Active& sentence) {
       if (!sentence.job->cancelled()) return false;
-      batch_.remove(sentence.place);
+      remove(sentence);
       leave(*sentence.job, sentence.index, {});
       return true;
     });
-    if (dropped > 0) list_rows();
   }
 
   /// Puts sentences that came last back while keys and values take more than they may.
   void make_room() {
-    bool any = false;
     while (engine_.cache_used > engine_.options.cache_bytes && active_.size() > 1) {
       const auto& last = active_.back();
-      batch_.remove(last.place);
+      remove(last);
       {
         const std::lock_guard lock(engine_.mutex);
         engine_.waiting.push_front({last.job, last.index});
@@ -221,32 +329,36 @@ class Engine::Implementation::Worker {
       }
       active_.pop_back();
       batch_.release();
+      if (draft_) draft_->release();
       count_cache();
-      any = true;
     }
-    if (any) list_rows();
   }
 
   void list_rows() {
     rows_.clear();
     whole_rows_.clear();
     for (size_t i = 0; i < active_.size(); ++i) {
-      const auto& sentence = active_[i];
+      auto& sentence = active_[i];
       const bool whole = sentence.search.wants_whole_rows();
+      sentence.first_row = std::ssize(rows_);
+      const auto add = [&](InferenceBatch::Row row, size_t live) {
+        if (whole) {
+          whole_rows_.resize(rows_.size() + 1);
+          whole_rows_.back() = {i, live};
+        }
+        rows_.push_back(row);
+      };
       const auto& all = sentence.search.live();
       for (size_t k = 0; k < all.size(); ++k) {
         const auto& live = all[k];
-        if (whole) {
-          whole_rows_.resize(rows_.size() + 1);
-          whole_rows_.back() = {i, k};
-        }
-        rows_.push_back({sentence.place, live.parent, live.node < 0 ? Vocabulary::begin : live.token, whole});
+        add({sentence.place, live.parent, live.node < 0 ? Vocabulary::begin : live.token, whole}, k);
       }
+      for (const int64_t token : sentence.proposals) add({sentence.place, 0, token, whole, /*follows=*/true}, 0);
     }
   }
 
   void count_cache() {
-    const int64_t now = batch_.cache_bytes();
+    const int64_t now = batch_.cache_bytes() + (draft_ ? draft_->cache_bytes() : 0);
     engine_.cache_used += now - counted_;
     counted_ = now;
   }
@@ -262,15 +374,17 @@ class Engine::Implementation::Worker {
   void fail(const std::exception_ptr& error) {
     for (const auto& sentence : active_) leave(*sentence.job, sentence.index, {.hypotheses = {}, .error = error});
     active_.clear();
-    rows_.clear();
     batch_.clear();
+    if (draft_) draft_->clear();
     count_cache();
   }
 
   Implementation& engine_;
   EnsembleBatch batch_;
+  DraftPace pace_;
+  std::optional<DraftBatch> draft_;
   std::vector<Active> active_;             // in the order of their coming
-  std::vector<InferenceBatch::Row> rows_;  // of the next step, in the order of `active_`
+  std::vector<InferenceBatch::Row> rows_;  // of the step that is being taken, in the order of `active_`
   /// Of rows that are wanted whole: whose they are among `active_`, and which of its hypotheses.
   std::vector<std::pair<size_t, size_t>> whole_rows_;
   int64_t counted_ = 0;  // of the engine's `cache_used`
@@ -281,8 +395,27 @@ Engine::Implementation::Implementation(const Ensemble& given, const Options& wan
   if (options.threads < 1 || options.batch_sentences < 1 || options.cache_bytes < 0) {
     throw std::invalid_argument("Engine: one worker and one sentence at least");
   }
+  if (options.draft) check_draft();
   if (options.cache_bytes == 0) options.cache_bytes = available_bytes() / 2;
   for (int64_t i = 0; i < options.threads; ++i) workers.emplace_back([this] { Worker(*this).run(); });
+}
+
+void Engine::Implementation::check_draft() const {
+  if (ensemble.models.size() > 1) {
+    throw Error("draft", "proposes for one model, and several decode together", "leave the draft or the others out");
+  }
+  const auto &model = *ensemble.models.front(), &draft = *options.draft;
+  if (model.projection().outputs() != draft.projection().outputs() ||
+      model.settings().source_vocabulary_size != draft.settings().source_vocabulary_size) {
+    throw Error("draft", "has a vocabulary of another size than the model", "take one of the same vocabulary");
+  }
+  using Positions = ModelSettings::Positions;
+  const auto &of_model = model.settings(), &of_draft = draft.settings();
+  if (of_draft.positions == Positions::learned &&
+      (of_model.positions != Positions::learned || of_model.max_positions > of_draft.max_positions)) {
+    throw Error("draft", fmt::format("has learned {} positions, and the model has more", of_draft.max_positions),
+                "take one with as many");
+  }
 }
 
 Engine::Engine(std::shared_ptr<const InferenceModel> model, const Options& options)
@@ -299,6 +432,10 @@ Engine::~Engine() {
 
 const Engine::Options& Engine::options() const {
   return implementation_->options;
+}
+
+Engine::Drafted Engine::drafted() const {
+  return {implementation_->steps, implementation_->proposed, implementation_->accepted};
 }
 
 std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> requests, Done done, Progress progress) {

@@ -31,11 +31,18 @@ class Engine {
     /// sentence that came late is put back and decoded anew later: nothing but time is lost. One sentence a worker is
     /// always decoded, whatever it takes.
     int64_t cache_bytes = 0;
+    /// A small model of the same vocabularies, which proposes what the model then checks several tokens at a time
+    /// (DraftBatch), for sentences with one hypothesis whose settings want proposals; null: none. Results stay the
+    /// same to the last bit.
+    std::shared_ptr<const InferenceModel> draft = nullptr;
+    /// Proposals are as many as pay (DraftPace); false: as many as settings want, for tests and measurements.
+    bool adapt_proposals = true;
   };
 
   explicit Engine(std::shared_ptr<const InferenceModel> model) : Engine(std::move(model), Options()) {}
   Engine(std::shared_ptr<const InferenceModel> model, const Options& options);
-  /// Several models decode together. Throws what Ensemble::validated does.
+  /// Several models decode together. Throws what Ensemble::validated does, and Error for a draft of several models, or
+  /// one of other vocabularies or with fewer positions than the model.
   Engine(const Ensemble& ensemble, const Options& options);
   /// Ends what is under way as `cancel` does.
   ~Engine();
@@ -43,6 +50,14 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const Options& options() const;
+
+  /// What became of proposals since the engine began.
+  struct Drafted {
+    int64_t steps = 0;     // sentences taken further that might have had proposals
+    int64_t proposed = 0;  // tokens
+    int64_t accepted = 0;  // of these: each is a token more for its step
+  };
+  Drafted drafted() const;
 
   /// Told of each sentence as it is done, by its index among the requests that were submitted together; on a worker's
   /// thread, one call at a time for a job. It must not throw, and should return soon.

@@ -28,6 +28,14 @@ void EnsembleBatch::clear() {
   for (auto& batch : batches_) batch.clear();
 }
 
+void EnsembleBatch::take_back(int64_t place, int64_t positions) {
+  for (auto& batch : batches_) batch.take_back(place, positions);
+}
+
+bool EnsembleBatch::free(int64_t place) const {
+  return batches_.front().free(place);
+}
+
 int64_t EnsembleBatch::cache_bytes() const {
   int64_t bytes = 0;
   for (const auto& batch : batches_) bytes += batch.cache_bytes();

@@ -21,6 +21,8 @@ class EnsembleBatch {
   void remove(int64_t place);
   void clear();
   Continuations step(std::span<const InferenceBatch::Row> rows, int64_t width, const InferenceBatch::WholeRow& told);
+  void take_back(int64_t place, int64_t positions);
+  bool free(int64_t place) const;
   int64_t cache_bytes() const;
   void release();
   static int64_t expected_bytes(const Ensemble& ensemble, int64_t pieces, int64_t beam);

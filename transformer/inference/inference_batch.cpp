@@ -347,19 +347,21 @@ struct InferenceBatch::Implementation {
     free_pages[page.size()].push_back(std::move(page));
   }
 
-  /// Gives back the pages whose positions no query will see any more.
+  /// Gives back the pages whose positions no query will see any more, whatever is taken back.
   void leave_pages(Sentence& sentence) {
-    const int64_t first = seen(sentence.length, sentence.length + 1).first,
-                  positions = positions_of_page(sentence.beam);
+    const int64_t least =
+        sentence.beam == 1 ? std::max<int64_t>(0, sentence.length - most_taken_back) : sentence.length;
+    const int64_t first = seen(least, least + 1).first, positions = positions_of_page(sentence.beam);
     for (auto& page = sentence.pages_left; (static_cast<int64_t>(page) + 1) * positions <= first; ++page) {
       keep_page(std::move(sentence.pages[page]));
     }
   }
 
-  /// Where hypothesis `slot` of a sentence keeps its keys and values of the position being decoded, in the first layer.
-  void* new_record(Sentence& sentence, int64_t slot) {
+  /// Where hypothesis `slot` of a sentence keeps its keys and values of `position`, one being decoded, in the first
+  /// layer.
+  void* new_record(Sentence& sentence, int64_t slot, int64_t position) {
     const int64_t positions = positions_of_page(sentence.beam);
-    const auto page = static_cast<size_t>(sentence.length / positions);
+    const auto page = static_cast<size_t>(position / positions);
     if (page == sentence.pages.size()) {
       leave_pages(sentence);
       const int64_t bytes = static_cast<int64_t>(model.decoder().size()) * tokens_of_page(sentence.beam) * record_bytes;
@@ -369,10 +371,10 @@ struct InferenceBatch::Implementation {
       free.pop_back();
       cache_bytes += bytes;
     }
-    return sentence.pages[page].data() + (sentence.length % positions * sentence.beam + slot) * record_bytes;
+    return sentence.pages[page].data() + (position % positions * sentence.beam + slot) * record_bytes;
   }
 
-  /// Gives every row its history, which ends with a record of its own.
+  /// Gives every hypothesis its history, which ends with a record for each of its rows.
   void follow(std::span<const Row> rows) {
     std::vector<std::vector<void*>> next;
     std::vector<std::shared_ptr<const OutputConstraint>> constraints;
@@ -383,6 +385,14 @@ struct InferenceBatch::Implementation {
       size_t end = first;
       while (end < rows.size() && rows[end].place == rows[first].place) ++end;
       for (size_t row = first; row < end; ++row) {
+        if (rows[row].follows) {
+          if (sentence.beam != 1 || next.empty() || (sentence.constraint && !constraints.back()->free())) {
+            throw std::logic_error("InferenceBatch: guesses are read of one hypothesis, which may be anything");
+          }
+          const auto ahead = static_cast<int64_t>(row - first);
+          next.back().push_back(new_record(sentence, 0, sentence.length + ahead));
+          continue;
+        }
         if (static_cast<int64_t>(next.size()) == sentence.beam) {
           throw std::logic_error("InferenceBatch: more hypotheses than the sentence's beam");
         }
@@ -400,7 +410,7 @@ struct InferenceBatch::Implementation {
             history = std::move(parent);
           }
         }
-        history.push_back(new_record(sentence, static_cast<int64_t>(next.size()) - 1));
+        history.push_back(new_record(sentence, static_cast<int64_t>(next.size()) - 1, sentence.length));
         if (sentence.constraint) {
           constraints.push_back(sentence.length > 0
                                     ? state_after(sentence.constraints.at(rows[row].parent), rows[row].token)
@@ -419,22 +429,25 @@ struct InferenceBatch::Implementation {
     const auto rows = static_cast<int64_t>(given.size());
     reserve(rows);
     follow(given);
-    std::vector<const std::vector<void*>*> histories(given.size());
+    std::vector<std::span<void* const>> histories(given.size());
     std::vector<const OutputConstraint*> constraints(given.size());
-    for (size_t row = 0, slot = 0; row < given.size(); ++row, ++slot) {
-      if (row > 0 && given[row].place != given[row - 1].place) slot = 0;
+    for (size_t row = 0, slot = 0, ahead = 0; row < given.size(); ++row) {
+      const bool first = row == 0 || given[row].place != given[row - 1].place;
+      slot = first ? 0 : slot + (given[row].follows ? 0 : 1);
+      ahead = given[row].follows ? ahead + 1 : 0;
       auto& sentence = sentences[given[row].place];
-      histories[row] = &sentence.histories[slot];
+      const auto position = sentence.length + static_cast<int64_t>(ahead);
+      histories[row] = std::span(sentence.histories[slot]).first(static_cast<size_t>(position) + 1);
       if (sentence.constraint && !sentence.constraints[slot]->free())
         constraints[row] = sentence.constraints[slot].get();
-      model.embed_target(given[row].token, sentence.length, x.data() + static_cast<int64_t>(row) * model_stride());
+      model.embed_target(given[row].token, position, x.data() + static_cast<int64_t>(row) * model_stride());
     }
 
     for (size_t index = 0; index < model.decoder().size(); ++index) {
       const auto& layer = model.decoder()[index];
       project(rows, layer.after_self_attention, layer.query_key_value);
       for (int64_t row = 0; row < rows; ++row) {
-        const auto& history = *histories[row];
+        const auto history = histories[row];
         const int64_t page_offset =
             static_cast<int64_t>(index) * tokens_of_page(sentences[given[row].place].beam) * record;
         store(wide.data() + row * wide_stride() + key_width,
@@ -446,7 +459,7 @@ struct InferenceBatch::Implementation {
       finish_attention(rows, layer.self_output, layer.after_self_attention);
 
       project(rows, layer.after_memory_attention, layer.query);
-      // Hypotheses of a sentence share its memory.
+      // Hypotheses of a sentence share its memory, and so do its positions.
       for (int64_t row = 0, end = 0; row < rows; row = end) {
         const int64_t place = given[row].place;
         while (end < rows && given[end].place == place) ++end;
@@ -459,7 +472,8 @@ struct InferenceBatch::Implementation {
     }
     finish_stack(rows, model.decoder_norm());
     for (size_t row = 0; row < given.size(); ++row) {
-      if (row == 0 || given[row].place != given[row - 1].place) ++sentences[given[row].place].length;
+      const bool further = row == 0 || given[row].place != given[row - 1].place || given[row].follows;
+      if (further) ++sentences[given[row].place].length;
     }
     activations.set(x.data(), rows, d_model, model_stride());
     return constraints;
@@ -740,6 +754,21 @@ Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width, con
   if (width < 1) throw std::invalid_argument("InferenceBatch::step: no continuations are asked for");
   const auto constraints = implementation_->advance(rows);
   return implementation_->best(rows, width, constraints, told);
+}
+
+void InferenceBatch::take_back(int64_t place, int64_t positions) {
+  auto& sentence = implementation_->sentences.at(place);
+  if (sentence.beam != 1 || positions < 0 || positions > most_taken_back || positions >= sentence.length) {
+    throw std::logic_error("InferenceBatch::take_back: positions that are not there to be taken back");
+  }
+  sentence.length -= positions;
+  sentence.histories.front().resize(static_cast<size_t>(sentence.length));
+}
+
+bool InferenceBatch::free(int64_t place) const {
+  const auto& sentence = implementation_->sentences.at(place);
+  if (!sentence.constraint) return true;
+  return sentence.length == 0 ? sentence.constraint->free() : sentence.constraints.front()->free();
 }
 
 std::vector<std::vector<double>> InferenceBatch::score(std::span<const Target> targets) {

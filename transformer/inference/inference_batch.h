@@ -61,14 +61,24 @@ class InferenceBatch {
     int64_t parent;      // among the sentence's rows of the step before; 0 in its first
     int64_t token;       // the newest
     bool whole = false;  // all that may follow is wanted: see `step`
+    /// A guess of what continues the row before, and read in the same step, a position further. The sentence has one
+    /// hypothesis then, and is `free`; its parent means nothing.
+    bool follows = false;
   };
   /// Told of all that may follow a row, by its index.
   using WholeRow = std::function<void(size_t row, const RowScores& scores)>;
   /// Advances rows by one token and returns each one's best `width` continuations (fewer where the vocabulary is
-  /// smaller). A sentence's rows are neighbours. Padding and begin are never proposed, nor what a constraint rules out.
-  /// With a shortlist, probabilities are shared out among its candidates alone.
-  /// Of rows that are wanted whole, `told` is called instead, in order, and their continuations mean nothing.
+  /// smaller), to the last bit the same whichever rows share the step. A sentence's rows are neighbours. Padding and
+  /// begin are never proposed, nor what a constraint rules out. With a shortlist, probabilities are shared out among
+  /// its candidates alone. Of rows that are wanted whole, `told` is called instead, in order, and their continuations
+  /// mean nothing.
   Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {});
+  /// Forgets the last positions of a sentence with one hypothesis, as if they had never been read: so many at most, and
+  /// not all.
+  static constexpr int64_t most_taken_back = DecodingSettings::most_proposals;
+  void take_back(int64_t place, int64_t positions);
+  /// Whether no constraint of the sentence's has any say from here on.
+  bool free(int64_t place) const;
   /// An output that is known, of a sentence that was added and has not been stepped.
   struct Target {
     int64_t place;                  // of its sentence

@@ -15,13 +15,15 @@
 #include "transformer/base/unicode.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/output_prefix.h"
+#include "transformer/inference/weight_source.h"
 #include "transformer/text/piece_texts.h"
 
 namespace transformer {
 
 struct Translator::Implementation {
-  Ensemble ensemble;               // of packed decoding: without a model elsewhere
-  std::shared_ptr<Engine> engine;  // of it
+  Ensemble ensemble;                            // of packed decoding: without a model elsewhere
+  std::shared_ptr<const InferenceModel> draft;  // of it; null: none
+  std::shared_ptr<Engine> engine;               // of it
   std::shared_ptr<const DecodingBackend> backend;
   int64_t threads = 1;  // of packed decoding
   Vocabularies vocabularies;
@@ -30,9 +32,18 @@ struct Translator::Implementation {
   /// Decodes with packed weights from now on.
   void start(const Ensemble& models) {
     ensemble = models.validated();
-    engine = std::make_shared<Engine>(ensemble,
-                                      Engine::Options{.threads = threads, .batch_sentences = settings.batch_sentences});
+    engine = std::make_shared<Engine>(
+        ensemble, Engine::Options{.threads = threads, .batch_sentences = settings.batch_sentences, .draft = draft});
     backend = std::make_shared<PackedBackend>(ensemble.models.front(), engine);
+  }
+
+  /// Throws Error where a draft has no place in a search.
+  void check_draft(const DecodingSettings& search) const {
+    if (!draft || search.hypotheses() == 1) return;
+    const bool sampling = search.search == DecodingSettings::Search::sampling;
+    throw Error(sampling ? "decoding.n_best" : "decoding.beam",
+                fmt::format("a draft guesses what one hypothesis goes on with, and this makes {}", search.hypotheses()),
+                sampling ? "draw one sample, or leave the draft out" : "set beam to 1, or leave the draft out");
   }
 
   /// The decoding settings that a model directory was saved with.
@@ -180,7 +191,9 @@ std::shared_ptr<const InferenceModel> Translator::packed() const {
 void Translator::set(const DecodingSettings& settings) {
   auto& self = *implementation_;
   const bool same_batches = settings.batch_sentences == self.settings.batch_sentences;
-  self.settings = settings.validated();
+  const auto valid = settings.validated();
+  self.check_draft(valid);
+  self.settings = valid;
   if (self.engine && !same_batches) self.start(self.ensemble);
 }
 
@@ -191,9 +204,36 @@ void Translator::set_shortlist(std::shared_ptr<const Shortlist> shortlist) {
   implementation_->shortlist = std::move(shortlist);
 }
 
+void Translator::set_draft(const std::filesystem::path& directory) {
+  auto& self = *implementation_;
+  if (!self.engine) throw Error("draft", "a model on a GPU is decoded without one", "use the device 'cpu'");
+  const auto model_settings = read_model_settings(directory);
+  const auto vocabularies =
+      Vocabularies::load(directory, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
+  if (vocabularies.source->checksum() != self.vocabularies.source->checksum() ||
+      vocabularies.target->checksum() != self.vocabularies.target->checksum()) {
+    throw Error(directory.string(), "has another vocabulary than the model that it is to be the draft of",
+                "take one that was trained with the same");
+  }
+  // As the model's weights are, unless they are stored in another way: nothing but speed depends on it.
+  const auto file = directory / "model.safetensors";
+  std::optional<Precision> precision = self.ensemble.models.front()->precision();
+  if (PackedWeights::precision_of(file, TensorReader(file).metadata())) precision.reset();
+  const auto before = std::exchange(self.draft, InferenceModel::load(directory, model_settings, precision));
+  try {
+    self.check_draft(self.settings);
+    self.start(self.ensemble);
+  } catch (...) {
+    self.draft = before;
+    throw;
+  }
+}
+
 Translator Translator::with(const DecodingSettings& settings) const {
   const auto& self = *implementation_;
   Translator other(self.backend, self.vocabularies, settings);
+  self.check_draft(other.settings());
+  other.implementation_->draft = self.draft;
   other.implementation_->ensemble = self.ensemble;
   other.implementation_->engine = self.engine;
   other.implementation_->threads = self.threads;

@@ -75,11 +75,16 @@ class Translator {
   const ModelSettings& model_settings() const;  // resolved
   /// The packed weights, where decoding uses them, of an ensemble its first model's; else null.
   std::shared_ptr<const InferenceModel> packed() const;
-  /// Throws Error for settings out of range.
+  /// Throws Error for settings out of range, or that a draft has no place in.
   void set(const DecodingSettings& settings);
   /// Has outputs written in what this list says of their sources; null: in the whole vocabulary. Throws Error on a GPU,
   /// whose modules know nothing of it.
   void set_shortlist(std::shared_ptr<const Shortlist> shortlist);
+  /// Has the model in `directory`, a small one of the same vocabularies, guess what this one then checks several tokens
+  /// at a time (Engine::Options::draft): faster, and to the last bit the same. For greedy search, or one sample a line:
+  /// from then on `set` and `with` throw Error for settings with more hypotheses. Throws Error for such settings, on a
+  /// GPU, with several models, for what is wrong with the directory and for another vocabulary.
+  void set_draft(const std::filesystem::path& directory);
   /// This translator with other settings, for one of several threads: the model itself is shared. Throws as `set` does.
   Translator with(const DecodingSettings& settings) const;
 

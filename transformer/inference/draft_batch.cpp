@@ -1,0 +1,92 @@
+#include "transformer/inference/draft_batch.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "transformer/base/error.h"
+#include "transformer/inference/inference_model.h"
+
+namespace transformer {
+
+DraftBatch::DraftBatch(const InferenceModel& model, DraftPace::Cost& pace) : batch_(model), pace_(pace) {}
+
+std::vector<int64_t> DraftBatch::add(std::span<const DecodingRequest* const> requests) {
+  std::vector<InferenceBatch::Source> sources;
+  for (const auto* request : requests) {
+    sources.push_back({.pieces = request->source, .shortlist = request->shortlist.get()});
+  }
+  auto places = batch_.add(sources);
+  for (const int64_t place : places) {
+    if (place >= std::ssize(read_)) read_.resize(static_cast<size_t>(place) + 1);
+    read_[static_cast<size_t>(place)].clear();
+  }
+  return places;
+}
+
+void DraftBatch::remove(int64_t place) {
+  batch_.remove(place);
+}
+
+void DraftBatch::clear() {
+  batch_.clear();
+}
+
+void DraftBatch::propose(std::span<Guess> guesses) {
+  struct Unread {
+    Guess* guess;
+    std::vector<int64_t> tokens;
+  };
+  std::vector<Unread> active;
+  for (auto& guess : guesses) {
+    if (guess.most < 1) continue;
+    auto& read = read_[static_cast<size_t>(guess.place)];
+    // The newest token is read in any case: what it is followed by is asked for.
+    const auto known = guess.read.end() - 1;
+    const auto agreed = std::mismatch(guess.read.begin(), known, read.begin(), read.end()).first;
+    const auto same = agreed - guess.read.begin();
+    if (same < std::ssize(read)) {
+      if (same == 0) throw std::logic_error("DraftBatch: an output that begins with another token");
+      batch_.take_back(guess.place, std::ssize(read) - same);
+      read.resize(static_cast<size_t>(same));
+    }
+    active.push_back({&guess, {agreed, guess.read.end()}});
+  }
+  std::vector<InferenceBatch::Row> rows;
+  std::vector<std::pair<Guess*, bool>> told;  // of every row: whose, and whether its continuations are asked for
+  while (!active.empty()) {
+    rows.clear();
+    told.clear();
+    int64_t width = 1;
+    for (const auto& [guess, tokens] : active) {
+      const bool whole = guess->search.wants_whole_rows();
+      if (!whole) width = std::max(width, guess->search.width());
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        const bool last = i + 1 == tokens.size();
+        rows.push_back({guess->place, 0, tokens[i], last && whole, i > 0});
+        told.emplace_back(guess, last);
+        read_[static_cast<size_t>(guess->place)].push_back(tokens[i]);
+      }
+    }
+    const CpuClock clock;
+    const auto continuations = batch_.step(
+        rows, width, [&](size_t row, const RowScores& scores) { told[row].first->search.take_row(0, scores); });
+    pace_.observe(std::ssize(rows), clock.seconds());
+    std::vector<Unread> next;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const auto& [guess, asked] = told[row];
+      if (!asked) continue;
+      try {
+        if (guess->search.advance(continuations, static_cast<int64_t>(row))) continue;
+      } catch (const Failure&) {
+        continue;  // a draft whose weights are damaged has nothing to propose
+      }
+      const int64_t token = guess->search.live().front().token;
+      guess->proposals.push_back(token);
+      if (std::ssize(guess->proposals) < guess->most) next.push_back({guess, {token}});
+    }
+    active = std::move(next);
+  }
+}
+
+}  // namespace transformer

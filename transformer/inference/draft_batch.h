@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "transformer/inference/beam_search.h"
+#include "transformer/inference/decoding_request.h"
+#include "transformer/inference/draft_pace.h"
+#include "transformer/inference/inference_batch.h"
+
+namespace transformer {
+
+class InferenceModel;
+
+/// A small model that runs ahead of the searches for sentences' outputs and guesses what they will choose (Leviathan,
+/// Kalman and Matias 2023; Chen et al. 2023): it is searched by each sentence's own rules, with the same random numbers
+/// where these are sampled. For sentences with one hypothesis. What it keeps of them follows the tokens that it is
+/// given: guesses that were wrong are forgotten, and what it has missed is read.
+class DraftBatch {
+ public:
+  /// The model must outlive the batch; `pace` is told what its passes take.
+  DraftBatch(const InferenceModel& model, DraftPace::Cost& pace);
+
+  /// Encodes the sources of requests, which are not asked for their constraints. Returns each one's place.
+  std::vector<int64_t> add(std::span<const DecodingRequest* const> requests);
+  void remove(int64_t place);
+  void clear();
+
+  struct Guess {
+    int64_t place;
+    SentenceSearch search;             // as far as it is; it runs ahead
+    std::vector<int64_t> read;         // what a step of the model would have read then: the begin and all tokens
+    int64_t most;                      // proposals, InferenceBatch::most_taken_back at most
+    std::vector<int64_t> proposals{};  // the outcome: what comes next, as far as guessed, and no end
+  };
+  void propose(std::span<Guess> guesses);
+
+  int64_t cache_bytes() const { return batch_.cache_bytes(); }
+  void release() { batch_.release(); }
+
+ private:
+  InferenceBatch batch_;
+  DraftPace::Cost& pace_;
+  std::vector<std::vector<int64_t>> read_;  // of the sentence in each place
+};
+
+}  // namespace transformer
