@@ -5,12 +5,15 @@ import html.parser
 import json
 import math
 import os
+import pathlib
 import pty
 import random
 import re
 import resource
 import select
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -19,6 +22,8 @@ import unittest
 from programs import ENVIRONMENT, ProgramTest
 
 TRANSLATE, MAKE_MODEL = sys.argv[1], sys.argv[2]
+DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
+SHIPPED = DATA / "model-en-de"
 
 
 def sentences(count, seed=1):
@@ -28,6 +33,45 @@ def sentences(count, seed=1):
         " ".join("".join(generator.choices(syllables, k=2)) for _ in range(generator.randint(1, 9))) + "."
         for _ in range(count)
     ]
+
+
+def write_draft(folder, width, layers, seed):
+    """A model of random weights with the shipped model's vocabulary."""
+    generator = random.Random(seed)
+    shapes = {"embedding.weight": [4000, width]}
+
+    def add(name, *shape):
+        shapes[name] = list(shape)
+
+    for stack, attentions in (("encoder", ["self_attention"]), ("decoder", ["self_attention", "memory_attention"])):
+        for layer in range(layers):
+            place = f"{stack}.layers.{layer}"
+            for attention in attentions:
+                add(f"{place}.{attention}.input_weight", 3 * width, width)
+                add(f"{place}.{attention}.output.weight", width, width)
+            add(f"{place}.feed_forward.inner.weight", 2 * width, width)
+            add(f"{place}.feed_forward.inner.bias", 2 * width)
+            add(f"{place}.feed_forward.outer.weight", width, 2 * width)
+            add(f"{place}.feed_forward.outer.bias", width)
+            for after in [f"after_{attention}" for attention in attentions] + ["after_feed_forward"]:
+                add(f"{place}.{after}.norm.weight", width)
+                add(f"{place}.{after}.norm.bias", width)
+    header, body = {}, b""
+    for name, shape in shapes.items():
+        numbers = [generator.gauss(0, 0.3) for _ in range(math.prod(shape))]
+        data = struct.pack(f"<{len(numbers)}f", *numbers)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    head = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + body)
+    config = (SHIPPED / "config.yaml").read_text()
+    sizes = {"d_model": width, "d_ff": 2 * width, "heads": 2, "d_k": width // 2, "d_v": width // 2,
+             "encoder_layers": layers, "decoder_layers": layers}
+    for name, size in sizes.items():
+        config = re.sub(rf"(?m)^  {name}: .*$", f"  {name}: {size}", config)
+    (folder / "config.yaml").write_text(config)
+    shutil.copy(SHIPPED / "vocabulary.model", folder)
 
 
 class TranslateTest(ProgramTest):
@@ -166,6 +210,38 @@ class TranslateTest(ProgramTest):
                             (("--min-length", "5", "--max-length", "4"), "decoding.min_length")):
             _, errors = self.run_program(*wrong, text=text, status=2)
             self.assert_one_line(errors, name)
+
+    def test_a_draft_changes_nothing(self):
+        with gzip.open(DATA / "tatoeba-en-de" / "valid.en.gz", "rt") as file:
+            text = "".join(line for _, line in zip(range(250), file))
+        drafts = [SHIPPED]
+        for width, layers in ((8, 1), (24, 2)):
+            drafts.append(self.root / f"draft-{width}")
+            write_draft(drafts[-1], width, layers, width)
+
+        def translated(*arguments):
+            return self.run_program("--threads", 2, "--scores", *arguments, text=text, model=SHIPPED)[0]
+
+        for precision in ("float32", "bf16", "int8"):
+            plain = translated("--beam", 1, "--precision", precision)
+            for draft in drafts:
+                found = translated("--beam", 1, "--precision", precision, "--draft", draft)
+                self.assertEqual(found.splitlines(), plain.splitlines(), (precision, draft))
+        one_by_one = ["--beam", 1, "--batch-sentences", 1, "--max-extra-length", 2]
+        self.assertEqual(translated(*one_by_one, "--draft", SHIPPED, "--proposals", 64), translated(*one_by_one))
+        sampling = ["--search", "sampling", "--temperature", 0.7, "--seed", 3]
+        self.assertEqual(translated(*sampling, "--draft", SHIPPED), translated(*sampling))
+
+    def test_drafts_that_have_no_place_are_refused(self):
+        for arguments, parts in (
+                (["--draft", SHIPPED], ("decoding.beam", "beam to 1")),
+                (["--draft", SHIPPED, "--search", "sampling", "--n-best", 3], ("decoding.n_best", "one sample")),
+                (["--draft", SHIPPED, "--beam", 1, "--model", SHIPPED], ("--draft", "one model")),
+                (["--draft", SHIPPED, "--beam", 1, "--device", "cuda"], ("--draft", "CPU")),
+                (["--draft", self.model, "--beam", 1], (str(self.model), "another vocabulary")),
+                (["--draft", self.root / "none", "--beam", 1], ("none",)),
+                (["--draft", SHIPPED, "--beam", 1, "--proposals", 65], ("proposals",))):
+            self.assert_one_line(self.run_program(*arguments, model=SHIPPED, status=2)[1], *parts)
 
     def test_several_models(self):
         text = "\n".join(sentences(20)) + "\n"
