@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -17,7 +18,8 @@ namespace transformer {
 template <class S>
 class SettingOptions {
  public:
-  SettingOptions(CLI::App& app, const std::string& group) {
+  /// `shorter`: other names for options of these settings.
+  SettingOptions(CLI::App& app, const std::string& group, const std::map<std::string, std::string>& shorter = {}) {
     fields_ = fields_of(given_);
     texts_.resize(fields_.size());
     for (size_t i = 0; i < fields_.size(); ++i) {
@@ -26,6 +28,7 @@ class SettingOptions {
       for (char& character : flag) {
         if (character == '_') character = '-';
       }
+      if (const auto other = shorter.find(field.name); other != shorter.end()) flag += "," + other->second;
       CLI::Option* option = nullptr;
       if (const auto* choice = std::get_if<SettingField::Choice>(&field.target)) {
         option = app.add_option(flag, texts_[i], field.meaning)->check(CLI::IsMember(choice->names));

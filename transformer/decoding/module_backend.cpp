@@ -63,6 +63,10 @@ class CachedDecoding {
       next.push_back(before && tokens[row] != Vocabulary::begin ? state_after(before, tokens[row]) : before);
     }
     constraints_ = std::move(next);
+    // The way of all tokens is the faster one.
+    if (std::all_of(constraints_.begin(), constraints_.end(), [](const auto& one) { return !one || one->free(); })) {
+      constraints_.clear();
+    }
   }
 
   /// Each row's best `width` among what its constraint allows, or all tokens; where there are fewer, minus infinity.
@@ -75,7 +79,7 @@ class CachedDecoding {
       std::vector<Continuations::Candidate> candidates;
       if (const auto& constraint = constraints_[row]; constraint && !constraint->free()) {
         for (const int64_t token : allowed_tokens(*constraint, vocabulary)) {
-          candidates.push_back({values[token], token});
+          candidates.push_back({constraint->told() ? 0 : values[token], token});
         }
       } else {
         for (int64_t token = 0; token < vocabulary; ++token) candidates.push_back({values[token], token});

@@ -88,6 +88,13 @@ void DecodingSettings::describe(Fields<DecodingSettings>& field) {
         "with beam_groups: what a word piece's log-probability loses for each choice of it by the groups before",
         between(0, 1000))
       .free();
+  field("source_language", &DecodingSettings::source_language,
+        "the input's language, where the model knows many: as the model calls it, such as eng_Latn, en_XX or en")
+      .free();
+  field("target_language", &DecodingSettings::target_language,
+        "the output's language, where the model knows many: its name is what the output begins with, and is not "
+        "written")
+      .free();
 }
 
 namespace {

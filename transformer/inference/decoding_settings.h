@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "transformer/base/settings.h"
 
@@ -37,6 +38,8 @@ struct DecodingSettings {
   bool write_unknown = true;
   int64_t beam_groups = 1;
   double diversity = 0.5;
+
+  std::string source_language, target_language;  // of models that know many (Vocabulary::Languages)
 
   static void describe(Fields<DecodingSettings>& field);
 

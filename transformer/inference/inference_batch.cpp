@@ -644,7 +644,11 @@ struct InferenceBatch::Implementation {
       if (given[row].whole) {
         const auto all = values();
         rule_out(all, constraints[row]);
-        tell_row(static_cast<size_t>(row), {all, normaliser});
+        const bool is_told = constraints[row] && constraints[row]->told();
+        // A shortlist may lack what is told.
+        float* const token = is_told ? &all[static_cast<size_t>(constraints[row]->allowed().at(0))] : nullptr;
+        if (token && !std::isfinite(*token)) *token = 0;
+        tell_row(static_cast<size_t>(row), {all, token ? static_cast<double>(*token) : normaliser});
         continuations.tokens.resize(continuations.tokens.size() + static_cast<size_t>(returned));
         continuations.log_probabilities.resize(continuations.tokens.size());
         continue;
@@ -653,7 +657,8 @@ struct InferenceBatch::Implementation {
         std::vector<Continuations::Candidate> left_over;
         const auto all = values();
         for (const int64_t token : allowed_tokens(*constraint, model.projection().outputs())) {
-          left_over.push_back({static_cast<double>(all[static_cast<size_t>(token)]) - normaliser, token});
+          const double logit = static_cast<double>(all[static_cast<size_t>(token)]);
+          left_over.push_back({constraint->told() ? 0 : logit - normaliser, token});
         }
         continuations.add_row(std::move(left_over));
         continue;

@@ -15,6 +15,8 @@ class OutputConstraint {
   /// The tokens that may come next, each once, the end token where the output may end here; padding and begin never
   /// may. Never none, but after the end.
   virtual std::vector<int64_t> allowed() const = 0;
+  /// Whether what may come next, a single token, is told and not chosen: its log-probability counts as 0.
+  virtual bool told() const { return false; }
   /// Anything may come from here on: nothing else is asked any more.
   virtual bool free() const { return false; }
   /// The state after one of them; never null.

@@ -58,7 +58,24 @@ class PrefixState : public OutputConstraint {
   size_t token_, offset_;  // of what came already
 };
 
+class ToldToken : public OutputConstraint {
+ public:
+  ToldToken(int64_t token, std::shared_ptr<const OutputConstraint> then) : token_(token), then_(std::move(then)) {}
+
+  std::vector<int64_t> allowed() const override { return {token_}; }
+  bool told() const override { return true; }
+  std::shared_ptr<const OutputConstraint> after(int64_t) const override { return then_; }
+
+ private:
+  int64_t token_;
+  std::shared_ptr<const OutputConstraint> then_;
+};
+
 }  // namespace
+
+std::shared_ptr<const OutputConstraint> begins_with_told(int64_t token, std::shared_ptr<const OutputConstraint> then) {
+  return std::make_shared<ToldToken>(token, then ? std::move(then) : begins_with({}));
+}
 
 std::shared_ptr<const OutputConstraint> begins_with(std::vector<int64_t> tokens) {
   auto prefix = std::make_shared<Prefix>();

@@ -55,7 +55,20 @@ struct Translator::Implementation {
   }
 
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
-  int64_t longest() const { return longest_text(backend->settings()); }
+  int64_t longest() const { return longest_text(backend->settings()) - (languages().empty() ? 0 : 1); }
+
+  /// Of both vocabularies, where they have any.
+  const Vocabulary::Languages& languages() const { return vocabularies.target->languages(); }
+
+  /// Names the languages of a request, which the settings give.
+  void tell_languages(DecodingRequest& request) const {
+    const auto& search = request.settings;
+    const int64_t target = languages().piece(search.target_language, "decoding.target_language");
+    const int64_t source = vocabularies.source->languages().piece(search.source_language, "decoding.source_language");
+    request.source = vocabularies.source->languages().source(std::move(request.source), source);
+    request.constraint = begins_with_told(target, std::move(request.constraint));
+    request.max_length += 1;
+  }
 
   /// Tokens that an output has positions for.
   int64_t most_tokens() const {
@@ -67,13 +80,19 @@ struct Translator::Implementation {
   DecodingRequest request(std::vector<int64_t> source, const DecodingSettings& search, EncodedWishes wishes) const {
     // What an output has to begin with leaves as much to be added as the source does.
     const int64_t length = std::max(std::ssize(source), wishes.prefix_tokens) + search.max_extra_length;
-    source.push_back(Vocabulary::end);
-    return {.source = std::move(source),
-            .max_length = std::min(length, most_tokens()),
-            .settings = search,
-            .constraint = std::move(wishes.constraint),
-            .control = std::move(wishes.control),
-            .shortlist = shortlist};
+    DecodingRequest request{.source = std::move(source),
+                            .max_length = length,
+                            .settings = search,
+                            .constraint = std::move(wishes.constraint),
+                            .control = std::move(wishes.control),
+                            .shortlist = shortlist};
+    if (!languages().empty() || !search.source_language.empty() || !search.target_language.empty()) {
+      tell_languages(request);
+    } else {
+      request.source.push_back(Vocabulary::end);
+    }
+    request.max_length = std::min(request.max_length, most_tokens());
+    return request;
   }
 
   /// The texts of the target vocabulary's pieces, which few ask for.
@@ -298,6 +317,12 @@ DecodingRequest Translator::request(std::vector<int64_t> source, const DecodingS
 }
 
 Translation Translator::translation(Hypothesis hypothesis) const {
+  // What was told is no part of what was written.
+  if (auto& tokens = hypothesis.tokens; !implementation_->languages().empty() && !tokens.empty()) {
+    tokens.erase(tokens.begin());
+    auto& each = hypothesis.token_log_probabilities;
+    if (!each.empty()) each.erase(each.begin());
+  }
   auto text = implementation_->vocabularies.target->decode(hypothesis.tokens);
   // Byte pieces can spell a line end, which would make two lines of one.
   std::replace_if(

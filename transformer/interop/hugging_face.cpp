@@ -8,11 +8,13 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,6 +31,8 @@
 #include "transformer/base/settings.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/interop/hugging_face_configuration.h"
+#include "transformer/interop/hugging_face_languages.h"
 #include "transformer/interop/json_value.h"
 #include "transformer/interop/marian.h"
 #include "transformer/interop/torch_file.h"
@@ -40,76 +44,56 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_file(const fs::path& file) {
-  std::error_code ignored;
-  return fs::is_regular_file(file, ignored);
+constexpr int64_t most_positions = 1048576;
+
+/// MarianMT, M2M100 with NLLB, and mBART.
+enum class Architecture { marian, m2m_100, mbart };
+
+const char* name_of(Architecture architecture) {
+  return architecture == Architecture::marian ? "MarianMT" : architecture == Architecture::m2m_100 ? "M2M100" : "mBART";
 }
 
-/// An object of settings in a file, whose values are of the types that are asked for.
-class Configuration {
- public:
-  explicit Configuration(const fs::path& file) : name_(file.string()), value_(JsonValue::read(file, most_bytes)) {
-    if (value_.kind() != JsonValue::Kind::object) throw Error(name_, "is no object of settings");
-  }
-
-  [[noreturn]] void refuse(std::string_view key, const std::string& what) const {
-    throw Error(name_, fmt::format("'{}' {}", key, what), "such a model cannot be imported");
-  }
-  const JsonValue* find(std::string_view key) const { return value_.find(key); }
-
-  int64_t whole(std::string_view key) const {
-    const auto* value = find(key);
-    if (!value || !value->whole()) wrong(key, "a whole number", value);
-    return *value->whole();
-  }
-  int64_t whole(std::string_view key, int64_t otherwise) const { return find(key) ? whole(key) : otherwise; }
-  double number(std::string_view key, double otherwise) const {
-    const auto* value = find(key);
-    if (!value) return otherwise;
-    if (value->kind() != JsonValue::Kind::number) wrong(key, "a number", value);
-    return value->number();
-  }
-  bool flag(std::string_view key, bool otherwise) const {
-    const auto* value = find(key);
-    if (!value) return otherwise;
-    if (value->kind() != JsonValue::Kind::boolean) wrong(key, "true or false", value);
-    return value->boolean();
-  }
-  /// A text; of an object that describes a token, its "content".
-  std::string text(std::string_view key, const std::string& otherwise) const {
-    const auto* value = find(key);
-    if (value && value->kind() == JsonValue::Kind::object) value = value->find("content");
-    if (!value) return otherwise;
-    if (value->kind() != JsonValue::Kind::text) wrong(key, "a text", value);
-    return value->text();
-  }
-
- private:
-  static constexpr size_t most_bytes = size_t{8} << 20;
-
-  [[noreturn]] void wrong(std::string_view key, const char* expected, const JsonValue* value) const {
-    throw Error(name_, fmt::format("'{}' should be {}, found {}", key, expected, value ? value->found() : "nothing"));
-  }
-
-  std::string name_;
-  JsonValue value_;
-};
+Architecture architecture_of(const Configuration& config) {
+  const auto kind = config.text("model_type", "");
+  if (kind == "marian") return Architecture::marian;
+  if (kind == "m2m_100") return Architecture::m2m_100;
+  config.refuse("model_type", fmt::format("is {}; MarianMT ('marian') and M2M100 with NLLB ('m2m_100') are what is "
+                                          "imported",
+                                          in_quotes(kind)));
+}
 
 /// What of config.json is no setting of ours.
 struct MarianConfiguration {
+  Architecture architecture = Architecture::marian;
   ModelSettings settings;  // whose vocabularies have one piece more
   int64_t source_pieces = 0, target_pieces = 0;
   int64_t padding = 0, start = 0, end = 0;
   /// Whether `start` is a piece that is read there and never put out, as our begin is. Else the begin is one more
   /// piece.
   bool start_is_begin = false;
+  std::optional<int64_t> forced;  // what every output begins with, unless something else is asked for
 };
 
-MarianConfiguration read_configuration(const Configuration& config) {
-  if (const auto kind = config.text("model_type", ""); kind != "marian") {
-    config.refuse("model_type", fmt::format("is {}; MarianMT ('marian') is what is imported", in_quotes(kind)));
+/// Sinusoids of other wavelengths than the paper's, and positions counted from another one, are kept as a table.
+void read_positions(const Configuration& config, MarianConfiguration& read) {
+  auto& s = read.settings;
+  s.positions = ModelSettings::Positions::learned;
+  s.max_positions = config.whole("max_position_embeddings", 1024);
+  if (s.max_positions < 1 || s.max_positions > most_positions) {
+    config.refuse("max_position_embeddings",
+                  fmt::format("is {}, from 1 to {} is possible", s.max_positions, most_positions));
   }
-  // What MarianMT's predecessors had, and it has not.
+  if (read.start == read.padding) config.refuse("decoder_start_token_id", "is padding, which has no position");
+  if (s.d_model < 4 && read.architecture == Architecture::m2m_100) {
+    config.refuse("d_model", fmt::format("is {}, and there is no wavelength for it", s.d_model));
+  }
+}
+
+MarianConfiguration read_configuration(const Configuration& config) {
+  MarianConfiguration read;
+  read.architecture = architecture_of(config);
+  const bool marian = read.architecture == Architecture::marian;
+  // What MarianMT's predecessors had, and it has not; others compute as they do whatever these say.
   for (const auto& [key, usual] :
        std::initializer_list<std::pair<const char*, bool>>{{"normalize_before", false},
                                                            {"normalize_embedding", false},
@@ -117,14 +101,13 @@ MarianConfiguration read_configuration(const Configuration& config) {
                                                            {"add_bias_logits", false},
                                                            {"static_position_embeddings", true},
                                                            {"is_encoder_decoder", true}}) {
-    if (config.flag(key, usual) != usual) {
-      config.refuse(key, fmt::format("is {}, which MarianMT does not compute", !usual));
+    if ((marian || std::string_view(key) == "is_encoder_decoder") && config.flag(key, usual) != usual) {
+      config.refuse(key, fmt::format("is {}, which {} does not compute", !usual, name_of(read.architecture)));
     }
   }
-  if (config.whole("extra_pos_embeddings", 0) != 0) config.refuse("extra_pos_embeddings", "is not 0");
+  if (marian && config.whole("extra_pos_embeddings", 0) != 0) config.refuse("extra_pos_embeddings", "is not 0");
   if (config.find("quantization_config")) config.refuse("quantization_config", "is there: weights must be as trained");
 
-  MarianConfiguration read;
   auto& s = read.settings;
   s.d_model = config.whole("d_model");
   s.encoder_layers = config.whole("encoder_layers");
@@ -150,18 +133,20 @@ MarianConfiguration read_configuration(const Configuration& config) {
                                                                 {"gelu", Activation::gelu},
                                                                 {"swish", Activation::swish},
                                                                 {"silu", Activation::swish}};
-  const auto activation = activations.find(config.text("activation_function", "gelu"));
+  const auto activation = activations.find(
+      config.text("activation_function", read.architecture == Architecture::m2m_100 ? "relu" : "gelu"));
   if (activation == activations.end()) {
     config.refuse("activation_function", fmt::format("is {}; relu, gelu, swish and silu are known",
                                                      config.find("activation_function")->found()));
   }
   s.activation = activation->second;
-  s.scaled_embeddings = config.flag("scale_embedding", false);
+  s.scaled_embeddings = config.flag("scale_embedding", read.architecture == Architecture::m2m_100);
+  if (!marian) s.normalization = ModelSettings::Normalization::pre;
   s.projection_bias = s.output_bias = true;
   s.layer_norm_epsilon = 1e-5;
 
   read.source_pieces = config.whole("vocab_size");
-  const bool one_vocabulary = config.flag("share_encoder_decoder_embeddings", true);
+  const bool one_vocabulary = !marian || config.flag("share_encoder_decoder_embeddings", true);
   read.target_pieces = one_vocabulary ? read.source_pieces : config.whole("decoder_vocab_size", read.source_pieces);
   using Shared = ModelSettings::SharedEmbeddings;
   const bool tied = config.flag("tie_word_embeddings", true);
@@ -182,8 +167,9 @@ MarianConfiguration read_configuration(const Configuration& config) {
   };
   read.padding = id("pad_token_id");
   read.end = id("eos_token_id");
-  read.start = config.find("decoder_start_token_id") ? id("decoder_start_token_id") : read.padding;
+  read.start = config.find("decoder_start_token_id") ? id("decoder_start_token_id") : marian ? read.padding : read.end;
   if (read.padding == read.end) config.refuse("pad_token_id", "is the end's id as well");
+  if (!marian) read_positions(config, read);
   try {
     read.settings = s.resolved();
   } catch (const Error& error) {
@@ -295,6 +281,77 @@ Numbering renumber(const std::vector<std::string>& theirs, int64_t start, bool s
   return numbering;
 }
 
+/// A model's vocabularies, as they are written.
+struct ImportedText {
+  Numbering source, target;
+  std::map<std::string, std::string> files;  // by their names, what they hold
+  std::string languages;                     // for people; empty where nothing says
+};
+
+ImportedText marian_text(const fs::path& folder, const Configuration& config, const MarianConfiguration& read) {
+  const auto needed = [&](const char* name) {
+    if (!is_file(folder / name))
+      throw Error(folder.string(), fmt::format("has no {}", name), "a MarianMT model needs it");
+    return folder / name;
+  };
+  const auto tokens = read_tokens_of(folder);
+  const auto source_file = needed("vocab.json");
+  const auto target_file = tokens.two_vocabularies ? needed("target_vocab.json") : source_file;
+  const bool two = tokens.two_vocabularies;
+  if (!two && read.source_pieces != read.target_pieces) {
+    config.refuse("decoder_vocab_size", "is not 'vocab_size', and there is one vocabulary");
+  }
+  if (two && read.settings.shared_embeddings == ModelSettings::SharedEmbeddings::all) {
+    config.refuse("share_encoder_decoder_embeddings", "is true, and there are two vocabularies");
+  }
+  ImportedText text;
+  text.target = renumber(read_pieces(target_file, read.target_pieces, two ? "decoder_vocab_size" : "vocab_size"),
+                         read.start, read.start_is_begin, tokens, target_file);
+  // A source never begins.
+  text.source = !two ? text.target
+                     : renumber(read_pieces(source_file, read.source_pieces, "vocab_size"), 0,
+                                /*start_is_begin=*/false, tokens, source_file);
+  for (const auto& [theirs, ours, numbering] :
+       {std::tuple{"source.spm", "source.model", &text.source}, {"target.spm", "target.model", &text.target}}) {
+    const auto file = needed(theirs);
+    text.files[ours] = Vocabulary::with_table(transformer::read_file(file, SentencePieceModel::most_bytes),
+                                              numbering->pieces, file.string());
+  }
+  text.languages = tokens.languages;
+  return text;
+}
+
+/// The one vocabulary of a model of many languages. Adds to the section `decoding` which of them it begins with, where
+/// files say so.
+ImportedText multilingual_text(const fs::path& folder, const Configuration& config, const MarianConfiguration& read,
+                               std::string& decoding) {
+  const auto list = read.architecture == Architecture::m2m_100 ? LanguageList::m2m_100 : LanguageList::mbart_50;
+  auto theirs = read_multilingual_text(folder, list, read.target_pieces);
+  const auto is_named = [&](int64_t id) {
+    const auto& piece = theirs.pieces[static_cast<size_t>(id)];
+    return std::find(theirs.languages.begin(), theirs.languages.end(), piece) != theirs.languages.end();
+  };
+  if (is_named(read.start)) config.refuse("decoder_start_token_id", "is a language, with which decoding would start");
+  ImportedText text;
+  text.target = renumber(theirs.pieces, read.start, /*start_is_begin=*/false, {}, theirs.file);
+  text.source = text.target;
+  text.files["vocabulary.model"] = Vocabulary::with_languages(
+      transformer::read_file(theirs.file, SentencePieceModel::most_bytes), text.target.pieces, theirs.languages,
+      theirs.controls, theirs.behind_end, theirs.file.string());
+  text.languages = fmt::format("{} languages", theirs.languages.size());
+  if (read.forced) {
+    if (*read.forced < 0 || *read.forced >= read.target_pieces || !is_named(*read.forced)) {
+      config.refuse("forced_bos_token_id", fmt::format("({}) is no language", *read.forced));
+    }
+    theirs.target_language = theirs.pieces[static_cast<size_t>(*read.forced)];
+  }
+  for (const auto& [name, piece] :
+       {std::pair{"source_language", theirs.source_language}, {"target_language", theirs.target_language}}) {
+    if (!piece.empty()) decoding += fmt::format("  {}: \"{}\"\n", name, Vocabulary::language_code(piece));
+  }
+  return text;
+}
+
 /// Weights by the names of `transformers`, from one file or from shards.
 class TheirWeights {
  public:
@@ -358,9 +415,9 @@ class TheirWeights {
   void may_be_unused(const std::string& name) { used_.insert(name); }
 
   /// Throws Error unless all were used.
-  void check_all_used() const {
+  void check_all_used(const char* architecture) const {
     for (const auto& [name, weight] : weights_) {
-      if (!used_.contains(name)) refuse(fmt::format("the weights {} are no part of MarianMT", in_quotes(name)));
+      if (!used_.contains(name)) refuse(fmt::format("the weights {} are no part of {}", in_quotes(name), architecture));
     }
   }
 
@@ -407,7 +464,10 @@ class Conversion {
         source_(source),
         target_(target),
         weights_(weights),
-        width_(marian_width(s_.d_model)) {}
+        width_(marian_width(s_.d_model)) {
+    // Where positions are a table, any order will do.
+    if (config_.architecture != Architecture::marian) std::iota(width_.begin(), width_.end(), 0);
+  }
 
   /// Whether theirs have tables of positions that are no sinusoids: those were learned.
   bool has_learned_positions() {
@@ -429,13 +489,11 @@ class Conversion {
   /// Each weight of a model of the settings, by our names.
   std::map<std::string, std::function<std::vector<float>()>> run() {
     embeddings();
-    if (s_.positions == ModelSettings::Positions::learned) {
-      for (const auto& [ours, stack] : {std::pair{"source", "encoder"}, {"target", "decoder"}}) {
-        const auto name = fmt::format("model.{}.embed_positions.weight", stack);
-        set(fmt::format("{}_positions.weight", ours), [=, this] {
-          return on_columns(weights_.read(name, {s_.max_positions, s_.d_model}), s_.max_positions);
-        });
-      }
+    for (const auto& [ours, stack] : {std::pair{"source", "encoder"}, {"target", "decoder"}}) {
+      positions(fmt::format("{}_positions.weight", ours), fmt::format("model.{}.embed_positions.weight", stack));
+    }
+    if (s_.normalization == ModelSettings::Normalization::pre) {
+      for (const std::string stack : {"encoder", "decoder"}) norm(stack, "model." + stack + ".layer_norm");
     }
     convert_marian_layers(
         s_,
@@ -452,6 +510,23 @@ class Conversion {
 
   Numbers on_columns(const Numbers& numbers, int64_t rows) const { return permuted_columns(numbers, rows, width_); }
   Numbers on_rows(const Numbers& numbers, int64_t width) const { return permuted_rows(numbers, width, width_); }
+
+  /// A table of positions, where the model has one.
+  void positions(const std::string& ours, const std::string& theirs) {
+    if (s_.positions != ModelSettings::Positions::learned) return;
+    const int64_t count = s_.max_positions, d = s_.d_model;
+    switch (config_.architecture) {
+      case Architecture::marian:
+        set(ours, [=, this] { return on_columns(weights_.read(theirs, {count, d}), count); });
+        break;
+      case Architecture::m2m_100:
+        weights_.may_be_unused(theirs + "s");  // computed, and kept by old ones all the same
+        set(ours, [=, this] { return m2m_100_positions(config_.padding + 1, count, d); });
+        break;
+      case Architecture::mbart:
+        break;
+    }
+  }
 
   /// The rows of an embedding, or of the projection, by our ids.
   void pieces(const std::string& ours, const std::vector<std::string>& theirs, const Numbering& numbering,
@@ -558,6 +633,13 @@ std::string decoding_section(const fs::path& folder, const Configuration& config
   }
   const auto* early = generation.find("early_stopping");
   const bool stops_early = early && early->kind() == JsonValue::Kind::boolean && early->boolean();
+  // Also what a model begins with, which is what this knows of it.
+  for (const auto* said : {&generation, &config}) {
+    if (!said->find("forced_bos_token_id")) continue;
+    read.forced = said->whole("forced_bos_token_id");
+    if (read.architecture == Architecture::marian) said->refuse("forced_bos_token_id", "is there");
+    break;
+  }
   return fmt::format("\ndecoding:\n  beam: {}\n  alpha: {}\n  length_penalty: power\n  stop: {}\n", beam, penalty,
                      stops_early ? "beam_finished" : "exact");
 }
@@ -592,31 +674,13 @@ void import_hugging_face(const fs::path& folder, const fs::path& given_output) {
     if (something_at(output)) throw Error(output.string(), "exists already", "name another folder");
   };
   check();
-  const auto needed = [&](const char* name) {
-    if (!is_file(folder / name))
-      throw Error(folder.string(), fmt::format("has no {}", name), "a MarianMT model needs it");
-    return folder / name;
-  };
-  const Configuration config(needed("config.json"));
+  if (!is_file(folder / "config.json")) throw Error(folder.string(), "has no config.json", "a model needs it");
+  const Configuration config(folder / "config.json");
   auto read = read_configuration(config);
-  const auto tokens = read_tokens_of(folder);
-  const auto decoding = decoding_section(folder, config, read);
-
-  const auto source_file = needed("vocab.json");
-  const auto target_file = tokens.two_vocabularies ? needed("target_vocab.json") : source_file;
-  const bool two = tokens.two_vocabularies;
-  if (!two && read.source_pieces != read.target_pieces) {
-    config.refuse("decoder_vocab_size", "is not 'vocab_size', and there is one vocabulary");
-  }
-  if (two && read.settings.shared_embeddings == ModelSettings::SharedEmbeddings::all) {
-    config.refuse("share_encoder_decoder_embeddings", "is true, and there are two vocabularies");
-  }
-  const auto target = renumber(read_pieces(target_file, read.target_pieces, two ? "decoder_vocab_size" : "vocab_size"),
-                               read.start, read.start_is_begin, tokens, target_file);
-  // A source never begins.
-  const auto source = !two ? target
-                           : renumber(read_pieces(source_file, read.source_pieces, "vocab_size"), 0,
-                                      /*start_is_begin=*/false, tokens, source_file);
+  auto decoding = decoding_section(folder, config, read);
+  const auto text = read.architecture == Architecture::marian ? marian_text(folder, config, read)
+                                                              : multilingual_text(folder, config, read, decoding);
+  const auto &source = text.source, &target = text.target;
   if (target.theirs[Vocabulary::end] != read.end)
     config.refuse("eos_token_id", "is not the id of the piece that ends text");
   if (target.theirs[Vocabulary::padding] != read.padding)
@@ -624,31 +688,28 @@ void import_hugging_face(const fs::path& folder, const fs::path& given_output) {
   read.settings.source_vocabulary_size = source.size();
   read.settings.target_vocabulary_size = read.settings.vocabulary_size = target.size();
 
-  const auto text_of = [&](const char* name, const Numbering& numbering) {
-    const auto file = needed(name);
-    return Vocabulary::with_table(transformer::read_file(file, SentencePieceModel::most_bytes), numbering.pieces,
-                                  file.string());
-  };
-  const auto source_model = text_of("source.spm", source), target_model = text_of("target.spm", target);
-
   TheirWeights weights(folder);
   Conversion conversion(read, source, target, weights);
-  if (conversion.has_learned_positions()) {
+  if (read.architecture == Architecture::marian && conversion.has_learned_positions()) {
     read.settings.positions = ModelSettings::Positions::learned;
     read.settings.max_positions = weights.rows("model.encoder.embed_positions.weight");
   }
 
   NewFolder made(output);
-  write_atomically(made.path() / "source.model", source_model);
-  write_atomically(made.path() / "target.model", target_model);
+  std::vector<std::string> names = {"model.safetensors"};
+  for (const auto& [name, bytes] : text.files) {
+    write_atomically(made.path() / name, bytes);
+    names.push_back(name);
+  }
   Settings settings;
   settings.section("model", read.settings, "The model, imported");
-  write_atomically(made.path() / "config.yaml", settings.yaml() + "\nvocabulary:\n  joint: false\n" + decoding);
+  write_atomically(made.path() / "config.yaml",
+                   settings.yaml() + fmt::format("\nvocabulary:\n  joint: {}\n", names.size() == 2) + decoding);
 
   auto metadata = bound_metadata(made.path() / "config.yaml");
-  metadata["origin"] = "Hugging Face, MarianMT";
+  metadata["origin"] = fmt::format("Hugging Face, {}", name_of(read.architecture));
   if (const auto name = config.text("_name_or_path", ""); !name.empty()) metadata["origin_name"] = printable(name, 200);
-  if (!tokens.languages.empty()) metadata["languages"] = printable(tokens.languages, 200);
+  if (!text.languages.empty()) metadata["languages"] = printable(text.languages, 200);
   if (const auto licence = said_in_readme(folder, "license"); !licence.empty()) metadata["licence"] = licence;
 
   std::map<std::string, TensorSource> tensors;
@@ -661,8 +722,8 @@ void import_hugging_face(const fs::path& folder, const fs::path& given_output) {
                      }};
   }
   write_tensor_file(made.path() / "model.safetensors", tensors, metadata);
-  weights.check_all_used();
-  write_checksums(made.path(), {"model.safetensors", "source.model", "target.model"});
+  weights.check_all_used(name_of(read.architecture));
+  write_checksums(made.path(), names);
   check();  // something may have come to lie there meanwhile
   made.commit();
 }

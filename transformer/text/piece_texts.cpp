@@ -33,6 +33,7 @@ std::string text_of(std::string_view piece) {
 PieceTexts::PieceTexts(const Vocabulary& vocabulary) {
   texts_.resize(static_cast<size_t>(vocabulary.size()));
   for (int64_t id = Vocabulary::unknown + 1; id < vocabulary.size(); ++id) {
+    if (vocabulary.is_control(id)) continue;
     texts_[static_cast<size_t>(id)] = text_of(vocabulary.piece(id));
     // A space that a byte spells is not dropped at the beginning of a text.
     if (!of(id).empty() && vocabulary.piece(id) != "<0x20>") order_.push_back(id);

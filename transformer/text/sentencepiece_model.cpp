@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <unordered_set>
 
@@ -16,6 +17,7 @@ namespace transformer {
 namespace {
 
 using Type = SentencePieceModel::Type;
+using LanguagePlace = SentencePieceModel::LanguagePlace;
 
 // sentencepiece_model.proto sets fields from 200 on aside for programs of others.
 constexpr uint32_t own_field = 200;
@@ -23,6 +25,11 @@ constexpr std::string_view own_prefix = "transformer.";
 constexpr std::string_view nfc_record = "transformer.normalization=nfc";
 constexpr std::string_view table_record = "transformer.pieces=table";
 constexpr uint32_t table_field = 201;  // an entry of the table each, where the record says that there is one
+// The same with languages, whose records say where a source names its own; then entries of the table are repeated in
+// these fields.
+constexpr std::string_view language_before_record = "transformer.pieces=table, language before the text";
+constexpr std::string_view language_behind_record = "transformer.pieces=table, language behind the end";
+constexpr uint32_t language_field = 202, control_field = 203;
 
 // What SentencePiece's matchers have room for: more would be read from beyond the end of an array.
 constexpr size_t longest_rewritten = 32;    // bytes of a text that a normalisation table replaces
@@ -260,6 +267,14 @@ Training read_training(const Field& spec, const char* whole, const std::string& 
   return training;
 }
 
+/// Of a record that says that there is a table; none where it says something else.
+std::optional<LanguagePlace> place_of(std::string_view record) {
+  if (record == table_record) return LanguagePlace::nowhere;
+  if (record == language_before_record) return LanguagePlace::before_text;
+  if (record == language_behind_record) return LanguagePlace::behind_end;
+  return std::nullopt;
+}
+
 /// A field of bytes, as the file has it.
 std::string field_of(uint32_t number, std::string_view bytes) {
   std::string field;
@@ -277,7 +292,7 @@ std::string field_of(uint32_t number, std::string_view bytes) {
 SentencePieceModel SentencePieceModel::read(std::string_view bytes, const std::string& file) {
   SentencePieceModel model;
   Training training;
-  std::unordered_set<std::string_view> texts, entries;
+  std::unordered_set<std::string_view> texts, entries, named;
   bool has_table = false;
   std::vector<std::string_view> symbols;  // defined by the user
   std::vector<bool> spelled(256, false);
@@ -294,6 +309,19 @@ SentencePieceModel SentencePieceModel::read(std::string_view bytes, const std::s
         message.fail(fmt::format("its table has the piece {} twice", in_quotes(field.bytes)));
       }
       model.table.push_back(field.bytes);
+      continue;
+    }
+    if ((field.number == language_field || field.number == control_field) &&
+        model.language_place != LanguagePlace::nowhere) {
+      message.expect(field, Wire::length);
+      if (!entries.contains(field.bytes)) {
+        message.fail(
+            fmt::format("its table lacks {}, which should name a language or nothing", in_quotes(field.bytes)));
+      }
+      if (!named.insert(field.bytes).second) {
+        message.fail(fmt::format("{} names a language or nothing twice", in_quotes(field.bytes)));
+      }
+      (field.number == language_field ? model.languages : model.controls).push_back(field.bytes);
       continue;
     }
     if (field.number > 5 && field.number != own_field) continue;
@@ -325,8 +353,9 @@ SentencePieceModel SentencePieceModel::read(std::string_view bytes, const std::s
       // SentencePiece splits these texts as it loads.
       if (field.bytes.size() > most_self_test_bytes) message.fail("its texts for a self-test are larger than 1 MiB");
     } else if (field.number == own_field) {
-      if (field.bytes == table_record) {
+      if (const auto place = place_of(field.bytes)) {
         has_table = true;
+        model.language_place = *place;
       } else if (field.bytes == nfc_record) {
         model.normalization = Normalization::nfc;
       } else {
@@ -339,6 +368,12 @@ SentencePieceModel SentencePieceModel::read(std::string_view bytes, const std::s
   if (model.pieces.empty()) message.fail("it has no pieces");
   if (unknown != 1) message.fail("no piece is unknown");
   if (has_table && model.table.size() < 5) message.fail("its table has no pieces but the reserved ones");
+  if (model.language_place != LanguagePlace::nowhere && model.languages.empty()) {
+    message.fail("its table names no languages");
+  }
+  for (size_t id = 0; id < std::min<size_t>(4, model.table.size()); ++id) {
+    if (named.contains(model.table[id])) message.fail("a reserved piece of its table names a language or nothing");
+  }
   if (byte_pieces != (training.byte_fallback ? 256U : 0U)) {
     message.fail(fmt::format("it has {} of the 256 bytes; its training says {}", byte_pieces,
                              training.byte_fallback ? "all" : "none"));
@@ -358,8 +393,18 @@ std::string SentencePieceModel::normalization_field(Normalization normalization)
 }
 
 std::string SentencePieceModel::table_fields(const std::vector<std::string>& table) {
-  std::string fields = field_of(own_field, table_record);
+  return table_fields(table, {}, {}, LanguagePlace::nowhere);
+}
+
+std::string SentencePieceModel::table_fields(const std::vector<std::string>& table,
+                                             const std::vector<std::string>& languages,
+                                             const std::vector<std::string>& controls, LanguagePlace place) {
+  std::string fields = field_of(own_field, place == LanguagePlace::nowhere       ? table_record
+                                           : place == LanguagePlace::before_text ? language_before_record
+                                                                                 : language_behind_record);
   for (const auto& piece : table) fields += field_of(table_field, piece);
+  for (const auto& piece : languages) fields += field_of(language_field, piece);
+  for (const auto& piece : controls) fields += field_of(control_field, piece);
   return fields;
 }
 
@@ -367,12 +412,16 @@ std::string SentencePieceModel::without_own_fields(std::string_view bytes, const
   read(bytes, file);
   std::string kept;
   Message message(bytes, bytes.data(), file);
-  bool has_table = false;
+  bool has_table = false, has_languages = false;
   size_t begin = 0;
   for (Field field; message.next(field); begin = message.position()) {
     const bool own = field.number == own_field && field.bytes.starts_with(own_prefix);
-    has_table = has_table || (own && field.bytes == table_record);
-    if (own || (has_table && field.number == table_field)) continue;
+    if (const auto place = own ? place_of(field.bytes) : std::nullopt) {
+      has_table = true;
+      has_languages = *place != LanguagePlace::nowhere;
+    }
+    const bool names = field.number == language_field || field.number == control_field;
+    if (own || (has_table && field.number == table_field) || (has_languages && names)) continue;
     kept.append(bytes.substr(begin, message.position() - begin));
   }
   return kept;

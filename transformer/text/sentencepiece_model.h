@@ -29,15 +29,20 @@ struct SentencePieceModel {
   /// Where ids are not the places of `pieces` but of a list of its own, as Marian's are: what each id stands for,
   /// beginning with the four reserved ones (Vocabulary). Empty elsewhere.
   std::vector<std::string_view> table;
+  /// Of a table whose vocabulary has many languages: those of its pieces that name one, and those that stand for
+  /// nothing in a text, such as a mask; the reserved ones are neither. And where a source names its language.
+  enum class LanguagePlace { nowhere, before_text, behind_end };
+  std::vector<std::string_view> languages, controls;
+  LanguagePlace language_place = LanguagePlace::nowhere;
 
   /// Reads `bytes`, of which nothing is believed: SentencePiece itself reads and writes beyond its arrays, or ends the
   /// process, for files that nobody has learned. What comes out of here it loads and applies without that.
   ///
   /// Pieces, and those of the table, are distinct, UTF-8, not empty and not overlong; their scores are finite, exactly
-  /// one is unknown, and there are all 256 bytes or none. Tables of SentencePiece's own normalisation
-  /// (precompiled_charsmap) are followed through every text that they can be applied to: nothing in them may lead out
-  /// of the table. Fields that are not known are skipped. Throws Error naming `file`, what is wrong, and the byte where
-  /// it stands.
+  /// one is unknown, and there are all 256 bytes or none. What names a language is a piece of the table. Tables of
+  /// SentencePiece's own normalisation (precompiled_charsmap) are followed through every text that they can be applied
+  /// to: nothing in them may lead out of the table. Fields that are not known are skipped. Throws Error naming `file`,
+  /// what is wrong, and the byte where it stands.
   static SentencePieceModel read(std::string_view bytes, const std::string& file);
 
   /// The field of the file that makes readers apply `normalization` first; SentencePiece passes over it.
@@ -45,6 +50,9 @@ struct SentencePieceModel {
   /// The fields of the file that give it a table, of pieces that `read` accepts: SentencePiece passes over them, and
   /// versions that know nothing of tables refuse the file.
   static std::string table_fields(const std::vector<std::string>& table);
+  /// The same of a vocabulary of many languages, which names a source's at `place`.
+  static std::string table_fields(const std::vector<std::string>& table, const std::vector<std::string>& languages,
+                                  const std::vector<std::string>& controls, LanguagePlace place);
   /// `bytes` of the model that `file` names without the fields that are ours. Throws as `read` does.
   static std::string without_own_fields(std::string_view bytes, const std::string& file);
 };

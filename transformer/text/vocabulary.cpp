@@ -1,19 +1,23 @@
 #include "transformer/text/vocabulary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
+#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <optional>
 #include <stdexcept>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/spelling.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/sentencepiece_model.h"
@@ -40,6 +44,20 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
     result.append(text, start, at - start).append(to);
   }
   return result.append(text, start);
+}
+
+/// How far a language's code is from one that somebody wrote: a code that begins alike is near, whatever follows.
+size_t difference(const std::string& written, const std::string& code) {
+  if (written.size() > longest_word) return code.size();
+  const bool begins = code.starts_with(written.substr(0, std::min<size_t>(written.size(), 3)));
+  return 2 * edit_distance(written, code) + (begins ? 0 : longest_word);
+}
+
+std::string with_fields(std::string_view model, const std::string& fields, const std::string& file) {
+  if (!SentencePieceModel::read(model, file).table.empty()) throw Error(file, "has a table of pieces already");
+  auto serialized = std::string(model) + fields;
+  SentencePieceModel::read(serialized, file);
+  return serialized;
 }
 
 // SentencePiece draws its sentences from here, so that compressed files can be learned from and that no path gets
@@ -198,6 +216,9 @@ struct Vocabulary::Implementation {
   Normalization normalization = Normalization::none;
   // By their texts, where ids are a table's.
   std::unordered_map<std::string, int64_t> table;
+  bool has_table = false;
+  Languages languages;
+  std::vector<bool> controls;  // of each id of a table
   // How the space symbol's stand-in is spelled in bytes, and how the symbol itself is; empty without byte fallback.
   std::vector<int> stand_in_bytes, space_symbol_bytes;
 
@@ -229,7 +250,7 @@ struct Vocabulary::Implementation {
   template <class Split>
   std::vector<int64_t> ids_in_table(std::string_view text, const Split& split) const {
     std::vector<int64_t> ids;
-    if (text.starts_with(">>")) {
+    if (languages.empty() && text.starts_with(">>")) {
       if (const size_t end = text.find("<<"); end != std::string_view::npos) {
         ids.push_back(id_in_table(std::string(text.substr(0, end + 2))));
         text.remove_prefix(end + 2);
@@ -246,7 +267,7 @@ struct Vocabulary::Implementation {
   std::vector<int64_t> ids(std::string_view text, const Split& split) const {
     std::string normal;
     if (normalization == Normalization::nfc && !is_plainly_normal(text)) text = normal = normalized(text);
-    if (!table.empty()) return ids_in_table(text, split);
+    if (has_table) return ids_in_table(text, split);
     std::vector<int> ids;
     if (stand_in_bytes.empty() || text.find(space_symbol) == std::string_view::npos) {
       run(split, text, ids);
@@ -297,10 +318,20 @@ Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std
     implementation_->pieces.reserve(static_cast<size_t>(processor.GetPieceSize()));
     for (int id = 0; id < processor.GetPieceSize(); ++id) implementation_->pieces.push_back(processor.IdToPiece(id));
   }
+  auto& languages = implementation_->languages;
+  languages.behind_end = read.language_place == SentencePieceModel::LanguagePlace::behind_end;
+  implementation_->has_table = !read.table.empty();
+  const std::unordered_set<std::string_view> named(read.languages.begin(), read.languages.end()),
+      controls(read.controls.begin(), read.controls.end());
   for (const auto piece : read.table) {
     const auto id = static_cast<int64_t>(implementation_->pieces.size());
+    const bool is_language = named.contains(piece);
+    if (is_language && !languages.pieces.emplace(language_code(piece), id).second) {
+      throw Error(model.string(), fmt::format("has the language {} twice", in_quotes(language_code(piece))), remedy);
+    }
     // A text's own "<pad>" is no padding.
-    if (id > unknown) implementation_->table.emplace(piece, id);
+    implementation_->controls.push_back(id <= unknown || is_language || controls.contains(piece));
+    if (!implementation_->controls.back()) implementation_->table.emplace(piece, id);
     implementation_->pieces.emplace_back(piece);
   }
   Checksum checksum;
@@ -312,10 +343,18 @@ Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std
 
 std::string Vocabulary::with_table(std::string_view model, const std::vector<std::string>& table,
                                    const std::string& file) {
-  if (!SentencePieceModel::read(model, file).table.empty()) throw Error(file, "has a table of pieces already");
-  auto serialized = std::string(model) + SentencePieceModel::table_fields(table);
-  SentencePieceModel::read(serialized, file);
-  return serialized;
+  return with_fields(model, SentencePieceModel::table_fields(table), file);
+}
+
+std::string Vocabulary::with_languages(std::string_view model, const std::vector<std::string>& table,
+                                       const std::vector<std::string>& languages,
+                                       const std::vector<std::string>& controls, bool behind_end,
+                                       const std::string& file) {
+  using Place = SentencePieceModel::LanguagePlace;
+  return with_fields(
+      model,
+      SentencePieceModel::table_fields(table, languages, controls, behind_end ? Place::behind_end : Place::before_text),
+      file);
 }
 
 Vocabulary::~Vocabulary() = default;
@@ -335,7 +374,53 @@ Normalization Vocabulary::normalization() const {
 }
 
 bool Vocabulary::has_table() const {
-  return !implementation_->table.empty();
+  return implementation_->has_table;
+}
+
+std::string Vocabulary::language_code(std::string_view piece) {
+  constexpr std::string_view around = "__";
+  if (piece.size() > 2 * around.size() && piece.starts_with(around) && piece.ends_with(around)) {
+    piece = piece.substr(around.size(), piece.size() - 2 * around.size());
+  }
+  return std::string(piece);
+}
+
+const Vocabulary::Languages& Vocabulary::languages() const {
+  return implementation_->languages;
+}
+
+bool Vocabulary::is_control(int64_t id) const {
+  check_id(id, size());
+  return id <= unknown || (has_table() && implementation_->controls[static_cast<size_t>(id)]);
+}
+
+int64_t Vocabulary::Languages::piece(const std::string& code, const std::string& setting) const {
+  if (const auto found = pieces.find(code); found != pieces.end()) return found->second;
+  if (empty()) {
+    throw Error(setting, fmt::format("is {}, and this model cannot be told a language", in_quotes(code)),
+                "leave it out; it translates what it was trained for");
+  }
+  std::vector<std::string> codes;
+  for (const auto& [known, id] : pieces) codes.push_back(known);
+  constexpr size_t most_named = 8;
+  if (code.empty()) {
+    throw Error(setting, fmt::format("has to be said: this model knows {} languages", codes.size()),
+                fmt::format("give one of {}{}",
+                            fmt::join(codes.begin(), codes.begin() + std::min(most_named, codes.size()), ", "),
+                            codes.size() > most_named ? ", …" : ""));
+  }
+  std::stable_sort(codes.begin(), codes.end(),
+                   [&](const auto& a, const auto& b) { return difference(code, a) < difference(code, b); });
+  codes.resize(std::min<size_t>(codes.size(), 3));
+  throw Error(setting, fmt::format("is {}, which is none of this model's {} languages", in_quotes(code), pieces.size()),
+              fmt::format("the nearest are {}", fmt::join(codes, ", ")));
+}
+
+std::vector<int64_t> Vocabulary::Languages::source(std::vector<int64_t> text, int64_t language) const {
+  if (!behind_end) text.insert(text.begin(), language);
+  text.push_back(end);
+  if (behind_end) text.push_back(language);
+  return text;
 }
 
 std::vector<int64_t> Vocabulary::encode(std::string_view text) const {
@@ -357,10 +442,9 @@ std::string Vocabulary::decode(const std::vector<int64_t>& ids) const {
   std::vector<std::string> texts;
   for (const int64_t id : ids) {
     check_id(id, size());
-    if (id == padding || id == begin || id == end) continue;
-    if (!tabled) {
+    if (!tabled && id != padding && id != begin && id != end) {
       kept.push_back(static_cast<int>(id));
-    } else if (id != unknown) {
+    } else if (tabled && !is_control(id)) {
       texts.push_back(piece(id));
     }
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,9 +33,23 @@ struct VocabularySettings {
 ///
 /// A vocabulary that comes from another system may number its pieces by a table of its own (SentencePieceModel::table),
 /// as Marian does: pieces that the table has not are unknown, and a text that begins with the name of a language,
-/// ">>fra<<", keeps it as one piece. What a text says is never taken for a reserved piece, whatever the words.
+/// ">>fra<<", keeps it as one piece. What a text says is never taken for a reserved piece, whatever the words. Where
+/// the table has languages, no text names one: they stand beside it (Languages).
 class Vocabulary {
  public:
+  /// The languages that texts may be in, where the model has to be told: a piece of its own stands before a source's
+  /// text, or behind its end, and is the first that a target begins with.
+  struct Languages {
+    std::map<std::string, int64_t> pieces = {};  // by their codes
+    bool behind_end = false;
+
+    bool empty() const { return pieces.empty(); }
+    /// The piece of `code`, which `setting` gives. Throws Error naming the nearest where there is none.
+    int64_t piece(const std::string& code, const std::string& setting) const;
+    /// The source with its language and its end.
+    std::vector<int64_t> source(std::vector<int64_t> text, int64_t language) const;
+  };
+
   /// Ids reserved in every vocabulary, the same for all.
   static constexpr int64_t padding = 0, begin = 1, end = 2, unknown = 3;
 
@@ -50,6 +65,11 @@ class Vocabulary {
   /// The bytes of a SentencePiece model, which `file` names, with ids by `table`, which has no others of its own yet:
   /// to be written as a vocabulary. Throws Error for a model or a table that cannot be used.
   static std::string with_table(std::string_view model, const std::vector<std::string>& table, const std::string& file);
+  /// The same with languages, each a piece of the table, by whose text they are called, but for underscores around it;
+  /// `controls` are pieces that no text has and no text is made of.
+  static std::string with_languages(std::string_view model, const std::vector<std::string>& table,
+                                    const std::vector<std::string>& languages, const std::vector<std::string>& controls,
+                                    bool behind_end, const std::string& file);
   ~Vocabulary();
   Vocabulary(Vocabulary&&) noexcept;
   Vocabulary& operator=(Vocabulary&&) noexcept;
@@ -61,6 +81,12 @@ class Vocabulary {
   Normalization normalization() const;
   /// Whether ids are those of a table of its own.
   bool has_table() const;
+  /// What a language is called whose piece this is: "fr" of "__fr__", and "fra_Latn" as it is.
+  static std::string language_code(std::string_view piece);
+  /// Empty for most vocabularies, of one or two languages.
+  const Languages& languages() const;
+  /// Whether a piece is reserved, names a language or is another control: it is no part of any text.
+  bool is_control(int64_t id) const;
 
   /// Ids of a sentence's pieces, without begin and end.
   std::vector<int64_t> encode(std::string_view text) const;
@@ -69,8 +95,8 @@ class Vocabulary {
   /// probability to the power of `alpha` (Kudo 2018). Draws from SentencePiece's generator of the calling thread, which
   /// seeds itself when it is first used there: see sample_pieces for draws that can be repeated.
   std::vector<int64_t> sample(std::string_view text, double alpha) const;
-  /// The text of `ids`; reserved ids other than unknown are left out, and of a vocabulary with a table unknown ones,
-  /// too.
+  /// The text of `ids`; reserved ids other than unknown are left out, and of a vocabulary with a table unknown ones
+  /// and controls, too.
   std::string decode(const std::vector<int64_t>& ids) const;
   /// Pieces as text, for attention maps and debugging.
   std::vector<std::string> pieces(std::string_view text) const;
