@@ -76,7 +76,9 @@ TEST_CASE("a zip archive's sizes and places are checked before they are used") {
   CHECK_THAT(refusal(archive({.offset = 3})), Contains("damaged"));
   CHECK_THAT(refusal(archive({.size = 5000, .packed = 5000})), Contains("too early"));
   CHECK_THAT(refusal(archive({.method = 8})), Contains("compressed"));
-  CHECK_THAT(refusal(archive({.packed = 1})), Contains("compressed"));
+  CHECK_THAT(refusal(archive({.packed = 1})), Contains("cannot have the size"));
+  CHECK_THAT(refusal(archive({.size = 5000, .method = 8})), Contains("cannot have the size"));
+  CHECK_THAT(refusal(archive({.method = 9})), Contains("otherwise than by deflate"));
   CHECK_THAT(refusal(archive({.count = 2})), Contains("damaged"));
   CHECK_THAT(refusal(archive({.count = 0})), Contains("without a pickle"));
   CHECK_THAT(refusal(archive({.directory = 0xfffffff0})), Contains("beyond its end"));

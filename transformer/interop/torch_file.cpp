@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "transformer/base/checked.h"
@@ -15,122 +13,30 @@
 #include "transformer/base/mapped_file.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/interop/byte_cursor.h"
+#include "transformer/interop/zip_archive.h"
 
 namespace transformer {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are read as they lie in the file");
-
 using Bytes = std::string_view;
 
-[[noreturn]] void refuse(const std::string& file, const std::string& what) {
-  throw Error(file, what, "expected a state dict that torch.save wrote; model.safetensors is read, too");
+Refusal refusal_of(const std::string& file) {
+  return {file, "expected a state dict that torch.save wrote; model.safetensors is read, too"};
 }
 
-/// Reads forward through bytes, never beyond their end.
-class Cursor {
- public:
-  Cursor(Bytes bytes, const std::string& file) : bytes_(bytes), file_(file) {}
-
-  size_t position() const { return position_; }
-  Bytes take(uint64_t count) {
-    if (count > bytes_.size() - position_) refuse(file_, "ends too early");
-    const auto taken = bytes_.substr(position_, count);
-    position_ += count;
-    return taken;
-  }
-  template <class Number>
-  Number number() {
-    Number number;
-    std::memcpy(&number, take(sizeof number).data(), sizeof number);
-    return number;
-  }
-  /// To the end of the line, which goes, too.
-  Bytes line() {
-    const size_t end = bytes_.find('\n', position_);
-    if (end == Bytes::npos) refuse(file_, "ends too early");
-    const auto found = take(end - position_);
-    ++position_;
-    return found;
-  }
-
- private:
-  Bytes bytes_;
-  const std::string& file_;
-  size_t position_ = 0;
-};
+[[noreturn]] void refuse(const std::string& file, const std::string& what) {
+  refusal_of(file)(what);
+}
 
 /// The files of a zip archive, none of them compressed: views of its bytes.
 std::map<Bytes, Bytes> stored_files(Bytes archive, const std::string& file) {
-  constexpr uint32_t end_mark = 0x06054b50, entry_mark = 0x02014b50, file_mark = 0x04034b50, end64_mark = 0x06064b50,
-                     locator64_mark = 0x07064b50;
-  constexpr size_t end_bytes = 22, locator_bytes = 20, longest_comment = 65535;
-  constexpr uint16_t extra64 = 1;
-  constexpr uint32_t in_extra64 = 0xffffffff;
-  const auto at = [&](uint64_t position) {
-    if (position > archive.size()) refuse(file, "its zip archive points beyond its end");
-    return Cursor(archive.substr(position), file);
-  };
-
-  // The end's record lies before a comment of any length.
-  std::optional<size_t> end;
-  for (size_t back = end_bytes; !end && back <= std::min(archive.size(), end_bytes + longest_comment); ++back) {
-    if (at(archive.size() - back).number<uint32_t>() == end_mark) end = archive.size() - back;
-  }
-  if (!end) refuse(file, "its zip archive has no end");
-  auto record = at(*end);
-  record.take(10);
-  uint64_t count = record.number<uint16_t>();
-  record.take(4);
-  uint64_t directory = record.number<uint32_t>();
-  if (*end >= locator_bytes) {
-    if (auto locator = at(*end - locator_bytes); locator.number<uint32_t>() == locator64_mark) {
-      locator.take(4);
-      auto record64 = at(locator.number<uint64_t>());
-      if (record64.number<uint32_t>() != end64_mark) refuse(file, "its zip archive has no end");
-      record64.take(28);
-      count = record64.number<uint64_t>();
-      record64.take(8);
-      directory = record64.number<uint64_t>();
-    }
-  }
-
   std::map<Bytes, Bytes> files;
-  auto entries = at(directory);
-  for (uint64_t i = 0; i < count; ++i) {  // an entry is at least 46 bytes long
-    if (entries.number<uint32_t>() != entry_mark) refuse(file, "its zip archive's list of files is damaged");
-    entries.take(4);
-    const auto flags = entries.number<uint16_t>();
-    const auto method = entries.number<uint16_t>();
-    entries.take(8);
-    uint64_t packed = entries.number<uint32_t>(), size = entries.number<uint32_t>();
-    const auto name_bytes = entries.number<uint16_t>(), extra_bytes = entries.number<uint16_t>(),
-               comment_bytes = entries.number<uint16_t>();
-    entries.take(8);
-    uint64_t offset = entries.number<uint32_t>();
-    const auto name = entries.take(name_bytes), extra = entries.take(extra_bytes);
-    entries.take(comment_bytes);
-    Cursor extras(extra, file);
-    while (extra.size() - extras.position() >= 4) {
-      const auto kind = extras.number<uint16_t>();
-      const auto bytes = extras.number<uint16_t>();
-      Cursor field(extras.take(bytes), file);
-      if (kind != extra64) continue;
-      for (auto* value : {&size, &packed, &offset}) {
-        if (*value == in_extra64) *value = field.number<uint64_t>();
-      }
+  for (const auto& [name, entry] : zip_entries(archive, refusal_of(file))) {
+    if (entry.is_deflated) {
+      refuse(file, fmt::format("its file {} is compressed, which torch.save never does", in_quotes(name)));
     }
-    if (method != 0 || packed != size || (flags & 1) != 0) {
-      refuse(file, fmt::format("its file {} is compressed or encrypted, which torch.save never does", in_quotes(name)));
-    }
-    auto local = at(offset);
-    if (local.number<uint32_t>() != file_mark) refuse(file, "its zip archive's list of files is damaged");
-    local.take(22);
-    const auto local_name = local.number<uint16_t>(), local_extra = local.number<uint16_t>();
-    local.take(uint64_t{local_name} + local_extra);
-    if (!files.emplace(name, local.take(size)).second) {
-      refuse(file, fmt::format("its zip archive has the file {} twice", in_quotes(name)));
-    }
+    files.emplace(name, entry.packed);
   }
   return files;
 }
@@ -168,7 +74,8 @@ class Unpickler {
  public:
   static constexpr size_t most_bytes = size_t{2} << 20;  // a thousand tensors take a tenth of it
 
-  Unpickler(Bytes pickle, const std::string& file) : cursor_(pickle.substr(0, most_bytes), file), file_(file) {}
+  Unpickler(Bytes pickle, const std::string& file)
+      : cursor_(pickle.substr(0, most_bytes), refusal_of(file)), file_(file) {}
 
   /// The value of the pickle that begins where the last one ended. Values live as long as this object.
   const Value& next() {
@@ -413,7 +320,7 @@ class Unpickler {
     value.storage = {storage_types().at(parts[1]->text), text_of(*parts[2]), size_of(*parts[4])};
   }
 
-  Cursor cursor_;
+  ByteCursor cursor_;
   const std::string& file_;
   std::deque<Value> values_;  // whose places stay
   std::vector<Value*> stack_;
@@ -504,7 +411,7 @@ StoredWeights of_pickles(Bytes bytes, const std::shared_ptr<const void>& owner, 
   }
   const auto& keys = unpickler.next();
   std::map<Bytes, Bytes> numbers;
-  Cursor cursor(bytes.substr(unpickler.position()), file);
+  ByteCursor cursor(bytes.substr(unpickler.position()), refusal_of(file));
   for (const auto* key : keys.items) {
     const auto found = storages.find(key->text);
     if (found == storages.end()) refuse(file, fmt::format("has numbers {} of no tensor", in_quotes(key->text)));

@@ -1,0 +1,65 @@
+#include "transformer/interop/text_of_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "transformer/base/error.h"
+#include "transformer/base/read_file.h"
+#include "transformer/text/sentencepiece_model.h"
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::pair<fs::path, fs::path> sentencepiece_files(const fs::path& folder, const std::vector<fs::path>& given) {
+  if (!given.empty()) return {given.front(), given.back()};
+  for (const auto& [source, target] : {std::pair{"source.spm", "target.spm"},
+                                       {"source.model", "target.model"},
+                                       {"vocabulary.model", "vocabulary.model"},
+                                       {"sentencepiece.model", "sentencepiece.model"}}) {
+    std::error_code ignored;
+    if (fs::is_regular_file(folder / source, ignored) && fs::is_regular_file(folder / target, ignored)) {
+      return {folder / source, folder / target};
+    }
+  }
+  throw Error(folder.string(), "has no SentencePiece models (source.spm and target.spm) that make text into pieces",
+              "name them with --sentencepiece");
+}
+
+/// Whether the model's own ids are these, so that it needs no table.
+bool numbers_as(const std::string& bytes, const fs::path& file, const std::vector<std::string>& pieces) {
+  const auto model = SentencePieceModel::read(bytes, file.string());
+  using Type = SentencePieceModel::Type;
+  return model.table.empty() && model.pieces.size() == pieces.size() &&
+         std::equal(pieces.begin(), pieces.end(), model.pieces.begin(),
+                    [](const auto& piece, const auto& own) { return piece == own.text; }) &&
+         model.pieces[Vocabulary::unknown].type == Type::unknown &&
+         std::all_of(model.pieces.begin(), model.pieces.begin() + Vocabulary::unknown,
+                     [](const auto& piece) { return piece.type == Type::control; });
+}
+
+}  // namespace
+
+std::map<std::string, std::string> vocabulary_files(const fs::path& folder, const std::vector<fs::path>& given,
+                                                    const Renumbering& source, const Renumbering& target) {
+  const auto [source_file, target_file] = sentencepiece_files(folder, given);
+  const auto of = [](const fs::path& file, const Renumbering& numbering) {
+    auto bytes = read_file(file, SentencePieceModel::most_bytes);
+    if (numbers_as(bytes, file, numbering.pieces)) return std::pair(std::move(bytes), true);
+    // What of ours lies in the file, its normal form among it, goes with the numbering that it had.
+    return std::pair(Vocabulary::with_table(SentencePieceModel::without_own_fields(bytes, file.string()),
+                                            numbering.pieces, file.string()),
+                     false);
+  };
+  auto [source_model, as_it_is] = of(source_file, source);
+  auto target_model = of(target_file, target).first;
+  if (as_it_is && source_model == target_model) return {{"vocabulary.model", std::move(source_model)}};
+  return {{"source.model", std::move(source_model)}, {"target.model", std::move(target_model)}};
+}
+
+}  // namespace transformer
