@@ -1,11 +1,14 @@
 // Makes a model directory of another system's model.
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <iostream>
 #include <string>
 
 #include "apps/program.h"
 #include "transformer/base/error.h"
+#include "transformer/interop/ctranslate2.h"
 #include "transformer/interop/hugging_face.h"
 #include "transformer/interop/marian_file.h"
 
@@ -17,9 +20,11 @@ int main(int argc, char** argv) {
     std::filesystem::path model, output;
     TextFiles text;
     app.add_option("--from", system,
-                   "The system: hugging-face (MarianMT, as transformers saves it); marian (Marian's own transformers)")
+                   "The system: hugging-face (MarianMT, as transformers saves it); marian (Marian's own transformers); "
+                   "ctranslate2 (what CTranslate2 loads)")
         ->required()
-        ->check(CLI::IsMember({"hugging-face", "marian"}));
+        ->check(CLI::IsMember({"hugging-face", "marian", "ctranslate2"}))
+        ->option_text("{hugging-face,marian,ctranslate2} REQUIRED");
     app.add_option("model", model, "The model's folder; of marian its .npz file, or a folder with a decoder.yml")
         ->required();
     app.add_option("--output", output, "Model directory to write; it must not exist yet")->required();
@@ -27,19 +32,23 @@ int main(int argc, char** argv) {
                    "marian: the vocabularies (.yml or .spm), one for both languages or source and target; without it "
                    "those that decoder.yml names")
         ->expected(1, 2);
-    app.add_option("--sentencepiece", text.sentencepiece,
-                   "marian: the SentencePiece models that make text into pieces, one for both languages or source and "
-                   "target; without it those beside the model (source.spm and target.spm)")
+    app.add_option(
+           "--sentencepiece", text.sentencepiece,
+           "marian, ctranslate2: the SentencePiece models that make text into pieces, one for both languages or "
+           "source and target; without it those beside the model (source.spm and target.spm)")
         ->expected(1, 2);
     parse();
+    const auto only_for = [&](const char* option, bool is_given, const char* systems) {
+      if (is_given) throw Error(option, fmt::format("is for --from {}", systems), "leave it out");
+    };
+    if (system != "marian") only_for("--vocabularies", !text.vocabularies.empty(), "marian");
     if (system == "hugging-face") {
-      if (!text.vocabularies.empty() || !text.sentencepiece.empty()) {
-        throw Error(text.vocabularies.empty() ? "--sentencepiece" : "--vocabularies",
-                    "is not for --from hugging-face, whose folder has them all", "leave it out");
-      }
+      only_for("--sentencepiece", !text.sentencepiece.empty(), "marian and ctranslate2");
       import_hugging_face(model, output);
-    } else {
+    } else if (system == "marian") {
       import_marian(model, output, text);
+    } else {
+      import_ctranslate2(model, output, text.sentencepiece);
     }
     std::cout << output.string() << "\n";
   });

@@ -9,6 +9,7 @@
 #include "error_of.h"
 #include "inference/tiny_model.h"
 #include "support.h"
+#include "transformer/architecture/model_directory.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/model/tensors.h"
@@ -92,37 +93,41 @@ TensorMap expectations(Transformer model, const Vocabulary& vocabulary) {
   return tensors;
 }
 
+/// Whatever CTranslate2 computes as well, with names for messages.
+std::vector<std::pair<std::string, Change>> known_variations() {
+  return {{"plain", {}},
+          {"one matrix", [](auto& s) { s.shared_embeddings = Shared::all; }},
+          {"one matrix for target and projection", [](auto& s) { s.shared_embeddings = Shared::target; }},
+          {"stacks of different depth", [](auto& s) { s.encoder_layers = 3, s.decoder_layers = 1; }},
+          {"learned positions", [](auto& s) { s.positions = Positions::learned, s.max_positions = 200; }},
+          {"pre-norm", [](auto& s) { s.normalization = LayerNormPlace::pre; }},
+          {"gelu", [](auto& s) { s.activation = Activation::gelu; }},
+          {"swiglu", [](auto& s) { s.activation = Activation::swiglu; }},
+          {"swish", [](auto& s) { s.activation = Activation::swish; }},
+          {"output biases", [](auto& s) { s.output_bias = true; }},
+          {"output biases of one matrix", [](auto& s) { s.output_bias = true, s.shared_embeddings = Shared::all; }},
+          {"embeddings as they are", [](auto& s) { s.scaled_embeddings = false; }},
+          {"dot product", [](auto& s) { s.compatibility = Compatibility::dot_product; }},
+          {"projection biases", [](auto& s) { s.projection_bias = true; }},
+          {"epsilon", [](auto& s) { s.layer_norm_epsilon = 0.1; }},
+          {"narrow heads", [](auto& s) { s.d_k = s.d_v = 3; }},
+          {"wide heads", [](auto& s) { s.heads = 4, s.d_k = s.d_v = 8; }},
+          {"many together", [](auto& s) {
+             s.normalization = LayerNormPlace::pre;
+             s.activation = Activation::swiglu;
+             s.compatibility = Compatibility::dot_product;
+             s.positions = Positions::learned;
+             s.projection_bias = true;
+             s.shared_embeddings = Shared::all;
+             s.heads = 3;
+             s.d_k = s.d_v = 4;
+           }}};
+}
+
 }  // namespace
 
 TEST_CASE("CTranslate2 computes an exported model's log-probabilities, in every variation that it knows") {
-  const std::vector<std::pair<std::string, Change>> variations = {
-      {"plain", {}},
-      {"one matrix", [](auto& s) { s.shared_embeddings = Shared::all; }},
-      {"one matrix for target and projection", [](auto& s) { s.shared_embeddings = Shared::target; }},
-      {"stacks of different depth", [](auto& s) { s.encoder_layers = 3, s.decoder_layers = 1; }},
-      {"learned positions", [](auto& s) { s.positions = Positions::learned, s.max_positions = 200; }},
-      {"pre-norm", [](auto& s) { s.normalization = LayerNormPlace::pre; }},
-      {"gelu", [](auto& s) { s.activation = Activation::gelu; }},
-      {"swiglu", [](auto& s) { s.activation = Activation::swiglu; }},
-      {"swish", [](auto& s) { s.activation = Activation::swish; }},
-      {"output biases", [](auto& s) { s.output_bias = true; }},
-      {"output biases of one matrix", [](auto& s) { s.output_bias = true, s.shared_embeddings = Shared::all; }},
-      {"embeddings as they are", [](auto& s) { s.scaled_embeddings = false; }},
-      {"dot product", [](auto& s) { s.compatibility = Compatibility::dot_product; }},
-      {"projection biases", [](auto& s) { s.projection_bias = true; }},
-      {"epsilon", [](auto& s) { s.layer_norm_epsilon = 0.1; }},
-      {"narrow heads", [](auto& s) { s.d_k = s.d_v = 3; }},
-      {"wide heads", [](auto& s) { s.heads = 4, s.d_k = s.d_v = 8; }},
-      {"many together", [](auto& s) {
-         s.normalization = LayerNormPlace::pre;
-         s.activation = Activation::swiglu;
-         s.compatibility = Compatibility::dot_product;
-         s.positions = Positions::learned;
-         s.projection_bias = true;
-         s.shared_embeddings = Shared::all;
-         s.heads = 3;
-         s.d_k = s.d_v = 4;
-       }}};
+  const auto variations = known_variations();
   const TemporaryDirectory folder;
   const Vocabulary vocabulary(vocabulary_file());
   std::string arguments;
@@ -188,4 +193,24 @@ TEST_CASE("an export appears whole or not at all, and replaces nothing but an ex
   CHECK(read_file(theirs / "model.bin") == exported);
   CHECK_FALSE(error_of([&] { export_ctranslate2(folder / "missing", folder / "other"); }).empty());
   CHECK(entries() == 3);
+}
+
+TEST_CASE("what was exported to CTranslate2 comes back as it was, bit for bit") {
+  const TemporaryDirectory folder;
+  for (const auto& [name, change] : known_variations()) {
+    INFO(name);
+    const auto ours = folder / (name + " ours"), theirs = folder / (name + " theirs"), back = folder / (name + " back");
+    write_model(ours, tiny(change));
+    export_ctranslate2(ours, theirs);
+    import_ctranslate2(theirs, back);
+    CHECK(read_model_settings(back).changed() == read_model_settings(ours).changed());
+    const auto before = read_tensors(ours / "model.safetensors").tensors,
+               after = read_tensors(back / "model.safetensors").tensors;
+    REQUIRE(before.size() == after.size());
+    for (const auto& [weight, tensor] : before) {
+      INFO(weight);
+      CHECK(torch::equal(tensor, after.at(weight)));
+    }
+    CHECK(read_file(back / "vocabulary.model") == read_file(vocabulary_file()));
+  }
 }

@@ -8,6 +8,8 @@
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/perplexity.h"
 #include "transformer/inference/translator.h"
+#include "transformer/interop/ctranslate2.h"
+#include "transformer/interop/hugging_face.h"
 #include "transformer/interop/marian_file.h"
 #include "transformer/text/vocabulary.h"
 
@@ -97,4 +99,26 @@ TEST_CASE("a model that Marian saved computes what CTranslate2 makes of it, from
   CHECK(read_file(again / "ours" / "model.safetensors").size() ==
         read_file(folder / "ours plain" / "model.safetensors").size());
   CHECK(read_file(again / "ours" / "source.model") == read_file(folder / "ours plain" / "source.model"));
+}
+
+TEST_CASE(
+    "what CTranslate2's converters make of MarianMT computes here what it computes there, rounded weights as well") {
+  const TemporaryDirectory folder;
+  const auto exported = folder / "exported";
+  export_hugging_face(fs::path(TRANSFORMER_SOURCE_DIR) / "data" / "model-en-de", exported);
+  run_reference("ctranslate2_models.py", fmt::format("'{}' '{}'", folder.path().string(), exported.string()));
+  size_t models = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    if (entry.path().extension() != ".json") continue;
+    const auto name = entry.path().stem().string();
+    INFO(name);
+    const auto ours = folder / ("ours " + name);
+    import_ctranslate2(folder / name, ours);
+    check_model(ours, entry.path());
+    ++models;
+  }
+  CHECK(models == 5);
+  // The same folder of MarianMT, read without the way over CTranslate2, is the same model but for its padding.
+  import_hugging_face(folder / "float32 of transformers", folder / "ours of transformers");
+  check_model(folder / "ours of transformers", folder / "float32.json");
 }

@@ -21,7 +21,10 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/new_folder.h"
+#include "transformer/base/read_file.h"
+#include "transformer/interop/ctranslate2_file.h"
 #include "transformer/interop/exported_settings.h"
+#include "transformer/text/sentencepiece_model.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -30,13 +33,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint32_t binary_version = 6;          // of model.bin's layout
-constexpr uint32_t specification_revision = 7;  // of the names and meanings of a Transformer's variables
-constexpr const char* weights_file = "model.bin";
-
 /// A value of model.bin, in row-major order.
 struct Variable {
-  enum class Type : uint8_t { float32, int8, int16, int32 };  // as model.bin numbers them
+  using Type = Ctranslate2Type;
   Type type = Type::float32;
   std::vector<int64_t> shape;
   std::vector<unsigned char> bytes;
@@ -277,9 +276,9 @@ void write_variables(const fs::path& file, const Variables& variables) {
                 fmt::format("has {} bytes, and CTranslate2's format ends at 4 GiB a matrix", variable.bytes.size()));
   }
   Writer writer(file);
-  writer.number<uint32_t>(binary_version);
-  writer.text("TransformerSpec");
-  writer.number<uint32_t>(specification_revision);
+  writer.number<uint32_t>(ctranslate2_binary_version);
+  writer.text(ctranslate2_specification);
+  writer.number<uint32_t>(ctranslate2_specification_revision);
   writer.number<uint32_t>(variables.values.size());
   for (const auto& [name, variable] : variables.values) {
     writer.text(name);
@@ -304,7 +303,7 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
   const auto file = model / "model.safetensors";
   auto weights = stored_weights(file);
   check_weights(weights, weight_shapes(settings), file.string());
-  write_variables(directory / weights_file, Conversion(settings, std::move(weights), file.string()).run());
+  write_variables(directory / ctranslate2_weights_file, Conversion(settings, std::move(weights), file.string()).run());
   const auto& target = *vocabularies.target;
   for (const int64_t id : {Vocabulary::begin, Vocabulary::end, Vocabulary::unknown}) {
     if (vocabularies.source->piece(id) == target.piece(id)) continue;
@@ -327,13 +326,18 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
     write_vocabulary(directory / "source_vocabulary.json", *vocabularies.source);
     write_vocabulary(directory / "target_vocabulary.json", target);
   }
+  for (const char* name : {"vocabulary.model", "source.model", "target.model"}) {
+    if (fs::exists(model / name)) {
+      write_atomically(directory / name, read_file(model / name, SentencePieceModel::most_bytes));
+    }
+  }
 }
 
 /// Whatever is in a folder that is replaced goes: there must be nothing but what this exporter writes.
 void check_output(const fs::path& output, bool force) {
-  check_replaceable(
-      output, force, "exported model", weights_file,
-      {weights_file, "config.json", "shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json"});
+  check_replaceable(output, force, "exported model", ctranslate2_weights_file,
+                    {ctranslate2_weights_file, "config.json", "shared_vocabulary.json", "source_vocabulary.json",
+                     "target_vocabulary.json", "vocabulary.model", "source.model", "target.model"});
 }
 
 }  // namespace

@@ -31,11 +31,12 @@ std::pair<fs::path, fs::path> sentencepiece_files(const fs::path& folder, const 
               "name them with --sentencepiece");
 }
 
-/// Whether the model's own ids are these, so that it needs no table.
+/// Whether the model numbers its pieces like this already, so that it needs no table, or no other.
 bool numbers_as(const std::string& bytes, const fs::path& file, const std::vector<std::string>& pieces) {
   const auto model = SentencePieceModel::read(bytes, file.string());
   using Type = SentencePieceModel::Type;
-  return model.table.empty() && model.pieces.size() == pieces.size() &&
+  if (!model.table.empty()) return std::equal(pieces.begin(), pieces.end(), model.table.begin(), model.table.end());
+  return model.pieces.size() == pieces.size() &&
          std::equal(pieces.begin(), pieces.end(), model.pieces.begin(),
                     [](const auto& piece, const auto& own) { return piece == own.text; }) &&
          model.pieces[Vocabulary::unknown].type == Type::unknown &&
@@ -51,7 +52,7 @@ std::map<std::string, std::string> vocabulary_files(const fs::path& folder, cons
   const auto of = [](const fs::path& file, const Renumbering& numbering) {
     auto bytes = read_file(file, SentencePieceModel::most_bytes);
     if (numbers_as(bytes, file, numbering.pieces)) return std::pair(std::move(bytes), true);
-    // What of ours lies in the file, its normal form among it, goes with the numbering that it had.
+    // With another numbering it is another vocabulary, and what of ours lies in the file is not this one's.
     return std::pair(Vocabulary::with_table(SentencePieceModel::without_own_fields(bytes, file.string()),
                                             numbering.pieces, file.string()),
                      false);
