@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -23,6 +24,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/progress_line.h"
 #include "transformer/base/unicode.h"
 
 namespace transformer {
@@ -83,34 +85,34 @@ class EndingSignals {
   std::thread thread_;
 };
 
+/// Whether standard output goes to a file, where nobody reads along.
+bool is_file(int descriptor) {
+  struct stat status {};
+  return fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 /// How far long work is, on standard error.
 class Progress {
  public:
-  explicit Progress(std::string program) : program_(std::move(program)), live_(isatty(STDERR_FILENO) != 0) {}
-  ~Progress() {
-    if (shown_ && live_) std::cerr << std::endl;
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  Progress(std::string program, ProgressLine& line) : program_(std::move(program)), line_(line) {}
 
   /// `lines` are done, `here` of them by this process; `share` of the input is, where that is known.
   void show(int64_t lines, int64_t here, std::optional<double> share) {
-    if (seconds_since(latest_) < (live_ ? 0.2 : 10)) return;
+    if (line_.live()) {
+      line_.show({.what = program_, .done = lines, .unit = "lines", .share = share});
+      return;
+    }
+    if (seconds_since(latest_) < 10) return;
     latest_ = Clock::now();
-    shown_ = true;
     const double rate = static_cast<double>(here) / std::max(seconds_since(start_), 1e-9);
     auto text = fmt::format("{}: {} lines, {:.{}f} lines/s", program_, lines, rate, rate < 10 ? 1 : 0);
     if (share) text += fmt::format(", {:.0f} % of the input read", *share * 100);
-    if (live_) {
-      std::cerr << '\r' << text << "\x1b[K" << std::flush;
-    } else {
-      std::cerr << text << std::endl;
-    }
+    std::cerr << text << std::endl;
   }
 
  private:
   std::string program_;
-  bool live_, shown_ = false;
+  ProgressLine& line_;
   Clock::time_point start_ = Clock::now(), latest_ = start_;
 };
 
@@ -227,6 +229,7 @@ struct LineWork::Implementation {
   BadLines& bad_lines;
   bool resumes = false;  // all output goes to files
   std::shared_ptr<WindowReader> reader;
+  ProgressLine line;
 
   // Of work that may go on:
   std::unique_ptr<UnfinishedOutput> unfinished;
@@ -347,9 +350,10 @@ struct LineWork::Implementation {
 
   void do_all(const Process& process) {
     std::optional<Progress> progress;
-    if (unfinished) progress.emplace(options.program);
     const auto progressing = std::make_shared<Progressing>();
     progressing->read = unfinished ? pass_over_done() : reader->read();
+    if (unfinished || (line.live() && is_file(STDOUT_FILENO))) progress.emplace(options.program, line);
+    if (progress) progress->show(done, here, progressing->read->share);
     std::deque<std::unique_ptr<Window>> windows;  // in the order of their lines
     int64_t next = done + 1;
     bool reading = false, more = true;
@@ -411,8 +415,10 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
     }
   }
   if (!self.resumes) return;
-  self.signals = std::make_unique<EndingSignals>(
-      [&self] { return fmt::format("{}: stopped{}", self.options.program, self.hint()); });
+  self.signals = std::make_unique<EndingSignals>([&self] {
+    self.line.leave();
+    return fmt::format("{}: stopped{}", self.options.program, self.hint());
+  });
 }
 
 LineWork::~LineWork() = default;
@@ -458,6 +464,7 @@ int LineWork::run(const std::function<std::map<std::string, std::string>()>& ide
       self.resumes = false;
     }
     for (auto& output : self.outputs) output.commit();
+    self.line.leave();
   } catch (const OutputClosed&) {
     return 1;
   } catch (const Error& error) {

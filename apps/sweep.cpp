@@ -204,7 +204,7 @@ int main(int argc, char** argv) {
 
     // Before anything starts threads: signals are to arrive in one place.
     const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
-    start_log("sweep");
+    const ProgramLog program_log("sweep");
     std::optional<FolderLock> lock;  // two sweeps in one folder would start the same runs
     if (run_name.empty()) lock.emplace(output, "another sweep", "wait for it, stop it, or choose another --output");
     claim_files(plan);
@@ -251,7 +251,7 @@ int main(int argc, char** argv) {
     const std::function<void()> changed = [&] {
       if (!alone) write_report(plan, results);
     };
-    options.log = program_log();
+    options.log = program_log.log();
     const auto end = run_all(plan, chosen, results, options, signals, read, changed);
     if (alone) {
       renew_report(plan, read);

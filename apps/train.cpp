@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
         if (processes > 0 && launch.launcher != Launch::Launcher::processes) {
           return run_processes(processes, {argv, argv + argc});
         }
-        start_log("train");
+        const ProgramLog program_log("train");
         std::signal(SIGINT, on_signal);
         std::signal(SIGTERM, on_signal);
         // Every step allocates the same tensors again. Memory that goes back to the system in between comes back as
@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
         Communicator communicator(launch, {.backend = cuda ? Backend::nccl : Backend::gloo,
                                            .timeout_seconds = recipe.run.training.timeout_seconds});
         auto hooks = validation_hooks(recipe, &stop);
-        hooks.log = program_log();
+        hooks.log = program_log.log();
         auto end = RunEnd::finished;
         communicator.guard([&] { end = run_training(communicator, device, recipe.run, hooks, options); });
         // Of several processes some may have stopped because another was told to.

@@ -420,6 +420,54 @@ class TrainTest(ProgramTest):
         self.assertRegex(done.stdout, r"\Aparameters: \d{11}\n", done.stderr)
         self.assertIn("data/wmt14", done.stderr)
 
+    def test_a_vocabulary_may_be_given(self):
+        short = ("--set", "training.steps=2", "--set", "training.checkpoint_every=2", "--set", "training.warmup_steps=1")
+        self.run_train("--output", self.root / "learned", *short, "--set", "vocabulary.algorithm=unigram")
+        learned = self.root / "learned" / "vocabulary.model"
+        given = ("--set", f"data.vocabulary=[{learned}]", *short)
+        output = self.root / "given"
+        text, _ = self.run_train("--output", output, *given, "--dry-run")
+        self.assertIn(f"vocabulary: vocabulary.model of {learned}", text)
+        self.assertFalse(output.exists())
+        text, _ = self.run_train("--output", output, *given)
+        self.assertNotIn("learning a vocabulary", text)
+        self.assertEqual((output / "vocabulary.model").read_bytes(), learned.read_bytes())
+        self.assertIn(str(learned), (output / "config.yaml").read_text())
+        # A run that has begun has its own, wherever the given one has gone; and one that learned its own goes on with that.
+        hidden = learned.rename(self.root / "hidden.model")
+        text, _ = self.run_train("--output", output, *given, "--set", "training.steps=4")
+        self.assertIn("going on", text)
+        self.refused("--output", self.root / "learned", *given, "--set", "vocabulary.algorithm=unigram",
+                     parts=["data.vocabulary", "--restart"])
+
+        other = self.root / "other"
+        at = ("--output", other)
+        self.refused(*at, *given, parts=[str(learned), "no such file"])
+        given = ("--set", f"data.vocabulary=[{hidden}]", *short)
+        self.refused(*at, *given, "--set", "model.vocabulary_size=300", parts=["data.vocabulary", "320", "300", "set model"])
+        self.refused(*at, *given, "--set", "vocabulary.joint=false", "--set", "model.shared_embeddings=none",
+                     parts=["data.vocabulary", "1 file", "vocabulary.joint"])
+        self.refused(*at, "--set", f"data.vocabulary=[{hidden},{hidden}]", parts=["data.vocabulary", "2 files"])
+        self.refused(*at, *given, "--init-from", output, parts=["data.vocabulary", "training.init_from"])
+        damaged = self.root / "damaged.model"
+        damaged.write_bytes(hidden.read_bytes()[:-100])
+        self.refused(*at, "--set", f"data.vocabulary=[{damaged}]", parts=[str(damaged)])
+        self.assertFalse(other.exists())
+        # One that lies there already has to be the same.
+        other.mkdir()
+        (other / "vocabulary.model").write_bytes(hidden.read_bytes())
+        self.run_train(*at, *given, "--dry-run")
+        self.run_train("--output", self.root / "bpe", *short)
+        (other / "vocabulary.model").write_bytes((self.root / "bpe" / "vocabulary.model").read_bytes())
+        self.refused(*at, *given, parts=["data.vocabulary", "another vocabulary", "remove"])
+        self.assertEqual([file.name for file in other.iterdir()], ["vocabulary.model"])
+        # Two, one for each language.
+        two = self.root / "two"
+        self.run_train("--output", two, *short, "--set", f"data.vocabulary=[{hidden},{hidden}]", "--set",
+                       "vocabulary.joint=false", "--set", "model.shared_embeddings=none")
+        for name in ("source.model", "target.model"):
+            self.assertEqual((two / name).read_bytes(), hidden.read_bytes())
+
     def test_the_reference_of_settings_is_up_to_date(self):
         subprocess.run([TRAIN, "--settings-reference", self.root / "reference.md"], check=True)
         generated = (self.root / "reference.md").read_text()

@@ -41,6 +41,7 @@ std::string vocabulary_key(const std::map<std::string, std::string>& values) {
   std::string key;
   for (const auto& [name, value] : values) {
     if (name == "training.init_from" && !value.empty()) return "";
+    if (name == "data.vocabulary" && value != "[]") return "";
     if (name == "data.train_source" || name == "data.train_target" || name.starts_with("vocabulary.") ||
         (name.starts_with("model.") && name.ends_with("vocabulary_size"))) {
       key += fmt::format("{}={}\n", name, value);
@@ -109,11 +110,14 @@ class Runner {
         free_slots_.push_back(ended.slot);
         finish(ended, status);
       }
-      if (now() - reported >= options_.progress_seconds && !active_.empty()) {
+      const bool live = options_.log.shows_progress();
+      if (now() - reported >= (live ? 1 : options_.progress_seconds) && !active_.empty()) {
         reported = now();
-        report_progress();
+        look_at_progress();
+        live ? show_progress() : report_progress();
       }
     }
+    options_.log.progress({});
     end_.finished = count(SweepRun::State::finished);
     end_.failed = count(SweepRun::State::failed);
     return end_;
@@ -254,11 +258,38 @@ class Runner {
     return std::max(longest, left * busy / done / static_cast<double>(std::max<size_t>(1, at_once)));
   }
 
-  void report_progress() {
-    std::string rows;
+  void look_at_progress() {
     for (auto& active : active_) {
+      if (const auto progress = read_progress(plan_.runs[active.run].folder)) active.progress = *progress;
+    }
+  }
+
+  void show_progress() const {
+    double all = 0, done = 0, speed = 0;
+    for (const size_t run : chosen_) {
+      const double work = plan_.runs[run].configuration.work;
+      all += work;
+      if (results_[run].state == SweepRun::State::finished) done += work;
+    }
+    for (const auto& active : active_) {
+      done += plan_.runs[active.run].configuration.work * part_of(active);
+      speed += active.progress.tokens_per_second;
+    }
+    const auto failed = count(SweepRun::State::failed);
+    options_.log.progress({.what = "sweep",
+                           .done = count(SweepRun::State::finished),
+                           .total = static_cast<int64_t>(chosen_.size()),
+                           .unit = "runs",
+                           .share = all > 0 ? std::optional(done / all) : std::nullopt,
+                           .seconds_left = seconds_left(),
+                           .detail = fmt::format("{} running{}, {:.0f} tokens/s", active_.size(),
+                                                 failed > 0 ? fmt::format(", {} failed", failed) : "", speed)});
+  }
+
+  void report_progress() const {
+    std::string rows;
+    for (const auto& active : active_) {
       const auto& run = plan_.runs[active.run];
-      if (const auto progress = read_progress(run.folder)) active.progress = *progress;
       rows += fmt::format(" | {} step {}/{}", run.name, active.progress.step, run.steps());
       if (active.progress.tokens_per_second > 0) {
         rows += fmt::format(", {:.0f} tokens/s", active.progress.tokens_per_second);

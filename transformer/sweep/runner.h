@@ -16,7 +16,7 @@ namespace transformer {
 struct RunnerOptions {
   std::string train;                           // the program
   std::vector<std::string> devices = {"cpu"};  // one for each run at a time: "cpu", "cuda:1"; a GPU may occur twice
-  double progress_seconds = 30;                // between lines of progress
+  double progress_seconds = 30;                // between lines of progress, where none is shown in between
   double kill_seconds = 30;                    // that a run may take to end after a second signal
   Log log = {};                                // runs' starts and ends, and how far all are
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -48,7 +49,8 @@ Verdict judge(const EncodedPair& pair, const Corpus::Options& options) {
 // Passes the pairs of two parallel files to `take` as ids.
 CorpusReport tokenise(const std::string& source_file, const std::string& target_file,
                       const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary,
-                      const Corpus::Options& options, const TakePair& take) {
+                      const Corpus::Options& options, const TakePair& take,
+                      const std::function<void(int64_t pairs, std::optional<double> share)>& progressed) {
   CorpusReport report;
   const int64_t most_threads = std::min<int64_t>(std::thread::hardware_concurrency(), 16);
   const auto limit = static_cast<size_t>(options.max_length);
@@ -59,6 +61,7 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
     checksum.add(line);
   };
   ParallelLines lines(source_file, target_file);
+  int64_t read = 0;
   std::vector<std::string> sources(chunk), targets(chunk);
   std::vector<EncodedPair> encoded(chunk);
   const auto encode = [](const Vocabulary& vocabulary, const std::string& line) {
@@ -96,9 +99,22 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
       report.source_tokens += static_cast<int64_t>(pair.source.size());
       report.target_tokens += static_cast<int64_t>(pair.target.size());
     }
+    read += static_cast<int64_t>(count);
+    progressed(read, lines.share());
   }
   report.checksum = checksum.text();
   return report;
+}
+
+// The bytes of each file, as far as they are known: how much of the text each is.
+std::vector<double> file_sizes(const std::vector<std::string>& files) {
+  std::vector<double> sizes;
+  for (const auto& file : files) {
+    std::error_code error;
+    const auto bytes = std::filesystem::is_regular_file(file, error) ? std::filesystem::file_size(file, error) : 0;
+    sizes.push_back(error ? 0 : static_cast<double>(bytes));
+  }
+  return sizes;
 }
 
 // A part in memory of what `tokenise` passes on.
@@ -145,6 +161,9 @@ void DataSettings::describe(Fields<DataSettings>& field) {
                     Corpus::ratio_judged_above),
         between(0, 1e6));
   field("cache", &S::cache, "where tokenised text is kept, memory-mapped; empty: in the run's folder").free();
+  field("vocabulary", &S::vocabulary,
+        "the vocabulary to use instead of learning one: a vocabulary.model of SentencePiece's, or two, [source.model, "
+        "target.model], where vocabulary.joint is false; what else the section vocabulary says is not looked at then");
 }
 
 Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vector<std::string>& target_files,
@@ -164,18 +183,31 @@ Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vec
       .source_vocabulary_size = source_vocabulary.size(),
       .target_vocabulary_size = target_vocabulary.size()};
 
+  const auto sizes = file_sizes(source_files);
+  const double all = std::accumulate(sizes.begin(), sizes.end(), 0.0);
+  int64_t pairs_before = 0;
+  double bytes_before = 0;
   Corpus corpus;
   for (size_t file = 0; file < source_files.size(); ++file) {
     const auto& source = source_files[file];
     const auto& target = target_files[file];
     const auto encode = [&](const TakePair& take) {
-      return tokenise(source, target, source_vocabulary, target_vocabulary, options, take);
+      int64_t latest = 0;
+      const auto told = [&](int64_t pairs, std::optional<double> share) {
+        latest = pairs;
+        if (share && all > 0) share = (bytes_before + *share * sizes[file]) / all;
+        if (options.progressed) options.progressed(pairs_before + pairs, share);
+      };
+      auto report = tokenise(source, target, source_vocabulary, target_vocabulary, options, take, told);
+      pairs_before += latest;
+      return report;
     };
     // A pipe cannot be read twice, first for its checksum. And what does not exist is better named by its reader.
     std::error_code ignored;
     const bool regular =
         std::filesystem::is_regular_file(source, ignored) && std::filesystem::is_regular_file(target, ignored);
     corpus.add(cache && regular ? cache->part(source, target, recipe, encode) : in_memory(encode));
+    bytes_before += sizes[file];
   }
   return corpus;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +25,8 @@ struct DataSettings {
   int64_t max_length = 256;     // pieces a side; longer pairs are left out of training
   double max_length_ratio = 0;  // of a pair's longer side to its shorter; other pairs are left out; 0: no limit
   std::string cache;            // folder for tokenised text; empty: in the run's folder
+  // A vocabulary to use instead of learning one: a file, or the source's and the target's; empty: one is learned.
+  std::vector<std::string> vocabulary;
   static void describe(Fields<DataSettings>& field);
 };
 
@@ -40,6 +44,9 @@ class Corpus {
     bool keep_all = false;        // validation: drop nothing (overlong pairs are cut, others kept)
     double max_length_ratio = 0;  // pairs with a side more than this times as long as the other are dropped; 0: none
     std::filesystem::path cache = {};  // folder of tokenised text (CorpusCache); empty: ids are kept in memory
+    /// Told, while text is tokenised, how many pairs were read, and how much that is of all the text, from 0 to 1,
+    /// where its size is known.
+    std::function<void(int64_t pairs, std::optional<double> share)> progressed = {};
   };
   /// Reads and encodes parallel files (plain or .gz), with as many threads as the machine has cores; with a cache only
   /// those that are not in it yet. Ids from a cache take no memory of the process's own, however many there are.

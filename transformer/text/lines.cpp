@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -24,6 +25,7 @@ struct LineReader::Implementation {
   std::string buffer;
   size_t position = 0;  // of the first byte in `buffer` not yet handed out
   int64_t count = 0;
+  double bytes = 0;  // of the file; 0: not known
   bool at_end = false;
 
   ~Implementation() {
@@ -69,6 +71,10 @@ LineReader::LineReader(const std::filesystem::path& file) : implementation_(std:
                 missing ? "paths are relative to the folder that the program runs in" : "");
   }
   gzbuffer(implementation_->handle, buffer_size);
+  if (std::filesystem::is_regular_file(file, ignored)) {
+    const auto bytes = std::filesystem::file_size(file, ignored);
+    if (!ignored) implementation_->bytes = static_cast<double>(bytes);
+  }
 }
 
 LineReader::~LineReader() = default;
@@ -107,6 +113,11 @@ bool LineReader::next(std::string& line) {
 
 int64_t LineReader::count() const {
   return implementation_->count;
+}
+
+std::optional<double> LineReader::share() const {
+  if (implementation_->bytes <= 0) return std::nullopt;
+  return std::clamp(static_cast<double>(gzoffset(implementation_->handle)) / implementation_->bytes, 0.0, 1.0);
 }
 
 std::vector<std::string> read_lines(const std::filesystem::path& file) {

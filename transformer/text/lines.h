@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ class LineReader {
   bool next(std::string& line);
   /// How many lines were read.
   int64_t count() const;
+  /// How much of the file was read, from 0 to 1; nothing where its size is not known, as a pipe's.
+  std::optional<double> share() const;
 
  private:
   struct Implementation;

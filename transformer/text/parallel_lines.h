@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ class ParallelLines {
   /// The next line of both; false at the end of both. Throws Error as LineReader::next does, and one naming both counts
   /// when one file has more lines than the other.
   bool next(std::string& source, std::string& target);
+  /// How much of the source was read, as LineReader::share has it.
+  std::optional<double> share() const { return source_.share(); }
 
  private:
   std::filesystem::path source_file_, target_file_;

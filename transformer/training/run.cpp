@@ -10,9 +10,11 @@
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/parameter_count.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
+#include "transformer/text/learn_vocabulary.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"
 #include "transformer/training/average.h"
@@ -66,7 +68,31 @@ void check_init_from(const RunSettings& settings) {
   }
 }
 
-// The vocabularies in `output`, learned first where they are not there yet.
+// Explains why the files of data.vocabulary cannot be the vocabularies of this run, if they cannot.
+void check_given_vocabulary(const RunSettings& settings, const ModelSettings& model, const RunFolder& folder) {
+  const auto& given = settings.data.vocabulary;
+  const auto names = vocabulary_names(settings.vocabulary);
+  for (size_t i = 0; i < given.size(); ++i) {
+    folder.check_input("data.vocabulary", given[i]);
+    const Vocabulary vocabulary(given[i]);
+    const auto size = i == 0 ? model.source_vocabulary_size : model.target_vocabulary_size;
+    if (vocabulary.size() != size) {
+      const auto* const name = settings.vocabulary.joint ? "model.vocabulary_size"
+                               : i == 0                  ? "model.source_vocabulary_size"
+                                                         : "model.target_vocabulary_size";
+      throw Error("data.vocabulary",
+                  fmt::format("{} holds {} word pieces, but {} is {}", given[i], vocabulary.size(), name, size),
+                  fmt::format("set {}: {}", name, vocabulary.size()));
+    }
+    const fs::path there = fs::path(settings.training.output) / names[i];
+    if (folder.keeps(names[i]) && file_checksum(there) != vocabulary.checksum()) {
+      throw Error("data.vocabulary", fmt::format("{} is another vocabulary than {}", given[i], there.string()),
+                  fmt::format("remove {}, or data.vocabulary from the settings", there.string()));
+    }
+  }
+}
+
+// The vocabularies in `output`: given, or learned first where they are not there yet.
 Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettings& model, const fs::path& output,
                                   const Log& log) {
   const auto& data = settings.data;
@@ -76,10 +102,20 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
       write_atomically(output / name, read_file(fs::path(settings.training.init_from) / name));
     }
   }
+  for (size_t i = 0; i < data.vocabulary.size(); ++i) {
+    const auto file = output / vocabulary_names(settings.vocabulary)[i];
+    if (!something_at(file)) write_atomically(file, read_file(data.vocabulary[i]));
+  }
   auto learn = [&](const std::string& name, const std::vector<std::string>& files, int64_t size) {
     if (something_at(output / name)) return;
     log.info(fmt::format("learning a vocabulary of {} word pieces from {}", size, fmt::join(files, ", ")));
-    Vocabulary::train({files.begin(), files.end()}, size, settings.vocabulary, output / name);
+    const auto progressed = [&](std::optional<double> share) {
+      const bool read = share && *share >= 1;
+      log.progress({.what = read ? fmt::format("learning {} word pieces", size) : "reading text for the vocabulary",
+                    .share = read ? std::nullopt : share});
+    };
+    learn_vocabulary({files.begin(), files.end()}, size, settings.vocabulary, output / name, progressed);
+    log.progress({});
   };
   if (settings.vocabulary.joint) {
     auto files = data.train_source;
@@ -93,8 +129,12 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
 }
 
 Corpus read_corpus(const char* what, const std::vector<std::string>& sources, const std::vector<std::string>& targets,
-                   const Vocabularies& vocabularies, const Corpus::Options& options, const Log& log) {
+                   const Vocabularies& vocabularies, Corpus::Options options, const Log& log) {
+  options.progressed = [&](int64_t pairs, std::optional<double> share) {
+    log.progress({.what = "tokenising", .done = pairs, .unit = "pairs", .share = share});
+  };
   auto corpus = Corpus::read(sources, targets, *vocabularies.source, *vocabularies.target, options);
+  log.progress({});
   const auto& report = corpus.report();
   for (const auto& warning : report.warnings) log.warn(warning);
   log.info(fmt::format("{}: {} pairs, {} source and {} target tokens{}", what, report.pairs, report.source_tokens,
@@ -210,8 +250,11 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
   const auto names = vocabulary_names(settings.vocabulary);
   const bool learned = std::all_of(names.begin(), names.end(), [&](const auto& name) { return folder.keeps(name); });
   if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
+  if (folder.found() == RunFolder::Found::nothing) check_given_vocabulary(settings, model, folder);
+  const auto& given = settings.data.vocabulary;
   text += fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "),
                       learned                      ? "found"
+                      : !given.empty()             ? fmt::format("of {}", fmt::join(given, ", "))
                       : training.init_from.empty() ? "will be learned"
                                                    : fmt::format("of {}", training.init_from));
 
@@ -250,6 +293,20 @@ void check_settings(const RunSettings& settings) {
       settings.training.init_from.empty()) {
     throw Error("model.shared_embeddings", "one embedding cannot serve two separate vocabularies",
                 "set it to 'target' or 'none', or vocabulary.joint to true");
+  }
+  if (const auto& given = settings.data.vocabulary; !given.empty()) {
+    const auto names = vocabulary_names(settings.vocabulary);
+    if (given.size() != names.size()) {
+      throw Error("data.vocabulary",
+                  fmt::format("names {} files, but vocabulary.joint: {} needs {}", given.size(),
+                              settings.vocabulary.joint, names.size()),
+                  settings.vocabulary.joint ? "name one, or set vocabulary.joint: false"
+                                            : "name the source's and the target's, or set vocabulary.joint: true");
+    }
+    if (!settings.training.init_from.empty()) {
+      throw Error("data.vocabulary", "cannot be given together with training.init_from",
+                  "a model's weights are of use with its own vocabulary alone, which comes with them");
+    }
   }
   if (settings.data.train_source.empty() || settings.data.train_target.empty()) {
     throw Error("data.train_source", "no training text is named",

@@ -355,6 +355,7 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
   hooks_.log.info(fmt::format("step {:>6} | epoch {} | loss {:.3f}{} | rate {:.2e} | {:.0f} tokens/s | {} left",
                               progress_.step, progress_.epoch + 1, loss, perplexity_text, rate, speed,
                               duration_text(left)));
+  figures_ = fmt::format("loss {:.3f}, {:.0f} tokens/s", loss, speed);
   const double mean_norm = progress_.window_gradient_norm / static_cast<double>(progress_.window_steps);
   Metrics::Values values{{"epoch", progress_.epoch}, {"loss", loss}};
   if (has_likelihood_) values.emplace_back("perplexity", perplexity);
@@ -379,6 +380,18 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
                      .tokens_per_second = speed});
 }
 
+void Trainer::show_progress(const std::string& detail) const {
+  if (communicator_.rank() != 0 || !hooks_.log.shows_progress()) return;
+  double share = static_cast<double>(progress_.step) / static_cast<double>(settings_.steps);
+  if (settings_.max_minutes > 0) share = std::max(share, elapsed() / (settings_.max_minutes * 60));
+  hooks_.log.progress({.what = "training",
+                       .done = progress_.step,
+                       .total = settings_.steps,
+                       .unit = "steps",
+                       .share = std::min(share, 1.0),
+                       .detail = detail});
+}
+
 bool Trainer::validate() {
   if (!hooks_.validate) return false;
   fetch_window();
@@ -392,6 +405,7 @@ bool Trainer::validate() {
 
 bool Trainer::judge() {
   const double before = now();
+  show_progress("validating");
   if (average_) average_->swap();
   task_.model->eval();
   const auto validation = hooks_.validate(*task_.model, progress_.step);
@@ -516,6 +530,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
 
   std::optional<End> end;
   for (;;) {
+    show_progress(figures_);
     if (progress_.step >= settings_.steps) end = End::steps;
     if (out_of_patience()) end = End::patience;
     if (end) break;
@@ -572,6 +587,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     if (due(settings_.checkpoint_every) || among_best) checkpoint(CheckpointKind::scheduled);
     interval_start += now() - pause;
   }
+  hooks_.log.progress({});
   checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);
   progress_.seconds = elapsed();
   return {.end = *end,

@@ -151,6 +151,8 @@ class Trainer {
   bool out_of_patience() const;
   std::string last_checkpoint_text() const;
   void log_progress(double rate, double interval_seconds, int64_t interval_tokens);
+  /// For who watches, between lines of the log; `detail` is what is being done besides.
+  void show_progress(const std::string& detail) const;
   /// Whether the model is now among the best that are kept.
   bool validate();
   bool judge();
@@ -177,6 +179,7 @@ class Trainer {
   int64_t fetched_step_ = 0;               // up to which the window is known to be finite
   std::optional<DeviceBatch> last_batch_;  // of this rank's micro-batches
   bool has_likelihood_ = true;             // as far as is known
+  std::string figures_;                    // of the latest line of progress, in short
   double started_ = 0, seconds_before_ = 0, last_checkpoint_ = 0;
   int64_t last_checkpoint_step_ = -1;
   CheckpointKind last_checkpoint_kind_ = CheckpointKind::scheduled;

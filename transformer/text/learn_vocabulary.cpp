@@ -1,0 +1,162 @@
+#include "transformer/text/learn_vocabulary.h"
+
+#include <fmt/format.h>
+#include <sentencepiece_trainer.h>
+
+#include <charconv>
+#include <exception>
+#include <unordered_map>
+
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+#include "transformer/text/lines.h"
+#include "transformer/text/sentencepiece_model.h"
+
+namespace transformer {
+
+namespace {
+
+// SentencePiece draws its sentences from here, so that compressed files can be learned from and that no path gets
+// into the model.
+class Sentences : public sentencepiece::SentenceIterator {
+ public:
+  Sentences(const std::vector<std::filesystem::path>& files, Normalization normalization,
+            const std::function<void(std::optional<double> share)>& progressed)
+      : files_(files), normalization_(normalization), progressed_(progressed) {
+    Next();
+  }
+
+  bool done() const override { return done_; }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override {
+    using sentencepiece::util::Status;
+    return error_ ? Status(sentencepiece::util::StatusCode::kCancelled, "reading failed") : Status();
+  }
+
+  void Next() override {
+    // Nothing may be thrown through SentencePiece, which is not written for it.
+    try {
+      for (;;) {
+        if (!reader_) {
+          if (file_ == files_.size()) break;
+          reader_.emplace(files_[file_++]);
+        }
+        if (!reader_->next(line_)) {
+          reader_.reset();
+          continue;
+        }
+        if (normalization_ == Normalization::nfc && !is_plainly_normal(line_)) line_ = normalized(line_);
+        if (!line_.empty()) {
+          any_ = true;
+          if (progressed_ && ++lines_ % lines_between_reports == 0) progressed_(share());
+          return;
+        }
+      }
+      if (progressed_) progressed_(1);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+    done_ = true;
+  }
+
+  bool any() const { return any_; }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  static constexpr int64_t lines_between_reports = 1 << 14;
+
+  std::optional<double> share() const {
+    const auto of_file = reader_->share();
+    if (!of_file) return std::nullopt;
+    return (static_cast<double>(file_ - 1) + *of_file) / static_cast<double>(files_.size());
+  }
+
+  const std::vector<std::filesystem::path>& files_;
+  Normalization normalization_;
+  const std::function<void(std::optional<double> share)>& progressed_;
+  int64_t lines_ = 0;
+  size_t file_ = 0;
+  std::optional<LineReader> reader_;
+  std::string line_;
+  bool done_ = false, any_ = false;
+  std::exception_ptr error_;
+};
+
+// The number that follows `words` in a message of SentencePiece's.
+std::optional<int64_t> number_after(std::string_view message, std::string_view words) {
+  const size_t at = message.find(words);
+  if (at == std::string_view::npos) return std::nullopt;
+  message.remove_prefix(at + words.size());
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(message.data(), message.data() + message.size(), number);
+  if (error != std::errc()) return std::nullopt;
+  return number;
+}
+
+std::string join(const std::vector<std::filesystem::path>& files) {
+  std::string names;
+  for (const auto& file : files) names += (names.empty() ? "" : ", ") + file.string();
+  return names;
+}
+
+}  // namespace
+
+void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t size, const VocabularySettings& settings,
+                      const std::filesystem::path& model,
+                      const std::function<void(std::optional<double> share)>& progressed) {
+  if (files.empty()) throw Error("vocabulary", "no files to learn from", "name at least one text file");
+  const auto folder = model.has_parent_path() ? model.parent_path() : ".";
+  if (!std::filesystem::is_directory(folder)) {
+    throw Error(model.string(), "cannot be written: there is no such folder", "create " + folder.string());
+  }
+  Sentences sentences(files, settings.normalization, progressed);
+  const std::unordered_map<std::string, std::string> options = {
+      {"model_type", settings.algorithm == VocabularySettings::Algorithm::bpe ? "bpe" : "unigram"},
+      {"vocab_size", std::to_string(size)},
+      {"hard_vocab_limit", "true"},
+      {"pad_id", std::to_string(Vocabulary::padding)},
+      {"bos_id", std::to_string(Vocabulary::begin)},
+      {"eos_id", std::to_string(Vocabulary::end)},
+      {"unk_id", std::to_string(Vocabulary::unknown)},
+      {"byte_fallback", settings.byte_fallback ? "true" : "false"},
+      {"split_by_unicode_script", settings.split_scripts ? "true" : "false"},
+      {"character_coverage", fmt::format("{}", settings.character_coverage)},
+      {"input_sentence_size", std::to_string(settings.sample_sentences)},
+      // Text must come back as it went in; NFKC, the default, rewrites ligatures, widths and spaces.
+      {"normalization_rule_name", "identity"},
+      {"remove_extra_whitespaces", "false"},
+      // The unigram model's sums depend on how many threads share them: a fixed number gives the same pieces
+      // everywhere.
+      {"num_threads", "4"},
+      {"minloglevel", "2"},
+  };
+  std::string serialized;
+  const auto status = sentences.any() ? sentencepiece::SentencePieceTrainer::Train(options, &sentences, &serialized)
+                                      : sentencepiece::util::Status();
+  sentences.rethrow();
+  if (!sentences.any()) throw Error(join(files), "no text to learn a vocabulary from: every line is empty");
+  if (!status.ok()) {
+    const std::string message = status.error_message();
+    const std::string where = "vocabulary from " + join(files);
+    if (const auto largest = number_after(message, "Please set it to a value <= ")) {
+      throw Error(where, fmt::format("the text is too small for {} pieces: {} are the most it gives", size, *largest),
+                  fmt::format("ask for a size of at most {} or learn from more text", *largest));
+    }
+    if (const auto least =
+            number_after(message, fmt::format("Vocabulary size is smaller than required_chars. {} vs ", size))) {
+      throw Error(
+          where,
+          fmt::format("a size of {} does not even hold the text's characters{} and the reserved pieces, {} in all",
+                      size, settings.byte_fallback ? ", the 256 bytes" : "", *least),
+          fmt::format("ask for a size of at least {} or lower vocabulary.character_coverage", *least));
+    }
+    throw Error(where, "SentencePiece could not learn from it (" + message + ")");
+  }
+  serialized += SentencePieceModel::normalization_field(settings.normalization);
+  SentencePieceModel::read(serialized, model.string());  // what is written can be read
+  write_atomically(model, serialized);
+}
+
+}  // namespace transformer

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "transformer/text/vocabulary.h"
+
+namespace transformer {
+
+/// Vocabulary::train for who wants to know how it goes: `progressed` is told how much of the text was read, from 0 to 1
+/// where its size is known; 1 stands for all of it, and what SentencePiece then makes of it takes longer. It must not
+/// throw.
+void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t size, const VocabularySettings& settings,
+                      const std::filesystem::path& model,
+                      const std::function<void(std::optional<double> share)>& progressed);
+
+}  // namespace transformer
