@@ -4,7 +4,8 @@
 
 Each round trains the same model for a few steps with one process and with two, a thread each, on the same global
 batches. Printed are the medians of the rounds: a step's time, the bytes of gradients that are summed, and how much of
-the summing is hidden behind the backward pass, read from the Chrome trace of rank 0. Standard library only.
+the summing is hidden behind the backward pass, read from the Chrome trace of rank 0, and rank 0's memory, with Adam's moments
+whole and shared out (training.shard_optimizer). Standard library only.
 """
 
 import argparse
@@ -26,7 +27,7 @@ vocabulary: {{sample_sentences: 100000}}
 model: {{d_model: 256, d_ff: 1024, heads: 4, layers: 3, vocabulary_size: 8000, dropout: 0.1}}
 training: {{steps: {steps}, batch_tokens: 2048, micro_batch_tokens: 1024, threads: 1, log_every: 4, validate_every: 0,
             validate_bleu: false, checkpoint_every: 0, average_checkpoints: 1, keep_checkpoints: 1,
-            bucket_mb: {bucket_mb}}}
+            bucket_mb: {bucket_mb}, shard_optimizer: {sharded}}}
 """
 
 
@@ -67,6 +68,7 @@ def run(train, folder, config, name, processes, first=None):
     speeds = [line["tokens_per_second"] for line in lines if line.get("kind") == "train"]
     result = communication(output / "trace.json")
     result["tokens_per_second"] = speeds[-1]  # of steps that are no longer traced
+    result["memory"] = max(line["memory"] for line in lines if line.get("kind") == "train")
     result["parameters"] = json.loads((output / "summary.json").read_text())["parameters"]
     return result
 
@@ -74,29 +76,32 @@ def run(train, folder, config, name, processes, first=None):
 def measure(train, rounds):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        settings = [(1, 25), (2, 25), (2, 4)]  # processes, bucket_mb
+        settings = [(1, 25, False), (2, 25, False), (2, 4, False), (2, 4, True)]  # processes, bucket_mb, sharded
 
-        def go(label, processes, bucket_mb, first=None):
-            config = folder / f"{bucket_mb}.yaml"
-            config.write_text(CONFIG.format(root=ROOT, steps=STEPS, cache=folder / "cache", bucket_mb=bucket_mb))
+        def go(label, processes, bucket_mb, sharded, first=None):
+            config = folder / f"{bucket_mb}-{sharded}.yaml"
+            config.write_text(CONFIG.format(root=ROOT, steps=STEPS, cache=folder / "cache", bucket_mb=bucket_mb,
+                                            sharded=str(sharded).lower()))
             return run(train, folder, config, label, processes, first)
 
-        go("first", 1, 25)
+        go("first", 1, 25, False)
         results = {setting: [] for setting in settings}
         for round_ in range(rounds):
             for setting in settings:
-                results[setting].append(go(f"{setting[0]}-{setting[1]}-{round_}", *setting, folder / "first"))
+                results[setting].append(go("-".join(map(str, (*setting, round_))), *setting, folder / "first"))
 
-    print("| processes | bucket_mb | step, of one process | sums of gradients a step | time of sums, of the backward "
-          "pass | hidden behind it |\n|---|---|---|---|---|---|\n| 1 | | 1.00 | none | | |")
-    for processes, bucket_mb in settings[1:]:
-        of = results[processes, bucket_mb]
+    memory = lambda of: statistics.median(result["memory"] for result in of) / 1e6
+    print("| processes | bucket_mb | moments | step, of one process | sums of gradients a step | time of sums, of the "
+          "backward pass | hidden behind it | memory of rank 0 |\n|---|---|---|---|---|---|---|---|\n"
+          f"| 1 | | whole | 1.00 | none | | | {memory(results[settings[0]]):.0f} MB |")
+    for processes, bucket_mb, sharded in settings[1:]:
+        of = results[processes, bucket_mb, sharded]
         middle = lambda key: statistics.median(map(key, of))
         time = statistics.median(one["tokens_per_second"] / two["tokens_per_second"]
                                  for one, two in zip(results[settings[0]], of))
-        print(f"| {processes} | {bucket_mb} | {time:.2f} | {of[0]['parameters'] * 4 / 1e6:.1f} MB in "
+        print(f"| {processes} | {bucket_mb} | {'shared' if sharded else 'whole'} | {time:.2f} | {of[0]['parameters'] * 4 / 1e6:.1f} MB in "
               f"{middle(lambda r: r['buckets']):.0f} buckets | {middle(lambda r: r['sums'] / r['backward']):.2f} | "
-              f"{middle(lambda r: r['hidden'] / r['sums']):.0%} |")
+              f"{middle(lambda r: r['hidden'] / r['sums']):.0%} | {memory(of):.0f} MB |")
     print(f"\nA step is of the same 2,048 tokens either way; 0.50 would be perfect. {rounds} rounds, medians.\n")
 
 
@@ -146,6 +151,16 @@ def on_paper():
                       f"{compute / (compute + exposed):.0%} |")
 
 
+def moments_on_paper():
+    """What a rank holds of weights, gradients and moments in float32, and what it hears of the others' weights."""
+    print("\n| model | processes | weights and gradients | moments | moments shared out | weights told a step |")
+    print("|---|---|---|---|---|---|")
+    for model, (parameters, _, _) in MODELS.items():
+        for ranks in (1, 2, 3, 8, 64):
+            print(f"| {model} | {ranks} | {8 * parameters / 1e6:.0f} MB | {8 * parameters / 1e6:.0f} MB | "
+                  f"{8 * parameters / ranks / 1e6:.0f} MB | {4 * parameters * (ranks - 1) / ranks / 1e6:.0f} MB |")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", default=ROOT / "build/release/bin/train", type=pathlib.Path)
@@ -155,3 +170,4 @@ if __name__ == "__main__":
     if not arguments.paper_only:
         measure(arguments.train, arguments.rounds)
     on_paper()
+    moments_on_paper()

@@ -115,6 +115,21 @@ class GradientsTest(unittest.TestCase):
         own = self.trained(run("processes=3", "micro_batches=4", "train"), 3)
         self.assertEqual(sorted(set(own)), [0, 1])
 
+    def test_an_optimizer_in_parts(self):
+        for count in (2, 3):
+            self.trained(run(f"processes={count}", "shard=1", "train"), count, rounding=1e-12)
+        numbers = 5 + 1 + 37 * 21 + 64 + 1 + 3 * 2 * 7 + 130
+        for count in (1, 2, 3):
+            done = run(f"processes={count}", "shard")
+            self.assertEqual(done.status, 0, done)
+            self.assertEqual(len(done.lines), 2 * count, done)  # in both types
+            for line in done.lines:
+                for what in ("stepped", "skipped", "gathered", "resumed"):
+                    self.assertTrue(line[what], (what, line))
+                self.assertLess(abs(line["own"] - numbers / count), 64)
+                self.assertIn("here: the optimizer's 'second_moment.p3' is missing or of another shape", line["refused"])
+            self.assertEqual(sum(line["own"] for line in done.lines), 2 * numbers)
+
     def test_sums_are_exact(self):
         done = run("processes=3", "sums")
         self.assertEqual(done.status, 0, done)

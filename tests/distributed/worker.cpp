@@ -19,6 +19,7 @@
 #include "transformer/training/distributed/error_file.h"
 #include "transformer/training/distributed/launch.h"
 #include "transformer/training/distributed/processes.h"
+#include "transformer/training/distributed/sharded_adam.h"
 #include "transformer/training/label_smoothing_loss.h"
 #include "transformer/training/moving_average.h"
 
@@ -154,19 +155,19 @@ constexpr double rate = 0.01;
 
 // What follows the gradients: clipping to clip=.., Adam's step, and the moving average.
 struct Update {
-  Update(const Transformer& model, const Arguments& arguments)
+  Update(const Transformer& model, const Arguments& arguments, std::unique_ptr<Optimizer> given)
       : limit(number(arguments, "clip", 0)),
-        adam(parameters_of(model), {}),
+        adam(std::move(given)),
         average(parameters_of(model), number(arguments, "average", 0.9)) {}
 
   void step(int64_t number) {
-    if (limit > 0) adam.clip(limit, adam.gradient_norm());
-    adam.step(rate);
+    if (limit > 0) adam->clip(limit, adam->gradient_norm());
+    adam->step(rate, {});
     average.update(number);
   }
 
   double limit;
-  Adam adam;
+  std::unique_ptr<Optimizer> adam;
   MovingAverage average;
 };
 
@@ -179,7 +180,10 @@ void train(Communicator& communicator, const Arguments& arguments) {
   auto model = tiny_model(1 + rank);  // rank 0's is the one that counts
   DistributedDataParallel parallel(communicator, *model, {.first_bucket_mb = 0.004, .bucket_mb = 0.02});
   if (arguments.contains("how") && rank == 1) fail(arguments.at("how"));
-  Update update(model, arguments);
+  auto adam = arguments.contains("shard") ? std::unique_ptr<Optimizer>(std::make_unique<ShardedAdam>(
+                                                communicator, parameters_of(model), Adam::Options(), /*piece_mb=*/0.01))
+                                          : std::make_unique<Adam>(parameters_of(model), Adam::Options());
+  Update update(model, arguments, std::move(adam));
   std::vector<std::vector<torch::Tensor>> gradients;
   Json buckets, own;
   for (int64_t step = 0; step < steps; ++step) {
@@ -191,7 +195,7 @@ void train(Communicator& communicator, const Arguments& arguments) {
       if (index % world_size == rank) mine.push_back(batch);
     }
     own.push_back(mine.size());
-    update.adam.clear_gradients();
+    update.adam->clear_gradients();
     for (size_t i = 0; i + 1 < mine.size(); ++i) parallel.accumulate(loss_of(model, mine[i], tokens));
     parallel.backward(mine.empty() ? torch::Tensor() : loss_of(model, mine.back(), tokens));
     gradients.push_back(copies(model, true));
@@ -203,7 +207,7 @@ void train(Communicator& communicator, const Arguments& arguments) {
 
   communicator.on_rank_0([&] {
     auto reference = tiny_model(1);
-    Update reference_update(reference, arguments);
+    Update reference_update(reference, arguments, std::make_unique<Adam>(parameters_of(reference), Adam::Options()));
     double gradient_difference = 0, largest_norm = 0;
     for (int64_t step = 0; step < steps; ++step) {
       std::vector<Sentence> whole;
@@ -214,7 +218,7 @@ void train(Communicator& communicator, const Arguments& arguments) {
       reference->zero_grad();
       loss_of(reference, whole, target_tokens(whole)).backward();
       gradient_difference = std::max(gradient_difference, difference(gradients[step], copies(reference, true)));
-      largest_norm = std::max(largest_norm, reference_update.adam.gradient_norm().item<double>());
+      largest_norm = std::max(largest_norm, reference_update.adam->gradient_norm().item<double>());
       reference_update.step(step + 1);
     }
     // Weights, before the average takes their place.
@@ -290,6 +294,102 @@ void sums(Communicator& communicator) {
        {"any", any},
        {"all_reduce", tensor[2][1].item<int64_t>()},
        {"broadcast", own[1].item<int64_t>()}});
+}
+
+// --- A sharded optimizer -------------------------------------------------------------------------------------------
+
+// Parameters of all sorts: smaller and larger than a rank's share, numbers, none at all, one that never has a gradient.
+struct Assorted {
+  explicit Assorted(at::ScalarType type) {
+    torch::manual_seed(5);
+    const std::vector<std::vector<int64_t>> shapes{{5}, {}, {0}, {37, 21}, {64}, {1}, {3, 2, 7}, {130}};
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      auto parameter = torch::randn(shapes[i], type);
+      parameters.emplace_back(fmt::format("p{}", i), parameter.requires_grad_(i != 4));
+    }
+  }
+
+  void give_gradients(int64_t step) {
+    torch::manual_seed(100 + step);
+    for (auto& [name, parameter] : parameters) {
+      if (parameter.requires_grad())
+        parameter.mutable_grad() = torch::randn(parameter.sizes(), parameter.scalar_type());
+    }
+  }
+
+  bool equals(const Assorted& other) const {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (!torch::equal(parameters[i].second, other.parameters[i].second)) return false;
+    }
+    return true;
+  }
+
+  NamedParameters parameters;
+};
+
+bool equal(const TensorMap& these, const TensorMap& those) {
+  return these.size() == those.size() && std::all_of(these.begin(), these.end(), [&](const auto& item) {
+           const auto found = those.find(item.first);
+           return found != those.end() && torch::equal(item.second, found->second);
+         });
+}
+
+/// Adam in parts beside Adam in one piece: weights, what a checkpoint keeps, and going on from that.
+void shard(Communicator& communicator) {
+  for (const auto type : {at::kDouble, at::kFloat}) {
+    Assorted whole(type), parts(type);
+    Adam adam(whole.parameters, {});
+    ShardedAdam sharded(communicator, parts.parameters, {}, /*piece_mb=*/0.001);
+    const auto step = [&](Optimizer& optimizer, Assorted& of, int64_t number, const at::Tensor& norm = {}) {
+      of.give_gradients(number);
+      optimizer.clip(0.5, optimizer.gradient_norm());
+      optimizer.step(rate, norm);
+      optimizer.clear_gradients();
+    };
+    for (int64_t number = 0; number < 4; ++number) {
+      step(adam, whole, number);
+      step(sharded, parts, number);
+    }
+    const bool stepped = parts.equals(whole) && !parts.equals(Assorted(type));
+    step(sharded, parts, 4, torch::full({}, INFINITY));
+    const bool skipped = parts.equals(whole);
+    // Of rank 0 alone; an empty parameter has no owner that counts its steps.
+    auto kept = sharded.gather_state(), expected = adam.state();
+    kept.erase("step.p2");
+    expected.erase("step.p2");
+    const bool gathered = communicator.rank() == 0 ? equal(kept, expected) : kept.empty();
+    int64_t own = 0;
+    for (const auto& [name, tensor] : sharded.state()) {
+      if (name.starts_with("first_moment.")) own += tensor.numel();
+    }
+
+    Assorted again(type);
+    for (size_t i = 0; i < whole.parameters.size(); ++i) {
+      again.parameters[i].second.detach().copy_(whole.parameters[i].second.detach());
+    }
+    ShardedAdam resumed(communicator, again.parameters, {}, /*piece_mb=*/25);
+    resumed.load(adam.state(), "here");
+    for (int64_t number = 4; number < 7; ++number) {
+      step(adam, whole, number);
+      step(sharded, parts, number);
+      step(resumed, again, number);
+    }
+    std::string refused;
+    auto damaged = adam.state();
+    damaged["second_moment.p3"] = torch::zeros({3});
+    try {
+      resumed.load(damaged, "here");
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+    say({{"rank", communicator.rank()},
+         {"stepped", stepped},
+         {"skipped", skipped},
+         {"gathered", gathered},
+         {"resumed", parts.equals(whole) && again.equals(whole)},
+         {"own", own},
+         {"refused", refused}});
+  }
 }
 
 // What is thrown where processes differ, on every rank.
@@ -413,6 +513,7 @@ int run(const std::vector<std::string>& given) {
   communicator.guard([&] {
     if (mode == "train") return train(communicator, arguments);
     if (mode == "sums") return sums(communicator);
+    if (mode == "shard") return shard(communicator);
     if (mode == "differ") return differ(communicator);
     if (mode == "fail") return train_and_fail(communicator, arguments);
     if (mode == "alone") return work_alone(communicator, arguments);

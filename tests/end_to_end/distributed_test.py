@@ -69,12 +69,17 @@ class DistributedTest(ProgramTest):
         self.train(recomputed, "--processes", "2", "--set", "training.recompute=true")
         self.assertEqual((recomputed / "model.safetensors").read_bytes(),
                          (self.root / "processes-2" / "model.safetensors").read_bytes())
-        # A checkpoint of two processes goes on with three, or with one.
-        for count in (1, 3):
+        # A checkpoint of two processes goes on with three, or with one; whole, though each had a part of the moments.
+        sharded = ("--set", "training.shard_optimizer=true")
+        for count in (1, 2, 3):
             output = self.root / f"two-then-{count}"
-            self.train(output, "--processes", "2", "--set", "training.steps=4")
-            self.assertIn("going on from", self.train(output, "--processes", str(count)))
-            self.assert_close(alone, output)
+            self.train(output, "--processes", "2", *sharded, "--set", "training.steps=4")
+            self.assertIn("going on from", self.train(output, "--processes", str(count), *sharded))
+            if count != 2:
+                self.assert_close(alone, output)
+                continue
+            for file in ("model.safetensors", "checkpoints/step-00000012/optimizer.safetensors"):
+                self.assertEqual((output / file).read_bytes(), (self.root / "processes-2" / file).read_bytes())
 
     def tensors(self, output):
         """Of a run: what it publishes, and what its last checkpoint knows of the optimizer."""

@@ -176,7 +176,7 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
   std::error_code error;
   fs::remove_all(partial, error);
   try {
-    auto contents = state.optimizer.state();
+    auto contents = state.gathered ? *state.gathered : state.optimizer.state();
     if (state.average) {
       for (const auto& [parameter, value] : weights_of(state.model)) {
         contents.emplace(raw_weight_prefix + parameter, value);

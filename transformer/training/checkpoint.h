@@ -65,7 +65,8 @@ struct TrainingState {
   Optimizer& optimizer;
   MovingAverage* average = nullptr;  // where the run keeps one: its values are then the checkpoint's model
   Progress& progress;
-  const ModelFiles* files = nullptr;  // whose names a checkpoint to be loaded has; null: a model directory's
+  const ModelFiles* files = nullptr;    // whose names a checkpoint to be loaded has; null: a model directory's
+  const TensorMap* gathered = nullptr;  // what Optimizer::gather_state gave, to be written; null: the optimizer's own
 };
 
 /// Why a checkpoint was written. One of an interruption is there to go on from; being off the schedule it is neither

@@ -28,6 +28,8 @@ class Optimizer {
   virtual void step(double rate, const at::Tensor& norm) = 0;
   /// Moments and the like by name, for a checkpoint: the tensors themselves, no copies.
   virtual TensorMap state() const = 0;
+  /// All ranks. What a checkpoint keeps of it, which rank 0 writes: state(), unless every rank has but a part of that.
+  virtual TensorMap gather_state() { return state(); }
   /// Throws Error (naming `where`) if a tensor is missing or of another shape.
   virtual void load(const TensorMap& state, const std::string& where);
 

@@ -75,6 +75,10 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("adam_beta1", &S::adam_beta1, "Adam's β1 (§5.3)", fraction()).changeable();
   field("adam_beta2", &S::adam_beta2, "Adam's β2 (§5.3)", fraction()).changeable();
   field("adam_epsilon", &S::adam_epsilon, "Adam's ε (§5.3)", above_zero(1)).changeable();
+  field("shard_optimizer", &S::shard_optimizer,
+        "share Adam's moments out over the processes, which then tell each other their parts of the weights in every "
+        "step: less memory, the same weights; checkpoints are whole")
+      .free();
   field("clip_norm", &S::clip_norm, "largest joint norm of the gradients; 0: not clipped", between(0, 1e9))
       .changeable();
   field("label_smoothing", &S::label_smoothing, "ε_ls (§5.4)", fraction()).changeable();

@@ -39,6 +39,7 @@ struct TrainingSettings {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.98;
   double adam_epsilon = 1e-9;
+  bool shard_optimizer = false;
   double clip_norm = 0;  // 0: none
   double label_smoothing = 0.1;
   double subword_sampling = 0;

@@ -16,6 +16,7 @@
 #include "transformer/model/tensor_memory.h"
 #include "transformer/text/random.h"
 #include "transformer/training/adam.h"
+#include "transformer/training/distributed/sharded_adam.h"
 #include "transformer/training/micro_batch.h"
 #include "transformer/training/profile.h"
 
@@ -43,8 +44,8 @@ std::string text_of(const Validation& validation) {
                      validation.bleu ? fmt::format(", BLEU {:.2f} ({})", *validation.bleu, validation.signature) : "");
 }
 
-torch::Device moved(torch::nn::Module& model, const std::string& name) {
-  const auto device = open_device(name);
+torch::Device moved(torch::nn::Module& model, const TrainingSettings& settings) {
+  const auto device = open_device(settings.device);
   model.to(device);
   return device;
 }
@@ -56,12 +57,22 @@ TrainingTask checked(TrainingTask task) {
   return task;
 }
 
-std::unique_ptr<Optimizer> optimizer_of(const TrainingTask& task, const TrainingSettings& settings) {
+std::unique_ptr<Optimizer> optimizer_of(const TrainingTask& task, const TrainingSettings& settings,
+                                        Communicator& communicator) {
   auto parameters = named_parameters(*task.model);
-  if (task.optimizer) return task.optimizer(std::move(parameters));
-  return std::make_unique<Adam>(
-      std::move(parameters),
-      Adam::Options{.beta1 = settings.adam_beta1, .beta2 = settings.adam_beta2, .epsilon = settings.adam_epsilon});
+  if (task.optimizer) {
+    if (settings.shard_optimizer) {
+      throw Error("training.shard_optimizer", "shares out Adam's state, and this task has an optimizer of its own",
+                  "leave it off");
+    }
+    return task.optimizer(std::move(parameters));
+  }
+  const Adam::Options options{
+      .beta1 = settings.adam_beta1, .beta2 = settings.adam_beta2, .epsilon = settings.adam_epsilon};
+  if (!settings.shard_optimizer || communicator.world_size() == 1) {
+    return std::make_unique<Adam>(std::move(parameters), options);
+  }
+  return std::make_unique<ShardedAdam>(communicator, std::move(parameters), options, settings.bucket_mb);
 }
 
 const char* name_of(TrainingSettings::Criterion criterion) {
@@ -78,10 +89,10 @@ Trainer::Trainer(Communicator& communicator, TrainingTask task, const TrainingSe
       run_(std::move(run)),
       files_(std::move(files)),
       hooks_(std::move(hooks)),
-      device_(moved(*task_.model, settings.device)),
+      device_(moved(*task_.model, settings)),
       transfer_(device_),
       // After the move: moving gives a module new parameters on some devices.
-      optimizer_(optimizer_of(task_, settings)) {
+      optimizer_(optimizer_of(task_, settings, communicator)) {
   settings_.check();
   if (device_.is_cuda()) communicator_.check_distinct("device '" + settings.device + "'", gpu_identity(device_));
   if (settings_.moving_average > 0) average_.emplace(named_parameters(*task_.model), settings_.moving_average);
@@ -463,10 +474,13 @@ void Trainer::checkpoint(CheckpointKind kind) {
   fetch_window();
   const auto found = damage();
   if (communicator_.any(!found.empty())) diverged(found.empty() ? "the weights after it give no finite loss" : found);
+  const auto gathered = optimizer_->gather_state();
   communicator_.on_rank_0([&] {
     progress_.seconds = elapsed();
     progress_.metrics_bytes = metrics().bytes();
-    const auto written = write_checkpoint(run_, state(), files_, kind);
+    auto kept = state();
+    kept.gathered = &gathered;
+    const auto written = write_checkpoint(run_, kept, files_, kind);
     if (hooks_.checkpointed) hooks_.checkpointed();
     std::set<int64_t> best;
     if (settings_.keep_best > 0) {

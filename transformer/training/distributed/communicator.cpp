@@ -186,6 +186,17 @@ void Communicator::all_reduce_sum(at::Tensor tensor) {
   });
 }
 
+void Communicator::all_gather(at::Tensor all, const at::Tensor& own) {
+  if (!impl_->monitor) {
+    all.copy_(own);
+    return;
+  }
+  impl_->talk([&] {
+    auto from = own;
+    wait(impl_->group->_allgather_base(all, from));
+  });
+}
+
 bool Communicator::any(bool here) {
   auto count = at::full({1}, here ? 1 : 0, at::kLong);
   all_reduce_sum(count);

@@ -53,6 +53,9 @@ class Communicator {
   /// All ranks. Overwrites `tensor` with the sum over ranks; the same bits everywhere.
   void all_reduce_sum(at::Tensor tensor);
 
+  /// All ranks. Overwrites `all` [W · N] with every rank's `own` [N], rank after rank.
+  void all_gather(at::Tensor all, const at::Tensor& own);
+
   /// All ranks. Whether any of them said so: for decisions that all must make alike, such as to stop after a signal
   /// that reaches them in different steps.
   bool any(bool here);
