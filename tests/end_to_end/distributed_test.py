@@ -69,6 +69,12 @@ class DistributedTest(ProgramTest):
         self.train(recomputed, "--processes", "2", "--set", "training.recompute=true")
         self.assertEqual((recomputed / "model.safetensors").read_bytes(),
                          (self.root / "processes-2" / "model.safetensors").read_bytes())
+        # Two passes with dropout of their own, and layers left out: both follow from the micro-batch alone.
+        regularised = [self.root / f"regularised-{count}" for count in (1, 2)]
+        for count, output in enumerate(regularised, start=1):
+            self.train(output, "--processes", str(count), "--set", "training.rdrop=5", "--set", "training.layer_drop=0.3")
+        self.assert_close(*regularised)
+        self.assertNotEqual(self.metrics(regularised[0])[1]["loss"], self.metrics(alone)[1]["loss"])
         # A checkpoint of two processes goes on with three, or with one; whole, though each had a part of the moments.
         sharded = ("--set", "training.shard_optimizer=true")
         for count in (1, 2, 3):

@@ -3,6 +3,9 @@
 #include <torch/types.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
+
+#include "transformer/training/rdrop_loss.h"
 
 using namespace transformer;
 using torch::Tensor;
@@ -62,4 +65,54 @@ TEST_CASE("a loss whose tokens were counted before is the same, with no token le
   const auto counted = projected_label_smoothing_loss(hidden, weight, targets, smoothing, 0, torch::kDouble, 9);
   CHECK(close(counted.loss, cross_entropy(hidden.matmul(weight.t()), smoothing)));
   CHECK(close(counted.negative_log_likelihood, cross_entropy(hidden.matmul(weight.t()), 0)));
+}
+
+TEST_CASE("R-Drop's loss and gradients are the published formula's, with PyTorch's divergence and cross entropy") {
+  torch::manual_seed(4);
+  const bool biased = GENERATE(false, true);
+  const double smoothed = biased ? 0.1 : 0, strength = 5;
+  const int64_t sentences = 24, words = 12, pieces = 9000;  // more rows than a chunk has
+  const auto targets = torch::randint(0, 40, {sentences, words}, torch::kLong) * 7;
+  const auto kept = (targets.flatten() != 0).nonzero().squeeze(1), wanted = targets.flatten().index_select(0, kept);
+  const auto leaf = [](at::IntArrayRef sizes) { return torch::randn(sizes, torch::kDouble).requires_grad_(); };
+  const auto hidden = leaf({2 * sentences, words, width}), weight = leaf({pieces, width}), bias = leaf({pieces});
+  std::vector<Tensor> leaves{hidden, weight};
+  if (biased) leaves.push_back(bias);
+
+  const auto rows = hidden.reshape({2, -1, width}).index_select(1, kept);
+  const auto logits = torch::linear(rows, weight, biased ? bias : Tensor());
+  const auto p = logits[0].log_softmax(-1), q = logits[1].log_softmax(-1);
+  const auto loss = [&](int pass, double by) {
+    return torch::cross_entropy_loss(logits[pass], wanted, {}, at::Reduction::Sum, -100, by);
+  };
+  const auto divergence = torch::kl_div(q, p.exp(), at::Reduction::Sum) + torch::kl_div(p, q.exp(), at::Reduction::Sum);
+  const auto expected = (loss(0, smoothed) + loss(1, smoothed)) / 2 + strength / 4 * divergence;
+  const auto gradients = torch::autograd::grad({3 * expected}, leaves);
+
+  const auto sums = projected_rdrop_loss(hidden, weight, targets, smoothed, strength, 0, torch::kDouble,
+                                         biased ? std::optional<int64_t>() : kept.size(0), biased ? bias : Tensor());
+  CHECK(close(sums.loss.detach(), expected.detach()));
+  CHECK(close(sums.negative_log_likelihood, ((loss(0, 0) + loss(1, 0)) / 2).detach()));
+  (3 * sums.loss).backward();
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    INFO(i);
+    CHECK(close(leaves[i].grad(), gradients[i]));
+  }
+}
+
+TEST_CASE("two passes that agree have the plain loss, in every type; one pass alone is refused") {
+  torch::manual_seed(5);
+  const auto type = GENERATE(torch::kDouble, torch::kFloat, torch::kBFloat16);
+  const auto once = torch::randn({batch, length, width}, torch::kDouble);
+  const auto weight = torch::randn({vocabulary, width}, torch::kDouble), hidden = torch::cat({once, once});
+  const auto in = [&](const Tensor& tensor) { return tensor.to(type == torch::kDouble ? type : torch::kFloat); };
+  const auto sums = projected_rdrop_loss(in(hidden), in(weight), some_targets(), smoothing, 5, 0, type);
+  const double expected = cross_entropy(once.matmul(weight.t()), smoothing).item<double>();
+  CHECK(sums.loss.item<double>() == Approx(expected).epsilon(type == torch::kBFloat16 ? 1e-2 : 1e-5));
+  CHECK_THROWS(projected_rdrop_loss(in(once), in(weight), some_targets(), smoothing, 5, 0, type));
+  const auto nothing =
+      projected_rdrop_loss(in(hidden), in(weight), torch::zeros_like(some_targets()), smoothing, 5, 0, type);
+  CHECK(nothing.loss.item<double>() == 0);
+  const auto bad = projected_rdrop_loss(in(hidden)*NAN, in(weight), some_targets(), smoothing, 5, 0, type);
+  CHECK(std::isnan(bad.loss.item<double>()));
 }

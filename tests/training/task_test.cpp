@@ -4,6 +4,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -12,6 +14,7 @@
 #include "support.h"
 #include "transformer/model/blockwise_attention.h"
 #include "transformer/model/recompute.h"
+#include "transformer/training/layer_drop.h"
 #include "transformer/training/trainer.h"
 
 using namespace transformer;
@@ -224,6 +227,70 @@ TEST_CASE("encoder and decoder are stacks of whatever layers they are given") {
     model->forward(source, target).sum().backward();
     CHECK(model->named_parameters()["encoder.layers.1.gate"].grad().abs().item<float>() > 0);
   }
+}
+
+TEST_CASE("layers that may be left out are the paper's, and as often left out as was asked for") {
+  ModelSettings settings;
+  settings.d_model = 8;
+  settings.d_ff = 16;
+  settings.heads = 2;
+  settings.encoder_layers = settings.decoder_layers = 2;
+  settings.vocabulary_size = 20;
+  settings.dropout = 0;
+  settings = settings.resolved();
+  CHECK_FALSE(layer_drop(settings, 0).encoder);
+  const auto source = torch::randint(4, 20, {2, 5}, torch::kLong), target = torch::randint(4, 20, {2, 4}, torch::kLong);
+  torch::manual_seed(1);
+  Transformer plain(settings);
+  torch::manual_seed(1);
+  Transformer model(settings, layer_drop(settings, 0.5));
+  plain->eval();
+  model->eval();
+  CHECK(torch::equal(model->forward(source, target), plain->forward(source, target)));
+  REQUIRE(model->named_parameters().keys() == plain->named_parameters().keys());
+
+  // In training, 600 draws for each of four layers: none is left out more or less often than six deviations allow. The
+  // encoder's have no gradient either where the whole decoder, which alone looks at them, is left out.
+  model->train();
+  std::vector<int64_t> out(4);
+  for (int64_t draw = 0; draw < 600; ++draw) {
+    model->zero_grad();
+    torch::manual_seed(draw);
+    const bool recomputes = draw % 3 == 0;
+    model->set_recompute(recomputes);
+    model->forward(source, target).sum().backward();
+    size_t layer = 0;
+    for (const char* name : {"encoder.layers.0", "encoder.layers.1", "decoder.layers.0", "decoder.layers.1"}) {
+      const auto gradient = model->named_parameters()[name + std::string(".feed_forward.inner.weight")].grad();
+      out[layer++] += !gradient.defined() || gradient.eq(0).all().item<bool>();
+    }
+    if (draw >= 20 || !recomputes) continue;
+    // The same, when the inside of layers is kept.
+    std::vector<torch::Tensor> recomputed;
+    for (const auto& parameter : model->parameters()) recomputed.push_back(parameter.grad());
+    model->zero_grad();
+    torch::manual_seed(draw);
+    model->set_recompute(false);
+    model->forward(source, target).sum().backward();
+    for (size_t i = 0; i < recomputed.size(); ++i) {
+      const auto gradient = model->parameters()[i].grad();
+      REQUIRE(gradient.defined() == recomputed[i].defined());
+      if (gradient.defined()) CHECK(torch::equal(gradient, recomputed[i]));
+    }
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    const double share = i < 2 ? 1 - 0.5 * (1 - 0.5 * 0.5) : 0.5;
+    CHECK(std::abs(static_cast<double>(out[i]) - 600 * share) < 6 * std::sqrt(600 * share * (1 - share)));
+  }
+
+  // Where every layer is left out, what comes in goes out, and so does its gradient.
+  Encoder stack(settings, layer_drop(settings, 1 - 1e-12).encoder);
+  const auto x = torch::randn({2, 3, 8}, torch::requires_grad()), upstream = torch::randn({2, 3, 8});
+  const auto values = stack->forward(x).memory;
+  CHECK(torch::equal(values, x));
+  values.backward(upstream);
+  CHECK(torch::equal(x.grad(), upstream));
+  for (const auto& parameter : stack->parameters()) CHECK_FALSE(parameter.grad().defined());
 }
 
 TEST_CASE("an encoder whose attention is causal is a language model's stack") {

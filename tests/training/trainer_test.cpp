@@ -13,6 +13,7 @@
 #include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/corpus_batches.h"
+#include "transformer/training/layer_drop.h"
 #include "transformer/training/run.h"
 
 using namespace transformer;
@@ -80,7 +81,7 @@ Transformer trained(const TrainingSettings& settings, const ModelSettings& model
                     TrainingSummary* summary = nullptr) {
   std::filesystem::create_directories(run);
   torch::manual_seed(settings.seed);
-  Transformer model(model_settings);
+  Transformer model(model_settings, layer_drop(model_settings, settings.layer_drop));
   Communicator alone({}, {});
   Trainer trainer(alone, translation_task(model, {*copy_task().corpus}, settings), settings, run,
                   {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(copy_task().model)}}, hooks);
@@ -207,6 +208,34 @@ TEST_CASE("recomputed layers train the same weights, in float32 and bfloat16") {
     const auto again = trained(settings, model, runs / fmt::format("again-{}", static_cast<int>(precision)));
     CHECK(equal_bits(kept, again));
   }
+}
+
+TEST_CASE("R-Drop and left-out layers follow from the seed: runs go on bit for bit, and layers may be recomputed") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto model = task.model_settings();  // with dropout
+  model.encoder_layers = model.decoder_layers = 2;
+  auto settings = task.training_settings(8);
+  settings.micro_batch_tokens = 128;
+  TrainingSummary plain_summary, summary;
+  const auto plain = trained(settings, model, runs / "plain", false, {}, &plain_summary);
+  settings.layer_drop = 0.4;
+  const auto dropped = trained(settings, model, runs / "dropped");
+  settings.rdrop = 5;
+  const auto whole = trained(settings, model, runs / "whole", false, {}, &summary);
+  CHECK_FALSE(equal_bits(plain, dropped));
+  CHECK_FALSE(equal_bits(dropped, whole));
+  CHECK(summary.flops == 2 * plain_summary.flops);
+  CHECK(summary.target_tokens == plain_summary.target_tokens);
+  settings.recompute = true;
+  CHECK(equal_bits(trained(settings, model, runs / "recomputed"), whole));
+  settings.steps = 3;
+  trained(settings, model, runs / "parts");
+  settings.steps = 8;
+  CHECK(equal_bits(trained(settings, model, runs / "parts", /*resume=*/true), whole));
+
+  model.dropout = 0;
+  CHECK_THROWS_WITH(trained(settings, model, runs / "none"), Catch::StartsWith("training.rdrop: "));
 }
 
 TEST_CASE("averaged weights are the mean of the checkpoints' weights") {

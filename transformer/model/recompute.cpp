@@ -46,6 +46,7 @@ class RandomState {
 struct Call : torch::CustomClassHolder {
   LayerFunction layer;
   Tensor random;
+  Tensor host_random;  // whatever the device: it decides which layers are left out
   Autocast::State autocast;
 };
 
@@ -54,6 +55,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const std::optional<Tensor>& memory,
                         const c10::intrusive_ptr<Call>& call) {
     call->random = random_state(x.device());
+    call->host_random = random_state(torch::kCPU);
     call->autocast = Autocast::State::of(x.device());
     const Autocast autocast(x.device(), call->autocast, /*cached=*/false);
     context->save_for_backward({x, memory.value_or(Tensor())});
@@ -74,6 +76,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     Tensor values;
     {
       const torch::AutoGradMode with_gradients(true);
+      const RandomState host_random(torch::kCPU, call.host_random);
       const RandomState random(x.device(), call.random);
       const Autocast autocast(x.device(), call.autocast, /*cached=*/false);
       values = call.layer(x, memory);

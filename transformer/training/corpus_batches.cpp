@@ -25,8 +25,8 @@ MicroBatch micro_batch_of(const Batch& batch, const ModelSettings& settings) {
           .flops = static_cast<double>(cost.training())};
 }
 
-CorpusBatches::CorpusBatches(TrainingText text, const ModelSettings& settings)
-    : text_(std::move(text)), settings_(settings) {}
+CorpusBatches::CorpusBatches(TrainingText text, const ModelSettings& settings, int64_t passes)
+    : text_(std::move(text)), settings_(settings), passes_(passes) {}
 
 void CorpusBatches::begin(const Plan& plan) {
   plan_ = plan;
@@ -50,7 +50,10 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
     if (batches_->next(batch)) {
       epoch_ = position.epoch;
       batch_ = ++position.batch;
-      return batch.is_made() ? micro_batch_of(batch, settings_) : MicroBatch();
+      if (!batch.is_made()) return {};
+      auto made = micro_batch_of(batch, settings_);
+      made.flops *= static_cast<double>(passes_);
+      return made;
     }
     batches_.reset();
     ++position.epoch;

@@ -27,7 +27,8 @@ MicroBatch micro_batch_of(const Batch& batch, const ModelSettings& settings);
 /// The micro-batches of parallel text (Batches), for translation and whatever else turns one text into another.
 class CorpusBatches : public BatchSource {
  public:
-  CorpusBatches(TrainingText text, const ModelSettings& settings);
+  /// `passes`: how often the loss sends a micro-batch through the model, which its cost counts.
+  CorpusBatches(TrainingText text, const ModelSettings& settings, int64_t passes = 1);
 
   void begin(const Plan& plan) override;
   /// Throws Error where the corpus is empty.
@@ -37,6 +38,7 @@ class CorpusBatches : public BatchSource {
  private:
   TrainingText text_;
   ModelSettings settings_;
+  int64_t passes_;
   Plan plan_;
   std::optional<Batches> batches_;
   int64_t epoch_ = 0, batch_ = 0;  // where those stand

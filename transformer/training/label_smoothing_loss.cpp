@@ -11,26 +11,13 @@
 #include "transformer/model/differentiable_once.h"
 #include "transformer/model/fused/fused_layers.h"
 #include "transformer/model/fused/parallel.h"
-#include "transformer/model/fused/products.h"
+#include "transformer/training/projected_chunks.h"
 
 namespace transformer {
 
 namespace {
 
 using at::Tensor;
-
-// Rows whose logits exist at once: enough of them to keep the products busy, few enough to stay near a cache.
-int64_t chunk_rows(const Tensor& hidden, int64_t vocabulary) {
-  const int64_t elements = hidden.is_cpu() ? int64_t{1} << 22 : int64_t{1} << 27;
-  return std::max<int64_t>(512, elements / vocabulary);
-}
-
-// (1 - ε) · nll + ε · (mean over the vocabulary of -log p), summed over rows.
-Tensor smoothed(const Tensor& negative_log_likelihood, const Tensor& log_probabilities, double smoothing) {
-  if (smoothing == 0) return negative_log_likelihood;
-  const auto vocabulary = static_cast<double>(log_probabilities.size(-1));
-  return negative_log_likelihood * (1 - smoothing) - log_probabilities.sum() * (smoothing / vocabulary);
-}
 
 // Whether the kernels of training on a CPU take these logits.
 bool has_kernels(const Tensor& logits) {
@@ -88,13 +75,8 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
 
     Tensor loss = at::zeros({}, hidden.options().dtype(sum_type));
     Tensor negative_log_likelihood = at::zeros_like(loss);
-    Tensor hidden_gradient, weight_gradient, bias_gradient;
-    if (with_gradient) {
-      if (bias.defined()) bias_gradient = at::zeros(bias.sizes(), bias.options());
-      hidden_gradient = at::empty(hidden.sizes(), hidden.options());
-      weight_gradient =
-          rows > 0 ? at::empty(weight.sizes(), weight.options()) : at::zeros(weight.sizes(), weight.options());
-    }
+    ProjectionGradients gradients;
+    if (with_gradient) gradients = ProjectionGradients(hidden, weight, bias);
     const int64_t step = chunk_rows(hidden, vocabulary);
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t count = std::min(step, rows - first);
@@ -106,9 +88,7 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
         const auto sums = judge(logits, targets.narrow(0, first, count), smoothing, with_gradient);
         loss += sums.first;
         negative_log_likelihood += sums.second;
-        if (with_gradient) {
-          gather(logits, chunk, matrix, first, hidden_gradient, weight_gradient, bias_gradient);
-        }
+        if (with_gradient) gradients.add(logits, chunk, matrix, first);
         continue;
       }
       auto log_probabilities = at::log_softmax(logits.to(sum_type), 1);
@@ -120,20 +100,11 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
       auto gradient = log_probabilities.exp_();
       if (smoothing > 0) gradient -= smoothing / static_cast<double>(vocabulary);
       gradient.scatter_add_(1, target, at::full_like(target, -(1 - smoothing), gradient.options()));
-      gather(gradient.to(product_type), chunk, matrix, first, hidden_gradient, weight_gradient, bias_gradient);
+      gradients.add(gradient.to(product_type), chunk, matrix, first);
     }
     context->mark_non_differentiable({negative_log_likelihood});
-    if (with_gradient) context->save_for_backward({hidden_gradient, weight_gradient, bias_gradient});
+    if (with_gradient) context->save_for_backward(gradients.list());
     return {loss, negative_log_likelihood};
-  }
-
-  // From the gradient of a chunk's logits: that of its rows from `first` on, and its part of the weight's and, where
-  // there is one, of the bias's.
-  static void gather(const Tensor& gradient, const Tensor& chunk, const Tensor& matrix, int64_t first,
-                     const Tensor& hidden_gradient, const Tensor& weight_gradient, const Tensor& bias_gradient) {
-    product_into(hidden_gradient.narrow(0, first, chunk.size(0)), gradient, matrix);
-    product_into(weight_gradient, gradient.t(), chunk, first > 0);
-    if (bias_gradient.defined()) bias_gradient.add_(gradient.sum(0, /*keepdim=*/false, bias_gradient.scalar_type()));
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,

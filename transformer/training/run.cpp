@@ -19,6 +19,7 @@
 #include "transformer/text/parallel_lines.h"
 #include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/layer_drop.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/profile.h"
 
@@ -282,6 +283,7 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
 void check_settings(const RunSettings& settings) {
   settings.training.check();
   const auto model = settings.model.resolved();
+  check_training_of(model, settings.training);
   if (settings.vocabulary.joint && model.source_vocabulary_size != model.target_vocabulary_size) {
     throw Error("vocabulary.joint",
                 "a joint vocabulary has one size, but model.source_vocabulary_size and "
@@ -408,7 +410,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   });
 
   torch::manual_seed(settings.training.seed);
-  Transformer model(model_settings);
+  Transformer model(model_settings, layer_drop(model_settings, settings.training.layer_drop));
   log.info(fmt::format("model: {} parameters", model->parameter_count()));
   if (!begun && !settings.training.init_from.empty()) {
     load_weights(*model, fs::path(settings.training.init_from) / "model.safetensors");

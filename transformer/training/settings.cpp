@@ -82,6 +82,15 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("clip_norm", &S::clip_norm, "largest joint norm of the gradients; 0: not clipped", between(0, 1e9))
       .changeable();
   field("label_smoothing", &S::label_smoothing, "ε_ls (§5.4)", fraction()).changeable();
+  field("rdrop", &S::rdrop,
+        "R-Drop: every micro-batch goes through the model twice, with dropout of its own, and this, the published α (5 "
+        "for translation), weighs how far the two predictions may be apart; about twice the time and memory; 0: once",
+        between(0, 1e6))
+      .changeable();
+  field("layer_drop", &S::layer_drop,
+        "the probability that training leaves a layer out of a micro-batch, of the encoder and the decoder alike",
+        fraction())
+      .changeable();
   field("subword_sampling", &S::subword_sampling,
         "spell training text in other word pieces every time: the share of a BPE vocabulary's merges that are left out "
         "(0.03 makes a tenth more pieces, 0.1 a third), or the smoothing of a unigram vocabulary's choices (0.2); "

@@ -42,6 +42,8 @@ struct TrainingSettings {
   bool shard_optimizer = false;
   double clip_norm = 0;  // 0: none
   double label_smoothing = 0.1;
+  double rdrop = 0;       // 0: none
+  double layer_drop = 0;  // 0: none
   double subword_sampling = 0;
   double moving_average = 0;  // decay; 0: none
 

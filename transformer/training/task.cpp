@@ -2,33 +2,51 @@
 
 #include <utility>
 
+#include "transformer/base/error.h"
 #include "transformer/model/autocast.h"
 #include "transformer/training/profile.h"
+#include "transformer/training/rdrop_loss.h"
 
 namespace transformer {
 
-LossSums translation_loss(Transformer& model, const DeviceBatch& batch, double smoothing) {
+LossSums translation_loss(Transformer& model, const DeviceBatch& batch, double smoothing, double rdrop) {
   const auto &source = batch.tensors.at(0), &input = batch.tensors.at(1), &output = batch.tensors.at(2);
+  const bool twice = rdrop > 0 && model->is_training();
+  const auto passes = [&](const torch::Tensor& ids) { return twice ? at::cat({ids, ids}) : ids; };
   torch::Tensor hidden;
   {
     const ProfiledRange range("forward");
     const bool padded = batch.source_tokens < source.numel();
-    hidden = model->decode(input, model->encode(source, /*weights=*/false, padded)).values;
+    hidden = model->decode(passes(input), model->encode(passes(source), /*weights=*/false, padded)).values;
   }
   const ProfiledRange range("loss");
   const auto autocast = Autocast::State::of(hidden.device());
-  return projected_label_smoothing_loss(
-      hidden, model->projection_weight(), output, smoothing, TransformerImpl::padding_id,
-      autocast.enabled ? autocast.type : hidden.scalar_type(), batch.items, model->projection_bias());
+  const auto product_type = autocast.enabled ? autocast.type : hidden.scalar_type();
+  if (twice) {
+    return projected_rdrop_loss(hidden, model->projection_weight(), output, smoothing, rdrop,
+                                TransformerImpl::padding_id, product_type, batch.items, model->projection_bias());
+  }
+  return projected_label_smoothing_loss(hidden, model->projection_weight(), output, smoothing,
+                                        TransformerImpl::padding_id, product_type, batch.items,
+                                        model->projection_bias());
+}
+
+void check_training_of(const ModelSettings& model, const TrainingSettings& settings) {
+  if (settings.rdrop > 0 && model.dropout == 0 && model.attention_dropout == 0 && model.relu_dropout == 0 &&
+      model.symbol_dropout == 0) {
+    throw Error("training.rdrop", "compares two passes with different dropout, and this model has none",
+                "set model.dropout, or training.rdrop: 0");
+  }
 }
 
 TrainingTask translation_task(const Transformer& given, TrainingText text, const TrainingSettings& settings) {
   auto model = given;
+  check_training_of(model->settings(), settings);
   model->set_recompute(settings.recompute);
   return {.model = model.ptr(),
-          .batches = std::make_shared<CorpusBatches>(std::move(text), model->settings()),
-          .loss = [model, smoothing = settings.label_smoothing](
-                      const DeviceBatch& batch) mutable { return translation_loss(model, batch, smoothing); },
+          .batches = std::make_shared<CorpusBatches>(std::move(text), model->settings(), settings.rdrop > 0 ? 2 : 1),
+          .loss = [model, smoothing = settings.label_smoothing, rdrop = settings.rdrop](
+                      const DeviceBatch& batch) mutable { return translation_loss(model, batch, smoothing, rdrop); },
           .schedule = settings.learning_rate(model->settings().d_model)};
 }
 

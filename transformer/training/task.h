@@ -32,11 +32,17 @@ struct TrainingTask {
   std::function<std::unique_ptr<Optimizer>(NamedParameters parameters)> optimizer = {};
 };
 
-/// Smoothed cross entropy (§5.4) of a batch of micro_batch_of. Under autocast the projection is made in its type.
-LossSums translation_loss(Transformer& model, const DeviceBatch& batch, double smoothing);
+/// Smoothed cross entropy (§5.4) of a batch of micro_batch_of. Under autocast the projection is made in its type. With
+/// `rdrop` > 0 and a model that trains, R-Drop's loss of that strength (projected_rdrop_loss).
+LossSums translation_loss(Transformer& model, const DeviceBatch& batch, double smoothing, double rdrop = 0);
 
-/// The paper's task: `model` learns to turn `text`'s sources into its targets, as `settings` have it (§5).
+/// The paper's task: `model` learns to turn `text`'s sources into its targets, as `settings` have it (§5); but for
+/// training.layer_drop, which a model is made with (layer_drop.h). Throws Error as check_training_of.
 TrainingTask translation_task(const Transformer& model, TrainingText text, const TrainingSettings& settings);
+
+/// Throws Error where a `model` cannot be trained as `settings` have it: training.rdrop compares two passes with
+/// different dropout, and needs some in the model (left-out layers are the same in both).
+void check_training_of(const ModelSettings& model, const TrainingSettings& settings);
 
 /// All parameters of `module`, as optimizers take them.
 NamedParameters named_parameters(const torch::nn::Module& module);

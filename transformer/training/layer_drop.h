@@ -1,0 +1,15 @@
+#pragma once
+
+#include "transformer/architecture/settings.h"
+#include "transformer/model/transformer.h"
+
+namespace transformer {
+
+/// The paper's layers, each of which training leaves out with `probability` (LayerDrop; Fan et al., 2020, "Reducing
+/// Transformer Depth on Demand with Structured Dropout"): its input goes on as it came, for a whole micro-batch, and
+/// its parameters get gradients of zero. Outside of training all layers work. Which are left out follows from
+/// LibTorch's random numbers on the CPU, as dropout does, so a Trainer's seed, step and micro-batch decide. Parameters
+/// have the names of a model without it. Empty for a probability of 0.
+LayerFactories layer_drop(const ModelSettings& settings, double probability);
+
+}  // namespace transformer

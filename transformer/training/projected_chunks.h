@@ -1,0 +1,55 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "transformer/model/fused/products.h"
+
+namespace transformer {
+
+/// Rows whose logits exist at once: enough of them to keep the products busy, few enough to stay near a cache.
+inline int64_t chunk_rows(const at::Tensor& hidden, int64_t vocabulary) {
+  const int64_t elements = hidden.is_cpu() ? int64_t{1} << 22 : int64_t{1} << 27;
+  return std::max<int64_t>(512, elements / vocabulary);
+}
+
+/// (1 - ε) · nll + ε · (mean over the vocabulary of -log p), summed over rows (§5.4).
+inline at::Tensor smoothed(const at::Tensor& negative_log_likelihood, const at::Tensor& log_probabilities,
+                           double smoothing) {
+  if (smoothing == 0) return negative_log_likelihood;
+  const auto vocabulary = static_cast<double>(log_probabilities.size(-1));
+  return negative_log_likelihood * (1 - smoothing) - log_probabilities.sum() * (smoothing / vocabulary);
+}
+
+/// The gradients of hidden states [N, D], weight [V, D] and bias [V], undefined for none, as chunks of the logits' give
+/// them.
+struct ProjectionGradients {
+  ProjectionGradients() = default;
+  ProjectionGradients(const at::Tensor& of_hidden, const at::Tensor& of_weight, const at::Tensor& of_bias)
+      : hidden(at::empty(of_hidden.sizes(), of_hidden.options())),
+        weight(of_hidden.size(0) > 0 ? at::empty(of_weight.sizes(), of_weight.options())
+                                     : at::zeros(of_weight.sizes(), of_weight.options())) {
+    if (of_bias.defined()) bias = at::zeros(of_bias.sizes(), of_bias.options());
+  }
+
+  /// From the `gradient` of the logits of `chunk`, the hidden states of rows `first` and following, under `matrix`, the
+  /// weight: every row comes once.
+  void add(const at::Tensor& gradient, const at::Tensor& chunk, const at::Tensor& matrix, int64_t first) {
+    product_into(hidden.narrow(0, first, chunk.size(0)), gradient, matrix);
+    product_into(weight, gradient.t(), chunk, begun_);
+    begun_ = true;
+    if (bias.defined()) bias.add_(gradient.sum(0, /*keepdim=*/false, bias.scalar_type()));
+  }
+
+  /// For the backward pass, whose upstream gradient they still lack.
+  std::vector<at::Tensor> list() const { return {hidden, weight, bias}; }
+
+  at::Tensor hidden, weight, bias;
+
+ private:
+  bool begun_ = false;
+};
+
+}  // namespace transformer
