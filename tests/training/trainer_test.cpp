@@ -238,6 +238,25 @@ TEST_CASE("R-Drop and left-out layers follow from the seed: runs go on bit for b
   CHECK_THROWS_WITH(trained(settings, model, runs / "none"), Catch::StartsWith("training.rdrop: "));
 }
 
+TEST_CASE("a deterministic run asks LibTorch for it, changes nothing on a CPU, and leaves the process as it was") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(3);
+  settings.validate_every = 2;
+  std::vector<bool> asked;
+  TrainerHooks hooks;
+  hooks.validate = [&](torch::nn::Module&, int64_t) {
+    asked.push_back(at::globalContext().deterministicAlgorithms());
+    return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}};
+  };
+  const auto plain = trained(settings, task.model_settings(), runs / "plain", false, hooks);
+  settings.deterministic = true;
+  CHECK(equal_bits(trained(settings, task.model_settings(), runs / "deterministic", false, hooks), plain));
+  CHECK(asked == std::vector<bool>{false, true});
+  CHECK_FALSE(at::globalContext().deterministicAlgorithms());
+  CHECK(at::globalContext().deterministicFillUninitializedMemory());
+}
+
 TEST_CASE("averaged weights are the mean of the checkpoints' weights") {
   auto& task = copy_task();
   TemporaryDirectory runs;

@@ -1,5 +1,6 @@
 #include "transformer/training/profile.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -19,6 +20,11 @@ namespace profiler = torch::autograd::profiler;
 using profiler::ActivityType;
 
 namespace {
+
+// Waits for what a GPU has still to do, which belongs to the time before.
+void finish_work(c10::Device device) {
+  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
 
 // Removes a file when the scope ends.
 struct Temporary {
@@ -49,6 +55,7 @@ void Profile::start() {
   const profiler::ProfilerConfig config(profiler::ProfilerState::KINETO, /*report_input_shapes=*/true);
   std::set<ActivityType> activities{ActivityType::CPU};
   if (device_.is_cuda()) activities.insert(ActivityType::CUDA);
+  finish_work(device_);
   try {
     profiler::prepareProfiler(config, activities);
     profiler::enableProfiler(config, activities);
@@ -61,6 +68,7 @@ void Profile::start() {
 void Profile::stop() {
   if (!running_) throw Failure(file_.string(), "no profile is being recorded");
   running_ = false;
+  finish_work(device_);
   const auto result = profiler::disableProfiler();
   AtomicFile file(file_);
   // The profiler reports no error when it cannot write, so what it wrote is read back and judged.

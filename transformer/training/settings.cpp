@@ -58,6 +58,11 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
          {"auto", Precision::automatic}})
       .changeable();
   field(
+      "deterministic", &S::deterministic,
+      "on GPUs, only operations that give the same bits every time, and an error where there is none: slower; on CPUs "
+      "results repeat in any case")
+      .free();
+  field(
       "schedule", &S::schedule,
       "learning rate after a linear rise over warmup_steps: noam falls with step^-0.5 from a peak that follows from "
       "d_model (§5.3), inverse_sqrt the same from `rate`, constant stays at `rate`, linear falls straight from `rate` "

@@ -31,6 +31,7 @@ struct TrainingSettings {
   int64_t micro_batch_tokens = 0;  // 0: batch_tokens, shared out over the processes
   bool recompute = false;
   Precision precision = Precision::float32;
+  bool deterministic = false;
 
   Schedule schedule = Schedule::noam;
   double rate = 0;  // the highest, of schedules other than noam

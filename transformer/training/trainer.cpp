@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
@@ -45,6 +46,8 @@ std::string text_of(const Validation& validation) {
 }
 
 torch::Device moved(torch::nn::Module& model, const TrainingSettings& settings) {
+  // cuBLAS reads it when it is first needed, and LibTorch refuses to multiply without it then.
+  if (settings.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   const auto device = open_device(settings.device);
   model.to(device);
   return device;
@@ -74,6 +77,29 @@ std::unique_ptr<Optimizer> optimizer_of(const TrainingTask& task, const Training
   }
   return std::make_unique<ShardedAdam>(communicator, std::move(parameters), options, settings.bucket_mb);
 }
+
+// While it lives, operations give the same bits every time, or throw, where that is asked for.
+class Deterministic {
+ public:
+  explicit Deterministic(bool on)
+      : before_(context_.deterministicAlgorithms()),
+        only_warned_(context_.deterministicAlgorithmsWarnOnly()),
+        filled_(context_.deterministicFillUninitializedMemory()) {
+    if (!on) return;
+    context_.setDeterministicAlgorithms(true, /*warn_only=*/false);
+    context_.setDeterministicFillUninitializedMemory(false);  // for who reads what was never written
+  }
+  ~Deterministic() {
+    context_.setDeterministicAlgorithms(before_, only_warned_);
+    context_.setDeterministicFillUninitializedMemory(filled_);
+  }
+  Deterministic(const Deterministic&) = delete;
+  Deterministic& operator=(const Deterministic&) = delete;
+
+ private:
+  at::Context& context_ = at::globalContext();
+  bool before_, only_warned_, filled_;
+};
 
 const char* name_of(TrainingSettings::Criterion criterion) {
   return criterion == TrainingSettings::Criterion::bleu ? "bleu" : "perplexity";
@@ -156,6 +182,8 @@ void Trainer::find_micro_batch() {
     throw Error("training.micro_batch", "is auto, and this source of batches does not say how large they get",
                 "set training.micro_batch_tokens");
   }
+  // NCCL takes memory of its own with its first sum, which the passes must not find free.
+  communicator_.all_reduce_sum(at::zeros({1}, at::device(device_)));
   const int64_t length = largest->longest;
   const int world_size = communicator_.world_size();
   int64_t weight_bytes = 0;
@@ -520,6 +548,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   if (settings_.threads > 0) at::set_num_threads(static_cast<int>(settings_.threads));
   started_ = last_checkpoint_ = now();
   task_.model->train();
+  const Deterministic deterministic(settings_.deterministic);
   if (device_.is_cuda()) {
     at::globalContext().setAllowTF32CuBLAS(settings_.precision == TrainingSettings::Precision::tf32);
   }

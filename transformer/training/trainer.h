@@ -90,7 +90,8 @@ class Trainer {
   /// validation's perplexity is not finite, or a checkpoint's weights would not be, or would give no finite loss.
   /// Checkpoints stay as they are, and none is written of such a state. On a CPU a gradient that is not finite is found
   /// before it changes a weight; a GPU skips its update, and it is found with the next figures that are fetched. The
-  /// next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`.
+  /// next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`. With
+  /// training.deterministic an operation that has no version of one outcome throws LibTorch's c10::Error.
   TrainingSummary run(int64_t profile_steps = 0);
 
   /// Adds the validation of the final model to the log and to the metrics. Throws Failure where it is not finite.
