@@ -19,9 +19,10 @@ inline bool is_standard(const std::string& file) {
 
 /// A line of input, and what is wrong with it.
 struct InputLine {
-  std::string text;             // without its end, always UTF-8: see `problem`
-  std::string end = "\n";       // as it was read: "\n", "\r\n", or what there is at the input's end
-  std::string problem, remedy;  // empty: the line can be used. Else the text is what can be shown of it
+  std::string text;                   // without its end, always UTF-8: see `problem`
+  std::string end = "\n";             // as it was read: "\n", "\r\n", or what there is at the input's end
+  std::string problem, remedy;        // empty: the line can be used. Else the text is what can be shown of it
+  std::optional<std::string> beside;  // the line of the same number of another file, where one is read with it
 
   bool usable() const { return problem.empty(); }
 };

@@ -129,8 +129,10 @@ class WindowReader {
  public:
   /// `whole`: windows are the same whenever the same lines are read, so that each is waited for until it is full. Else
   /// whoever waits for an answer before writing the next line gets it: only a window's first line is waited for.
-  WindowReader(const std::string& file, bool whole, bool stops_at_bad_lines)
-      : input_(file), whole_(whole), stops_at_bad_lines_(stops_at_bad_lines) {}
+  WindowReader(const std::string& file, const std::string& beside, bool whole, bool stops_at_bad_lines)
+      : input_(file), whole_(whole), stops_at_bad_lines_(stops_at_bad_lines) {
+    if (!beside.empty()) beside_.emplace(beside);
+  }
 
   const LineInput& input() const { return input_; }
 
@@ -142,6 +144,7 @@ class WindowReader {
       LineInput::Read found;
       try {
         found = input_.next(line, whole_ || read.lines.empty());
+        if (beside_ && found != LineInput::Read::nothing_yet) read_beside(found == LineInput::Read::line, line);
       } catch (...) {
         read.failure = std::current_exception();
         break;
@@ -151,7 +154,7 @@ class WindowReader {
         read.more = false;
         break;
       }
-      bytes += line.text.size();
+      bytes += line.text.size() + (line.beside ? line.beside->size() : 0);
       read.lines.push_back(std::move(line));
       // There is nothing to do behind it, and to wait for more would be to wait in vain.
       if (stops_at_bad_lines_ && !read.lines.back().usable()) {
@@ -165,8 +168,28 @@ class WindowReader {
   }
 
  private:
+  /// The line that belongs to `line`, the input's, or to its end.
+  void read_beside(bool is_line, InputLine& line) {
+    InputLine other;
+    if (beside_->next(other) != is_line) {
+      throw Error((is_line ? *beside_ : input_).name(),
+                  fmt::format("ends after {} {}, but {} has more", number_, number_ == 1 ? "line" : "lines",
+                              (is_line ? input_ : *beside_).name()),
+                  "line by line, one is to be the other's translation");
+    }
+    ++number_;
+    if (!is_line) return;
+    if (line.usable() && !other.usable()) {
+      line.problem = fmt::format("has a translation that {}", other.problem);
+      line.remedy = other.remedy;
+    }
+    line.beside = std::move(other.text);
+  }
+
   LineInput input_;
+  std::optional<LineInput> beside_;
   bool whole_, stops_at_bad_lines_;
+  int64_t number_ = 0;  // lines that both have
 };
 
 /// What the thread that reads and the one that writes know of each other, and of the threads that work in between.
@@ -181,6 +204,10 @@ std::string checksum_of(const std::vector<InputLine>& lines) {
   for (const auto& line : lines) {
     checksum.add(line.text);
     checksum.add(line.end);
+    if (line.beside) {
+      checksum.add(*line.beside);
+      checksum.add("\n");
+    }
     checksum.add(line.usable() ? "\n" : "\n\xFF");  // broken bytes are not what stands for them
   }
   return checksum.text();
@@ -199,6 +226,16 @@ BadLines::BadLines(CLI::App& app, const std::string& what, bool copies) {
       ->option_text(copies ? "{stop,empty,copy} [stop]" : "{stop,empty} [stop]");
 }
 
+BadLines::BadLines(CLI::App& app, const std::string& what, LeftOut) : choice_("skip") {
+  app.add_option("--bad-lines", choice_,
+                 fmt::format("What becomes of lines that cannot be used ({}): skip leaves them out, and tells on "
+                             "standard error how many there were; stop ends at the first, with status 2, once the "
+                             "lines before it are done",
+                             what))
+      ->check(CLI::IsMember({"skip", "stop"}))
+      ->option_text("{skip,stop} [skip]");
+}
+
 void BadLines::check(const LineInput& input, int64_t number, const InputLine& line) {
   if (line.usable()) return;
   if (stop()) throw input.error(number, line);
@@ -212,9 +249,12 @@ void BadLines::add(int64_t number, const std::string& problem) {
 
 void BadLines::report(const std::string& program) const {
   if (count_ == 0) return;
-  std::string text = fmt::format(
-      "{}: warning: {} could not be used and {}: ", program, count_ == 1 ? "1 line" : fmt::format("{} lines", count_),
-      fmt::format("{} {}", count_ == 1 ? "was" : "were", choice_ == "copy" ? "copied" : "left empty"));
+  std::string text = fmt::format("{}: warning: {} could not be used and {}: ", program,
+                                 count_ == 1 ? "1 line" : fmt::format("{} lines", count_),
+                                 fmt::format("{} {}", count_ == 1 ? "was" : "were",
+                                             choice_ == "copy"   ? "copied"
+                                             : choice_ == "skip" ? "left out"
+                                                                 : "left empty"));
   for (size_t i = 0; i < first_.size(); ++i) {
     text += fmt::format("{}line {} {}", i == 0 ? "" : ", ", first_[i].first, printable(first_[i].second, 200));
   }
@@ -402,7 +442,7 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
   self.resumes = std::none_of(files.begin(), files.end(),
                               [](const std::string& file) { return is_standard(file) || is_stream(file); });
   for (size_t i = 0; i < files.size(); ++i) {
-    check_output_file("", files[i], {self.options.input});
+    check_output_file("", files[i], {self.options.input, self.options.beside});
     for (size_t k = 0; k < i; ++k) {
       const bool both_standard = is_standard(files[i]) && is_standard(files[k]);
       const auto target = [](const std::string& file) {
@@ -425,7 +465,8 @@ LineWork::~LineWork() = default;
 
 void LineWork::open_input() {
   auto& self = *implementation_;
-  self.reader = std::make_shared<WindowReader>(self.options.input, self.resumes, self.bad_lines.stop());
+  self.reader =
+      std::make_shared<WindowReader>(self.options.input, self.options.beside, self.resumes, self.bad_lines.stop());
 }
 
 size_t LineWork::usable(const std::vector<InputLine>& lines) const {
@@ -436,6 +477,10 @@ size_t LineWork::usable(const std::vector<InputLine>& lines) const {
 
 int64_t LineWork::cut() const {
   return implementation_->cut;
+}
+
+int64_t LineWork::lines() const {
+  return implementation_->done;
 }
 
 void LineWork::set_windows(size_t windows) {

@@ -17,6 +17,9 @@ class BadLines {
  public:
   /// `what` cannot be used, for --help. `copies`: whether a copy of the line would be something of the output's kind.
   BadLines(CLI::App& app, const std::string& what, bool copies = true);
+  /// Of output that need not have a line for every line: bad ones are left out, unless the work is to end at them.
+  struct LeftOut {};
+  BadLines(CLI::App& app, const std::string& what, LeftOut);
 
   /// Whether the work ends at such a line.
   bool stop() const { return choice_ == "stop"; }
@@ -28,6 +31,8 @@ class BadLines {
   void check(const LineInput& input, int64_t number, const InputLine& line);
   /// Counts a line that could not be used.
   void add(int64_t number, const std::string& problem);
+  /// How many there were.
+  int64_t count() const { return count_; }
   /// At the end, on standard error: how many there were, and the first of them. Nothing where there were none.
   void report(const std::string& program) const;
 
@@ -55,6 +60,7 @@ class LineWork {
     std::string input;                 // as given: "" and "-" are standard input
     std::vector<std::string> outputs;  // as given, the first of lines, any others in step with it
     size_t windows = 1;                // that are done at the same time, at most
+    std::string beside = {};           // a file whose lines come with the input's: see InputLine::beside. Empty: none
   };
 
   /// Throws Error where two outputs are one, or one is the input. Before threads start: where signals are waited for,
@@ -67,7 +73,8 @@ class LineWork {
   /// Options::windows, where it shows later. Their texts are written in the order of lines all the same.
   void set_windows(size_t windows);
 
-  /// Opens the input, which a named pipe lets wait for whoever writes it. Throws Error.
+  /// Opens the input, which a named pipe lets wait for whoever writes it, and what is read beside it. Throws Error; so
+  /// does the work, behind the lines that both have, where one of them has more than the other.
   void open_input();
 
   /// What `process` makes of a window: text for each output, of its first `lines` lines.
@@ -89,6 +96,8 @@ class LineWork {
 
   /// After run: sentences that were done in parts, those included that were done before the work went on.
   int64_t cut() const;
+  /// After run: all lines that were read.
+  int64_t lines() const;
 
  private:
   struct Implementation;

@@ -15,7 +15,8 @@ import commands
 CMAKE, BUILD, SOURCE, TRANSLATE = sys.argv[1:5]
 MODEL = f"{SOURCE}/data/model-en-de"
 SENTENCES = "Good morning.\nWhere is the train station?\n"
-PROGRAMS = {"attend", "evaluate", "export", "import", "parse", "report", "serve", "shortlist", "translate", "treebank"}
+PROGRAMS = {"attend", "distill", "evaluate", "export", "import", "parse", "report", "serve", "shortlist", "translate",
+            "treebank"}
 # What a Linux machine with C++ programs has; everything else is brought along, or named.
 SYSTEM = re.compile(r"linux-vdso|ld-linux|lib(c|m|stdc\+\+|gcc_s)\.so")
 
