@@ -19,6 +19,7 @@
 
 #include "apps/evaluate_mbr.h"
 #include "apps/evaluate_scores.h"
+#include "apps/evaluate_speed.h"
 #include "apps/line_input.h"
 #include "apps/line_work.h"
 #include "apps/program.h"
@@ -529,8 +530,8 @@ int main(int argc, char** argv) {
   return transformer::run_program(argc, argv, [](CLI::App& app, auto parse) {
     app.description("Scores translations and parses against references, and says what a model is.");
     app.require_subcommand(1);
-    for (const auto declare :
-         {bleu, chrf, compare, ::perplexity, declare_score, declare_rescore, declare_mbr, brackets, describe})
+    for (const auto declare : {bleu, chrf, compare, ::perplexity, declare_score, declare_rescore, declare_mbr,
+                               declare_speed, brackets, describe})
       declare(app);
     parse();  // runs the chosen one
   });

@@ -1,0 +1,282 @@
+#include "apps/evaluate_speed.h"
+
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "apps/setting_options.h"
+#include "transformer/architecture/parameter_count.h"
+#include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
+#include "transformer/base/folder.h"
+#include "transformer/evaluation/bleu.h"
+#include "transformer/evaluation/chrf.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/precision.h"
+#include "transformer/inference/translator.h"
+#include "transformer/report/speed_report.h"
+#include "transformer/text/lines.h"
+
+namespace transformer {
+
+namespace {
+
+using nlohmann::ordered_json;
+using Lines = std::vector<std::string>;
+
+/// Sentences that are decoded at the same time: as an answer is waited for, and as files are translated.
+constexpr int64_t batch_sizes[] = {1, 32};
+
+struct Flags {
+  explicit Flags(CLI::App& command) : search(command, "Search (what is not given is as in each model's config.yaml)") {
+    command.add_option("models", models, "Model directories")->required()->option_text("MODEL...");
+    command.add_option("--source", source, "Text to translate, plain or .gz")->required()->type_name("FILE");
+    command.add_option("--reference", references, "Its translation, plain or .gz; repeat for several references")
+        ->required()
+        ->allow_extra_args(false)
+        ->type_name("FILE");
+    command
+        .add_option("--precision", precisions,
+                    "What weights and activations are rounded to: float32, bf16, int8, or several of them "
+                    "(float32,int8); if not given, as each model is stored")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"float32", "bf16", "int8"}))
+        ->option_text("{float32,bf16,int8},...");
+    command.add_option("--threads", threads, "Processor threads")->check(CLI::Range(1, 1024))->capture_default_str();
+    command
+        .add_option("--rounds", rounds,
+                    "How often each model is timed, turn about with the others; the best round counts")
+        ->check(CLI::Range(1, 1000))
+        ->type_name("N")
+        ->capture_default_str();
+    command
+        .add_option("--timed", timed,
+                    "How many lines are timed, from the first on; all are scored. If not given, all are timed, too")
+        ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
+        ->type_name("N");
+    command.add_option("--picture", picture, "Write a picture of BLEU against words a second there, as SVG")
+        ->type_name("FILE");
+    command.add_option("--format", format, "text or json")
+        ->check(CLI::IsMember({"text", "json"}))
+        ->type_name("KIND")
+        ->capture_default_str();
+  }
+
+  std::vector<std::string> models, references, precisions;
+  std::string source, picture, format = "text";
+  int threads = 1, rounds = 3;
+  int64_t timed = 0;
+  SettingOptions<DecodingSettings> search;
+};
+
+/// A model that takes its turns.
+struct Candidate {
+  std::string directory;
+  SpeedFigures figures;
+  std::vector<Translator> translators;  // for each of batch_sizes
+  struct Rounds {
+    std::vector<double> seconds, core_seconds;
+  };
+  std::vector<Rounds> rounds;  // for each of batch_sizes
+};
+
+double core_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+/// What decoding reads of a model directory.
+int64_t bytes_of(const std::filesystem::path& directory) {
+  int64_t bytes = 0;
+  for (const char* name : {"config.yaml", "model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
+    if (something_at(directory / name)) bytes += static_cast<int64_t>(std::filesystem::file_size(directory / name));
+  }
+  return bytes;
+}
+
+/// Folders' own names, where these tell the models apart.
+std::vector<std::string> names_of(const std::vector<std::string>& models) {
+  std::vector<std::string> names;
+  for (const auto& model : models) {
+    auto path = std::filesystem::path(model).lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();
+    names.push_back(path.filename().string());
+  }
+  auto sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : models;
+}
+
+std::vector<Candidate> opened(const Flags& flags) {
+  std::vector<std::optional<Precision>> precisions = {std::nullopt};
+  if (!flags.precisions.empty()) precisions.clear();
+  for (const auto& name : flags.precisions) precisions.push_back(precision_named(name));
+  const auto names = names_of(flags.models);
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < flags.models.size(); ++i) {
+    for (const auto& precision : precisions) {
+      const Translator translator(flags.models[i], "cpu", {.precision = precision, .threads = flags.threads});
+      auto& candidate = candidates.emplace_back();
+      candidate.directory = flags.models[i];
+      candidate.figures.model = names[i];
+      candidate.figures.precision = precision_name(translator.packed()->precision());
+      candidate.figures.bytes = bytes_of(flags.models[i]);
+      candidate.figures.parameters = parameter_count(translator.model_settings());
+      candidate.rounds.resize(std::size(batch_sizes));
+      for (const int64_t sentences : batch_sizes) {
+        auto settings = flags.search.over(translator.settings());
+        settings.batch_sentences = sentences;
+        candidate.translators.emplace_back(translator.packed(), translator.vocabularies(), settings, flags.threads);
+      }
+    }
+  }
+  return candidates;
+}
+
+void time_once(Candidate& candidate, const Lines& lines) {
+  for (size_t i = 0; i < std::size(batch_sizes); ++i) {
+    const auto& translator = candidate.translators[i];
+    const auto start = std::chrono::steady_clock::now();
+    const double core_start = core_seconds();
+    if (batch_sizes[i] == 1) {
+      for (const auto& line : lines) translator.translate({line});
+    } else {
+      translator.translate(lines);
+    }
+    const auto end = std::chrono::steady_clock::now();
+    candidate.rounds[i].core_seconds.push_back(core_seconds() - core_start);
+    candidate.rounds[i].seconds.push_back(std::chrono::duration<double>(end - start).count());
+  }
+}
+
+int64_t words_of(const Lines& lines) {
+  int64_t words = 0;
+  for (const auto& line : lines) {
+    std::istringstream stream(line);
+    words += std::distance(std::istream_iterator<std::string>(stream), {});
+  }
+  return words;
+}
+
+void measure(const Flags& flags, std::vector<Candidate>& candidates, const Lines& sources,
+             const std::vector<Lines>& references, const Lines& timed) {
+  for (auto& candidate : candidates) {
+    Lines hypotheses;
+    for (const auto& translations : candidate.translators.back().translate(sources)) {
+      hypotheses.push_back(translations.front().text);
+    }
+    candidate.figures.bleu = corpus_bleu(hypotheses, references).score;
+    candidate.figures.chrf = corpus_chrf(hypotheses, references);
+  }
+  for (int round = 0; round < flags.rounds; ++round) {
+    for (auto& candidate : candidates) time_once(candidate, timed);
+  }
+  const auto words = static_cast<double>(words_of(timed));
+  const auto rate = [&](const std::vector<double>& seconds) {
+    return words / std::max(*std::min_element(seconds.begin(), seconds.end()), 1e-9);
+  };
+  for (auto& candidate : candidates) {
+    for (size_t i = 0; i < std::size(batch_sizes); ++i) {
+      const auto& rounds = candidate.rounds[i];
+      candidate.figures.timed.push_back({.sentences = batch_sizes[i],
+                                         .words_per_second = rate(rounds.seconds),
+                                         .words_per_core_second = rate(rounds.core_seconds)});
+    }
+  }
+}
+
+ordered_json json_of(const Candidate& candidate) {
+  const auto& figures = candidate.figures;
+  const auto& settings = candidate.translators.front().model_settings();
+  ordered_json speed = ordered_json::array();
+  for (size_t i = 0; i < figures.timed.size(); ++i) {
+    const auto& timed = figures.timed[i];
+    speed.push_back({{"sentences_at_once", timed.sentences},
+                     {"words_per_second", timed.words_per_second},
+                     {"words_per_core_second", timed.words_per_core_second},
+                     {"seconds", candidate.rounds[i].seconds},
+                     {"core_seconds", candidate.rounds[i].core_seconds}});
+  }
+  return {{"model", candidate.directory},
+          {"name", figures.model},
+          {"precision", figures.precision},
+          {"bleu", figures.bleu},
+          {"chrf", figures.chrf},
+          {"bytes", figures.bytes},
+          {"parameters", figures.parameters},
+          {"encoder_layers", settings.encoder_layers},
+          {"decoder_layers", settings.decoder_layers},
+          {"d_model", settings.d_model},
+          {"speed", std::move(speed)}};
+}
+
+void run(const Flags& flags) {
+  const auto sources = read_lines(flags.source);
+  if (sources.empty()) throw Error(flags.source, "is empty; expected a line for each sentence");
+  std::vector<Lines> references;
+  std::vector<std::filesystem::path> inputs = {flags.source};
+  for (const auto& file : flags.references) {
+    inputs.emplace_back(file);
+    references.push_back(read_lines(file));
+    if (references.back().size() != sources.size()) {
+      throw Error(file,
+                  fmt::format("has {} lines, but {} has {}", references.back().size(), flags.source, sources.size()),
+                  "line by line, both should be the same sentences");
+    }
+  }
+  if (!flags.picture.empty()) check_output_file("--picture", flags.picture, inputs);
+  auto timed = sources;
+  if (flags.timed > 0 && static_cast<size_t>(flags.timed) < timed.size())
+    timed.resize(static_cast<size_t>(flags.timed));
+  if (words_of(timed) == 0) throw Error(flags.source, "has no words in the lines that are to be timed");
+  auto candidates = opened(flags);
+  measure(flags, candidates, sources, references, timed);
+
+  std::vector<SpeedFigures> figures;
+  for (const auto& candidate : candidates) figures.push_back(candidate.figures);
+  const auto count = static_cast<int64_t>(references.size());
+  if (!flags.picture.empty()) write_atomically(flags.picture, speed_picture(figures));
+  if (flags.format == "json") {
+    ordered_json json = {{"bleu_signature", bleu_signature({}, count)},
+                         {"chrf_signature", chrf_signature({}, count)},
+                         {"sentences", sources.size()},
+                         {"timed_sentences", timed.size()},
+                         {"timed_words", words_of(timed)},
+                         {"threads", flags.threads},
+                         {"models", ordered_json::array()}};
+    for (const auto& candidate : candidates) json["models"].push_back(json_of(candidate));
+    std::cout << json.dump(1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+    return;
+  }
+  std::cout << speed_table(figures)
+            << fmt::format("{} of {} sentences timed, {} words, {} {}, the best of {} {}\n{}\n{}\n", timed.size(),
+                           sources.size(), words_of(timed), flags.threads, flags.threads == 1 ? "thread" : "threads",
+                           flags.rounds, flags.rounds == 1 ? "round" : "rounds", bleu_signature({}, count),
+                           chrf_signature({}, count));
+}
+
+}  // namespace
+
+void declare_speed(CLI::App& app) {
+  auto* command = app.add_subcommand(
+      "speed",
+      "How well models translate a text and how fast: BLEU, chrF, size, words a second one sentence at a time "
+      "and 32 at once");
+  const auto flags = std::make_shared<Flags>(*command);
+  command->callback([flags] { run(*flags); });
+}
+
+}  // namespace transformer

@@ -1,0 +1,120 @@
+"""Models' quality and speed in one table: speed_test.py EVALUATE TRANSLATE MAKE_MODEL SOURCE_DIR.
+
+Nothing here depends on how fast the machine is.
+"""
+
+import gzip
+import json
+import pathlib
+import subprocess
+import sys
+import unittest
+import xml.etree.ElementTree
+
+from programs import ENVIRONMENT, ProgramTest
+
+EVALUATE, TRANSLATE, MAKE_MODEL = sys.argv[1:4]
+SOURCE_DIR = pathlib.Path(sys.argv[4])
+MODEL = SOURCE_DIR / "data/model-en-de"
+
+
+class SpeedTest(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.lines = {}
+        for language in ("en", "de"):
+            with gzip.open(SOURCE_DIR / f"data/tatoeba-en-de/valid.{language}.gz", "rt", encoding="utf-8") as file:
+                cls.lines[language] = [next(file) for _ in range(30)]
+            (cls.root / f"text.{language}").write_text("".join(cls.lines[language]))
+        cls.source, cls.reference = cls.root / "text.en", cls.root / "text.de"
+        cls.tiny = cls.root / "tiny & <small>"
+        subprocess.run([MAKE_MODEL, cls.tiny], check=True, env=ENVIRONMENT)
+
+    def evaluate(self, *arguments, status=0, text=None):
+        done = subprocess.run([EVALUATE, *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT,
+                              timeout=300, input=text or "")
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def speed(self, *arguments, **keywords):
+        return self.evaluate("speed", "--source", self.source, "--reference", self.reference, "--rounds", 2, *arguments,
+                             **keywords)
+
+    def test_figures_are_those_of_the_other_programs(self):
+        picture = self.root / "speed.svg"
+        found = json.loads(self.speed(MODEL, self.tiny, "--precision", "float32,int8", "--timed", 5,
+                                      "--picture", picture, "--format", "json"))
+        rows = found["models"]
+        self.assertEqual([(row["model"], row["precision"]) for row in rows],
+                         [(str(model), precision) for model in (MODEL, self.tiny) for precision in ("float32", "int8")])
+        self.assertEqual((found["sentences"], found["timed_sentences"], found["threads"]), (30, 5, 1))
+        self.assertEqual(found["timed_words"], sum(len(line.split()) for line in self.lines["en"][:5]))
+        for row in rows:
+            translated = subprocess.run([TRANSLATE, "--model", row["model"], "--precision", row["precision"]],
+                                        input="".join(self.lines["en"]), capture_output=True, text=True, check=True,
+                                        env=ENVIRONMENT).stdout
+            for metric in ("bleu", "chrf"):
+                scored = json.loads(self.evaluate(metric, "--reference", self.reference, "--format", "json",
+                                                  text=translated))
+                self.assertEqual((row[metric], found[f"{metric}_signature"]), (scored["score"], scored["signature"]))
+            described = json.loads(self.evaluate("describe", "--model", row["model"], "--format", "json"))
+            for key in ("parameters", "encoder_layers", "decoder_layers", "d_model"):
+                self.assertEqual(row[key], described[key])
+            self.assertEqual(row["bytes"], sum((pathlib.Path(row["model"]) / name).stat().st_size
+                                               for name in ("config.yaml", "model.safetensors", "vocabulary.model")))
+            self.assertEqual([speed["sentences_at_once"] for speed in row["speed"]], [1, 32])
+            for speed in row["speed"]:
+                self.assertEqual((len(speed["seconds"]), len(speed["core_seconds"])), (2, 2))
+                words = found["timed_words"]
+                self.assertAlmostEqual(speed["words_per_second"], words / min(speed["seconds"]))
+                self.assertAlmostEqual(speed["words_per_core_second"], words / min(speed["core_seconds"]))
+        self.assertGreater(rows[0]["bleu"], rows[2]["bleu"] + 10)
+
+        drawn = xml.etree.ElementTree.parse(picture).getroot()
+        self.assertTrue(drawn.tag.endswith("}svg"))
+        titles = [title.text for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
+        for row in rows:
+            for speed in row["speed"]:
+                title = (f"{row['name']}, {row['precision']}: BLEU {row['bleu']:.2f}, "
+                         f"{speed['words_per_second']:.0f} words/s")
+                self.assertEqual(titles.count(title), 1, titles)
+        self.assertEqual({row["name"] for row in rows}, {"model-en-de", "tiny & <small>"})
+
+    def test_as_text_a_line_for_each_model(self):
+        twin = self.root / "other" / "model-en-de"
+        twin.parent.mkdir()
+        twin.symlink_to(MODEL)
+        table = self.speed(MODEL, twin, "--beam", 1, "--timed", 2, "--threads", 2).splitlines()
+        self.assertRegex(table[0], r"model +precision +BLEU +chrF +MB +parameters +words/s, one sentence .*32 sent")
+        self.assertEqual(len({len(line) for line in table[:3]}), 1)
+        # Names that are alike are told apart; the model is the same.
+        for line, model in zip(table[1:3], (MODEL, twin)):
+            self.assertEqual(line.split()[:2], [str(model), "float32"])
+        self.assertEqual(table[1].split()[2:6], table[2].split()[2:6])
+        self.assertIn("2 of 30 sentences timed", table[3])
+
+    def test_mistakes_are_named(self):
+        empty, shorter = self.root / "empty", self.root / "shorter"
+        empty.write_text("")
+        shorter.write_text("x\n")
+        for arguments, parts in (((self.root / "none",), ["none"]),
+                                 ((MODEL, "--precision", "int4"), ["--precision", "int4"]),
+                                 ((MODEL, "--reference", shorter), ["shorter", "1 lines", "30"]),
+                                 ((MODEL, "--picture", self.source), ["--picture", "text.en"]),
+                                 ((MODEL, "--beam", 0), ["--beam"]),
+                                 ((), ["models"])):
+            errors = self.speed(*arguments, status=2)
+            self.assertEqual(errors.count("\n"), 1, errors)
+            for part in parts:
+                self.assertIn(part, errors)
+        self.assertEqual(self.source.read_text(), "".join(self.lines["en"]))
+        for text in (b"", b"\n \n", b"caf\xe9\n"):
+            empty.write_bytes(text)
+            errors = self.evaluate("speed", MODEL, "--source", empty, "--reference", empty, status=2)
+            self.assertIn("empty", errors)
+        self.speed(MODEL, "--timed", 1, "--picture", self.root / "no" / "where.svg", status=1)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
