@@ -396,6 +396,129 @@ def torch_files():
     put("torch_file", "circle", older[:15] + b"\x80\x02K\1.\x80\x02}.\x80\x02}q\0X\1\0\0\0ah\0s.\x80\x02].")
 
 
+def marian_files():
+    model, _ = vocabulary(28, "unigram")
+    pieces = ["</s>", "<unk>", "ba", "\u2581do", ">>de<<"]
+    yml = "".join(f"{json.dumps(piece, ensure_ascii=False)}: {i}\n" for i, piece in enumerate(pieces))
+    options = {"type": "transformer", "dim-emb": 4, "dim-vocabs": "[5, 5]", "enc-depth": 1, "dec-depth": 1,
+               "transformer-heads": 2, "transformer-dim-ffn": 4, "transformer-ffn-activation": "swish",
+               "transformer-preprocess": '""', "transformer-postprocess": "dan", "transformer-dropout": 0.1}
+    shapes = {"Wemb": [5, 4], "decoder_ff_logit_out_b": [1, 5]}
+    for stack in ("encoder", "decoder"):
+        for kind in ("self", "context")[:1 if stack == "encoder" else 2]:
+            name = f"{stack}_l1_{kind}"
+            for part in "qkvo":
+                shapes |= {f"{name}_W{part}": [4, 4], f"{name}_b{part}": [1, 4]}
+            shapes |= {f"{name}_Wo_ln_scale": [1, 4], f"{name}_Wo_ln_bias": [1, 4]}
+        name = f"{stack}_l1_ffn"
+        shapes |= {f"{name}_W1": [4, 4], f"{name}_b1": [1, 4], f"{name}_W2": [4, 4], f"{name}_b2": [1, 4],
+                   f"{name}_ffn_ln_scale": [1, 4], f"{name}_ffn_ln_bias": [1, 4]}
+    weights = tensors(shapes)
+
+    def archive(more={}, write=numpy.savez_compressed, **changed):
+        text = "".join(f"{key}: {value}\n" for key, value in (options | more).items()).encode() + b"\0"
+        out = io.BytesIO()
+        write(out, **(weights | {"special:model.yml": numpy.frombuffer(text, numpy.int8)} | changed))
+        return out.getvalue()
+
+    def folder(name, npz=None, **others):
+        parts = {"decoder__yml": "models: [model.npz]\nvocabs: [vocab.yml, vocab.yml]\nbeam-size: 6\nnormalize: 1\n",
+                 "vocab__yml": yml, "source__spm": model, "target__spm": model, "model__npz": npz or archive()} | others
+        put("marian_file", name, files(**{name: part for name, part in parts.items() if part is not None}))
+
+    folder("whole")
+    folder("stored", archive(write=numpy.savez))
+    few = lambda **arrays: (lambda out: (numpy.savez(out, **arrays), out.getvalue())[1])(io.BytesIO())
+    folder("no_options", few(a=numpy.ones(2, FP32)))
+    folder("sizes", archive({"dim-emb": 2**62, "dim-vocabs": "[4000000, 4000000]"}))
+    folder("another_kind", few(**{"special:model.yml": numpy.frombuffer(b"type: s2s\n\0", numpy.int8)}))
+    folder("broken_options", few(**{"special:model.yml": numpy.frombuffer(b"type: [\xff", numpy.uint8)}))
+    folder("columns", few(a=numpy.ones((2, 3), FP32, order="F")))
+    folder("types", few(a=numpy.ones(2, ">f4"), b=numpy.array(["x"])))
+    folder("numbers", few(a=numpy.float32(1), b=numpy.zeros((0, 3), FP32)))
+    whole = archive()
+    folder("cut", whole[:-30])
+    folder("damaged", whole[:60] + b"\xff" * 8 + whole[68:])
+    folder("spm", archive({"dim-vocabs": "[25, 25]"}), vocab__yml=None, decoder__yml="models: [model.npz]\nvocabs: [v.spm, v.spm]\n", v__spm=model)
+    for name, text in {"whole": yml, "twice": yml + "x: 2\n", "quotes": '"\\x41\\u0042": 0\n\'\'\'\': 1\n? long\n: 2\n',
+                       "escape": '"\\q": 0\n', "hole": "a: 0\nb: 7\n", "no_ids": "a\n? b\nc: 1\n"}.items():
+        put("marian_file", "vocabulary_" + name, files(vocab__yml=text))
+
+
+def ctranslate2_models():
+    model, _ = vocabulary(28, "unigram")
+    pieces = ["</s>", "<unk>", "ba", "\u2581do"]
+    types = [numpy.dtype(name) for name in ("float32", "int8", "int16", "int32", "float16")]
+    positions = numpy.zeros((3, 4), FP32)
+    for row in range(3):
+        positions[row] = [numpy.sin(row), numpy.sin(row / 100), numpy.cos(row), numpy.cos(row / 100)]
+    values = {}
+    for stack in ("encoder", "decoder"):
+        values |= {f"{stack}/num_heads": numpy.int16(2), f"{stack}/pre_norm": numpy.int8(0),
+                   f"{stack}/activation": numpy.int8(2), f"{stack}/scale_embeddings": FP32(2)}
+        layer = f"{stack}/layer_0/"
+        linear = {layer + "self_attention/linear_0": 12, layer + "self_attention/linear_1": 4,
+                  layer + "ffn/linear_0": 4, layer + "ffn/linear_1": 4}
+        norms = [layer + "self_attention", layer + "ffn"]
+        if stack == "decoder":
+            linear |= {layer + f"attention/linear_{i}": rows for i, rows in enumerate((4, 8, 4))}
+            norms.append(layer + "attention")
+        for name, rows in linear.items():
+            values |= tensors({name + "/weight": [rows, 4], name + "/bias": [rows]})
+        for name in norms:
+            values |= tensors({name + "/layer_norm/gamma": [4], name + "/layer_norm/beta": [4]})
+    values |= tensors({"decoder/embeddings/weight": [4, 4], "decoder/projection/bias": [4]})
+    values |= {"decoder/position_encodings/encodings": positions, "decoder/start_from_zero_embedding": numpy.int8(1),
+               "decoder/alignment_layer": numpy.int16(-1)}
+    aliases = {"encoder/embeddings_0/weight": "decoder/embeddings/weight",
+               "decoder/projection/weight": "decoder/embeddings/weight",
+               "encoder/position_encodings/encodings": "decoder/position_encodings/encodings"}
+
+    def text(value):
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
+
+    def binary(values=values, aliases=aliases, version=6, kind="TransformerSpec"):
+        result = struct.pack("<I", version) + text(kind) + struct.pack("<II", 7, len(values))
+        for name, value in sorted(values.items()):
+            result += text(name) + struct.pack(f"<B{value.ndim}I", value.ndim, *value.shape)
+            result += struct.pack("<BI", types.index(value.dtype), value.nbytes) + value.tobytes()
+        return result + struct.pack("<I", len(aliases)) + b"".join(text(a) + text(b) for a, b in aliases.items())
+
+    def folder(name, bin_=None, config={}, **others):
+        parts = {"config__json": json.dumps({"add_source_eos": True, "layer_norm_epsilon": None} | config),
+                 "shared_vocabulary__json": json.dumps(pieces), "source__spm": model, "target__spm": model,
+                 "model__bin": bin_ or binary()} | others
+        put("ctranslate2_import", name, files(**{name: part for name, part in parts.items() if part is not None}))
+
+    folder("whole")
+    folder("text", shared_vocabulary__json=None, shared_vocabulary__txt="\n".join(pieces) + "\n")
+    folder("learned", binary(values | {"decoder/position_encodings/encodings": positions * 2}))
+    integers = {}
+    for name, value in values.items():
+        if name.endswith("/weight"):
+            scale = 127 / numpy.abs(value).max(1)
+            integers |= {name: numpy.rint(value * scale[:, None]).astype(numpy.int8), name + "_scale": scale.astype(FP32)}
+        else:
+            integers[name] = value.astype(numpy.float16) if value.ndim else value
+    folder("int8", binary(integers))
+    name = "decoder/embeddings/weight"
+    small = lambda **more: binary({name: values[name]} | {key.replace("__", "/"): value for key, value in more.items()}, {})
+    folder("scales", binary(values | {name: numpy.ones((4, 4), numpy.int8), name + "_scale": numpy.ones(3, FP32)}))
+    folder("no_scales", binary(values | {name: numpy.ones((4, 4), numpy.int16)}))
+    folder("few", small())
+    folder("integers", small(decoder__num_heads=numpy.ones(1, numpy.int16)))
+    folder("nowhere", binary({}, {"a": "b"}))
+    folder("circle", binary({}, {"a": "a"}))
+    folder("another", binary({}, {}, kind="WhisperSpec"))
+    folder("version", binary({}, {}, version=5))
+    folder("cut", binary()[:-9])
+    folder("huge", binary({}, {})[:-8] + struct.pack("<I", 2**32 - 1) + text("a") + b"\2" + b"\xff" * 8)
+    folder("heads", binary(values | {"encoder/num_heads": numpy.int16(-3), "decoder/num_heads": numpy.int16(-3)}))
+    folder("tokens", binary(values | {"decoder/start_from_zero_embedding": numpy.int8(0)}),
+           {"decoder_start_token": "</s>", "bos_token": 3})
+    folder("pieces", shared_vocabulary__json='["</s>", "<unk>", "<unk>", ["a"]]')
+
+
 def hugging_face():
     model, _ = vocabulary(28, "unigram")
     words = ["</s>", "<unk>", "ba", "\u2581do", ">>de<<", "<pad>"]
@@ -480,5 +603,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(__doc__)
     for make in (settings, tensors_corpus, checksums, vocabulary_corpus, lines, trees, corpus_cache, hypotheses, sweep, models,
-                 torch_files, hugging_face, long_text, translation_calls):
+                 torch_files, hugging_face, marian_files, ctranslate2_models, long_text, translation_calls):
         make()
