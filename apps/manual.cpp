@@ -155,7 +155,7 @@ std::string examples_of(const std::string& program) {
         "export --to ctranslate2 --force --model data/model-en-de --output runs/exported"}},
       {"import",
        {"import --from hugging-face opus-mt-en-de --output runs/opus",
-        "import --from hugging-face ~/models/opus-mt-en-fr --output models/en-fr"}},
+        "import --from marian en-fi/model.npz --vocabularies en-fi/vocab.yml --output runs/en-fi"}},
       {"parse",
        {"parse --model runs/parsing-tiny --pretty < sentences.txt",
         "parse --model runs/parsing-tiny --input sentences.txt --output trees.mrg"}},

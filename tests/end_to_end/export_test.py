@@ -129,7 +129,7 @@ class ExportTest(ProgramTest):
 
     def test_files(self):
         self.assertEqual(sorted(file.name for file in self.exported.iterdir()),
-                         ["config.json", "model.bin", "shared_vocabulary.json"])
+                         ["config.json", "model.bin", "shared_vocabulary.json", "vocabulary.model"])
         pieces = json.loads((self.exported / "shared_vocabulary.json").read_text())
         self.assertEqual(pieces, [self.vocabulary.id_to_piece(i) for i in range(self.vocabulary.get_piece_size())])
 

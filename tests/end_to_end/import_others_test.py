@@ -1,0 +1,223 @@
+"""What people who run `import --from marian` and `--from ctranslate2` rely on: import_others_test.py IMPORT EXPORT TRANSLATE
+SOURCE_DIR. What the models compute is compared in tests/interop; here the shipped model goes to CTranslate2 and back, and
+what cannot be imported is refused."""
+
+import gzip
+import json
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import numpy
+import yaml
+
+from programs import ENVIRONMENT, ProgramTest
+
+IMPORT, EXPORT, TRANSLATE, SOURCE = *sys.argv[1:4], pathlib.Path(sys.argv[4])
+MODEL = SOURCE / "data" / "model-en-de"
+LINES = 60
+
+
+def run_program(program, *arguments, status=0, text=None):
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, input=text, env=ENVIRONMENT,
+                          timeout=300)
+    assert done.returncode == status, f"ended with {done.returncode}: {done.stderr}"
+    return done.stdout, done.stderr
+
+
+class ImportOthersTest(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        # A small whole model of either kind, as fuzzing begins with.
+        for system, corpus in (("marian", "marian_file"), ("ctranslate2", "ctranslate2_import")):
+            parts = re.split(rb"(?:^|\n)=== ([\w.-]+)\n", (SOURCE / "tests" / "fuzz" / "corpus" / corpus / "whole").read_bytes())
+            folder = cls.root / system
+            folder.mkdir()
+            for name, content in zip(parts[1::2], parts[2::2]):
+                (folder / name.decode()).write_bytes(content)
+
+    def test_to_ctranslate2_and_back(self):
+        there, back = self.root / "there", self.root / "back"
+        run_program(EXPORT, "--to", "ctranslate2", "--model", MODEL, "--output", there)
+        run_program(IMPORT, "--from", "ctranslate2", there, "--output", back)
+        with gzip.open(SOURCE / "data" / "tatoeba-en-de" / "valid.en.gz", "rt", encoding="utf-8") as lines:
+            text = "".join(line for _, line in zip(range(LINES), lines))
+        ours, theirs = (run_program(TRANSLATE, "--scores", "--model", model, text=text)[0] for model in (MODEL, back))
+        self.assertEqual(ours.count("\n"), LINES)
+        self.assertEqual(ours, theirs)
+        self.assertEqual((back / "vocabulary.model").read_bytes(), (MODEL / "vocabulary.model").read_bytes())
+        # Without its vocabulary, or with that named, or with another.
+        (there / "vocabulary.model").rename(self.root / "elsewhere.spm")
+        self.refused("--sentencepiece", arguments=[IMPORT, "--from", "ctranslate2", there, "--output", self.root / "none"])
+        run_program(IMPORT, "--from", "ctranslate2", there, "--sentencepiece", self.root / "elsewhere.spm", "--output",
+                    self.root / "named")
+        self.assertEqual((self.root / "named" / "model.safetensors").read_bytes(), (back / "model.safetensors").read_bytes())
+        self.refused("model.bin", arguments=[IMPORT, "--from", "ctranslate2", there, "--sentencepiece", there / "model.bin",
+                                             "--output", self.root / "none"])
+        for folder in (there, back, self.root / "named"):
+            shutil.rmtree(folder)
+        (self.root / "elsewhere.spm").unlink()
+
+    def refused(self, *parts, arguments, status=2):
+        before = sorted(self.root.iterdir())
+        output, errors = run_program(*arguments, status=status)
+        self.assertEqual(output, "")
+        self.assertEqual(errors.count("\n"), 1, errors)
+        for part in parts:
+            self.assertIn(part, errors)
+        self.assertEqual(sorted(self.root.iterdir()), before)
+
+    def varied(self, system, change):
+        """Refuses a copy of the system's model that `change` has been at, which says what of."""
+        folder = self.root / "varied"
+        shutil.copytree(self.root / system, folder)
+        try:
+            self.refused(*change(folder), arguments=[IMPORT, "--from", system, folder, "--output", self.root / "refused"])
+        finally:
+            shutil.rmtree(folder)
+
+    @staticmethod
+    def with_options(folder, **options):
+        """Changes options of a Marian model; None takes one out."""
+        arrays = dict(numpy.load(folder / "model.npz"))
+        text = yaml.safe_load(bytes(arrays["special:model.yml"])[:-1])
+        text.update({key.replace("_", "-"): value for key, value in options.items()})
+        text = {key: value for key, value in text.items() if value is not None}
+        arrays["special:model.yml"] = numpy.frombuffer(yaml.safe_dump(text).encode() + b"\0", numpy.int8)
+        numpy.savez(folder / "model.npz", **arrays)
+
+    def test_options_of_marian_that_cannot_be_represented(self):
+        for key, value in [("type", "s2s"), ("type", None), ("dim_emb", "wide"), ("dim_emb", 5), ("dim_emb", 10**18),
+                           ("enc_depth", 10**9), ("dim_vocabs", [5]), ("dim_vocabs", [5, 6]), ("dim_vocabs", [5, -5]),
+                           ("transformer_heads", 3), ("transformer_heads", 0), ("transformer_ffn_activation", "gelu"),
+                           ("transformer_ffn_depth", 3), ("transformer_decoder_dim_ffn", 8),
+                           ("transformer_decoder_autoreg", "average-attention"), ("transformer_no_projection", True),
+                           ("transformer_train_position_embeddings", True), ("transformer_tied_layers", [1, 1]),
+                           ("transformer_preprocess", "d"), ("transformer_postprocess", "da"),
+                           ("transformer_postprocess_top", "n"), ("transformer_postprocess_emb", "nd"),
+                           ("input_types", ["class", "sequence"]), ("right_left", True), ("ulr", "perhaps"),
+                           ("lemma_dim_emb", 16), ("transformer_dropout", 7)]:
+            with self.subTest(key=key, value=value):
+                def change(folder):
+                    self.with_options(folder, **{key: value})
+                    # Sizes that only together make no model are the library's to name.
+                    return ["model.npz", {"enc_depth": "encoder_layers", "transformer_dropout": "dropout"}.get(
+                        key, key.replace("_", "-"))] if (key, value) != ("dim_emb", 10**18) else ["d_model"]
+                self.varied("marian", change)
+
+    def test_weights_of_marian_that_are_damaged_or_others(self):
+        def changed(**arrays):
+            def change(folder):
+                kept = dict(numpy.load(folder / "model.npz")) | arrays
+                numpy.savez(folder / "model.npz", **{name: array for name, array in kept.items() if array is not None})
+                return [next(iter(arrays))]
+            return change
+
+        one = numpy.ones((4, 4), numpy.float32)
+        for arrays in ({"encoder_l1_self_Wq": one[:3]}, {"encoder_l1_self_Wq": None}, {"decoder_l2_self_Wq": one},
+                       {"encoder_l1_ffn_W1": one.astype(numpy.int8)}, {"encoder_l1_ffn_W1": one * numpy.nan},
+                       {"encoder_l1_ffn_W1": numpy.asfortranarray(numpy.arange(16, dtype=numpy.float32).reshape(4, 4))},
+                       {"encoder_l1_ffn_W1": one.astype(">f4")}, {"special:model.yml": None}):
+            with self.subTest(array=next(iter(arrays)), value=next(iter(arrays.values()))):
+                self.varied("marian", changed(**arrays))
+
+        def flipped(folder):
+            file = folder / "model.npz"
+            self.with_options(folder)  # stored, not deflated
+            content = bytearray(file.read_bytes())
+            at = content.index(numpy.load(file)["encoder_l1_ffn_W1"].tobytes())
+            content[at] ^= 1
+            file.write_bytes(content)
+            return ["encoder_l1_ffn_W1", "checksum"]
+
+        def two_models(folder):
+            (folder / "decoder.yml").write_text("models: [a.npz, b.npz]\nvocabs: [vocab.yml, vocab.yml]\n")
+            return ["decoder.yml", "'models'"]
+
+        def nothing_said(folder):
+            (folder / "decoder.yml").unlink()
+            return ["decoder.yml", ".npz"]
+
+        def another_piece(folder):
+            file = folder / "vocab.yml"
+            file.write_text(file.read_text().replace("</s>", "<end>"))
+            return ["vocab.yml", "</s>"]
+
+        for change in (flipped, two_models, nothing_said, another_piece):
+            with self.subTest(change=change.__name__):
+                self.varied("marian", change)
+
+    def test_models_of_ctranslate2_that_cannot_be_represented(self):
+        for key, value in [("add_source_bos", True), ("multi_query_attention", True), ("layer_norm_epsilon", "small"),
+                           ("eos_token", "<end>"), ("unk_token", 3)]:
+            with self.subTest(key=key, value=value):
+                def change(folder):
+                    file = folder / "config.json"
+                    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+                    return ["<end>"] if value == "<end>" else ["config.json", "'" + key + "'"]
+                self.varied("ctranslate2", change)
+
+        def renamed(before, after, expected):
+            def change(folder):
+                file = folder / "model.bin"
+                content = file.read_bytes()
+                self.assertEqual(content.count(before), 1)
+                self.assertEqual(len(before), len(after))
+                file.write_bytes(content.replace(before, after))
+                return ["model.bin", expected]
+            return change
+
+        for change in (renamed(b"encoder/layer_0/ffn/linear_0/bias", b"encoder/layer_0/ffn/linear_0/bIas", "linear_0/bias"),
+                       renamed(b"decoder/alignment_layer", b"decoder/sliding_windows", "decoder/sliding_windows"),
+                       renamed(b"encoder/scale_embeddings\0\0\0\x04\0\0\0\0\0\0\x40",
+                               b"encoder/scale_embeddings\0\0\0\x04\0\0\0\0\0\x80\x40", "encoder/scale_embeddings")):
+            with self.subTest():
+                self.varied("ctranslate2", change)
+
+    def test_damaged_folders_are_refused_in_one_line(self):
+        for system, names in (("marian", ("model.npz", "vocab.yml", "source.spm", "decoder.yml")),
+                              ("ctranslate2", ("model.bin", "config.json", "shared_vocabulary.json", "target.spm"))):
+            for name in names:
+                for damage in ("missing", "cut", "noise"):
+                    with self.subTest(file=name, damage=damage):
+                        def change(folder):
+                            file = folder / name
+                            content = file.read_bytes()
+                            if damage == "missing":
+                                file.unlink()
+                            elif damage == "cut":
+                                file.write_bytes(content[:len(content) // 2])
+                            else:
+                                file.write_bytes(random.Random(1).randbytes(2000))
+                            return [name] if damage != "cut" or name not in ("decoder.yml", "vocab.yml") else []
+                        self.varied(system, change)
+
+    def test_mistakes_are_named(self):
+        output = self.root / "other"
+        for system in ("marian", "ctranslate2"):
+            self.refused("nowhere", arguments=[IMPORT, "--from", system, self.root / "nowhere", "--output", output])
+            self.refused("exists already", arguments=[IMPORT, "--from", system, self.root / system, "--output", self.root])
+        self.refused("--vocabularies", "marian", arguments=[IMPORT, "--from", "ctranslate2", self.root / "ctranslate2",
+                                                            "--vocabularies", "vocab.yml", "--output", output])
+        self.refused("--sentencepiece", arguments=[IMPORT, "--from", "hugging-face", self.root, "--sentencepiece", "a",
+                                                   "--output", output])
+        # The .npz itself, with everything named, needs nothing beside it.
+        alone = self.root / "alone"
+        alone.mkdir()
+        shutil.copy(self.root / "marian" / "model.npz", alone)
+        self.refused("--vocabularies", arguments=[IMPORT, "--from", "marian", alone / "model.npz", "--output", output])
+        run_program(IMPORT, "--from", "marian", alone / "model.npz", "--vocabularies", self.root / "marian" / "vocab.yml",
+                    "--sentencepiece", self.root / "marian" / "source.spm", self.root / "marian" / "target.spm", "--output",
+                    output)
+        self.assertEqual(len(run_program(TRANSLATE, "--model", output, text="ba do\n")[0].splitlines()), 1)
+        shutil.rmtree(alone)
+        shutil.rmtree(output)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
