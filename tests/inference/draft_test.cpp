@@ -262,15 +262,22 @@ TEST_CASE("as much is proposed as pays") {
       double chosen = 0;
       int64_t counted = 0;
       for (int step = 0; step < 2000; ++step) {
-        const int64_t count = pace.proposals(sentences, 0, most, 0.5);
-        REQUIRE((count >= 0 && count <= most));
-        for (int64_t i = 0; i < count; ++i) pace.draft().observe(sentences, machine.draft);
+        const int64_t limit = pace.proposals(sentences, 0, most, 0.5);
+        REQUIRE((limit >= 0 && limit <= most));
+        int64_t count = 0;
+        double chance = 1;
+        for (bool another = limit > 0; another; another = count < limit && pace.worth_another(chance)) {
+          pace.draft().observe(sentences, machine.draft);
+          if (!pace.worth_row(chance * pace.chance(0.5))) break;
+          chance *= pace.chance(0.5);
+          ++count;
+        }
         const int64_t rows = sentences * (1 + count);
         pace.model().observe(rows, machine.fixed + machine.row * static_cast<double>(rows));
         for (int64_t i = 0; count > 0 && i < sentences; ++i) {
           int64_t right = 0;
           while (right < count && agrees(random)) ++right;
-          pace.luck().observe(right, right < count);
+          pace.observe(std::vector<double>(static_cast<size_t>(count), 0.5), right);
         }
         if (step < 200) continue;
         chosen += rate(machine, sentences, count);
@@ -281,4 +288,21 @@ TEST_CASE("as much is proposed as pays") {
       CHECK(chosen / static_cast<double>(counted) > 0.95 * best);
     }
   }
+}
+
+TEST_CASE("what a draft is unsure of is proposed less, as often as it was wrong of it before") {
+  DraftPace pace;
+  // Sure of every third and always right; else right one time in five.
+  for (int step = 0; step < 3000; ++step) {
+    const int64_t limit = pace.proposals(1, 0, 8, 0.5);
+    pace.model().observe(1 + limit, 10 + 0.5 * static_cast<double>(1 + limit));
+    pace.draft().observe(1, 1);
+    if (limit == 0) continue;
+    const bool sure = step % 3 == 0;
+    pace.observe(std::vector{sure ? 0.99 : 0.1}, sure || step % 5 == 0 ? 1 : 0);
+  }
+  CHECK(pace.chance(0.97) > 0.95);
+  CHECK(pace.chance(0.15) < 0.3);
+  CHECK(pace.worth_another(pace.chance(0.97)));
+  CHECK_FALSE(pace.worth_another(pace.chance(0.15) * pace.chance(0.15)));
 }

@@ -1,6 +1,7 @@
 #include "transformer/inference/draft_batch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <utility>
 
@@ -9,7 +10,7 @@
 
 namespace transformer {
 
-DraftBatch::DraftBatch(const InferenceModel& model, DraftPace::Cost& pace) : batch_(model), pace_(pace) {}
+DraftBatch::DraftBatch(const InferenceModel& model, DraftPace& pace) : batch_(model), pace_(pace) {}
 
 std::vector<int64_t> DraftBatch::add(std::span<const DecodingRequest* const> requests) {
   std::vector<InferenceBatch::Source> sources;
@@ -71,19 +72,26 @@ void DraftBatch::propose(std::span<Guess> guesses) {
     const CpuClock clock;
     const auto continuations = batch_.step(
         rows, width, [&](size_t row, const RowScores& scores) { told[row].first->search.take_row(0, scores); });
-    pace_.observe(std::ssize(rows), clock.seconds());
+    pace_.draft().observe(std::ssize(rows), clock.seconds());
     std::vector<Unread> next;
     for (size_t row = 0; row < rows.size(); ++row) {
       const auto& [guess, asked] = told[row];
       if (!asked) continue;
+      const double before = guess->search.live().front().log_probability;
       try {
         if (guess->search.advance(continuations, static_cast<int64_t>(row))) continue;
       } catch (const Failure&) {
         continue;  // a draft whose weights are damaged has nothing to propose
       }
-      const int64_t token = guess->search.live().front().token;
-      guess->proposals.push_back(token);
-      if (std::ssize(guess->proposals) < guess->most) next.push_back({guess, {token}});
+      const auto& live = guess->search.live().front();
+      const double probability = std::exp(live.log_probability - before);
+      const double chance = guess->chance * pace_.chance(probability);
+      if (!pace_.worth_row(chance)) continue;
+      guess->chance = chance;
+      guess->proposals.push_back(live.token);
+      guess->probabilities.push_back(probability);
+      const bool full = std::ssize(guess->proposals) == guess->most;
+      if (!full && pace_.worth_another(chance)) next.push_back({guess, {live.token}});
     }
     active = std::move(next);
   }

@@ -19,8 +19,8 @@ class InferenceModel;
 /// given: guesses that were wrong are forgotten, and what it has missed is read.
 class DraftBatch {
  public:
-  /// The model must outlive the batch; `pace` is told what its passes take.
-  DraftBatch(const InferenceModel& model, DraftPace::Cost& pace);
+  /// The model and `pace` must outlive the batch. `pace` is told what passes take, and says when to stop.
+  DraftBatch(const InferenceModel& model, DraftPace& pace);
 
   /// Encodes the sources of requests, which are not asked for their constraints. Returns each one's place.
   std::vector<int64_t> add(std::span<const DecodingRequest* const> requests);
@@ -29,10 +29,13 @@ class DraftBatch {
 
   struct Guess {
     int64_t place;
-    SentenceSearch search;             // as far as it is; it runs ahead
-    std::vector<int64_t> read;         // what a step of the model would have read then: the begin and all tokens
-    int64_t most;                      // proposals, InferenceBatch::most_taken_back at most
-    std::vector<int64_t> proposals{};  // the outcome: what comes next, as far as guessed, and no end
+    SentenceSearch search;      // as far as it is; it runs ahead
+    std::vector<int64_t> read;  // what a step of the model would have read then: the begin and all tokens
+    int64_t most;               // proposals, InferenceBatch::most_taken_back at most
+    // The outcome: what comes next, as far as guessed, and no end; and how probable the draft finds each.
+    std::vector<int64_t> proposals{};
+    std::vector<double> probabilities{};
+    double chance = 1;  // that all of them are right
   };
   void propose(std::span<Guess> guesses);
 
@@ -41,7 +44,7 @@ class DraftBatch {
 
  private:
   InferenceBatch batch_;
-  DraftPace::Cost& pace_;
+  DraftPace& pace_;
   std::vector<std::vector<int64_t>> read_;  // of the sentence in each place
 };
 

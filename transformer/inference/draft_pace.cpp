@@ -48,9 +48,9 @@ double DraftPace::Cost::of(int64_t rows) const {
   return std::max(mean_seconds + slope_ * (static_cast<double>(rows) - mean_rows), mean_seconds * 1e-3);
 }
 
-void DraftPace::Luck::observe(int64_t right, bool wrong) {
-  right_ = kept_luck * right_ + static_cast<double>(right);
-  all_ = kept_luck * all_ + static_cast<double>(right) + (wrong ? 1 : 0);
+void DraftPace::Luck::observe(bool right) {
+  right_ = kept_luck * right_ + (right ? 1 : 0);
+  all_ = kept_luck * all_ + 1;
 }
 
 double DraftPace::Luck::chance(double prior) const {
@@ -58,15 +58,30 @@ double DraftPace::Luck::chance(double prior) const {
   return (prior * weight + right_) / (weight + all_);
 }
 
-int64_t DraftPace::proposals(int64_t sentences, int64_t others, int64_t most, double weight) {
-  // In the beginning passes of several sizes, so that their costs are known; then one now and again.
-  constexpr std::array<int64_t, 6> first = {0, 2, 0, 4, 0, 3};
-  constexpr int64_t between_trials = 256, trial = 4, between_others = 16;
-  const int64_t step = steps_++;
-  if (step < std::ssize(first)) return std::min(most, first[static_cast<size_t>(step)]);
-  const double right = chance();
-  double tokens = 1, chain = 1, drafting = 0, best_rate = 0;  // tokens of a sentence
-  int64_t best = 0;
+namespace {
+
+size_t bucket_of(double probability) {
+  constexpr std::array<double, 5> edges = {0.2, 0.4, 0.6, 0.8, 0.95};
+  return static_cast<size_t>(std::upper_bound(edges.begin(), edges.end(), probability) - edges.begin());
+}
+
+}  // namespace
+
+void DraftPace::observe(std::span<const double> probabilities, int64_t right) {
+  const int64_t judged = std::min(right + 1, std::ssize(probabilities));  // what follows a wrong one nobody knows
+  for (int64_t i = 0; i < judged; ++i) {
+    overall_.observe(i < right);
+    by_probability_[bucket_of(probabilities[static_cast<size_t>(i)])].observe(i < right);
+  }
+}
+
+double DraftPace::chance(double probability) const {
+  return by_probability_[bucket_of(probability)].chance(overall_.chance(expected_chance));
+}
+
+DraftPace::Plan DraftPace::plan(int64_t sentences, int64_t others, int64_t most, double weight, double right) const {
+  double tokens = 1, chain = 1, drafting = 0;  // tokens of a sentence
+  Plan best{0, 0};
   for (int64_t count = 0; count <= most; ++count) {
     if (count > 0) {
       chain *= right;
@@ -75,14 +90,37 @@ int64_t DraftPace::proposals(int64_t sentences, int64_t others, int64_t most, do
     }
     const double all = static_cast<double>(others) + static_cast<double>(sentences) * tokens;
     const double rate = all / (model_.of(others + sentences * (1 + count)) + drafting);
-    if (rate > best_rate * (best == 0 && count > 0 ? worth_it : 1)) {
-      best_rate = rate;
-      best = count;
-    }
+    if (rate > best.rate * (best.proposals == 0 && count > 0 ? worth_it : 1)) best = {count, rate};
   }
-  if (best == 0 && step % between_trials < trial) return std::min<int64_t>(most, 2);
-  if (best > 1 && step % between_others == 0) return best - 1;
   return best;
+}
+
+int64_t DraftPace::proposals(int64_t sentences, int64_t others, int64_t most, double weight) {
+  // In the beginning passes of several sizes, so that their costs are known; then one now and again.
+  constexpr std::array<int64_t, 6> first = {0, 2, 0, 4, 0, 3};
+  constexpr int64_t trial = 4, most_between_trials = 1 << 14, between_others = 16;
+  const int64_t step = steps_++;
+  least_for_row_ = least_for_another_ = 0;
+  if (step < std::ssize(first)) return std::min(most, first[static_cast<size_t>(step)]);
+  const auto best = plan(sentences, others, most, weight, overall_.chance(expected_chance));
+  if (best.proposals == 0) {
+    if (step < next_trial_) return 0;
+    // What does not pay if all is right does not pay at all.
+    if (plan(sentences, others, most, weight, 1).proposals == 0) {
+      next_trial_ = step + until_trial_;
+      return 0;
+    }
+    if (step + 1 >= next_trial_ + trial) {
+      until_trial_ = std::min(2 * until_trial_, most_between_trials);
+      next_trial_ = step + until_trial_;
+    }
+    return std::min<int64_t>(most, 2);
+  }
+  if (best.proposals > 1 && step % between_others == 0) return best.proposals - 1;
+  const double drafting = draft_.known() ? draft_.of(sentences) / static_cast<double>(sentences) : 0;
+  least_for_row_ = best.rate * model_.of_row();
+  least_for_another_ = best.rate * (model_.of_row() + drafting);
+  return most;
 }
 
 }  // namespace transformer

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 
 namespace transformer {
 
@@ -19,8 +21,9 @@ class CpuClock {
 /// time depends on it: what is decoded is the same whatever it says.
 ///
 /// A pass over rows takes a fixed time and something more for each row, which are estimated by the passes so far, the
-/// latest most. A proposal is right with the probability that those before it were; the proposals of a sentence count
-/// up to the first that is wrong.
+/// latest most. A proposal is right as often as others were that the draft was as sure of, and counts if those before
+/// it are right. It is worth its row, and the draft's pass, while that takes less than the tokens expected of it take
+/// otherwise.
 class DraftPace {
  public:
   /// Of one kind of pass.
@@ -42,8 +45,7 @@ class DraftPace {
   /// How often the model agreed.
   class Luck {
    public:
-    /// Proposals that were right, and whether one came after them that was wrong.
-    void observe(int64_t right, bool wrong);
+    void observe(bool right);
     /// The probability that a proposal is right, where `prior` is expected before anything is seen.
     double chance(double prior) const;
 
@@ -53,19 +55,39 @@ class DraftPace {
 
   Cost& model() { return model_; }
   Cost& draft() { return draft_; }
-  Luck& luck() { return luck_; }
-  double chance() const { return luck_.chance(expected_chance); }
+
+  /// What became of a sentence's proposals, of which the draft was as sure as `probabilities` say: the first `right` of
+  /// them were.
+  void observe(std::span<const double> probabilities, int64_t right);
 
   /// Proposals, `most` at most, for each of `sentences` whose hypotheses are one each, beside `others` rows of other
-  /// sentences. `weight`: what a pass of the draft is taken to cost, as a share of the model's, before it is known.
+  /// sentences; of a sentence, as many of these as `worth` finds. `weight`: what a pass of the draft is taken to cost,
+  /// as a share of the model's, before it is known.
   int64_t proposals(int64_t sentences, int64_t others, int64_t most, double weight);
+
+  /// The probability that a proposal is right which the draft finds so probable.
+  double chance(double probability) const;
+  /// Whether a proposal is worth its row which is right and reached with this probability, and whether it is worth to
+  /// ask the draft for one more behind it.
+  bool worth_row(double chance) const { return chance >= least_for_row_; }
+  bool worth_another(double chance) const { return chance * overall_.chance(expected_chance) >= least_for_another_; }
 
  private:
   static constexpr double expected_chance = 0.6;
+  struct Plan {
+    int64_t proposals;
+    double rate;  // tokens a second
+  };
+  /// The best, where each is right with probability `right`.
+  Plan plan(int64_t sentences, int64_t others, int64_t most, double weight, double right) const;
 
   Cost model_, draft_;
-  Luck luck_;
+  Luck overall_;
+  std::array<Luck, 6> by_probability_;
+  double least_for_row_ = 0, least_for_another_ = 0;
   int64_t steps_ = 0;  // that were asked for
+  int64_t next_trial_ = 256,
+          until_trial_ = 256;  // of what does not seem to pay: the step, and steps from trial to trial
 };
 
 }  // namespace transformer

@@ -102,7 +102,7 @@ struct Engine::Implementation {
 class Engine::Implementation::Worker {
  public:
   explicit Worker(Implementation& engine) : engine_(engine), batch_(engine.ensemble) {
-    if (engine.options.draft) draft_.emplace(*engine.options.draft, pace_.draft());
+    if (engine_.options.draft) draft_.emplace(*engine_.options.draft, pace_);
   }
 
   void run() {
@@ -127,6 +127,7 @@ class Engine::Implementation::Worker {
     std::optional<int64_t> draft_place = std::nullopt;  // in the draft's batch, if it is there
     // Of the step that is being taken:
     std::vector<int64_t> proposals = {};
+    std::vector<double> probabilities = {};  // of each, as the draft has it
     int64_t first_row = 0;
     int64_t accepted = 0;  // of the proposals
     bool open = true;      // whether another row is to be looked at
@@ -272,11 +273,13 @@ class Engine::Implementation::Worker {
     for (size_t i = 0; i < chosen.size(); ++i) {
       auto& sentence = *chosen[i];
       sentence.proposals = std::move(guesses[i].proposals);
+      sentence.probabilities = std::move(guesses[i].probabilities);
       // Rows of a step are wanted whole all or none.
       const bool whole = sentence.search.wants_whole_rows();
       int64_t alike = 0;
       while (alike < std::ssize(sentence.proposals) && sentence.search.wants_whole_rows(alike + 1) == whole) ++alike;
       sentence.proposals.resize(static_cast<size_t>(alike));
+      sentence.probabilities.resize(static_cast<size_t>(alike));
     }
   }
 
@@ -297,10 +300,9 @@ class Engine::Implementation::Worker {
 
   void count_proposals(const Active& sentence) {
     if (sentence.proposals.empty()) return;
-    const auto proposed = std::ssize(sentence.proposals);
-    engine_.proposed += proposed;
+    engine_.proposed += std::ssize(sentence.proposals);
     engine_.accepted += sentence.accepted;
-    pace_.luck().observe(sentence.accepted, sentence.accepted < proposed);
+    pace_.observe(sentence.probabilities, sentence.accepted);
   }
 
   void remove(const Active& sentence) {
