@@ -11,6 +11,16 @@ string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" system)
 set(CPACK_PACKAGE_FILE_NAME transformer-${PROJECT_VERSION}-${system})
 set(CPACK_STRIP_FILES ON)
 
+# Beside the libraries that an archive brings along: their licences, and the bill of materials.
+find_package(Python3 QUIET COMPONENTS Interpreter)
+install(CODE "
+if(\"${Python3_EXECUTABLE}\" STREQUAL \"\")
+  message(FATAL_ERROR \"licences are collected with Python: install python3 and configure again\")
+endif()
+execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${CMAKE_CURRENT_LIST_DIR}/bundled.py\"
+                        \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\" ${CPACK_PACKAGE_FILE_NAME} ${PROJECT_VERSION}
+                COMMAND_ERROR_IS_FATAL ANY)" COMPONENT bundled EXCLUDE_FROM_ALL)
+
 set(CPACK_GENERATOR TGZ)
 find_program(TRANSFORMER_DPKG_SHLIBDEPS dpkg-shlibdeps)
 if(TRANSFORMER_DPKG_SHLIBDEPS)

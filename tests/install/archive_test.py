@@ -1,6 +1,7 @@
 """The packages that cpack makes: archive_test.py CMAKE BUILD_DIR SOURCE_DIR TRANSLATE. Standard library only."""
 
-import functools
+import hashlib
+import json
 import pathlib
 import re
 import shutil
@@ -21,7 +22,8 @@ PROGRAMS = {"attend", "distill", "evaluate", "export", "import", "parse", "repor
 SYSTEM = re.compile(r"linux-vdso|ld-linux|lib(c|m|stdc\+\+|gcc_s)\.so")
 
 
-run = functools.partial(commands.run, environment={"PATH": "/usr/bin:/bin"}, cwd="/", errors=subprocess.PIPE)
+def run(*command, environment={"PATH": "/usr/bin:/bin"}, cwd="/", **options):
+    return commands.run(*command, environment=environment, cwd=cwd, errors=subprocess.PIPE, **options)
 
 
 class ArchiveTest(unittest.TestCase):
@@ -30,7 +32,8 @@ class ArchiveTest(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.root = pathlib.Path(cls.folder.name).resolve()
         shutil.rmtree(pathlib.Path(BUILD, "packages"), ignore_errors=True)
-        run(pathlib.Path(CMAKE).parent / "cpack", cwd=BUILD)
+        run(pathlib.Path(SOURCE, "scripts/release"), "--build", BUILD,
+            environment={"PATH": f"{pathlib.Path(CMAKE).parent}:/usr/bin:/bin", "SOURCE_DATE_EPOCH": "1700000000"})
         cls.packages = pathlib.Path(BUILD, "packages")
 
     @classmethod
@@ -54,6 +57,47 @@ class ArchiveTest(unittest.TestCase):
             self.assertNotIn(BUILD, binary.read_bytes().decode("latin-1"))
         self.assertEqual(run(unpacked / "bin/translate", "--model", MODEL, text=SENTENCES),
                          run(TRANSLATE, "--model", MODEL, text=SENTENCES))
+
+    def test_what_is_of_others_comes_with_its_licence_and_is_listed(self):
+        archive, = self.packages.glob("*.tar.gz")
+        name = archive.name.removesuffix(".tar.gz")
+        bill = json.loads((self.packages / f"{name}.spdx.json").read_text())
+        self.assertEqual((bill["spdxVersion"], bill["dataLicense"], bill["name"]), ("SPDX-2.3", "CC0-1.0", name))
+        self.assertEqual(bill["creationInfo"]["created"], "2023-11-14T22:13:20Z")
+        packages = {package["SPDXID"]: package for package in bill["packages"]}
+        files = {file["SPDXID"]: file for file in bill["files"]}
+        names = {*packages, *files, bill["SPDXID"]}
+        self.assertEqual(len(names), len(bill["packages"]) + len(bill["files"]) + 1)
+        for relation in bill["relationships"]:
+            self.assertLessEqual({relation["spdxElementId"], relation["relatedSpdxElement"]}, names)
+        with tarfile.open(archive) as packed:
+            members = {member.name: member for member in packed if member.isfile()}
+            read = lambda file: packed.extractfile(members[f"{name}/{file}"]).read()
+            licences = f"{name}/share/doc/transformer/licences/"
+            for package in packages.values():
+                self.assertNotIn("NOASSERTION", package["licenseDeclared"], package["name"])
+                if package["name"] == "transformer" or package["licenseDeclared"] == "BSL-1.0":
+                    continue
+                text = packed.extractfile(members[licences + package["name"]]).read().decode()
+                self.assertIn("opyright", text)
+                for common in re.findall(r"/usr/share/common-licenses/([\w.+-]*\w)", text):
+                    self.assertIn(f"{licences}common/{common}", members)
+            # Every library that is packed, and no other, with its own bytes.
+            brought = {member for member in members if re.search(r"\.so\b", member) and "libtransformer" not in member}
+            self.assertEqual(brought, {f"{name}/{file['fileName'].removeprefix('./')}" for file in files.values()})
+            for file in files.values():
+                sums = {entry["algorithm"]: entry["checksumValue"] for entry in file["checksums"]}
+                content = read(file["fileName"].removeprefix("./"))
+                self.assertEqual(sums, {"SHA1": hashlib.sha1(content).hexdigest(),
+                                        "SHA256": hashlib.sha256(content).hexdigest()})
+        self.assertLessEqual({"libsentencepiece0", "nlohmann-json3-dev"}, {package["name"] for package in bill["packages"]})
+        listed = run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=self.packages).splitlines()
+        self.assertEqual({line.removesuffix(": OK") for line in listed},
+                         {file.name for file in self.packages.iterdir()} - {"SHA256SUMS"})
+
+    def test_a_release_that_cannot_be_is_refused(self):
+        for arguments in (["--build", self.root / "nothing"], ["--build"], ["more"]):
+            run(SOURCE + "/scripts/release", *arguments, status=2)
 
     @unittest.skipUnless(shutil.which("dpkg-deb") and shutil.which("dpkg-shlibdeps"), "this is not Debian")
     def test_a_debian_package_names_what_it_needs(self):
