@@ -1,4 +1,6 @@
-# The target `docs`: the public headers by Doxygen, into build/.../docs/html. A warning is an error.
+# The target `docs`: the public headers by Doxygen, into build/.../docs/html. A warning is an error, but for names without
+# a remark, of which there may be no more than there were; most of them are in headers that are nobody's interface.
+set(TRANSFORMER_UNDOCUMENTED_NAMES 628)
 
 find_package(Doxygen QUIET)
 find_package(Python3 QUIET COMPONENTS Interpreter)
@@ -18,7 +20,6 @@ set(DOXYGEN_MARKDOWN_SUPPORT NO)
 set(DOXYGEN_AUTOLINK_SUPPORT NO)
 set(DOXYGEN_JAVADOC_AUTOBRIEF YES)
 set(DOXYGEN_DISTRIBUTE_GROUP_DOC YES)
-set(DOXYGEN_EXTRACT_ALL YES)
 set(DOXYGEN_HIDE_UNDOC_RELATIONS NO)
 set(DOXYGEN_PREDEFINED "TORCH_MODULE(x)=")
 set(DOXYGEN_MACRO_EXPANSION YES)
@@ -26,5 +27,8 @@ set(DOXYGEN_EXPAND_ONLY_PREDEF YES)
 set(DOXYGEN_GENERATE_TREEVIEW YES)
 set(DOXYGEN_HAVE_DOT NO)
 set(DOXYGEN_QUIET YES)
-set(DOXYGEN_WARN_AS_ERROR FAIL_ON_WARNINGS)
-doxygen_add_docs(docs ${PROJECT_SOURCE_DIR}/transformer COMMENT "Doxygen: the library's headers")
+set(DOXYGEN_WARN_LOGFILE ${PROJECT_BINARY_DIR}/docs/warnings)
+doxygen_add_docs(docs_pages ${PROJECT_SOURCE_DIR}/transformer COMMENT "Doxygen: the library's headers")
+add_custom_target(docs COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/doxygen_warnings.py
+                               ${DOXYGEN_WARN_LOGFILE} ${TRANSFORMER_UNDOCUMENTED_NAMES} VERBATIM)
+add_dependencies(docs docs_pages)

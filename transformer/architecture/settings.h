@@ -13,11 +13,17 @@ namespace transformer {
 
 /// The model's sizes and switches (settings section `model`; §3, Table 3). Defaults are the paper's base model.
 struct ModelSettings {
+  /// Where positions come from (§3.5, Table 3 E).
   enum class Positions { sinusoidal, learned };
+  /// Which of source, target and projection share a matrix (§3.4).
   enum class SharedEmbeddings { all, target, none };
+  /// How a query is compared with a key (§3.2.1).
   enum class Compatibility { scaled_dot_product, dot_product, additive };
+  /// The sub-layer after attention (§3.3).
   enum class FeedForward { network, attention_over_parameters };
+  /// Of the feed-forward network.
   enum class Activation { relu, gelu, swiglu, swish };
+  /// Of the sub-layers' sums, or of what goes into them (§3.1).
   enum class Normalization { post, pre };
 
   int64_t d_model = 512;

@@ -43,6 +43,7 @@ void write_tensor_file(const std::filesystem::path& file, const std::map<std::st
 /// itself in any way (sizes, offsets, overlaps, gaps, repeated names, unknown element types).
 class TensorReader {
  public:
+  /// A tensor of the file.
   struct Entry {
     ElementType type;
     std::vector<int64_t> shape;

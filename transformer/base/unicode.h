@@ -17,6 +17,7 @@ size_t sequence_length(std::string_view text);
 /// Decodes the code point that begins at `position` and moves `position` behind it; a byte that begins none counts as
 /// U+FFFD.
 char32_t next_code_point(std::string_view text, size_t& position);
+/// Appends a code point's bytes.
 void append_utf8(char32_t code_point, std::string& text);
 
 /// Where `text` stops being UTF-8: the offset of the first byte of the broken character, or npos.
@@ -28,6 +29,7 @@ bool is_blank(char32_t code_point);
 std::vector<std::string_view> split_words(std::string_view text);
 /// `text` without blanks at its ends.
 std::string_view trim(std::string_view text);
+/// `text` without blanks at its end.
 std::string_view trim_end(std::string_view text);
 
 /// A stranger's text for a line of a message or a log: whatever a terminal could take for a command, or a reader for

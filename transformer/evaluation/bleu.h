@@ -16,7 +16,9 @@ namespace transformer {
 /// that is tokenized already. The paper's English-German figures (Table 2) split compounds and tokenize:
 /// `{.tokenizer = ..., .smoothing = none, .compound_split = true}`; they are higher than sacreBLEU's on the same text.
 struct BleuOptions {
+  /// How text becomes words.
   enum class Tokenizer { mteval_13a, none };
+  /// What stands for orders without a match.
   enum class Smoothing { none, floor, add_k, exponential };
   Tokenizer tokenizer = Tokenizer::mteval_13a;
   Smoothing smoothing = Smoothing::exponential;
@@ -29,7 +31,7 @@ struct BleuOptions {
 /// BLEU up to 4-grams (Papineni et al. 2002), in per cent.
 struct Bleu {
   static constexpr int64_t orders = 4;
-  double score = 0;
+  double score = 0;  // from 0 to 100
   std::array<double, orders> precisions{};
   double brevity_penalty = 0;
   int64_t hypothesis_length = 0, reference_length = 0;  // tokens

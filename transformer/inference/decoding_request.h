@@ -27,13 +27,13 @@ struct OutputControl {
 
 /// A sentence to be decoded, and how.
 struct DecodingRequest {
-  std::vector<int64_t> source;  // pieces and the end; not empty
-  int64_t max_length = 0;       // of the output, its end not counted
-  DecodingSettings settings = {};
+  std::vector<int64_t> source;                                   // pieces and the end; not empty
+  int64_t max_length = 0;                                        // of the output, its end not counted
+  DecodingSettings settings = {};                                // how it is searched for
   std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
   int64_t end = Vocabulary::end;                                 // the token that ends it, or SentenceSearch::no_end
-  OutputControl control = {};
-  std::shared_ptr<const Shortlist> shortlist = nullptr;  // what it is written in; null: the whole vocabulary
+  OutputControl control = {};                                    // what is asked of its output
+  std::shared_ptr<const Shortlist> shortlist = nullptr;          // what it is written in; null: the whole vocabulary
 
   /// Throws Error where wishes contradict each other or the settings, and for tokens that are none of a vocabulary of
   /// `size`.

@@ -9,8 +9,11 @@ namespace transformer {
 
 /// How output is searched for (settings section `decoding`; §6.1). Defaults are the paper's.
 struct DecodingSettings {
+  /// How output is chosen.
   enum class Search { beam, sampling };
+  /// What log-probabilities are divided by: ((5 + length) / 6)^alpha, or length^alpha.
   enum class LengthPenalty { gnmt, power };
+  /// When a sentence is done.
   enum class Stop { exact, beam_finished };
 
   static constexpr int64_t most_proposals = 64;

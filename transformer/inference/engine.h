@@ -15,8 +15,8 @@ namespace transformer {
 
 /// What became of one: its hypotheses, best first, or why there are none.
 struct DecodingResult {
-  std::vector<Hypothesis> hypotheses;
-  std::exception_ptr error;
+  std::vector<Hypothesis> hypotheses;  // best first; none where there is an error
+  std::exception_ptr error;            // null where there are hypotheses
 };
 
 /// Decodes with packed weights for any number of callers at once. Long-lived workers each advance a batch of sentences,
@@ -24,6 +24,7 @@ struct DecodingResult {
 /// a sentence is that of `beam_search`, whatever it shares a batch with and however many workers there are.
 class Engine {
  public:
+  /// How many workers there are, and what they hold.
   struct Options {
     int64_t threads = 1;           // workers; they share the weights
     int64_t batch_sentences = 32;  // that a worker decodes at once, at most
@@ -39,7 +40,9 @@ class Engine {
     bool adapt_proposals = true;
   };
 
+  /// One worker, and otherwise the defaults.
   explicit Engine(std::shared_ptr<const InferenceModel> model) : Engine(std::move(model), Options()) {}
+  /// Starts the workers. Throws std::invalid_argument for less than one worker or sentence.
   Engine(std::shared_ptr<const InferenceModel> model, const Options& options);
   /// Several models decode together. Throws what Ensemble::validated does, and Error for a draft of several models, or
   /// one of other vocabularies or with fewer positions than the model.
@@ -49,6 +52,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  /// As they were given.
   const Options& options() const;
 
   /// What became of proposals since the engine began.

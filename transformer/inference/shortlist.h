@@ -15,6 +15,7 @@ namespace transformer {
 /// for these alone. Outputs differ where the model would have written another one.
 class Shortlist {
  public:
+  /// How many pieces may be written.
   struct Options {
     int64_t frequent = 100;      // of the target's pieces, that are always among the candidates
     int64_t translations = 100;  // of each of the source's pieces, at most

@@ -20,10 +20,11 @@ namespace transformer {
 
 class Shortlist;
 
+/// A translation of a line, and what the model holds of it.
 struct Translation {
-  std::string text;
-  double score = 0;  // log probability / length penalty
-  double log_probability = 0;
+  std::string text;             // as the vocabulary joins pieces
+  double score = 0;             // log probability / length penalty
+  double log_probability = 0;   // of the tokens and, where it finished, of the end, in nats
   std::vector<int64_t> tokens;  // pieces of the target vocabulary that the model wrote, without begin and end
   std::vector<double> token_log_probabilities = {};  // of each token and, where it finished, of the end
   bool finished = true;                              // false: cut at the maximum length
@@ -40,9 +41,9 @@ struct LineWishes {
 
 /// The same in pieces.
 struct EncodedWishes {
-  std::shared_ptr<const OutputConstraint> constraint = nullptr;
-  int64_t prefix_tokens = 0;  // that the constraint takes, at most
-  OutputControl control = {};
+  std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
+  int64_t prefix_tokens = 0;                                     // that the constraint takes, at most
+  OutputControl control = {};                                    // what else is asked of the search
 };
 
 /// Translates text with a model directory. Any number of threads may call `translate` of one translator at once, while
@@ -64,13 +65,16 @@ class Translator {
   /// A model that is open already, and vocabularies of the sizes that it was made for.
   Translator(std::shared_ptr<const DecodingBackend> backend, Vocabularies vocabularies,
              const DecodingSettings& settings);
+  /// Packed weights that are open already, decoded by `threads` workers.
   Translator(std::shared_ptr<const InferenceModel> model, Vocabularies vocabularies, const DecodingSettings& settings,
              int64_t threads = 1);
   ~Translator();
   Translator(Translator&&) noexcept;
   Translator& operator=(Translator&&) noexcept;
 
+  /// How it searches where nothing else is asked for.
   const DecodingSettings& settings() const;
+  /// Of the model, the source's and the target's.
   const Vocabularies& vocabularies() const;
   const ModelSettings& model_settings() const;  // resolved
   /// The packed weights, where decoding uses them, of an ensemble its first model's; else null.
@@ -99,6 +103,7 @@ class Translator {
   /// The two halves of `translate`, for who would rather do without a line that is too long than end there: the pieces
   /// of each line (none where it has no text), and the translations of lines of `longest_source` pieces at most.
   std::vector<std::vector<int64_t>> encode(const std::vector<std::string>& lines) const;
+  /// The second half.
   std::vector<std::vector<Translation>> translate_encoded(const std::vector<std::vector<int64_t>>& sources,
                                                           const ConstraintOf& constraint_of = {}) const;
   /// Translations of lines of which something is wished: one of `wishes` for each of `sources`.
@@ -111,11 +116,14 @@ class Translator {
   std::shared_ptr<const ForbiddenText> forbid(const std::vector<std::string>& phrases) const;
   /// Word pieces of the longest line that this model takes, and what is said of one that is longer.
   int64_t longest_source() const;
+  /// For a message: that a line of so many pieces is longer than the model takes.
   std::string too_long(size_t pieces) const;
   /// For who submits sentences to the workers himself, as a server does. `engine` is null where packed weights do not
   /// decode; a request is of a line's pieces (not empty) and validated settings; its hypotheses are translations.
   std::shared_ptr<Engine> engine() const;
+  /// What `engine` is asked to decode a source with.
   DecodingRequest request(std::vector<int64_t> source, const DecodingSettings& settings) const;
+  /// A hypothesis of its as text.
   Translation translation(Hypothesis hypothesis) const;
   /// translate_encoded without text, for tests.
   std::vector<std::vector<Hypothesis>> translate_ids(const std::vector<std::vector<int64_t>>& sources,

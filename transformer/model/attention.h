@@ -17,6 +17,7 @@ struct Attended {
   torch::Tensor weights;  // [B, H, T, S] after the softmax; undefined unless asked for
 };
 
+/// How queries attend.
 struct AttentionOptions {
   std::optional<torch::Tensor> mask = {};  // bool, broadcastable to [B, H, T, S]
   bool causal = false;                     // query t sees keys up to t; T = S
@@ -36,14 +37,16 @@ struct AttentionOptions {
 Attended attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                    const AttentionOptions& options = {});
 
+/// Sizes and switches of a sub-layer; the paper's base model by default.
 struct MultiHeadAttentionOptions {
-  int64_t d_model = 512;
-  int64_t heads = 8;
-  int64_t d_k = 64;
-  int64_t d_v = 64;
-  double dropout = 0;  // on the weights, in training
-  bool bias = false;   // of the four projections
-  ModelSettings::Compatibility compatibility = ModelSettings::Compatibility::scaled_dot_product;
+  int64_t d_model = 512;  // width of what goes in and comes out, D
+  int64_t heads = 8;      // H
+  int64_t d_k = 64;       // width of a head's queries and keys
+  int64_t d_v = 64;       // width of a head's values
+  double dropout = 0;     // on the weights, in training
+  bool bias = false;      // of the four projections
+  ModelSettings::Compatibility compatibility =
+      ModelSettings::Compatibility::scaled_dot_product;  // of queries with keys
 };
 
 /// MultiHead(Q, K, V) = Concat(head_1 .. head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (§3.2.2).
@@ -56,6 +59,7 @@ struct MultiHeadAttentionOptions {
 /// parameters `additive_query` and `additive_key` [H, d_k, d_k], `additive_vector` [H, d_k].
 class MultiHeadAttentionImpl : public torch::nn::Module {
  public:
+  /// With random weights: uniform, within sqrt(6 / (rows + columns)) of each projection.
   explicit MultiHeadAttentionImpl(const MultiHeadAttentionOptions& options);
 
   /// query [B, T, D], key and value [B, S, D] -> [B, T, D]. `call.dropout`, `scale` and `additive` are set by the
@@ -81,6 +85,7 @@ class MultiHeadAttentionImpl : public torch::nn::Module {
   /// Attention and output projection: [B, T, D].
   Attended attend(const Heads& heads, AttentionOptions call);
 
+  /// As they were given.
   const MultiHeadAttentionOptions& options() const { return options_; }
   /// What a fused sub-layer computes with; none for additive attention.
   std::optional<FusedProjections> fusable_projections() const;

@@ -13,11 +13,12 @@ namespace transformer {
 /// Keys and values that decoding has computed already. With an attention window r the cache keeps those of the last r/2
 /// positions alone, all that a later position sees.
 struct DecoderCache {
+  /// Of a layer.
   struct Layer {
     torch::Tensor self_keys, self_values;      // [N, H, t, d_k], [N, H, t, d_v]; undefined before the first step
     torch::Tensor memory_keys, memory_values;  // [N, H, S, d_k], [N, H, S, d_v]
   };
-  std::vector<Layer> layers;
+  std::vector<Layer> layers;                 // from the first on
   std::optional<torch::Tensor> memory_mask;  // [N, 1, 1, S]; none where no row is padded
   int64_t length = 0;                        // t: tokens decoded so far
 
@@ -28,6 +29,7 @@ struct DecoderCache {
 /// What a decoder is a stack of: DecoderLayer, or a layer of one's own.
 class AnyDecoderLayer : public torch::nn::Module {
  public:
+  /// What a layer returns.
   struct Output {
     torch::Tensor values;          // [B, T, D]
     torch::Tensor self_weights;    // [B, H, T, T], if asked for
@@ -50,6 +52,7 @@ using DecoderLayerFactory = std::function<std::shared_ptr<AnyDecoderLayer>(int64
 /// Causal self-attention, attention over the encoder's output, then feed-forward (§3.1).
 class DecoderLayerImpl : public AnyDecoderLayer {
  public:
+  /// With random weights.
   explicit DecoderLayerImpl(const ModelSettings& settings);
 
   Output forward(const torch::Tensor& x, const torch::Tensor& memory,
@@ -72,14 +75,18 @@ class DecoderImpl : public torch::nn::Module {
   /// `layer` makes each of the settings' layers; empty: DecoderLayer.
   explicit DecoderImpl(const ModelSettings& settings, const DecoderLayerFactory& layer = {});
 
+  /// What the stack returns.
   struct Output {
     torch::Tensor values;                                     // [B, T, D]
     std::vector<torch::Tensor> self_weights, memory_weights;  // a layer each, if asked for
   };
+  /// x [B, T, D]: embeddings, positions added; memory [B, S, D] and its mask as AnyDecoderLayer has them.
   Output forward(torch::Tensor x, const torch::Tensor& memory, const std::optional<torch::Tensor>& memory_mask = {},
                  bool weights = false);
 
+  /// A cache of no position, with the memory's keys and values.
   DecoderCache start(const torch::Tensor& memory, const std::optional<torch::Tensor>& memory_mask);
+  /// One position x [N, 1, D] -> [N, 1, D]; the cache grows by it.
   torch::Tensor step(torch::Tensor x, DecoderCache& cache);
   /// See TransformerImpl::set_recompute.
   void set_recompute(bool on) { recompute_ = on; }

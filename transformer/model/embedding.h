@@ -9,6 +9,7 @@ namespace transformer {
 /// Parameter `weight` [V, D].
 class TokenEmbeddingImpl : public torch::nn::Module {
  public:
+  /// With random weights of variance 1 / D.
   TokenEmbeddingImpl(int64_t vocabulary_size, int64_t d_model, bool scaled = true);
 
   /// ids [..] int64 -> [.., D].
@@ -16,6 +17,7 @@ class TokenEmbeddingImpl : public torch::nn::Module {
   /// hidden [.., D] -> logits [.., V].
   torch::Tensor project(const torch::Tensor& hidden);
 
+  /// [V, D].
   const torch::Tensor& weight() const { return weight_; }
   /// sqrt(D), or 1.
   double scale() const { return scale_; }

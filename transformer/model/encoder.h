@@ -19,9 +19,11 @@ namespace transformer {
 /// normalisation before it, x + Dropout(Sublayer(LayerNorm(x))). Parameters `norm.weight` and `norm.bias` [D].
 class ResidualImpl : public torch::nn::Module {
  public:
+  /// Of the settings' width, dropout and place of normalisation.
   explicit ResidualImpl(const ModelSettings& settings);
   /// What the sub-layer is given: x itself, or LayerNorm(x).
   torch::Tensor input(const torch::Tensor& x);
+  /// x [.., D] and what the sub-layer made of `input(x)`, joined: [.., D].
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& sublayer_output);
 
   /// The sub-layer with its residual connection: attention of x [B, T, D] over `memory` [B, S, D], over itself where
@@ -60,6 +62,7 @@ using EncoderLayerFactory = std::function<std::shared_ptr<AnyEncoderLayer>(int64
 /// Self-attention, then feed-forward (§3.1).
 class EncoderLayerImpl : public AnyEncoderLayer {
  public:
+  /// With random weights.
   explicit EncoderLayerImpl(const ModelSettings& settings);
 
   /// The window is set by the layer itself.
@@ -80,10 +83,12 @@ class EncoderImpl : public torch::nn::Module {
   /// memory, a language model's.
   explicit EncoderImpl(const ModelSettings& settings, const EncoderLayerFactory& layer = {});
 
+  /// What the stack returns.
   struct Output {
     torch::Tensor memory;                // [B, S, D]
     std::vector<torch::Tensor> weights;  // a layer each [B, H, S, S], if asked for
   };
+  /// x [B, S, D]: embeddings, positions added.
   Output forward(torch::Tensor x, const AttentionOptions& call = {});
   /// See TransformerImpl::set_recompute.
   void set_recompute(bool on) { recompute_ = on; }

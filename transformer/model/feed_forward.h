@@ -15,6 +15,7 @@ namespace transformer {
 /// The sub-layer after attention: the same function at every position, [.., D] -> [.., D].
 class PositionWise : public torch::nn::Module {
  public:
+  /// x [.., D] -> [.., D].
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
   /// What a fused sub-layer computes with; none where there is no fused one for this function.
   virtual std::optional<FusedNetwork> fusable_network() const { return {}; }
@@ -32,10 +33,12 @@ std::shared_ptr<PositionWise> position_wise(const ModelSettings& settings);
 /// weights, 2 d_ff + D biases.
 class FeedForwardImpl : public PositionWise {
  public:
+  /// What is between the matrices.
   using Activation = ModelSettings::Activation;
 
   /// `dropout`: on what the activation returns, in training.
   FeedForwardImpl(int64_t d_model, int64_t d_ff, Activation activation = Activation::relu, double dropout = 0);
+  /// x [.., D] -> [.., D].
   torch::Tensor forward(const torch::Tensor& x) override;
   std::optional<FusedNetwork> fusable_network() const override;
 

@@ -15,6 +15,7 @@ torch::Tensor sinusoid_table(int64_t first, int64_t count, int64_t d_model);
 /// The encoding that is added to embeddings: sinusoids, or a learned table (Table 3 E; parameter `weight`).
 class PositionalEncodingImpl : public torch::nn::Module {
  public:
+  /// `max_positions`: those that are learned.
   PositionalEncodingImpl(ModelSettings::Positions kind, int64_t d_model, int64_t max_positions);
 
   /// [count, D] for positions first .. first + count - 1, on `like`'s device and of its type. Sinusoids go on for

@@ -18,8 +18,8 @@ namespace transformer {
 
 /// Layers of one's own; empty ones are the paper's.
 struct LayerFactories {
-  EncoderLayerFactory encoder = {};
-  DecoderLayerFactory decoder = {};
+  EncoderLayerFactory encoder = {};  // of the encoder's layers
+  DecoderLayerFactory decoder = {};  // of the decoder's
 };
 
 /// The encoder-decoder of §3 (Figure 1). Ids are int64; `padding_id` fills sequences up on the right, and all masks
@@ -27,13 +27,16 @@ struct LayerFactories {
 /// characters in bytes never use otherwise.
 class TransformerImpl : public torch::nn::Module {
  public:
+  /// The ids that every vocabulary reserves (Vocabulary).
   static constexpr int64_t padding_id = 0, begin_id = 1, unknown_id = 3;
 
+  /// With random weights, from LibTorch's generator. Throws Error as ModelSettings::resolved does.
   explicit TransformerImpl(const ModelSettings& settings, const LayerFactories& layers = {});
 
   /// Logits [B, T, V] of the next token at every target position, for source [B, S] and target input [B, T].
   torch::Tensor forward(const torch::Tensor& source, const torch::Tensor& target_input);
 
+  /// What the decoder looks at.
   struct Encoded {
     torch::Tensor memory;                // [B, S, D]
     std::optional<torch::Tensor> mask;   // bool [B, 1, 1, S], true = a token; none where nothing is padded
@@ -61,7 +64,9 @@ class TransformerImpl : public torch::nn::Module {
   /// pass. Gradients are the same bit for bit. Off unless switched on; no parameter, so a model is saved without it.
   void set_recompute(bool on);
 
+  /// As they were resolved.
   const ModelSettings& settings() const { return settings_; }
+  /// Trained numbers, shared ones counted once.
   int64_t parameter_count() const;
 
  private:

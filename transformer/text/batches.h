@@ -16,8 +16,10 @@ struct IdMatrix {
   std::vector<int64_t> ids;  // [rows, columns]
 
   IdMatrix() = default;
+  /// All of them `id`.
   IdMatrix(int64_t rows_, int64_t columns_, int64_t id)
       : rows(rows_), columns(columns_), ids(static_cast<size_t>(rows_ * columns_), id) {}
+  /// The ids of a row.
   std::span<const int64_t> row(int64_t index) const {
     return std::span(ids).subspan(static_cast<size_t>(index * columns), static_cast<size_t>(columns));
   }
@@ -26,11 +28,11 @@ struct IdMatrix {
 
 /// Sentence pairs of similar length, padded.
 struct Batch {
-  IdMatrix source;            // [B, S]: pieces, end, padding
-  IdMatrix target_input;      // [B, T]: begin, pieces, padding
-  IdMatrix target_output;     // [B, T]: pieces, end, padding
-  int64_t source_tokens = 0;  // without padding, ends counted
-  int64_t target_tokens = 0;
+  IdMatrix source;             // [B, S]: pieces, end, padding
+  IdMatrix target_input;       // [B, T]: begin, pieces, padding
+  IdMatrix target_output;      // [B, T]: pieces, end, padding
+  int64_t source_tokens = 0;   // without padding, ends counted
+  int64_t target_tokens = 0;   // the same of the target
   int64_t source_length = 0;   // S
   int64_t target_length = 0;   // T
   std::vector<int64_t> pairs;  // [B] indices into the corpus
@@ -49,10 +51,11 @@ struct Batch {
 /// them a few batches ahead.
 class Batches {
  public:
+  /// How batches are made.
   struct Options {
-    int64_t batch_tokens = 25000;
-    uint64_t seed = 1;
-    bool shuffle = true;  // false: in order of length (in every pool), for validation
+    int64_t batch_tokens = 25000;  // source and target tokens of a batch, each at most, padding counted
+    uint64_t seed = 1;             // of order and composition
+    bool shuffle = true;           // false: in order of length (in every pool), for validation
     /// How often an epoch uses each pair of the corpus's files (Mixture); empty: once.
     std::vector<double> weights = {};
     /// Pairs planned at a time, about: 40 MB. More gives fuller batches where lengths vary much.

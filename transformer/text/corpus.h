@@ -39,6 +39,7 @@ class Corpus {
   /// 4.0 % with it; a ratio of 2 drops 0.3 % and 0.2 %.
   static constexpr int64_t ratio_judged_above = 10;
 
+  /// What is read, and where it is kept.
   struct Options {
     int64_t max_length = 256;     // pieces a side; longer pairs are dropped and counted
     bool keep_all = false;        // validation: drop nothing (overlong pairs are cut, others kept)
@@ -60,6 +61,7 @@ class Corpus {
   /// Error where there are not as many of one as of the other, or for an id below 0 or above 2^31 - 1.
   static Corpus of(const std::vector<std::vector<int64_t>>& sources, const std::vector<std::vector<int64_t>>& targets);
 
+  /// Pairs.
   int64_t size() const { return starts_.back(); }
   /// Pairs of each pair of files.
   std::vector<int64_t> sizes() const;
@@ -68,24 +70,29 @@ class Corpus {
 
   /// Piece ids of one side of one pair, without begin and end.
   std::vector<int64_t> source(int64_t pair) const;
+  /// Of the target.
   std::vector<int64_t> target(int64_t pair) const;
   /// The same without a copy.
   std::span<const int32_t> source_ids(int64_t pair) const {
     const auto& part = part_of(pair);
     return ids_of(part.source_ids, part.source_offsets, pair);
   }
+  /// Of the target.
   std::span<const int32_t> target_ids(int64_t pair) const {
     const auto& part = part_of(pair);
     return ids_of(part.target_ids, part.target_offsets, pair);
   }
+  /// Pieces of the pair's source, without begin and end.
   int64_t source_length(int64_t pair) const {
     const auto& offsets = part_of(pair).source_offsets;
     return offsets[pair + 1] - offsets[pair];
   }
+  /// The same of its target.
   int64_t target_length(int64_t pair) const {
     const auto& offsets = part_of(pair).target_offsets;
     return offsets[pair + 1] - offsets[pair];
   }
+  /// What was read, and what was left out.
   const CorpusReport& report() const { return report_; }
   /// Identifies the text that was read: every line of every pair of files in order, the same whether plain or
   /// compressed, whatever the vocabulary, and whichever pairs were kept; or the ids it was made of. 32 hexadecimal

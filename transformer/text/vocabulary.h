@@ -15,6 +15,7 @@ namespace transformer {
 
 /// How a vocabulary is learned (settings section `vocabulary`).
 struct VocabularySettings {
+  /// Byte-pair encoding, or a unigram language model.
   enum class Algorithm { bpe, unigram };
   Algorithm algorithm = Algorithm::bpe;
   bool joint = true;                   // one vocabulary for both languages
@@ -74,10 +75,12 @@ class Vocabulary {
   Vocabulary(Vocabulary&&) noexcept;
   Vocabulary& operator=(Vocabulary&&) noexcept;
 
+  /// Pieces, reserved ones among them: ids go from 0 to size() - 1.
   int64_t size() const;
   /// Of the model file's bytes (XXH3): the same for vocabularies that encode alike.
   const std::string& checksum() const;
 
+  /// What is done to a text before it becomes pieces.
   Normalization normalization() const;
   /// Whether ids are those of a table of its own.
   bool has_table() const;
@@ -100,6 +103,7 @@ class Vocabulary {
   std::string decode(const std::vector<int64_t>& ids) const;
   /// Pieces as text, for attention maps and debugging.
   std::vector<std::string> pieces(std::string_view text) const;
+  /// The text of a piece. Throws std::out_of_range for an id that there is none of.
   const std::string& piece(int64_t id) const;
 
  private:
@@ -109,7 +113,7 @@ class Vocabulary {
 
 /// The vocabularies of a model; both are the same object where it is joint.
 struct Vocabularies {
-  std::shared_ptr<const Vocabulary> source, target;
+  std::shared_ptr<const Vocabulary> source, target;  // never null
 
   /// Of a model directory: vocabulary.model, or source.model and target.model. Throws Error where they are missing,
   /// damaged, or of other sizes than the model's embeddings.

@@ -11,10 +11,11 @@ namespace transformer {
 /// Adam (§5.3) in one fused pass over all parameters.
 class Adam : public Optimizer {
  public:
+  /// The paper's by default (§5.3).
   struct Options {
-    double beta1 = 0.9;
-    double beta2 = 0.98;
-    double epsilon = 1e-9;
+    double beta1 = 0.9;     // decay of the mean of gradients
+    double beta2 = 0.98;    // decay of the mean of their squares
+    double epsilon = 1e-9;  // what is added to its root
   };
 
   /// `parameters` by name; they are updated in place.

@@ -15,8 +15,8 @@ struct MicroBatch {
   std::vector<at::Tensor> tensors;  // for the loss, which knows what they are; none: another rank's micro-batch
   int64_t items = 0;                // what its loss is a sum over: target tokens, examples
   int64_t source_tokens = 0;        // of which the run's records tell, as of the next two
-  int64_t target_tokens = 0;
-  double flops = 0;
+  int64_t target_tokens = 0;        // ends counted
+  double flops = 0;                 // of forward and backward pass
 };
 
 /// Where a source of batches stands. Checkpoints keep it.
@@ -32,10 +32,10 @@ class BatchSource {
  public:
   /// How a step's micro-batches are shared out.
   struct Plan {
-    int64_t tokens = 0;  // of a micro-batch, at most: training.micro_batch_tokens, or what follows from others
-    int64_t count = 1;   // micro-batches a step, of all ranks together
-    int64_t rank = 0, ranks = 1;
-    uint64_t seed = 1;  // training.seed
+    int64_t tokens = 0;           // of a micro-batch, at most: training.micro_batch_tokens, or what follows from others
+    int64_t count = 1;            // micro-batches a step, of all ranks together
+    int64_t rank = 0, ranks = 1;  // whose micro-batches are to be made, and of how many processes
+    uint64_t seed = 1;            // training.seed
 
     /// Whether micro-batch `number` of a step is this rank's.
     bool mine(int64_t number) const { return number % ranks == rank; }

@@ -19,32 +19,32 @@ namespace transformer {
 
 /// A validation worth remembering.
 struct BestValidation {
-  int64_t step = 0;
+  int64_t step = 0;  // that it followed
   double value = 0;  // of the criterion, training.best_by
 };
 
 /// Where a run stands, besides weights and optimizer. Random numbers need no state: they follow from the seed, the step
 /// and the micro-batch.
 struct Progress {
-  int64_t step = 0;                // steps done
-  int64_t epoch = 0;               // pass over the data
-  int64_t batch = 0;               // micro-batches of it that are done
-  std::string batch_state;         // what else the source of batches needs (BatchPosition)
-  int64_t micro_batch_tokens = 0;  // found out by training.micro_batch: auto; 0: not
-  int64_t source_tokens = 0;       // trained on so far
-  int64_t target_tokens = 0;
-  double flops = 0;                  // counted so far
-  double seconds = 0;                // spent so far
-  int64_t metrics_bytes = 0;         // length of metrics.jsonl
-  std::vector<BestValidation> best;  // of validations so far, the best first
-  int64_t validations_since_best = 0;
+  int64_t step = 0;                    // steps done
+  int64_t epoch = 0;                   // pass over the data
+  int64_t batch = 0;                   // micro-batches of it that are done
+  std::string batch_state;             // what else the source of batches needs (BatchPosition)
+  int64_t micro_batch_tokens = 0;      // found out by training.micro_batch: auto; 0: not
+  int64_t source_tokens = 0;           // trained on so far
+  int64_t target_tokens = 0;           // the same of the target
+  double flops = 0;                    // counted so far
+  double seconds = 0;                  // spent so far
+  int64_t metrics_bytes = 0;           // length of metrics.jsonl
+  std::vector<BestValidation> best;    // of validations so far, the best first
+  int64_t validations_since_best = 0;  // for training.patience
   // Sums since the last line of progress.
-  double window_loss = 0;
-  double window_nll = 0;
-  int64_t window_tokens = 0;
-  double window_gradient_norm = 0;
-  double window_largest_norm = 0;  // no sum
-  int64_t window_steps = 0;
+  double window_loss = 0;           // of items
+  double window_nll = 0;            // negative log-likelihood, in nats
+  int64_t window_tokens = 0;        // items
+  double window_gradient_norm = 0;  // before clipping
+  double window_largest_norm = 0;   // no sum
+  int64_t window_steps = 0;         // steps
 };
 
 /// The files of a model directory besides the weights: config.yaml and vocabularies, as (name, content).
@@ -61,10 +61,10 @@ void write_model_directory(const std::filesystem::path& directory, const TensorM
 
 /// What a checkpoint saves and restores.
 struct TrainingState {
-  torch::nn::Module& model;
-  Optimizer& optimizer;
-  MovingAverage* average = nullptr;  // where the run keeps one: its values are then the checkpoint's model
-  Progress& progress;
+  torch::nn::Module& model;             // its parameters
+  Optimizer& optimizer;                 // its moments
+  MovingAverage* average = nullptr;     // where the run keeps one: its values are then the checkpoint's model
+  Progress& progress;                   // where the run stands
   const ModelFiles* files = nullptr;    // whose names a checkpoint to be loaded has; null: a model directory's
   const TensorMap* gathered = nullptr;  // what Optimizer::gather_state gave, to be written; null: the optimizer's own
 };
@@ -101,11 +101,12 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std
 
 /// What a name in a run's folder checkpoints/ says.
 struct CheckpointName {
+  /// What is there under the name.
   enum class State { whole, partial, damaged };  // partial: being written, or left half deleted by a killed process
 
-  State state = State::whole;
-  CheckpointKind kind = CheckpointKind::scheduled;
-  int64_t step = 0;
+  State state = State::whole;                       // what it says of the folder
+  CheckpointKind kind = CheckpointKind::scheduled;  // why it was written
+  int64_t step = 0;                                 // that it was written after
 };
 
 /// Nothing for a name that no run gives: people keep copies of their own beside checkpoints.

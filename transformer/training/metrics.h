@@ -11,13 +11,16 @@
 
 namespace transformer {
 
+/// The file of a run's figures, in its folder.
 inline constexpr const char* metrics_name = "metrics.jsonl";
 
 /// A run's figures: a line of JSON each report in metrics.jsonl, after a header with the format's version, and the same
 /// numbers for TensorBoard beside it.
 class Metrics {
  public:
+  /// What a figure is: a count, a measure, or words.
   using Value = std::variant<int64_t, double, std::string>;
+  /// Figures by name, in the order in which they are written.
   using Values = std::vector<std::pair<std::string, Value>>;
 
   /// Cuts metrics.jsonl in folder `run` to `bytes`, its length at the checkpoint that the run goes on from, and appends
@@ -28,6 +31,7 @@ class Metrics {
   /// Throws Failure naming the file when it cannot be written.
   void record(const std::string& kind, int64_t step, const Values& values);
 
+  /// Length of metrics.jsonl.
   int64_t bytes() const { return bytes_; }
 
  private:

@@ -41,7 +41,9 @@ class Optimizer {
   virtual void clip(double limit, const at::Tensor& norm);
 
  protected:
+  /// What it updates, by name.
   const NamedParameters& parameters() const { return parameters_; }
+  /// Of the parameters, in their order.
   std::vector<at::Tensor> gradients() const;
 
  private:

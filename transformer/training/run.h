@@ -16,10 +16,10 @@ namespace transformer {
 
 /// Everything a training run is told.
 struct RunSettings {
-  DataSettings data;
-  VocabularySettings vocabulary;
-  ModelSettings model;
-  TrainingSettings training;
+  DataSettings data;                         // section `data`, and so on
+  VocabularySettings vocabulary;             // how one is learned
+  ModelSettings model;                       // what is trained
+  TrainingSettings training;                 // and how
   std::string config;                        // the complete settings as they are saved: every section as YAML
   std::map<std::string, SettingRule> rules;  // of all of them: what a run that has begun may change
 };
@@ -30,6 +30,7 @@ struct RunHooks {
   std::function<Validation(Transformer& model, const Vocabularies& vocabularies, const Corpus& validation,
                            const std::filesystem::path& hypotheses)>
       validate;
+  /// As TrainerHooks has it.
   const std::atomic<bool>* stop = nullptr;
   /// Lines for a person, of every rank.
   Log log = {};
@@ -38,11 +39,13 @@ struct RunHooks {
 /// Throws Error where settings contradict each other; looks at no file.
 void check_settings(const RunSettings& settings);
 
+/// What is asked of a run besides its settings.
 struct RunOptions {
   RunFolderOptions folder;    // what may become of a run that the output folder holds
   int64_t profile_steps = 0;  // write a Chrome trace of so many steps
 };
 
+/// How a call ended: with a model, or because it was told to stop.
 enum class RunEnd { finished, interrupted };
 
 /// From text to a model directory: learns vocabularies or takes those of `training.init_from`, reads the corpus,

@@ -11,11 +11,17 @@ namespace transformer {
 
 /// How a model is trained (settings section `training`; §5). Defaults are the paper's base model.
 struct TrainingSettings {
+  /// Of matrix products.
   enum class Precision { float32, tf32, bf16, automatic };
+  /// Whether their size is given, or found out.
   enum class MicroBatch { fixed, automatic };
+  /// Of the learning rate.
   enum class Schedule { noam, inverse_square_root, constant, linear };
+  /// By which a model is the best.
   enum class Criterion { perplexity, bleu };
+  /// Which checkpoints the final model is the mean of.
   enum class Averaged { last, best };
+  /// As the final model's are written.
   enum class Weights { float32, bf16 };
 
   std::string output = "runs/model";

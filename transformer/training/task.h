@@ -20,6 +20,7 @@ namespace transformer {
 struct TrainingTask {
   /// The trainer moves it to its device and switches between training and evaluation.
   std::shared_ptr<torch::nn::Module> model;
+  /// What it is trained on.
   std::shared_ptr<BatchSource> batches;
   /// Sums over the batch's items, with gradients towards the model's parameters: every one of them must take part. The
   /// gradient of a step is that of the sum over all micro-batches divided by their items. A loss without

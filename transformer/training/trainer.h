@@ -22,10 +22,10 @@ namespace transformer {
 
 /// What a validation found.
 struct Validation {
-  double loss = 0;        // negative log-likelihood a target token, in nats
-  double perplexity = 0;  // a word piece, the end token included
-  std::optional<double> bleu;
-  std::string signature;  // how `bleu` was computed
+  double loss = 0;             // negative log-likelihood a target token, in nats
+  double perplexity = 0;       // a word piece, the end token included
+  std::optional<double> bleu;  // where it was asked for
+  std::string signature;       // how `bleu` was computed
 };
 
 inline constexpr const char* trace_name = "trace.json";  // in a run's folder
@@ -50,19 +50,22 @@ struct TrainerHooks {
   const std::atomic<bool>* stop = nullptr;
   /// A checkpoint is written.
   std::function<void()> checkpointed = {};
+  /// Every `training.log_every` steps.
   std::function<void(const ProgressReport& report)> progressed = {};
   /// Lines for a person: progress, validations, checkpoints.
   Log log = {};
 };
 
+/// What a run was, and how it ended.
 struct TrainingSummary {
+  /// What ended it.
   enum class End { steps, time, patience, interruption };
-  End end = End::steps;
-  int64_t steps = 0;
-  int64_t source_tokens = 0;
-  int64_t target_tokens = 0;
-  double flops = 0;    // of matrix products, as training/cost.h counts them
-  double seconds = 0;  // of training, validations included, earlier parts of a resumed run too
+  End end = End::steps;       // why there are no more steps
+  int64_t steps = 0;          // that were taken, earlier parts of a resumed run included, as in what follows
+  int64_t source_tokens = 0;  // trained on
+  int64_t target_tokens = 0;  // trained on, ends counted
+  double flops = 0;           // of matrix products, as training/cost.h counts them
+  double seconds = 0;         // of training, validations included, earlier parts of a resumed run too
 };
 
 /// The training loop of §5: batches, gradients accumulated to the token budget, Adam at the scheduled rate,

@@ -24,6 +24,7 @@ enum class Backend { gloo, nccl };
 /// With a single process everything returns at once, and nothing is opened.
 class Communicator {
  public:
+  /// How processes talk.
   struct Options {
     Backend backend = Backend::gloo;
     /// How long a process waits for another in one operation, and at the start for all to come. It must be longer than
@@ -41,7 +42,9 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  /// This process's number, from 0.
   int rank() const;
+  /// How many processes there are.
   int world_size() const;
   /// How many of the processes are on this machine.
   int local_world_size() const;
