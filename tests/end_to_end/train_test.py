@@ -1,4 +1,4 @@
-"""What people who run `train` rely on: train_test.py TRAIN TRANSLATE EVALUATE AVERAGE SOURCE_DIR. Standard library only."""
+"""What people who run `train` rely on: train_test.py TRAIN TRANSLATE EVALUATE AVERAGE SOURCE_DIR."""
 
 import gzip
 import json
@@ -12,6 +12,9 @@ import subprocess
 import sys
 import time
 import unittest
+
+import numpy as np
+import safetensors.numpy
 
 from programs import ENVIRONMENT, ProgramTest
 from toy import without_times, write_corpus, write_recipe
@@ -211,6 +214,41 @@ class TrainTest(ProgramTest):
         self.refused(*out, first, "--set", "vocabulary.joint=false", "--set", "model.shared_embeddings=none",
                      parts=["source.model", "vocabulary.joint"])
         self.refused(*out, self.root, parts=["config.yaml"])
+
+    def test_a_shallower_model_starts_from_some_of_the_layers(self):
+        teacher, student, expected = self.root / "deep", self.root / "shallow", self.root / "assembled"
+        self.run_train("--output", teacher, "--set", "training.steps=40", "--set", "model.encoder_layers=4",
+                       "--set", "model.decoder_layers=3")
+        arguments = ("--init-from", teacher, "--set", "training.steps=1", "--set", "training.schedule=constant",
+                     "--set", "training.rate=1e-30", "--set", "training.warmup_steps=0",
+                     "--set", "model.encoder_layers=3", "--set", "model.decoder_layers=1")
+        said = "the encoder's 4 layers numbers 1, 3, 4, of the decoder's 3 layers number 1"
+        text, _ = self.run_train("--output", student, *arguments, "--dry-run")
+        self.assertIn(said, text)
+        text, _ = self.run_train("--output", student, *arguments)
+        self.assertIn(said, text)
+        # The same model put together by hand, and judged by PyTorch's own modules.
+        expected.mkdir()
+        shutil.copy(student / "config.yaml", expected)
+        shutil.copy(student / "vocabulary.model", expected)
+        weights = safetensors.numpy.load_file(teacher / "model.safetensors")
+        for stack, layers in (("encoder", (0, 2, 3)), ("decoder", (0,))):
+            taken = {f"{stack}.layers.{i}.{name.split('.', 3)[3]}": weights[name] for i, layer in enumerate(layers)
+                     for name in weights if name.startswith(f"{stack}.layers.{layer}.")}
+            weights = {name: value for name, value in weights.items() if not name.startswith(f"{stack}.layers.")}
+            weights.update(taken)
+        safetensors.numpy.save_file(weights, expected / "model.safetensors")
+        found = safetensors.numpy.load_file(student / "model.safetensors")
+        self.assertEqual(found.keys(), weights.keys())
+        for name, value in found.items():  # a rate that changes zeros alone, and these by nothing that counts
+            self.assertTrue(np.array_equal(np.where(np.abs(value) < 1e-20, 0, value), weights[name]), name)
+        judged = subprocess.run([sys.executable, f"{SOURCE}/tests/reference/perplexity.py", expected,
+                                 self.root / "valid.en", self.root / "valid.de"], capture_output=True, text=True, check=True)
+        self.assertAlmostEqual(self.metrics(student)[-1]["perplexity"], json.loads(judged.stdout)["perplexity"], places=3)
+        self.refused("--output", self.root / "refused", "--init-from", teacher, "--set", "model.encoder_layers=5",
+                     "--set", "model.decoder_layers=1", parts=["model.encoder_layers: 4 there, 5 here"])
+        self.refused("--output", self.root / "refused", "--init-from", teacher, "--set", "model.encoder_layers=2",
+                     "--set", "model.decoder_layers=2", "--set", "model.heads=4", parts=["model.heads: 2 there, 4 here"])
 
     def test_averaging_as_a_program(self):
         run = self.root / "to-average"

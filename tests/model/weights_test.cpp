@@ -2,6 +2,7 @@
 
 #include "model/reference.h"
 #include "transformer/base/error.h"
+#include "transformer/model/depth.h"
 #include "transformer/model/transformer.h"
 
 using namespace transformer;
@@ -119,6 +120,62 @@ TEST_CASE("weights that do not fit are refused by name, and leave the model as i
   write_file(file, bytes.substr(0, bytes.size() - 5));
   CHECK_THAT(message_of<Error>([&] { load_weights(*model, file); }), Contains(file.string()));
   CHECK_THAT(message_of<Error>([&] { load_weights(*model, folder / "none"); }), Contains("none"));
+}
+
+TEST_CASE(
+    "a shallower model takes layers of a deeper one bit for bit, spread evenly, the first and the last among them") {
+  CHECK(layers_kept(1, 6) == std::vector<int64_t>{0});
+  CHECK(layers_kept(2, 6) == std::vector<int64_t>{0, 5});
+  CHECK(layers_kept(3, 6) == std::vector<int64_t>{0, 3, 5});
+  CHECK(layers_kept(3, 5) == std::vector<int64_t>{0, 2, 4});
+  CHECK(layers_kept(6, 6) == std::vector<int64_t>{0, 1, 2, 3, 4, 5});
+  for (int64_t deep = 1; deep <= 40; ++deep) {
+    for (int64_t shallow = 2; shallow <= deep; ++shallow) {
+      const auto kept = layers_kept(shallow, deep);
+      REQUIRE(std::ssize(kept) == shallow);
+      REQUIRE((kept.front() == 0 && kept.back() == deep - 1));
+      const int64_t least = (deep - 1) / (shallow - 1);
+      for (int64_t i = 1; i < shallow; ++i) {
+        REQUIRE((kept[i] - kept[i - 1] == least || kept[i] - kept[i - 1] == least + 1));
+      }
+    }
+  }
+  CHECK_THROWS_AS(layers_kept(7, 6), std::invalid_argument);
+  CHECK_THROWS_AS(layers_kept(0, 6), std::invalid_argument);
+
+  const TemporaryDirectory folder;
+  const auto file = folder / "model.safetensors";
+  for (const auto normalization : {ModelSettings::Normalization::post, ModelSettings::Normalization::pre}) {
+    auto deep = tiny(), shallow = tiny();
+    deep.normalization = shallow.normalization = normalization;
+    deep.encoder_layers = 5;
+    deep.decoder_layers = 4;
+    shallow.encoder_layers = 3;
+    Transformer teacher(deep), student(shallow);
+    save_weights(*teacher, file);
+    load_layers(student, file, deep.resolved());
+    const auto theirs = parameters_of(teacher);
+    size_t layers = 0;
+    for (const auto& [name, tensor] : parameters_of(student)) {
+      auto from = name;
+      for (const auto& [ours, other] :
+           {std::pair{"encoder.layers.1.", "encoder.layers.2."}, std::pair{"encoder.layers.2.", "encoder.layers.4."}}) {
+        if (name.starts_with(ours)) from = other + name.substr(std::string(ours).size());
+      }
+      layers += from != name;
+      CHECK(torch::equal(tensor, theirs.at(from)));
+    }
+    CHECK(layers > 10);
+    // What does not fit is refused by name, and nothing is changed.
+    const auto before = parameters_of(student);
+    auto wide = deep;
+    wide.d_ff = 20;
+    Transformer other(wide);
+    save_weights(*other, file);
+    CHECK_THAT(message_of<Error>([&] { load_layers(student, file, deep.resolved()); }), Contains("feed_forward.inner"));
+    CHECK_THAT(message_of<Error>([&] { load_layers(student, file, wide.resolved()); }), Contains("feed_forward.inner"));
+    for (const auto& [name, tensor] : parameters_of(student)) CHECK(torch::equal(tensor, before.at(name)));
+  }
 }
 
 TEST_CASE("a model directory is loaded as it was trained, ready to translate") {

@@ -14,6 +14,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
+#include "transformer/model/depth.h"
 #include "transformer/text/learn_vocabulary.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"
@@ -60,6 +61,10 @@ void check_init_from(const RunSettings& settings) {
   std::string different;
   for (const auto& [name, value] : here) {
     if (name.find("dropout") != std::string::npos || there.at(name) == value) continue;
+    // Of more layers some are taken.
+    const auto& ours = settings.model;
+    if (name == "model.encoder_layers" && theirs.encoder_layers > ours.encoder_layers) continue;
+    if (name == "model.decoder_layers" && theirs.decoder_layers > ours.decoder_layers) continue;
     different += fmt::format("{}{}: {} there, {} here", different.empty() ? "" : ", ", name, there.at(name), value);
   }
   if (!different.empty()) {
@@ -91,6 +96,23 @@ void check_given_vocabulary(const RunSettings& settings, const ModelSettings& mo
                   fmt::format("remove {}, or data.vocabulary from the settings", there.string()));
     }
   }
+}
+
+// Which weights a model starts with that starts from those in training.init_from.
+std::string described_start(const RunSettings& settings) {
+  const auto& directory = settings.training.init_from;
+  const auto theirs = read_model_settings(directory);
+  std::string text = fmt::format("the weights in {}", directory);
+  const auto add = [&](const char* stack, int64_t shallow, int64_t deep) {
+    if (shallow == deep) return;
+    auto kept = layers_kept(shallow, deep);
+    for (auto& layer : kept) ++layer;
+    text += fmt::format(", of the {}'s {} layers {} {}", stack, deep, shallow == 1 ? "number" : "numbers",
+                        fmt::join(kept, ", "));
+  };
+  add("encoder", settings.model.encoder_layers, theirs.encoder_layers);
+  add("decoder", settings.model.decoder_layers, theirs.decoder_layers);
+  return text;
 }
 
 // The vocabularies in `output`: given, or learned first where they are not there yet.
@@ -259,6 +281,10 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
                       : training.init_from.empty() ? "will be learned"
                                                    : fmt::format("of {}", training.init_from));
 
+  if (folder.found() == RunFolder::Found::nothing && !training.init_from.empty()) {
+    text += fmt::format("weights: {}\n", described_start(settings));
+  }
+
   const int64_t needed =
       checkpoint_bytes(training, parameter_count(model)) * (training.keep_checkpoints + training.keep_best + 1);
   fs::path existing = fs::absolute(output);
@@ -413,8 +439,9 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   Transformer model(model_settings, layer_drop(model_settings, settings.training.layer_drop));
   log.info(fmt::format("model: {} parameters", model->parameter_count()));
   if (!begun && !settings.training.init_from.empty()) {
-    load_weights(*model, fs::path(settings.training.init_from) / "model.safetensors");
-    log.info(fmt::format("starting from the weights in {}", settings.training.init_from));
+    const fs::path directory = settings.training.init_from;
+    load_layers(model, directory / "model.safetensors", read_model_settings(directory));
+    log.info(fmt::format("starting from {}", described_start(settings)));
   }
 
   TrainerHooks trainer_hooks{.stop = hooks.stop, .checkpointed = [&] { folder->progressed(); }, .log = hooks.log};
