@@ -8,6 +8,8 @@ The very same weights (`export --to ctranslate2`) and the same token ids on both
 - trained: the shipped model on its validation sentences, until the end tokens, with the same search on both sides
   (beam 4, length^0.6, done when as many hypotheses have finished as the beam is wide). Outputs are compared as well.
 
+With --imported, the model is one of MarianMT, trained once with `transformers` (imported.py).
+
 Rounded to int8 the two differ in more than speed: how many outputs agree is printed for what it is. CTranslate2 has no
 bf16 on these processors; ours is measured against our own float32."""
 
@@ -22,7 +24,7 @@ import sys
 
 import sentencepiece
 
-from pairs import BINARIES, ROOT, WORK, Side, alternate, begun, parsed, summary
+from pairs import BINARIES, ROOT, WORK, Side, alternate, begun, parsed, run, summary
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 25
@@ -81,12 +83,6 @@ def trained():
     with gzip.open(ROOT / "data" / "tatoeba-en-de" / "valid.en.gz", "rt", encoding="utf-8") as file:
         sources = processor.encode([line.rstrip("\n") for line in file])
     return Work("trained", model, sources, 0, {1: 32, 32: 256})
-
-
-def run(side, batch, beam, count, steps, file="-"):
-    """(seconds, tokens)"""
-    seconds, tokens = side.ask("run", batch, beam, 0, count, steps, file).split()
-    return float(seconds), int(tokens)
 
 
 def best_environment(work, precision):
@@ -180,12 +176,32 @@ def measure(work, precision, threads, cases, pairs, environment, results):
             shortened(ours, work, threads, batch, beam, count, pairs, label, results)
 
 
+def measure_imported(args):
+    import imported  # which needs transformers, and sacreBLEU
+
+    results = begun(args, "Decoding an imported MarianMT model on a CPU, one thread: medians, the ratio last.")
+    work = imported.ImportedWork(args.sentences, args.minutes)
+    for precision in ("float32", "int8"):
+        fastest, _ = best_environment(work, precision)
+        results.add(f"{precision}: CTranslate2 {fastest}")
+        imported.measure(work, precision, PEER_ENVIRONMENTS[fastest], args.pairs, results)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench decode", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="with two threads, too")
     parser.add_argument("--only", type=re.compile, metavar="REGEX",
                         help="settings whose description matches, as 'base V 8000 int8 1 thread batch 32 beam 4'")
+    parser.add_argument("--imported", action="store_true",
+                        help="a MarianMT model instead, against CTranslate2's own conversion and transformers (trained once)")
+    parser.add_argument("--sentences", type=int, default=500, help="with --imported: of the validation text (default 500)")
+    parser.add_argument("--minutes", type=float, default=20,
+                        help="with --imported: that the model is trained for, where there is none yet (default 20)")
+    if "--imported" in sys.argv:
+        args = parsed(parser, ["import", "decode_worker"], "benchmarks/results/imported-cpu.txt")
+        measure_imported(args)
+        return
     args = parsed(parser, ["export", "decode_worker"], "benchmarks/results/decode-cpu.txt")
 
     # Only what is asked for is made.

@@ -1,5 +1,6 @@
 """CTranslate2's side of `scripts/bench decode`: ctranslate2_decode.py MODEL PRECISION THREADS SOURCES. Loads a model that
-`export --to ctranslate2` wrote, then obeys the commands that benchmarks/peers/decode_worker.cpp describes.
+`export --to ctranslate2` wrote, or CTranslate2's own converter, of one vocabulary, then obeys the commands that
+benchmarks/peers/decode_worker.cpp describes.
 
 Its settings are those it is fastest with: a translator a thread, batches made by itself from sentences of like length,
 and of what it can return only what both sides are asked for."""
@@ -11,16 +12,9 @@ import time
 
 import ctranslate2
 
+from worker import obey, read_sources, status
+
 ALPHA = 0.6
-END = 2  # the id that both sides reserve for it
-
-
-def status(field):
-    """A field of /proc/self/status that counts kB, in bytes."""
-    for line in open("/proc/self/status"):
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def main():
@@ -28,16 +22,13 @@ def main():
     before = status("VmRSS")
     translator = ctranslate2.Translator(model, compute_type=precision, inter_threads=int(threads), intra_threads=1)
     pieces = json.loads((pathlib.Path(model) / "shared_vocabulary.json").read_text())
+    config = json.loads((pathlib.Path(model) / "config.json").read_text())
+    end = config["eos_token"]
+    given = [] if config["add_source_eos"] else [end]
     ids = {piece: i for i, piece in enumerate(pieces)}
-    lines = [[pieces[int(i)] for i in line.split()] for line in pathlib.Path(sources).read_text().splitlines()]
-    end = pieces[END]
-    print(f"ready {ctranslate2.__version__} {before}", flush=True)
-    for command in sys.stdin:
-        verb, *words = command.split()
-        if verb == "memory":
-            print(status("VmHWM"), status("VmRSS"), flush=True)
-            continue
-        batch, beam, first, count, steps = map(int, words[:5])
+    lines = [[pieces[i] for i in source] + given for source in read_sources(sources)]
+
+    def decode(batch, beam, first, count, steps):
         chosen = lines[first:first + count]
         longest = steps or max(map(len, chosen)) + 300
         start = time.perf_counter()
@@ -46,11 +37,10 @@ def main():
                                              return_end_token=True)
         seconds = time.perf_counter() - start
         hypotheses = [result.hypotheses[0] for result in results]
-        if words[5] != "-":
-            text = "".join(" ".join(str(ids[piece]) for piece in hypothesis if piece != end) + "\n"
-                           for hypothesis in hypotheses)
-            pathlib.Path(words[5]).write_text(text)
-        print(f"{seconds:.6f}", sum(map(len, hypotheses)), flush=True)
+        outputs = [[ids[piece] for piece in hypothesis if piece != end] for hypothesis in hypotheses]
+        return seconds, sum(map(len, hypotheses)), outputs
+
+    obey(ctranslate2.__version__, before, decode)
 
 
 main()

@@ -65,6 +65,12 @@ class Side:
         self.process.wait()
 
 
+def run(side, batch, beam, count, steps, file="-"):
+    """Decodes (decode_worker.cpp): (seconds, tokens)."""
+    seconds, tokens = side.ask("run", batch, beam, 0, count, steps, file).split()
+    return float(seconds), int(tokens)
+
+
 def alternate(ours, theirs, pairs):
     """[(ours(), theirs())]: turn about, and so is who begins."""
     results = []
