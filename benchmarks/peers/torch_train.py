@@ -1,5 +1,5 @@
-"""The eager side of `scripts/bench train`: torch_train.py MODEL PRECISION THREADS WEIGHTS BATCHES, with PyTorch's own
-nn.Transformer; benchmarks/peers/train_worker.cpp describes the arguments and the commands.
+"""The other side of `scripts/bench train`: torch_train.py MODEL PRECISION THREADS WEIGHTS BATCHES [DEVICE [compiled]], with
+PyTorch's own nn.Transformer, eager or compiled; benchmarks/peers/train_worker.cpp describes the arguments and the commands.
 
 It computes the same function of the same weights. What nn.Transformer has beyond the paper is taken off: the biases of
 the attention projections and the normalisation after each stack, which would only make it slower; and, unless dropout is
@@ -11,8 +11,8 @@ import math
 import sys
 import time
 
-import safetensors.torch
 import torch
+from tensor_file import load_file
 from torch import nn
 from torch.nn import functional
 
@@ -56,7 +56,7 @@ class Model(nn.Module):
         return self.dropout(self.embedding(ids) * self.scale + self.positions[:ids.shape[1]])
 
     def forward(self, source, target, source_padding):
-        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        causal = nn.Transformer.generate_square_subsequent_mask(target.shape[1], target.device)
         # Padding follows a sentence's tokens, so that the causal mask is enough for the target.
         hidden = self.transformer(self.embed(source), self.embed(target), tgt_mask=causal, tgt_is_causal=True,
                                   src_key_padding_mask=source_padding, memory_key_padding_mask=source_padding)
@@ -73,7 +73,7 @@ NAMES = {"self_attention.input_weight": "self_attn.in_proj_weight", "self_attent
 
 def load(model, file):
     state = {}
-    for name, tensor in safetensors.torch.load_file(file).items():
+    for name, tensor in load_file(file).items():
         if name != "embedding.weight":
             name = "transformer." + name
             last = "norm3" if "decoder" in name else "norm2"
@@ -84,19 +84,21 @@ def load(model, file):
 
 
 def main():
-    settings, precision, threads, weights, batches_file = sys.argv[1:]
+    settings, precision, threads, weights, batches_file, *rest = sys.argv[1:]
+    device = torch.device(rest[0] if rest else "cpu")
     settings = json.loads(settings)
     torch.set_num_threads(int(threads))
     torch.set_num_interop_threads(1)
     before = status("VmRSS")
     model = Model(**settings)
     load(model, weights)
-    model.train()
+    model.to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE, betas=BETAS, eps=EPSILON, fused=True)
-    tensors = safetensors.torch.load_file(batches_file)
+    forward = torch.compile(model) if rest[1:] == ["compiled"] else model
+    tensors = load_file(batches_file)
     batches = []
     for i in range(len(tensors) // 3):
-        source, target_input, target_output = (tensors[f"{i}.{part}"] for part in
+        source, target_input, target_output = (tensors[f"{i}.{part}"].to(device) for part in
                                                ("source", "target_input", "target_output"))
         padding = source == PADDING
         # Where nothing is padded no mask is given: attention is faster then.
@@ -107,8 +109,8 @@ def main():
     def step(batch):
         source, target_input, target_output, padding, count = batch
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            logits = model(source, target_input, padding)
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            logits = forward(source, target_input, padding)
             loss = functional.cross_entropy(logits.flatten(0, 1), target_output.flatten(), ignore_index=PADDING,
                                             label_smoothing=SMOOTHING, reduction="mean")
         loss.backward()
@@ -124,6 +126,8 @@ def main():
         chosen = [batches[i % len(batches)] for i in range(first, first + count)]
         start = time.perf_counter()
         losses = [step(batch) for batch in chosen]
+        if device.type == "cuda":
+            torch.cuda.synchronize()
         seconds = time.perf_counter() - start
         tokens = sum(batch[4] for batch in chosen)
         loss = sum(float(loss) * batch[4] for loss, batch in zip(losses, chosen)) / tokens

@@ -1,6 +1,6 @@
-// Our side of scripts/bench train: train_worker MODEL PRECISION THREADS WEIGHTS BATCHES. Takes the trainer's steps on
-// given batches, one command a line from standard input, and answers each with a line, so that both sides can take
-// turns while each stays loaded. benchmarks/peers/torch_train.py is the same for PyTorch's own modules.
+// Our side of scripts/bench train: train_worker MODEL PRECISION THREADS WEIGHTS BATCHES [DEVICE]. Takes the trainer's
+// steps on given batches, one command a line from standard input, and answers each with a line, so that both sides can
+// take turns while each stays loaded. benchmarks/peers/torch_train.py is the same for PyTorch's own modules.
 //
 //   run FIRST COUNT
 //     Takes COUNT steps, on the batches from FIRST on and again from the first after the last. Answers "SECONDS TOKENS
@@ -16,7 +16,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 #include <malloc.h>
 
@@ -26,6 +25,8 @@
 #include <vector>
 
 #include "peers/worker.h"
+#include "transformer/model/autocast.h"
+#include "transformer/model/device.h"
 #include "transformer/model/tensors.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
@@ -55,16 +56,18 @@ ModelSettings settings_of(const std::string& text) {
 struct TrainingBatch {
   at::Tensor source, target_input, target_output;
   int64_t tokens;
+  bool padded;  // any row of the source
 };
 
-std::vector<TrainingBatch> read_batches(const std::string& file) {
+std::vector<TrainingBatch> read_batches(const std::string& file, const c10::Device& device) {
   const auto tensors = read_tensors(file).tensors;
   std::vector<TrainingBatch> batches;
   for (size_t i = 0; i < tensors.size() / 3; ++i) {
     auto& batch = batches.emplace_back();
-    batch.source = tensors.at(fmt::format("{}.source", i));
-    batch.target_input = tensors.at(fmt::format("{}.target_input", i));
-    batch.target_output = tensors.at(fmt::format("{}.target_output", i));
+    batch.source = tensors.at(fmt::format("{}.source", i)).to(device);
+    batch.target_input = tensors.at(fmt::format("{}.target_input", i)).to(device);
+    batch.target_output = tensors.at(fmt::format("{}.target_output", i)).to(device);
+    batch.padded = batch.source.eq(TransformerImpl::padding_id).any().item<bool>();
     batch.tokens = batch.target_output.ne(TransformerImpl::padding_id).sum().item<int64_t>();
   }
   return batches;
@@ -72,8 +75,10 @@ std::vector<TrainingBatch> read_batches(const std::string& file) {
 
 class Run {
  public:
-  Run(const ModelSettings& settings, bool bf16, const std::string& weights) : model_(settings), bf16_(bf16) {
+  Run(const ModelSettings& settings, bool bf16, const std::string& weights, const c10::Device& device)
+      : model_(settings), bf16_(bf16), device_(device) {
     load_weights(*model_, weights);
+    model_->to(device);
     model_->train();
     std::vector<std::pair<std::string, at::Tensor>> parameters;
     for (const auto& item : model_->named_parameters()) parameters.emplace_back(item.key(), item.value());
@@ -85,19 +90,14 @@ class Run {
   at::Tensor step(const TrainingBatch& batch) {
     adam_->clear_gradients();
     at::manual_seed(static_cast<uint64_t>(++steps_));
-    LossSums sums;
-    if (bf16_) {
-      at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-      at::autocast::set_autocast_enabled(at::kCPU, true);
-    }
-    const auto hidden = model_->decode(batch.target_input, model_->encode(batch.source)).values;
-    sums = projected_label_smoothing_loss(hidden, model_->projection_weight(), batch.target_output, smoothing,
-                                          TransformerImpl::padding_id, bf16_ ? at::kBFloat16 : hidden.scalar_type(),
-                                          batch.tokens);
-    if (bf16_) {
-      at::autocast::set_autocast_enabled(at::kCPU, false);
-      at::autocast::clear_cache();
-    }
+    std::optional<Autocast> autocast;
+    if (bf16_) autocast.emplace(device_, Autocast::State{.enabled = true}, /*cached=*/true);
+    const auto memory = model_->encode(batch.source, /*weights=*/false, batch.padded);
+    const auto hidden = model_->decode(batch.target_input, memory).values;
+    const auto sums = projected_label_smoothing_loss(hidden, model_->projection_weight(), batch.target_output,
+                                                     smoothing, TransformerImpl::padding_id,
+                                                     bf16_ ? at::kBFloat16 : hidden.scalar_type(), batch.tokens);
+    autocast.reset();
     parallel_->backward(sums.loss / static_cast<double>(batch.tokens));
     adam_->step(rate);
     return sums.loss.detach();
@@ -107,6 +107,7 @@ class Run {
   Communicator communicator_{Launch{}, {}};
   Transformer model_;
   bool bf16_;
+  c10::Device device_;
   std::optional<Adam> adam_;
   std::optional<DistributedDataParallel> parallel_;
   int64_t steps_ = 0;
@@ -118,9 +119,9 @@ void serve(int argc, char** argv) {
     save_weights(*Transformer(settings_of(argv[1])), argv[3]);
     return;
   }
-  const std::string precision = argc == 6 ? argv[2] : "";
+  const std::string precision = argc == 6 || argc == 7 ? argv[2] : "";
   if (precision != "float32" && precision != "bf16") {
-    throw Error("train_worker", "wants MODEL float32|bf16 THREADS WEIGHTS BATCHES, or MODEL init WEIGHTS");
+    throw Error("train_worker", "wants MODEL float32|bf16 THREADS WEIGHTS BATCHES [DEVICE], or MODEL init WEIGHTS");
   }
   // As in apps/train.cpp.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
@@ -128,8 +129,9 @@ void serve(int argc, char** argv) {
   mallopt(M_TOP_PAD, 64 << 20);
   const int64_t before = status("VmRSS");
   at::set_num_threads(std::stoi(argv[3]));
-  Run run(settings_of(argv[1]), precision == "bf16", argv[4]);
-  const auto batches = read_batches(argv[5]);
+  const auto device = open_device(argc == 7 ? argv[6] : "cpu");
+  Run run(settings_of(argv[1]), precision == "bf16", argv[4], device);
+  const auto batches = read_batches(argv[5], device);
   std::cout << "ready transformer " << before << std::endl;
 
   obey([&](std::istringstream& arguments) -> std::string {
@@ -143,8 +145,9 @@ void serve(int argc, char** argv) {
       losses.push_back(run.step(batch));
       tokens += batch.tokens;
     }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    // A GPU has then done all steps.
     const double loss = at::stack(losses).sum().item<double>() / static_cast<double>(tokens);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return fmt::format("{:.6f} {} {:.6f}", seconds, tokens, loss);
   });
 }

@@ -1,5 +1,6 @@
 """What people find around the code: repository_test.py SOURCE_DIR VERSION."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -65,6 +66,18 @@ class RepositoryTest(unittest.TestCase):
                 for part in form["body"]:
                     self.assertIn(part["type"], ("textarea", "input", "dropdown", "checkboxes"))
                     self.assertIn("label", part["attributes"])
+
+    def test_where_there_is_no_gpu_its_script_says_so(self):
+        def refused(status, *arguments):
+            done = subprocess.run([SOURCE / "scripts" / "gpu", *arguments], capture_output=True, text=True,
+                                  env=dict(os.environ, PYTHON=sys.executable))
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (status, "", 1), done.stderr)
+            return done.stderr
+
+        self.assertIn("unknown argument '--unknown'", refused(2, "--unknown"))
+        if pathlib.Path("/dev/nvidiactl").exists():
+            self.skipTest("this machine has a GPU")
+        self.assertIn("this machine has no GPU that torch can use; nothing was tested", refused(1))
 
     def test_the_change_log_begins_with_this_version(self):
         versions = re.findall(r"^## (\d+\.\d+\.\d+)$", (GITHUB / "CHANGELOG.md").read_text(), re.M)

@@ -1,0 +1,106 @@
+"""On a GPU: training steps in bf16 against nn.Transformer, eager and compiled, the same weights and batches, and decoding
+with the shipped model. scripts/gpu runs it. Needs Python's torch and nothing else; results go to
+benchmarks/results/gpu-NAME.txt."""
+
+import gzip
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BINARIES = ROOT / "build" / "release" / "bin"
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+from pairs import Side  # noqa: E402
+from tensor_file import save_file  # noqa: E402
+
+# Width, feed-forward width, heads; FLOPs of a target token with its source token, as in data_parallel.py.
+MODELS = {"base": (512, 2048, 8, 378e6), "big": (1024, 4096, 16, 1.27e9)}
+VOCABULARY, ROWS, LENGTH, BATCHES = 37000, 200, 64, 8
+ROUNDS, SECONDS = 3, 4
+# Dense bf16 FLOP/s by the makers' data sheets.
+PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10G": 70e12, "4090": 165e12}
+
+
+def batches(file):
+    generator = torch.Generator().manual_seed(1)
+    ids = lambda: torch.randint(4, VOCABULARY, (ROWS, LENGTH), generator=generator)
+    save_file({f"{i}.{part}": ids() for i in range(BATCHES) for part in ("source", "target_input", "target_output")}, file)
+
+
+def training(model, folder, say, peak):
+    d_model, d_ff, heads, flops = MODELS[model]
+    settings = json.dumps({"d_model": d_model, "d_ff": d_ff, "heads": heads, "layers": 6, "vocabulary": VOCABULARY,
+                           "dropout": 0.1, "dropout_everywhere": False})
+    weights, file = folder / f"{model}.safetensors", folder / "batches.safetensors"
+    subprocess.run([BINARIES / "train_worker", settings, "init", weights], check=True)
+    arguments = [settings, "bf16", 1, weights, file, "cuda"]
+    torch_side = [sys.executable, ROOT / "benchmarks" / "peers" / "torch_train.py"]
+    commands = {"ours": [BINARIES / "train_worker", *arguments], "eager": [*torch_side, *arguments],
+                "compiled": [*torch_side, *arguments, "compiled"]}
+    rates = {}
+    sides = {name: Side(command, 1) for name, command in commands.items()}
+    try:
+        counts = {}
+        for name, side in sides.items():
+            side.ask("run", 0, 10)  # compiles, chooses kernels, fills caches
+            counts[name] = max(5, round(SECONDS * 10 / float(side.ask("run", 0, 10).split()[0])))
+        for _ in range(ROUNDS):
+            for name, side in sides.items():
+                seconds, tokens, loss = map(float, side.ask("run", 0, counts[name]).split())
+                rates.setdefault(name, []).append(tokens / seconds)
+    finally:
+        for side in sides.values():
+            side.__exit__()
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+    for name, rate in middle.items():
+        share = f", {rate * flops / peak:.0%} of the peak" if peak else ""
+        say(f"training {model} bf16, {name}: {rate:.0f} target tokens/s{share}"
+            + ("" if name == "ours" else f"; ours is {middle['ours'] / rate:.2f}x"))
+
+
+def decoding(folder, say):
+    with gzip.open(ROOT / "data" / "tatoeba-en-de" / "valid.en.gz", "rt") as text:
+        lines = text.read()
+    few, many = folder / "few.txt", folder / "many.txt"
+    few.write_text("".join(lines.splitlines(True)[:8]))
+    many.write_text(lines * 4)
+    for precision in ("float32", "fp16", "bf16"):
+        seconds = {}
+        for file in (few, many):  # the start is in both
+            begun = time.perf_counter()
+            subprocess.run([BINARIES / "translate", "--model", ROOT / "data" / "model-en-de", "--device", "cuda",
+                            "--precision", precision, "--input", file], check=True, stdout=subprocess.DEVNULL)
+            seconds[file] = time.perf_counter() - begun
+        sentences = many.read_text().count("\n") - 8
+        say(f"decoding the shipped model in {precision}: {sentences / (seconds[many] - seconds[few]):.0f} sentences/s")
+
+
+def main():
+    if not torch.cuda.is_available():
+        sys.exit("gpu: this machine has no GPU that torch can use; nothing was measured")
+    name = torch.cuda.get_device_name()
+    peak = next((flops for part, flops in PEAKS.items() if part in name), None)
+    results = ROOT / "benchmarks" / "results" / f"gpu-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.txt"
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with open(results, "w") as file, tempfile.TemporaryDirectory() as temporary:
+        def say(line):
+            print(line, flush=True)
+            print(line, file=file, flush=True)
+
+        say(f"{name}, torch {torch.__version__}; batches of {ROWS} x ({LENGTH} + {LENGTH}) tokens, medians of {ROUNDS}")
+        folder = pathlib.Path(temporary)
+        batches(folder / "batches.safetensors")
+        for model in MODELS:
+            training(model, folder, say, peak)
+        decoding(folder, say)
+    print(f"gpu: {results}")
+
+
+main()
