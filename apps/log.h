@@ -24,8 +24,9 @@ class ProgramLog {
   ProgramLog(const ProgramLog&) = delete;
   ProgramLog& operator=(const ProgramLog&) = delete;
 
-  /// What the library has to say, as lines of that log.
-  Log log() const;
+  /// What the library has to say, as lines of that log, with or without what is drawn below: one process alone may draw
+  /// on a terminal.
+  Log log(bool progress = true) const;
 
  private:
   std::shared_ptr<ProgressLine> line_ = std::make_shared<ProgressLine>();
@@ -66,14 +67,14 @@ inline ProgramLog::ProgramLog(const std::string& name) {
   spdlog::flush_on(spdlog::level::info);
 }
 
-inline Log ProgramLog::log() const {
+inline Log ProgramLog::log(bool progress) const {
   const auto say = [](LogLevel level, const std::string& line) {
     const auto as = level == LogLevel::info      ? spdlog::level::info
                     : level == LogLevel::warning ? spdlog::level::warn
                                                  : spdlog::level::err;
     spdlog::log(as, "{}", line);
   };
-  if (!line_->live()) return Log(say);
+  if (!progress || !line_->live()) return Log(say);
   return Log(say, [line = line_](const WorkProgress& work) { line->show(work); });
 }
 

@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
         Communicator communicator(launch, {.backend = cuda ? Backend::nccl : Backend::gloo,
                                            .timeout_seconds = recipe.run.training.timeout_seconds});
         auto hooks = validation_hooks(recipe, &stop);
-        hooks.log = program_log.log();
+        hooks.log = program_log.log(/*progress=*/launch.rank == 0);
         auto end = RunEnd::finished;
         communicator.guard([&] { end = run_training(communicator, device, recipe.run, hooks, options); });
         // Of several processes some may have stopped because another was told to.
