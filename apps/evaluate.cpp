@@ -306,11 +306,13 @@ void perplexity(CLI::App& app) {
       command.add_option("--model", model, "Model directory")->required()->type_name("DIR");
       command.add_option("--source", source, "Text")->required()->type_name("FILE");
       command.add_option("--target", target, "Its translation, line by line")->required()->type_name("FILE");
+      command.add_option("--from", source_language, "The text's language, where the model knows many");
+      command.add_option("--to", target_language, "That of its translation");
       command.add_option("--threads", threads, "Processor threads; if not given, one for each core")
           ->check(CLI::Range(1, 1024));
     }
     FormatFlag format;
-    std::string model, source, target;
+    std::string model, source, target, source_language, target_language;
     int threads = 0;
   };
   auto* command = app.add_subcommand("perplexity", "How well a model predicts translations, per word piece");
@@ -320,8 +322,15 @@ void perplexity(CLI::App& app) {
     const auto model = InferenceModel::load(flags->model, settings);
     const auto vocabularies =
         Vocabularies::load(flags->model, settings.source_vocabulary_size, settings.target_vocabulary_size);
+    if (const auto& languages = vocabularies.target->languages(); !languages.empty()) {
+      languages.piece(flags->source_language, "--from");
+      languages.piece(flags->target_language, "--to");
+    }
     const auto corpus = Corpus::read({flags->source}, {flags->target}, *vocabularies.source, *vocabularies.target,
-                                     {.max_length = longest_text(settings), .keep_all = true});
+                                     {.max_length = longest_text(settings),
+                                      .keep_all = true,
+                                      .source_language = flags->source_language,
+                                      .target_language = flags->target_language});
     if (const auto cut = corpus.report().too_long; cut > 0) {
       std::cerr << fmt::format("{} of {} pairs are longer than the {} pieces that are judged of a side\n", cut,
                                corpus.size(), longest_text(settings));

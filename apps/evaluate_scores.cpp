@@ -76,6 +76,9 @@ class Judge {
     if (reverse_) std::swap(sources, targets);
     std::vector<Score> scores;
     const auto& decoding = translator_->settings();
+    if (!translator_->vocabularies().target->languages().empty()) {
+      throw Error(directory_, "is a model of many languages, which are not told here", "use evaluate perplexity");
+    }
     for (auto& tokens : token_log_probabilities(*translator_->packed(), sources, targets, threads_)) {
       auto& score = scores.emplace_back();
       score.tokens = std::move(tokens);

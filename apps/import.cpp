@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
     std::filesystem::path model, output;
     TextFiles text;
     app.add_option("--from", system,
-                   "The system: hugging-face (MarianMT, as transformers saves it); marian (Marian's own transformers); "
+                   "The system: hugging-face (MarianMT, M2M100 with NLLB, and mBART-50, as transformers saves "
+                   "them); marian (Marian's own transformers); "
                    "ctranslate2 (what CTranslate2 loads)")
         ->required()
         ->check(CLI::IsMember({"hugging-face", "marian", "ctranslate2"}))

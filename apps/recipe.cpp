@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <cmath>
+#include <utility>
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/decoding/module_backend.h"
@@ -27,6 +28,11 @@ void Recipe::load(const std::filesystem::path& file, const std::vector<std::stri
 }
 
 void Recipe::settle() {
+  // What is learned is what is written.
+  for (const auto& [given, text] : {std::pair{&decoding.source_language, &run.data.source_language},
+                                    {&decoding.target_language, &run.data.target_language}}) {
+    if (given->empty()) *given = *text;
+  }
   // A saved configuration says what was trained, with nothing left to derive.
   run.model = run.model.resolved();
   run.config = settings.yaml();

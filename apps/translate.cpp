@@ -367,8 +367,8 @@ int main(int argc, char** argv) {
     const auto alignment_settings = alignment.over({});
     std::unique_ptr<WordAligner> aligner;
     if (format.alignments || format.json || text_format.markup) {
-      aligner =
-          std::make_unique<WordAligner>(decoding.packed(translator), translator.vocabularies(), alignment_settings);
+      aligner = std::make_unique<WordAligner>(decoding.packed(translator), translator.vocabularies(),
+                                              alignment_settings, translator.settings());
     }
 
     const auto identity = [&] {

@@ -35,11 +35,12 @@ def files(**parts):
     )
 
 
-def vocabulary(size, model="bpe", bytes_=False, text="ba do ki lu mé no ra si tu vo x ba do ba do ki lu"):
+def vocabulary(size, model="bpe", bytes_=False, text="ba do ki lu mé no ra si tu vo x ba do ba do ki lu", own_ids=True):
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([text, "do ba", "lu ki ra", "tu vo si no"]), model_writer=out, vocab_size=size,
-        model_type=model, pad_id=0, bos_id=1, eos_id=2, unk_id=3, byte_fallback=bytes_, hard_vocab_limit=False,
+        model_type=model, byte_fallback=bytes_, hard_vocab_limit=False,
+        **(dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3) if own_ids else {}),
         normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2, num_threads=1,
         character_coverage=1.0,
     )
@@ -571,6 +572,50 @@ def hugging_face():
         weights | {"model.shared.weight": weights["model.shared.weight"] * numpy.nan}))
 
 
+def many_languages():
+    model, count = vocabulary(28, "unigram", own_ids=False)
+    size = count + 1 + 2 + 2
+    config = {"d_model": 4, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+              "decoder_attention_heads": 2, "encoder_ffn_dim": 4, "decoder_ffn_dim": 4, "vocab_size": size,
+              "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "max_position_embeddings": 9}
+    shapes = {"model.shared.weight": [size, 4]}
+    for stack in ("encoder", "decoder"):
+        layer = f"model.{stack}.layers.0."
+        for attention in ("self_attn", "encoder_attn")[:1 if stack == "encoder" else 2]:
+            for part in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                shapes |= {f"{layer}{attention}.{part}.weight": [4, 4], f"{layer}{attention}.{part}.bias": [4]}
+        norms = [f"{layer}self_attn_layer_norm", f"{layer}final_layer_norm", f"model.{stack}.layer_norm"]
+        if stack == "decoder":
+            norms.append(f"{layer}encoder_attn_layer_norm")
+        for name in norms:
+            shapes |= {f"{name}.weight": [4], f"{name}.bias": [4]}
+        for name in ("fc1", "fc2"):
+            shapes |= {f"{layer}{name}.weight": [4, 4], f"{layer}{name}.bias": [4]}
+    more = {f"model.{stack}.{name}": [11, 4] if "positions" in name else [4] for stack in ("encoder", "decoder")
+            for name in ("embed_positions.weight", "layernorm_embedding.weight", "layernorm_embedding.bias")}
+
+    def folder(name, kind, others={}, weights=shapes, **parts):
+        given = {"config__json": json.dumps(config | {"model_type": kind} | others), "sentencepiece__bpe__model": model,
+                 "special_tokens_map__json": '{"additional_special_tokens": ["eng_Latn", {"content": "fra_Latn"}]}',
+                 "model__safetensors": save(tensors(weights))} | parts
+        put("hugging_face", name, files(**{name: part for name, part in given.items() if part is not None}))
+
+    folder("nllb", "m2m_100", tokenizer_config__json='{"src_lang": "eng_Latn", "legacy_behaviour": true}',
+           generation_config__json=json.dumps({"forced_bos_token_id": count + 1}))
+    folder("nllb_by_ids", "m2m_100", special_tokens_map__json=None, tokenizer__json=json.dumps(
+        {"added_tokens": [{"id": count + 1, "content": "eng_Latn"}, {"id": count + 2, "content": "<mask>"}]}))
+    folder("nllb_ids", "m2m_100", tokenizer_config__json=json.dumps(
+        {"added_tokens_decoder": {"4": {"content": "eng_Latn"}, "-1": {"content": "fra_Latn"}, "x": {"content": "ba"}}}))
+    words = {word: i for i, word in enumerate(["<s>", "<pad>", "</s>", "<unk>", "ba", "\u2581do"])}
+    wide = len(words) + 8 + 8
+    folder("m2m_100", "m2m_100", {"vocab_size": wide}, shapes | {"model.shared.weight": [wide, 4]},
+           vocab__json=json.dumps(words), tokenizer_config__json='{"language_codes": "wmt21"}')
+    wide = count + 1 + 53
+    folder("mbart", "mbart", {"vocab_size": wide}, shapes | more | {
+        "model.shared.weight": [wide, 4], "final_logits_bias": [1, wide]}, special_tokens_map__json=None)
+    folder("mbart_positions", "mbart", {"max_position_embeddings": 2**40, "d_model": 3})
+
+
 def long_text():
     put("split_text", "german", "Am 3. Mai kam Dr. Müller, z. B. mit dem Zug. „Gut!“ sagte er; dann ging er.\r\n\n  1. Eins.\n***\n")
     put("split_text", "unspaced", "你好。“好！”然后，他说 a.b. C. ")
@@ -603,5 +648,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(__doc__)
     for make in (settings, tensors_corpus, checksums, vocabulary_corpus, lines, trees, corpus_cache, hypotheses, sweep, models,
-                 torch_files, hugging_face, marian_files, ctranslate2_models, long_text, translation_calls):
+                 torch_files, hugging_face, many_languages, marian_files, ctranslate2_models, long_text, translation_calls):
         make()

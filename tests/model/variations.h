@@ -20,6 +20,7 @@ inline std::vector<std::vector<Variation>> varied_parts() {
        {"swiglu", [](Settings& s) { s.activation = Settings::Activation::swiglu; }},
        {"swish", [](Settings& s) { s.activation = Settings::Activation::swish; }}},
       {{"output bias, embeddings as they are", [](Settings& s) { s.output_bias = true, s.scaled_embeddings = false; }}},
+      {{"normalised embeddings", [](Settings& s) { s.embedding_normalization = true; }}},
       {{"pre-norm", [](Settings& s) { s.normalization = Settings::Normalization::pre; }}},
       {{"dot product", [](Settings& s) { s.compatibility = Settings::Compatibility::dot_product; }},
        {"additive", [](Settings& s) { s.compatibility = Settings::Compatibility::additive; }}},

@@ -320,4 +320,49 @@ TEST_CASE("ids of a table are the places of its pieces, and no text is a reserve
   CHECK_THAT(refusal(bytes + nfc), Contains("twice"));
 }
 
+TEST_CASE("languages of a table are told by their pieces, and no text names them") {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> table = {"<none>", "<go>",  "<stop>", "<what>",   "__fr__",
+                                          "b",      "de_DE", "<mask>", "<nothing>"};
+  const std::vector<std::string> languages = {"__fr__", "de_DE"}, controls = {"<mask>", "<nothing>"};
+  const auto bytes = [&](bool behind_end) {
+    return Vocabulary::with_languages(small_model() + piece("b") + piece("de_DE"), table, languages, controls,
+                                      behind_end, "file");
+  };
+  using Ids = std::vector<int64_t>;
+  for (const bool behind_end : {false, true}) {
+    write_file(folder / "m", bytes(behind_end));
+    const Vocabulary vocabulary(folder / "m");
+    CHECK(vocabulary.has_table());
+    CHECK(vocabulary.languages().pieces == std::map<std::string, int64_t>{{"fr", 4}, {"de_DE", 6}});
+    CHECK(vocabulary.languages().source({5, 5}, 4) == (behind_end ? Ids{5, 5, 2, 4} : Ids{4, 5, 5, 2}));
+    CHECK(vocabulary.languages().piece("de_DE", "somewhere") == 6);
+    CHECK_THAT(error_of([&] { vocabulary.languages().piece("de", "somewhere"); }),
+               Contains("somewhere: is 'de'") && Contains("none of this model's 2 languages") &&
+                   Contains("nearest are de_DE"));
+    CHECK_THAT(error_of([&] { vocabulary.languages().piece("", "somewhere"); }), Contains("has to be said"));
+    CHECK_THAT(error_of([&] { vocabulary.languages().piece(std::string(100000, 'x'), "somewhere"); }),
+               Contains("none of"));
+    // What a text says is no language, not even where SentencePiece has a piece of the same letters.
+    for (const auto& text : {"de_DE", "__fr__", ">>fra<< b", "<mask>"}) {
+      for (const auto id : vocabulary.encode(text)) CHECK((id == Vocabulary::unknown || id == 5));
+    }
+    CHECK(vocabulary.decode({4, 5, 7, 8, 5, 6}) == "bb");
+    for (int64_t id = 0; id < vocabulary.size(); ++id) CHECK(vocabulary.is_control(id) == (id != 5));
+    CHECK(SentencePieceModel::without_own_fields(bytes(behind_end), "file") ==
+          small_model() + piece("b") + piece("de_DE"));
+  }
+  write_file(folder / "plain", small_model());
+  CHECK(Vocabulary(folder / "plain").languages().empty());
+  CHECK_THAT(error_of([&] { Vocabulary(folder / "plain").languages().piece("de", "x"); }), Contains("cannot be told"));
+  const auto mistake = [&](std::vector<std::string> named, std::vector<std::string> others) {
+    return error_of([&] { Vocabulary::with_languages(small_model(), table, named, others, false, "file"); });
+  };
+  CHECK_THAT(mistake({}, {}), Contains("names no languages"));
+  CHECK_THAT(mistake({"fr"}, {}), Contains("lacks 'fr'"));
+  CHECK_THAT(mistake({"b", "b"}, {}), Contains("twice"));
+  CHECK_THAT(mistake({"b"}, {"b"}), Contains("twice"));
+  CHECK_THAT(mistake({"<stop>"}, {}), Contains("reserved piece"));
+}
+
 }  // namespace transformer::test

@@ -80,6 +80,8 @@ void ModelSettings::describe(Fields<ModelSettings>& field) {
         {{"all", SharedEmbeddings::all}, {"target", SharedEmbeddings::target}, {"none", SharedEmbeddings::none}});
   field("scaled_embeddings", &ModelSettings::scaled_embeddings,
         "multiplies embeddings by sqrt(d_model) before positions are added (§3.4)");
+  field("embedding_normalization", &ModelSettings::embedding_normalization,
+        "a LayerNorm on the sums of embeddings and positions, before their dropout; the paper has none");
   field("projection_bias", &ModelSettings::projection_bias,
         "biases in the attention projections; the paper's parameter counts have none");
   field("output_bias", &ModelSettings::output_bias,
@@ -154,6 +156,7 @@ std::string ModelSettings::variations() const {
   add(shared_embeddings == SharedEmbeddings::target, "the source has its own embedding");
   add(shared_embeddings == SharedEmbeddings::none, "source, target and projection have a matrix each");
   add(!scaled_embeddings, "embeddings that are not multiplied by sqrt(d_model)");
+  add(embedding_normalization, "normalisation of embeddings with their positions");
   add(projection_bias, "attention projections with biases");
   add(output_bias, "a pre-softmax projection with biases");
   return text;

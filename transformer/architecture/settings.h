@@ -53,6 +53,7 @@ struct ModelSettings {
   int64_t target_vocabulary_size = 0;  // 0: vocabulary_size
   SharedEmbeddings shared_embeddings = SharedEmbeddings::all;
   bool scaled_embeddings = true;
+  bool embedding_normalization = false;
   bool projection_bias = false;
   bool output_bias = false;
   double layer_norm_epsilon = 1e-5;

@@ -57,6 +57,10 @@ std::map<std::string, std::vector<int64_t>> weight_shapes(const ModelSettings& s
   if (s.positions == ModelSettings::Positions::learned) {
     shapes["source_positions.weight"] = shapes["target_positions.weight"] = {s.max_positions, s.d_model};
   }
+  if (s.embedding_normalization) {
+    norm("source_embeddings");
+    norm("target_embeddings");
+  }
   for (int64_t i = 0; i < s.encoder_layers; ++i) {
     const auto layer = fmt::format("encoder.layers.{}.", i);
     attention(layer + "self_attention");

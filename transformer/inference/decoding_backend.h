@@ -45,10 +45,15 @@ class PackedBackend : public DecodingBackend {
   std::shared_ptr<Engine> engine_;
 };
 
-/// What transformer_modules.so exports under this name, which changes with what passes through it.
+/// What transformer_modules.so exports, under a name that changes with what passes through it.
+#define TRANSFORMER_OPEN_MODULE_BACKEND transformer_open_module_backend_5
 using OpenModuleBackend = DecodingBackend*(const std::filesystem::path& directory, const std::string& device,
                                            const InferenceOptions& inference);
-inline constexpr const char* open_module_backend_name = "transformer_open_module_backend_4";
+#define TRANSFORMER_NAME_OF(symbol) #symbol
+#define TRANSFORMER_NAME(symbol) TRANSFORMER_NAME_OF(symbol)
+inline constexpr const char* open_module_backend_name = TRANSFORMER_NAME(TRANSFORMER_OPEN_MODULE_BACKEND);
+#undef TRANSFORMER_NAME
+#undef TRANSFORMER_NAME_OF
 
 /// The decoder of a model directory's modules on `device`, opened from the shared library transformer_modules.so, which
 /// brings LibTorch along and lies beside the program or where the loader looks. Throws Error where it is not to be had,

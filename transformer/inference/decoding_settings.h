@@ -42,7 +42,7 @@ struct DecodingSettings {
   int64_t beam_groups = 1;
   double diversity = 0.5;
 
-  std::string source_language, target_language;  // of models that know many (Vocabulary::Languages)
+  std::string source_language = {}, target_language = {};  // of models that know many (Vocabulary::Languages)
 
   static void describe(Fields<DecodingSettings>& field);
 

@@ -160,6 +160,10 @@ void InferenceModel::read(WeightSource& source) {
   const auto norm = [&](const std::string& name) {
     return Norm{numbers(name + ".norm.weight"), numbers(name + ".norm.bias")};
   };
+  if (s.embedding_normalization) {
+    source_norm_ = norm("source_embeddings");
+    target_norm_ = norm("target_embeddings");
+  }
   const auto network = [&](const std::string& name) {
     const auto linear = [&](const std::string& part) {
       const auto bias = numbers(name + part + ".bias");
@@ -271,18 +275,22 @@ void InferenceModel::check(std::span<const int64_t> source, int64_t max_length) 
 }
 
 void InferenceModel::embed_source(int64_t token, int64_t position, float* x) const {
-  embed(*source_embedding_, *source_positions_, token, position, x);
+  embed(*source_embedding_, *source_positions_, source_norm_, token, position, x);
 }
 
 void InferenceModel::embed_target(int64_t token, int64_t position, float* x) const {
-  embed(*target_embedding_, *target_positions_, token, position, x);
+  embed(*target_embedding_, *target_positions_, target_norm_, token, position, x);
 }
 
-void InferenceModel::embed(const PackedMatrix& embedding, const PositionTable& positions, int64_t token,
-                           int64_t position, float* x) const {
+void InferenceModel::embed(const PackedMatrix& embedding, const PositionTable& positions, const Norm& norm,
+                           int64_t token, int64_t position, float* x) const {
   check_token(token, embedding);
   embedding.row(token, embedding_scale_, x);
   positions.add(position, x);
+  if (norm.gain.empty()) return;
+  const std::vector<float> nothing(static_cast<size_t>(settings_.d_model));
+  kernels_.add_and_normalise(x, nothing.data(), settings_.d_model, norm.gain.data(), norm.bias.data(),
+                             static_cast<float>(settings_.layer_norm_epsilon), x);
 }
 
 }  // namespace transformer

@@ -85,7 +85,8 @@ class InferenceModel {
   /// output of `max_length` tokens needs more positions than were learned.
   void check(std::span<const int64_t> source, int64_t max_length) const;
 
-  /// Embedding, times sqrt(D) where embeddings are scaled, plus positional encoding, into x [D]. Throws Error past the
+  /// Embedding, times sqrt(D) where embeddings are scaled, plus positional encoding, normalised
+  /// where the model does that, into x [D]. Throws Error past the
   /// last learned position.
   void embed_source(int64_t token, int64_t position, float* x) const;
   void embed_target(int64_t token, int64_t position, float* x) const;
@@ -105,8 +106,8 @@ class InferenceModel {
       : settings_(settings.resolved()), precision_(precision), kernels_(kernels) {}
   InferenceModel(const ModelSettings& settings, PackedWeights& weights, Precision precision, const Kernels& kernels);
   void read(WeightSource& source);
-  void embed(const PackedMatrix& embedding, const PositionTable& positions, int64_t token, int64_t position,
-             float* x) const;
+  void embed(const PackedMatrix& embedding, const PositionTable& positions, const Norm& norm, int64_t token,
+             int64_t position, float* x) const;
 
   ModelSettings settings_;
   Precision precision_;
@@ -119,6 +120,7 @@ class InferenceModel {
   std::shared_ptr<const PositionTable> source_positions_, target_positions_;
   std::vector<EncoderLayer> encoder_;
   std::vector<DecoderLayer> decoder_;
+  Norm source_norm_, target_norm_;  // of embeddings; empty where they are not normalised
   Norm encoder_norm_, decoder_norm_;
 };
 

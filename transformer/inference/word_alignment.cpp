@@ -32,6 +32,18 @@ double weights_of_pass(const ModelSettings& settings, size_t source, size_t targ
   return static_cast<double>(settings.heads * settings.decoder_layers) * queries * (queries + keys);
 }
 
+/// Without the first query and the first key.
+AttentionWeights without_first(const AttentionWeights& weights) {
+  AttentionWeights rest{weights.layers, weights.heads, weights.queries - 1, weights.keys - 1, {}};
+  for (int64_t head = 0; head < weights.layers * weights.heads; ++head) {
+    for (int64_t query = 1; query < weights.queries; ++query) {
+      const auto row = weights.row(0, head, query).subspan(1);
+      rest.values.insert(rest.values.end(), row.begin(), row.end());
+    }
+  }
+  return rest;
+}
+
 }  // namespace
 
 void AlignmentSettings::describe(Fields<AlignmentSettings>& field) {
@@ -68,7 +80,7 @@ std::vector<int64_t> places_in_line(const JoinedTokens& joined, size_t line_word
 }
 
 WordAligner::WordAligner(std::shared_ptr<const InferenceModel> model, Vocabularies vocabularies,
-                         const AlignmentSettings& settings)
+                         const AlignmentSettings& settings, const DecodingSettings& search)
     : model_(std::move(model)), vocabularies_(std::move(vocabularies)), settings_(settings) {
   const auto& s = model_->settings();
   const auto check = [](const char* name, int64_t value, int64_t count, const char* what) {
@@ -79,6 +91,13 @@ WordAligner::WordAligner(std::shared_ptr<const InferenceModel> model, Vocabulari
   };
   check("alignment_layer", settings.alignment_layer, s.decoder_layers, "layer");
   check("alignment_head", settings.alignment_head, s.heads, "head");
+  const auto& languages = vocabularies_.target->languages();
+  // Behind the end there is no place for one in a forced pass.
+  if (languages.empty() || languages.behind_end || search.source_language.empty() || search.target_language.empty()) {
+    return;
+  }
+  told_ = {languages.piece(search.source_language, "decoding.source_language"),
+           languages.piece(search.target_language, "decoding.target_language")};
 }
 
 AttentionWeights WordAligner::chosen(const AttentionWeights& layer) const {
@@ -100,7 +119,7 @@ AttentionWeights WordAligner::chosen(const AttentionWeights& layer) const {
 
 std::string WordAligner::problem(size_t source_pieces, size_t target_pieces) const {
   const auto& model = model_->settings();
-  const auto longest = static_cast<int64_t>(std::max(source_pieces, target_pieces));
+  const auto longest = static_cast<int64_t>(std::max(source_pieces, target_pieces)) + (told_ ? 1 : 0);
   const bool positions = model.positions == ModelSettings::Positions::sinusoidal || longest < model.max_positions;
   if (positions && weights_of_pass(model, source_pieces, target_pieces) <= most_weights) return "";
   return fmt::format("has {} word pieces and its translation {}, too many to align", source_pieces, target_pieces);
@@ -202,11 +221,19 @@ void WordAligner::visit_pairs(const std::vector<std::string>& sources, const std
       if (!from.empty() && weights * static_cast<double>(from.size() + 1) > batch_weights) break;
       from.push_back(pair.source);
       to.push_back(pair.target);
+      if (!told_) continue;
+      from.back().insert(from.back().begin(), told_->first);
+      to.back().insert(to.back().begin(), told_->second);
     }
     const auto layers = model_->settings().decoder_layers;
-    const auto maps =
+    auto maps =
         cross_attention(*model_, from, to, settings_.alignment_layer > 0 ? settings_.alignment_layer - 1 : layers - 1);
     for (size_t i = first; i < end; ++i) {
+      if (told_) {
+        maps[i - first] = without_first(maps[i - first]);
+        from[i - first].erase(from[i - first].begin());
+        to[i - first].erase(to[i - first].begin());
+      }
       const auto read = joined_tokens(*vocabularies_.source, written_tokens(from[i - first]));
       const auto written = joined_tokens(*vocabularies_.target, written_tokens(to[i - first]));
       const auto weights = joined_weights(chosen(maps[i - first]), written, read);

@@ -7,10 +7,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "transformer/base/settings.h"
 #include "transformer/inference/attention_maps.h"
+#include "transformer/inference/decoding_settings.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -62,9 +64,10 @@ std::vector<int64_t> places_in_line(const JoinedTokens& joined, size_t line_word
 /// Lines whose pieces are not given are split anew; the shipped model writes one in two hundred in other pieces.
 class WordAligner {
  public:
-  /// Throws Error for a layer or head that the model has not.
-  WordAligner(std::shared_ptr<const InferenceModel> model, Vocabularies vocabularies,
-              const AlignmentSettings& settings);
+  /// Where the model knows many languages, `search` says which it is told. Throws Error for a layer or head that the
+  /// model has not.
+  WordAligner(std::shared_ptr<const InferenceModel> model, Vocabularies vocabularies, const AlignmentSettings& settings,
+              const DecodingSettings& search = {});
 
   /// The links of each pair of lines; none where one of them is blank. `target_tokens`, where given, are the pieces
   /// that each target was written in (Translation::tokens). Throws Error naming the line, counted from `first_line`,
@@ -100,6 +103,7 @@ class WordAligner {
   std::shared_ptr<const InferenceModel> model_;
   Vocabularies vocabularies_;
   AlignmentSettings settings_;
+  std::optional<std::pair<int64_t, int64_t>> told_;  // pieces of the source's language and of the target's
 };
 
 }  // namespace transformer

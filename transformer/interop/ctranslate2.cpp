@@ -73,6 +73,9 @@ class Conversion {
       set(name + "/activation", scalar<int8_t>(activation()));
       set(name + "/scale_embeddings", flag(settings_.scaled_embeddings));  // by sqrt(D)
       if (settings_.normalization == ModelSettings::Normalization::pre) norm(name + ".norm", name + "/layer_norm");
+      if (settings_.embedding_normalization) {
+        norm((name == "encoder" ? "source_embeddings.norm" : "target_embeddings.norm"), name + "/layernorm_embedding");
+      }
     }
     set("encoder/embeddings_merge", scalar<int8_t>(0));
     set("encoder/multi_query_attention", flag(false));

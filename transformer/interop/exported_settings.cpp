@@ -32,6 +32,7 @@ std::optional<std::string> setting_not_exported(const ModelSettings& settings) {
                                               "target_vocabulary_size",
                                               "shared_embeddings",
                                               "scaled_embeddings",
+                                              "embedding_normalization",
                                               "projection_bias",
                                               "output_bias",
                                               "layer_norm_epsilon"};

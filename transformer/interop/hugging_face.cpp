@@ -57,8 +57,9 @@ Architecture architecture_of(const Configuration& config) {
   const auto kind = config.text("model_type", "");
   if (kind == "marian") return Architecture::marian;
   if (kind == "m2m_100") return Architecture::m2m_100;
-  config.refuse("model_type", fmt::format("is {}; MarianMT ('marian') and M2M100 with NLLB ('m2m_100') are what is "
-                                          "imported",
+  if (kind == "mbart") return Architecture::mbart;
+  config.refuse("model_type", fmt::format("is {}; MarianMT ('marian'), M2M100 with NLLB ('m2m_100') and mBART-50 "
+                                          "('mbart') are what is imported",
                                           in_quotes(kind)));
 }
 
@@ -142,6 +143,7 @@ MarianConfiguration read_configuration(const Configuration& config) {
   s.activation = activation->second;
   s.scaled_embeddings = config.flag("scale_embedding", read.architecture == Architecture::m2m_100);
   if (!marian) s.normalization = ModelSettings::Normalization::pre;
+  s.embedding_normalization = read.architecture == Architecture::mbart;
   s.projection_bias = s.output_bias = true;
   s.layer_norm_epsilon = 1e-5;
 
@@ -492,6 +494,10 @@ class Conversion {
     for (const auto& [ours, stack] : {std::pair{"source", "encoder"}, {"target", "decoder"}}) {
       positions(fmt::format("{}_positions.weight", ours), fmt::format("model.{}.embed_positions.weight", stack));
     }
+    if (s_.embedding_normalization) {
+      norm("source_embeddings", "model.encoder.layernorm_embedding");
+      norm("target_embeddings", "model.decoder.layernorm_embedding");
+    }
     if (s_.normalization == ModelSettings::Normalization::pre) {
       for (const std::string stack : {"encoder", "decoder"}) norm(stack, "model." + stack + ".layer_norm");
     }
@@ -524,6 +530,11 @@ class Conversion {
         set(ours, [=, this] { return m2m_100_positions(config_.padding + 1, count, d); });
         break;
       case Architecture::mbart:
+        set(ours, [=, this] {
+          constexpr int64_t unused = 2;  // rows that no position has
+          const auto table = weights_.read(theirs, {count + unused, d});
+          return Numbers(table.begin() + unused * d, table.end());
+        });
         break;
     }
   }

@@ -11,6 +11,11 @@ namespace transformer {
 /// or in shards with an index, in any floating-point type, and the text's source.spm, target.spm, vocab.json,
 /// target_vocab.json, tokenizer_config.json, special_tokens_map.json. Of a README.md the licence is kept.
 ///
+/// M2M100, NLLB-200 and mBART-50 come in, too: their text is in sentencepiece.bpe.model, which has to be there, and
+/// vocab.json where ids come from there. Their vocabulary names languages (Vocabulary::Languages); sinusoids that are
+/// not the paper's become a table of as many positions as `max_position_embeddings` says. mBART of 25 languages, whose
+/// decoder starts with a language, is refused.
+///
 /// The model computes what `transformers` computes, in float32. Its width is permuted, so that Marian's sinusoids,
 /// sines first, are the paper's; ids are renumbered, so that the reserved ones are ours: padding is theirs, the begin
 /// what their decoder starts with, in a row of its own where theirs serves for something else, too. Text becomes the

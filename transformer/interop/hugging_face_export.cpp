@@ -218,6 +218,7 @@ void check_hugging_face(const ModelSettings& given) {
   if (s.normalization != ModelSettings::Normalization::post) {
     refuse("normalization", "MarianMT has no normalisation before the sub-layers");
   }
+  if (s.embedding_normalization) refuse("embedding_normalization", "MarianMT does not normalise embeddings");
   if (s.positions != ModelSettings::Positions::sinusoidal) refuse("positions", "MarianMT learns no positions");
   for (const auto& [name, width] : {std::pair{"d_k", s.d_k}, {"d_v", s.d_v}}) {
     if (width * s.heads != s.d_model) {

@@ -15,6 +15,9 @@ torch::Tensor TokenEmbeddingImpl::forward(const torch::Tensor& ids) {
   return torch::embedding(weight_, ids) * scale_;
 }
 
+EmbeddingNormImpl::EmbeddingNormImpl(int64_t d_model, double epsilon)
+    : norm_(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({d_model}).eps(epsilon)))) {}
+
 torch::Tensor TokenEmbeddingImpl::project(const torch::Tensor& hidden) {
   return torch::linear(hidden, weight_);
 }

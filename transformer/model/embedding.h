@@ -1,6 +1,7 @@
 #pragma once
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/normalization.h>
 #include <torch/nn/pimpl.h>
 
 namespace transformer {
@@ -27,5 +28,18 @@ class TokenEmbeddingImpl : public torch::nn::Module {
   torch::Tensor weight_;
 };
 TORCH_MODULE(TokenEmbedding);
+
+/// The LayerNorm of embeddings with their positions, where there is one (submodule `norm`).
+class EmbeddingNormImpl : public torch::nn::Module {
+ public:
+  EmbeddingNormImpl(int64_t d_model, double epsilon);
+
+  /// x [.., D] -> [.., D].
+  torch::Tensor forward(const torch::Tensor& x) { return norm_->forward(x); }
+
+ private:
+  torch::nn::LayerNorm norm_;
+};
+TORCH_MODULE(EmbeddingNorm);
 
 }  // namespace transformer

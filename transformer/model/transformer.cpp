@@ -88,6 +88,10 @@ TransformerImpl::TransformerImpl(const ModelSettings& given, const LayerFactorie
   if (s.output_bias) output_bias_ = register_parameter("output_bias", torch::zeros({s.target_vocabulary_size}));
   source_positions_ = register_module("source_positions", PositionalEncoding(s.positions, s.d_model, s.max_positions));
   target_positions_ = register_module("target_positions", PositionalEncoding(s.positions, s.d_model, s.max_positions));
+  if (s.embedding_normalization) {
+    source_norm_ = register_module("source_embeddings", EmbeddingNorm(s.d_model, s.layer_norm_epsilon));
+    target_norm_ = register_module("target_embeddings", EmbeddingNorm(s.d_model, s.layer_norm_epsilon));
+  }
   encoder_ = register_module("encoder", Encoder(s, layers.encoder));
   decoder_ = register_module("decoder", Decoder(s, layers.decoder));
 }
@@ -98,15 +102,17 @@ Tensor TransformerImpl::with_symbol_dropout(const Tensor& ids) const {
   return ids.masked_fill(dropped & (ids != padding_id) & (ids != begin_id), unknown_id);
 }
 
-Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& positions, const Tensor& ids,
-                              int64_t first) {
+Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& positions, EmbeddingNorm& norm,
+                              const Tensor& ids, int64_t first) {
   const auto& weight = embedding->weight();
-  if (is_training() && settings_.positions == ModelSettings::Positions::sinusoidal && fusable_embedding(weight, ids)) {
+  if (is_training() && !norm && settings_.positions == ModelSettings::Positions::sinusoidal &&
+      fusable_embedding(weight, ids)) {
     return fused_embedding(weight, ids, positions->forward(first, ids.size(1), weight), embedding->scale(),
                            settings_.dropout);
   }
   auto tokens = embedding->forward(ids);  // [B, T, D]
   auto sum = tokens + positions->forward(first, ids.size(1), tokens);
+  if (norm) sum = norm->forward(sum);
   return torch::dropout(sum, settings_.dropout, is_training());
 }
 
@@ -118,16 +124,18 @@ TransformerImpl::Encoded TransformerImpl::encode(const Tensor& source, bool weig
     const bool known = padded.has_value() || !source.is_cpu();
     if (known || !tokens.all().item<bool>()) encoded.mask = tokens.unsqueeze(1).unsqueeze(1);
   }
-  auto output = encoder_->forward(embed(source_embedding_, source_positions_, with_symbol_dropout(source), 0),
-                                  {.mask = encoded.mask, .weights = weights});
+  auto output =
+      encoder_->forward(embed(source_embedding_, source_positions_, source_norm_, with_symbol_dropout(source), 0),
+                        {.mask = encoded.mask, .weights = weights});
   encoded.memory = output.memory;
   encoded.weights = std::move(output.weights);
   return encoded;
 }
 
 DecoderImpl::Output TransformerImpl::decode(const Tensor& target_input, const Encoded& encoded, bool weights) {
-  return decoder_->forward(embed(target_embedding_, target_positions_, with_symbol_dropout(target_input), 0),
-                           encoded.memory, encoded.mask, weights);
+  return decoder_->forward(
+      embed(target_embedding_, target_positions_, target_norm_, with_symbol_dropout(target_input), 0), encoded.memory,
+      encoded.mask, weights);
 }
 
 Tensor TransformerImpl::project(const Tensor& hidden) {
@@ -147,7 +155,7 @@ DecoderCache TransformerImpl::start(const Encoded& encoded) {
 }
 
 Tensor TransformerImpl::step(const Tensor& tokens, DecoderCache& cache) {
-  auto x = embed(target_embedding_, target_positions_, tokens.unsqueeze(1), cache.length);  // [N, 1, D]
+  auto x = embed(target_embedding_, target_positions_, target_norm_, tokens.unsqueeze(1), cache.length);  // [N, 1, D]
   return project(decoder_->step(x, cache).squeeze(1));
 }
 

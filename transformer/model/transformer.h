@@ -72,13 +72,14 @@ class TransformerImpl : public torch::nn::Module {
  private:
   /// `ids` with symbol dropout, in training.
   torch::Tensor with_symbol_dropout(const torch::Tensor& ids) const;
-  torch::Tensor embed(TokenEmbedding& embedding, PositionalEncoding& positions, const torch::Tensor& ids,
-                      int64_t first);
+  torch::Tensor embed(TokenEmbedding& embedding, PositionalEncoding& positions, EmbeddingNorm& norm,
+                      const torch::Tensor& ids, int64_t first);
 
   ModelSettings settings_;
   TokenEmbedding source_embedding_{nullptr}, target_embedding_{nullptr}, projection_{nullptr};
   torch::Tensor output_bias_;
   PositionalEncoding source_positions_{nullptr}, target_positions_{nullptr};
+  EmbeddingNorm source_norm_{nullptr}, target_norm_{nullptr};  // null: embeddings are not normalised
   Encoder encoder_{nullptr};
   Decoder decoder_{nullptr};
 };

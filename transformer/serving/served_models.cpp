@@ -37,7 +37,8 @@ ServedModel::ServedModel(std::string name, LanguagePair languages, const std::fi
 
 const WordAligner& ServedModel::aligner() const {
   std::call_once(aligner_made_, [&] {
-    aligner_ = std::make_unique<WordAligner>(translator_->packed(), translator_->vocabularies(), AlignmentSettings());
+    aligner_ = std::make_unique<WordAligner>(translator_->packed(), translator_->vocabularies(), AlignmentSettings(),
+                                             translator_->settings());
   });
   return *aligner_;
 }

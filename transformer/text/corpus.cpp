@@ -46,10 +46,28 @@ Verdict judge(const EncodedPair& pair, const Corpus::Options& options) {
   return Verdict::kept;
 }
 
+// The pieces that texts begin with, of vocabularies of many languages.
+struct Told {
+  std::optional<int64_t> source, target;
+  std::string text() const {
+    return source || target ? fmt::format("\nlanguages {} {}", source.value_or(-1), target.value_or(-1)) : "";
+  }
+};
+
+std::optional<int64_t> language_of(const Vocabulary& vocabulary, const std::string& code, const char* setting) {
+  if (code.empty()) return std::nullopt;
+  const int64_t piece = vocabulary.languages().piece(code, setting);
+  if (vocabulary.languages().behind_end) {
+    throw Error(setting, "this model reads a source's language behind its end, and cannot be trained so",
+                "import it without 'legacy_behaviour'");
+  }
+  return piece;
+}
+
 // Passes the pairs of two parallel files to `take` as ids.
 CorpusReport tokenise(const std::string& source_file, const std::string& target_file,
                       const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary,
-                      const Corpus::Options& options, const TakePair& take,
+                      const Corpus::Options& options, const Told& told, const TakePair& take,
                       const std::function<void(int64_t pairs, std::optional<double> share)>& progressed) {
   CorpusReport report;
   const int64_t most_threads = std::min<int64_t>(std::thread::hardware_concurrency(), 16);
@@ -64,8 +82,9 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
   int64_t read = 0;
   std::vector<std::string> sources(chunk), targets(chunk);
   std::vector<EncodedPair> encoded(chunk);
-  const auto encode = [](const Vocabulary& vocabulary, const std::string& line) {
-    const auto ids = vocabulary.encode(trim(line));
+  const auto encode = [](const Vocabulary& vocabulary, const std::string& line, std::optional<int64_t> language) {
+    auto ids = vocabulary.encode(trim(line));
+    if (language && !ids.empty()) ids.insert(ids.begin(), *language);
     return std::vector<int32_t>(ids.begin(), ids.end());
   };
   for (bool more = true; more;) {
@@ -79,7 +98,8 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
     }
     in_parallel(count, pairs_at_once, most_threads, [&](size_t first, size_t last) {
       for (size_t i = first; i < last; ++i) {
-        encoded[i] = {encode(source_vocabulary, sources[i]), encode(target_vocabulary, targets[i])};
+        encoded[i] = {encode(source_vocabulary, sources[i], told.source),
+                      encode(target_vocabulary, targets[i], told.target)};
       }
     });
     for (size_t i = 0; i < count; ++i) {
@@ -160,6 +180,9 @@ void DataSettings::describe(Fields<DataSettings>& field) {
                     "left out of training; 0: none; 2 costs 0.2 % of clean text",
                     Corpus::ratio_judged_above),
         between(0, 1e6));
+  field("source_language", &S::source_language,
+        "of the text, where the model knows many languages: as the model calls it, such as eng_Latn, en_XX or en");
+  field("target_language", &S::target_language, "of its translation, where the model knows many languages");
   field("cache", &S::cache, "where tokenised text is kept, memory-mapped; empty: in the run's folder").free();
   field("vocabulary", &S::vocabulary,
         "the vocabulary to use instead of learning one: a vocabulary.model of SentencePiece's, or two, [source.model, "
@@ -173,13 +196,15 @@ Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vec
     throw Error("data.max_length_ratio", fmt::format("{} leaves no pair", options.max_length_ratio),
                 "the longer side is at least once as long as the shorter: give 1 or more, or 0 for no limit");
   }
+  const Told told{language_of(source_vocabulary, options.source_language, "data.source_language"),
+                  language_of(target_vocabulary, options.target_language, "data.target_language")};
   std::optional<CorpusCache> cache;
   if (!options.cache.empty()) cache.emplace(options.cache);
   const CorpusCache::Recipe recipe{
       .text = fmt::format("source vocabulary {}\ntarget vocabulary {}\nmax_length {}\nmax_length_ratio {} above {}\n"
-                          "keep_all {}",
+                          "keep_all {}{}",
                           source_vocabulary.checksum(), target_vocabulary.checksum(), options.max_length,
-                          options.max_length_ratio, ratio_judged_above, options.keep_all),
+                          options.max_length_ratio, ratio_judged_above, options.keep_all, told.text()),
       .source_vocabulary_size = source_vocabulary.size(),
       .target_vocabulary_size = target_vocabulary.size()};
 
@@ -193,12 +218,12 @@ Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vec
     const auto& target = target_files[file];
     const auto encode = [&](const TakePair& take) {
       int64_t latest = 0;
-      const auto told = [&](int64_t pairs, std::optional<double> share) {
+      const auto progressed = [&](int64_t pairs, std::optional<double> share) {
         latest = pairs;
         if (share && all > 0) share = (bytes_before + *share * sizes[file]) / all;
         if (options.progressed) options.progressed(pairs_before + pairs, share);
       };
-      auto report = tokenise(source, target, source_vocabulary, target_vocabulary, options, take, told);
+      auto report = tokenise(source, target, source_vocabulary, target_vocabulary, options, told, take, progressed);
       pairs_before += latest;
       return report;
     };

@@ -24,7 +24,8 @@ struct DataSettings {
   std::vector<std::string> validation_source, validation_target;
   int64_t max_length = 256;     // pieces a side; longer pairs are left out of training
   double max_length_ratio = 0;  // of a pair's longer side to its shorter; other pairs are left out; 0: no limit
-  std::string cache;            // folder for tokenised text; empty: in the run's folder
+  std::string source_language, target_language;  // of models that know many (Vocabulary::Languages)
+  std::string cache;                             // folder for tokenised text; empty: in the run's folder
   // A vocabulary to use instead of learning one: a file, or the source's and the target's; empty: one is learned.
   std::vector<std::string> vocabulary;
   static void describe(Fields<DataSettings>& field);
@@ -48,12 +49,15 @@ class Corpus {
     /// Told, while text is tokenised, how many pairs were read, and how much that is of all the text, from 0 to 1,
     /// where its size is known.
     std::function<void(int64_t pairs, std::optional<double> share)> progressed = {};
+    /// What every text that is not blank begins with, of vocabularies of many languages; empty: nothing.
+    std::string source_language = {}, target_language = {};
   };
   /// Reads and encodes parallel files (plain or .gz), with as many threads as the machine has cores; with a cache only
   /// those that are not in it yet. Ids from a cache take no memory of the process's own, however many there are.
   /// Throws Error naming the file when one is missing or is no text; naming file and line for broken UTF-8; naming both
   /// counts when a pair of files has unequal line counts, or when there are not as many source files as target files.
-  /// Throws Failure naming the file when the cache cannot be written.
+  /// Throws Error for a language that the vocabulary has not, or that its model reads behind the end, where a corpus
+  /// has nothing. Throws Failure naming the file when the cache cannot be written.
   static Corpus read(const std::vector<std::string>& source_files, const std::vector<std::string>& target_files,
                      const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary, const Options& options);
 

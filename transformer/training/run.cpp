@@ -412,11 +412,17 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   ModelFiles files{{"config.yaml", settings.config}};
   for (const auto& name : vocabulary_names(settings.vocabulary)) files.emplace_back(name, read_file(output / name));
   const auto& data = settings.data;
+  if (const auto& languages = vocabularies->target->languages(); !languages.empty()) {
+    languages.piece(data.source_language, "data.source_language");
+    languages.piece(data.target_language, "data.target_language");
+  }
   // The cache lets one process tokenise a text and the others on its machine wait for it.
   const auto corpus = read_corpus("training text", data.train_source, data.train_target, *vocabularies,
                                   {.max_length = data.max_length,
                                    .max_length_ratio = data.max_length_ratio,
-                                   .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache)},
+                                   .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache),
+                                   .source_language = data.source_language,
+                                   .target_language = data.target_language},
                                   log);
   const auto checksum = corpus.checksum();
   communicator.check_same(
@@ -427,7 +433,11 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   std::optional<Corpus> validation;
   if (validates && communicator.rank() == 0) {
     validation = read_corpus("validation text", data.validation_source, data.validation_target, *vocabularies,
-                             {.max_length = longest_text(model_settings), .keep_all = true}, log);
+                             {.max_length = longest_text(model_settings),
+                              .keep_all = true,
+                              .source_language = data.source_language,
+                              .target_language = data.target_language},
+                             log);
   }
   if (hooks.stop && communicator.any(*hooks.stop)) return RunEnd::interrupted;
   communicator.on_rank_0([&] {

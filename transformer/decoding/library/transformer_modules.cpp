@@ -29,7 +29,7 @@ class PlainBackend : public DecodingBackend {
 
 }  // namespace transformer
 
-extern "C" __attribute__((visibility("default"))) transformer::DecodingBackend* transformer_open_module_backend_2(
+extern "C" __attribute__((visibility("default"))) transformer::DecodingBackend* TRANSFORMER_OPEN_MODULE_BACKEND(
     const std::filesystem::path& directory, const std::string& device, const transformer::InferenceOptions& inference) {
   using namespace transformer;
   return with_plain_errors([&] {
