@@ -1,0 +1,201 @@
+"""What people rely on who use a model of many languages: multilingual_test.py IMPORT TRANSLATE EVALUATE TRAIN SOURCE_DIR. Models
+of random weights are imported, translate as `transformers` does with the same languages, and are tuned from the same loss."""
+
+import gzip
+import json
+import math
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import unittest
+
+import torch
+import transformers
+
+from programs import ENVIRONMENT, ProgramTest
+
+IMPORT, TRANSLATE, EVALUATE, TRAIN, SOURCE = *sys.argv[1:5], pathlib.Path(sys.argv[5])
+LINES = 60
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+torch.set_num_threads(1)
+
+
+def corpus(language, count):
+    with gzip.open(SOURCE / "data" / "tatoeba-en-de" / f"valid.{language}.gz", "rt", encoding="utf-8") as lines:
+        return [line.rstrip("\n") for _, line in zip(range(count), lines)]
+
+
+class MultilingualTest(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.models = cls.root / "models"
+        cls.models.mkdir()
+        subprocess.run([sys.executable, SOURCE / "tests" / "reference" / "multilingual.py",
+                        SOURCE / "data" / "tatoeba-en-de", cls.models, "nllb", "mbart"], check=True, env=ENVIRONMENT,
+                       timeout=600)
+        for name in ("nllb", "mbart"):
+            cls.run_program(IMPORT, "--from", "hugging-face", cls.models / name, "--output", cls.root / name)
+
+    @staticmethod
+    def run_program(program, *arguments, status=0, text=None):
+        done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, input=text,
+                              env=ENVIRONMENT, timeout=300)
+        assert done.returncode == status, f"ended with {done.returncode}: {done.stderr}"
+        return done.stdout, done.stderr
+
+    def translated(self, name, *arguments, text):
+        output, _ = self.run_program(TRANSLATE, "--model", self.root / name, "--beam", "1", "--max-extra-length", "5",
+                                     *arguments, text="".join(line + "\n" for line in text))
+        return output.splitlines()
+
+    def by_transformers(self, name, source, target, text):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self.models / name, src_lang=source)
+        model = transformers.AutoModelForSeq2SeqLM.from_pretrained(self.models / name).eval()
+        found = []
+        for line in text:
+            inputs = tokenizer(line, return_tensors="pt")
+            length = inputs.input_ids.shape[1] - 2 + 5 + 1 + 1  # pieces and what may follow; the language, the end
+            with torch.inference_mode():
+                tokens = model.generate(**inputs, num_beams=1, max_length=None, max_new_tokens=length,
+                                        forced_bos_token_id=tokenizer.convert_tokens_to_ids(target))
+            found.append(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())
+        return found
+
+    def test_languages_are_told(self):
+        english = corpus("en", LINES)
+        into_french = self.translated("nllb", "--from", "eng_Latn", "--to", "fra_Latn", text=english)
+        into_german = self.translated("nllb", "--from", "eng_Latn", "--to", "deu_Latn", text=english)
+        self.assertEqual(into_french, self.by_transformers("nllb", "eng_Latn", "fra_Latn", english))
+        self.assertEqual(into_german, self.by_transformers("nllb", "eng_Latn", "deu_Latn", english))
+        self.assertNotEqual(into_french, into_german)
+        self.assertNotIn("fra_Latn", "".join(into_french))
+        # What the folder says is the default, here the source's language, there both.
+        self.assertEqual(self.translated("nllb", "--target-language", "fra_Latn", text=english), into_french)
+        self.assertEqual(self.translated("mbart", text=english), self.by_transformers("mbart", "en_XX", "fr_XX", english))
+        self.assertNotEqual(self.translated("mbart", "--from", "de_DE", text=english), self.translated("mbart", text=english))
+        output, _ = self.run_program(EVALUATE, "describe", "--model", self.root / "nllb", "--format", "json")
+        described = json.loads(output)
+        self.assertEqual((described["languages"], described["origin"]), ("5 languages", "Hugging Face, M2M100"))
+
+    def refused(self, *parts, arguments):
+        before = sorted(self.root.iterdir())
+        output, errors = self.run_program(*arguments, status=2, text="Hello.\n")
+        self.assertEqual(output, "")
+        self.assertEqual(errors.count("\n"), 1, errors)
+        for part in parts:
+            self.assertIn(part, errors)
+        self.assertEqual(sorted(self.root.iterdir()), before)
+
+    def test_unknown_languages_are_refused_with_the_nearest(self):
+        nllb = [TRANSLATE, "--model", self.root / "nllb"]
+        self.refused("target_language", "has to be said", "5 languages", arguments=nllb)
+        self.refused("target_language", "'fra_Lat'", "fra_Latn", arguments=[*nllb, "--to", "fra_Lat"])
+        self.refused("source_language", "'english'", "eng_Latn", arguments=[*nllb, "--to", "fra_Latn", "--from", "english"])
+        self.refused("source_language", arguments=[*nllb, "--to", "fra_Latn", "--from", "x" * 100000])
+        self.refused("cannot be told a language",
+                     arguments=[TRANSLATE, "--model", SOURCE / "data" / "model-en-de", "--to", "de"])
+        self.refused("--to", "has to be said",
+                     arguments=[EVALUATE, "perplexity", "--model", self.root / "nllb", "--from", "eng_Latn", "--source",
+                                self.models / "nllb.json", "--target", self.models / "nllb.json"])
+
+    def test_fine_tuning_starts_from_the_same_loss(self):
+        english, german = corpus("en", 16), corpus("de", 16)
+        files = {}
+        for language, lines in (("en", english), ("de", german)):
+            files[language] = self.root / f"few.{language}"
+            files[language].write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        model = transformers.AutoModelForSeq2SeqLM.from_pretrained(self.models / "mbart").eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self.models / "mbart", src_lang="en_XX", tgt_lang="de_DE")
+        total, count = 0.0, 0
+        for source, target in zip(english, german):
+            batch = tokenizer(source, text_target=target, return_tensors="pt")
+            labels = batch["labels"]
+            read = torch.cat([torch.tensor([[tokenizer.eos_token_id]]), labels[:, :-1]], 1)
+            with torch.inference_mode():
+                logits = model(input_ids=batch["input_ids"], decoder_input_ids=read).logits
+            total += torch.nn.functional.cross_entropy(logits[0], labels[0], reduction="sum").item()
+            count += labels.numel()
+        expected = total / count
+        output, _ = self.run_program(EVALUATE, "perplexity", "--model", self.root / "mbart", "--from", "en_XX", "--to", "de_DE",
+                                     "--source", files["en"], "--target", files["de"], "--format", "json")
+        found = json.loads(output)
+        self.assertAlmostEqual(found["loss"], expected, delta=1e-4)
+        self.assertAlmostEqual(math.log(found["perplexity"]), expected, delta=1e-4)
+        self.assertEqual(found["tokens"], count)
+        config = self.root / "tuned.yaml"
+        config.write_text(f"""
+extends: {self.root}/mbart/config.yaml
+data: {{train_source: [{files["en"]}], train_target: [{files["de"]}], source_language: en_XX, target_language: de_DE,
+       validation_source: [{files["en"]}], validation_target: [{files["de"]}]}}
+model: {{dropout: 0}}
+training: {{output: {self.root}/tuned, init_from: {self.root}/mbart, steps: 1, batch_tokens: 8000, label_smoothing: 0,
+           log_every: 1, validate_bleu: false}}
+""")
+        self.run_program(TRAIN, config)
+        metrics = [json.loads(line) for line in (self.root / "tuned" / "metrics.jsonl").read_text().splitlines()]
+        losses = [entry["loss"] for entry in metrics if entry["kind"] == "train"]
+        self.assertEqual(len(losses), 1)
+        self.assertAlmostEqual(losses[0], expected, delta=1e-4)
+        shutil.rmtree(self.root / "tuned")
+        text = config.read_text().replace(", target_language: de_DE", "")
+        config.write_text(text)
+        _, errors = self.run_program(TRAIN, config, status=2)
+        self.assertIn("data.target_language", errors)
+        shutil.rmtree(self.root / "tuned", ignore_errors=True)
+        for file in (config, *files.values()):
+            file.unlink()
+
+    def varied(self, name, change):
+        """Refuses a copy of the model `name` that `change` has been at."""
+        folder = self.root / "varied"
+        shutil.copytree(self.models / name, folder)
+        try:
+            parts = change(folder)
+            self.refused(*parts, arguments=[IMPORT, "--from", "hugging-face", folder, "--output", self.root / "refused"])
+        finally:
+            shutil.rmtree(folder)
+
+    def test_what_cannot_be_represented_is_refused_by_its_key(self):
+        cases = [("nllb", "config.json", key, value, "'" + key + "'") for key, value in [
+            ("model_type", "bart"), ("max_position_embeddings", 0), ("max_position_embeddings", 10**12),
+            ("decoder_start_token_id", 1), ("decoder_start_token_id", 503), ("activation_function", "tanh"),
+            ("vocab_size", 505), ("eos_token_id", 9), ("pad_token_id", 9), ("d_model", 3), ("is_encoder_decoder", False)]]
+        cases += [("nllb", "generation_config.json", "forced_bos_token_id", 7, "'forced_bos_token_id'"),
+                  ("nllb", "tokenizer_config.json", "bos_token", "<begin>", "'bos_token'"),
+                  ("nllb", "tokenizer_config.json", "legacy_behaviour", "yes", "'legacy_behaviour'"),
+                  ("nllb", "tokenizer_config.json", "extra_special_tokens", ["<sep>"], "'extra_special_tokens'"),
+                  ("nllb", "tokenizer.json", "added_tokens", [], "names no languages"),
+                  ("nllb", "tokenizer.json", "added_tokens", [{"id": 4, "content": "deu_Latn"}], "have one id"),
+                  ("nllb", "tokenizer.json", "added_tokens", [{"id": 10**15, "content": "deu_Latn"}], "deu_Latn")]
+        for name, file, key, value, part in cases:
+            with self.subTest(name=name, key=key, value=value):
+                def change(folder):
+                    values = json.loads((folder / file).read_text())
+                    values[key] = value
+                    (folder / file).write_text(json.dumps(values))
+                    return [part]
+                self.varied(name, change)
+
+    def test_damaged_folders_are_refused_in_one_line(self):
+        for name in ("config.json", "sentencepiece.bpe.model", "model.safetensors", "tokenizer.json"):
+            for damage in ("missing", "cut", "noise"):
+                with self.subTest(file=name, damage=damage):
+                    def change(folder):
+                        file = folder / name
+                        content = file.read_bytes()
+                        if damage == "missing":
+                            file.unlink()
+                        elif damage == "cut":
+                            file.write_bytes(content[:len(content) // 2])
+                        else:
+                            file.write_bytes(random.Random(1).randbytes(2000))
+                        return [] if damage == "missing" else [name]
+                    self.varied("nllb", change)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

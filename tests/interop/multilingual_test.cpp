@@ -1,0 +1,178 @@
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "error_of.h"
+#include "support.h"
+#include "transformer/architecture/model_directory.h"
+#include "transformer/base/checksum.h"
+#include "transformer/decoding/module_backend.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/translator.h"
+#include "transformer/interop/hugging_face.h"
+#include "transformer/model/transformer.h"
+#include "transformer/text/vocabulary.h"
+
+using namespace transformer;
+using namespace transformer::test;
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Ids = std::vector<int64_t>;
+constexpr int64_t their_end = 2;
+
+Ids ids_of(const torch::Tensor& tensor) {
+  return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
+}
+
+/// Their ids of each of ours, by what they stand for; the begin stands for what they start with.
+struct Numbering {
+  Ids theirs;
+  std::map<int64_t, int64_t> ours;
+
+  Numbering(const Vocabulary& vocabulary, const Json& tokens) {
+    std::map<std::string, int64_t> ids;
+    Ids nothing;
+    for (size_t id = 0; id < tokens.size(); ++id) {
+      const auto token = tokens[id].get<std::string>();
+      if (token.empty()) {
+        nothing.push_back(static_cast<int64_t>(id));
+      } else {
+        REQUIRE(ids.emplace(token, id).second);
+      }
+    }
+    auto next = nothing.begin();
+    for (int64_t id = 0; id < vocabulary.size(); ++id) {
+      if (id == Vocabulary::begin) {
+        theirs.push_back(their_end);
+        continue;
+      }
+      const auto found = ids.find(vocabulary.piece(id));
+      REQUIRE((found != ids.end() || next != nothing.end()));
+      theirs.push_back(found == ids.end() ? *next++ : found->second);
+      REQUIRE(ours.emplace(theirs.back(), id).second);
+    }
+    REQUIRE(ours.size() == tokens.size());
+  }
+  Ids to_ours(const Ids& given) const {
+    Ids ids;
+    for (const int64_t id : given) ids.push_back(ours.at(id));
+    return ids;
+  }
+  Ids to_theirs(const Ids& given) const {
+    Ids ids;
+    for (const int64_t id : given) ids.push_back(theirs.at(static_cast<size_t>(id)));
+    return ids;
+  }
+};
+
+/// What greedy search or a beam of theirs found, in our ids, without the end.
+Ids found_by_them(const torch::Tensor& found, const Numbering& numbering) {
+  auto ids = ids_of(found);
+  while (!ids.empty() && (ids.back() == their_end || ids.back() == 1)) ids.pop_back();
+  return numbering.to_ours(ids);
+}
+
+void check_text(const Vocabulary& vocabulary, const Numbering& numbering, const Json& expected) {
+  const auto& languages = vocabulary.languages();
+  const int64_t language = languages.piece(expected["source"], "source");
+  size_t different = 0;
+  for (size_t i = 0; i < expected["lines"].size() && different < 5; ++i) {
+    const auto line = expected["lines"][i].get<std::string>();
+    const auto found = numbering.to_theirs(languages.source(vocabulary.encode(line), language));
+    const auto wanted = expected["ids"][i].get<Ids>();
+    if (found == wanted) continue;
+    ++different;
+    INFO(line);
+    CHECK(found == wanted);
+  }
+  for (size_t i = 0; i < expected["drawn"].size(); ++i) {
+    CHECK(vocabulary.decode(numbering.to_ours(expected["drawn"][i].get<Ids>())) ==
+          expected["texts"][i].get<std::string>());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an imported model of many languages computes what transformers computes, from its text on") {
+  const TemporaryDirectory folder;
+  run_reference("multilingual.py",
+                fmt::format("'{}/data/tatoeba-en-de' '{}'", TRANSFORMER_SOURCE_DIR, folder.path().string()));
+  torch::NoGradGuard no_grad;
+  size_t shapes = 0, ends = 0, beams = 0, same_beams = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    const auto name = entry.path().stem().string();
+    if (entry.path().extension() != ".safetensors") continue;
+    INFO(name);
+    ++shapes;
+    const auto directory = folder / ("ours " + name);
+    import_hugging_face(folder / name, directory);
+    verify_checksums(directory);
+    const auto expected = read_tensors(entry.path()).tensors;
+    const auto text = Json::parse(read_file(folder / (name + ".json")));
+
+    const auto settings = read_model_settings(directory);
+    auto model = load_transformer(directory);
+    const auto vocabularies =
+        Vocabularies::load(directory, settings.source_vocabulary_size, settings.target_vocabulary_size);
+    CHECK(vocabularies.source == vocabularies.target);
+    const Numbering numbering(*vocabularies.target, text["tokens"]);
+    const auto order = torch::tensor(numbering.theirs);
+    for (int i = 0; expected.contains(fmt::format("source.{}", i)); ++i) {
+      const auto of = [&](const char* what) { return expected.at(fmt::format("{}.{}", what, i)); };
+      const auto& languages = vocabularies.source->languages();
+      const auto source =
+          languages.source(numbering.to_ours(ids_of(of("source"))), languages.piece(text["source"], "source"));
+      CHECK(source == numbering.to_ours(ids_of(of("input"))));
+      auto input = numbering.to_ours(ids_of(of("target")));
+      CHECK(input.front() == languages.piece(text["target"], "target"));
+      input.insert(input.begin(), Vocabulary::begin);
+      const auto logits = model->forward(torch::tensor(source).unsqueeze(0), torch::tensor(input).unsqueeze(0))[0];
+      auto difference = (logits - of("logits").index_select(1, order)).abs();
+      difference.select(1, Vocabulary::begin).zero_();  // which is never put out
+      CHECK(difference.max().item<double>() < 1e-4);
+      CHECK(logits.select(1, Vocabulary::begin).max().item<double>() < -5000);
+    }
+
+    const Translator translator(directory);
+    auto decoding = translator.settings();
+    CHECK(decoding.beam == 4);
+    decoding.source_language = text["source"];
+    decoding.target_language = text["target"];
+    decoding.max_extra_length = 10;
+    decoding.alpha = 0.6;
+    decoding.stop = DecodingSettings::Stop::exact;  // "never" early
+    std::vector<Ids> sources;
+    for (int i = 0; expected.contains(fmt::format("text.{}", i)); ++i) {
+      sources.push_back(numbering.to_ours(ids_of(expected.at(fmt::format("text.{}", i)))));
+    }
+    const Translator by_modules(std::make_shared<ModuleBackend>(model), vocabularies, decoding);
+    for (const int64_t beam : {1, 4}) {
+      decoding.beam = beam;
+      const auto found = translator.with(decoding).translate_ids(sources);
+      CHECK(by_modules.with(decoding).translate_ids({sources[7]})[0][0].tokens == found[7][0].tokens);
+      for (size_t i = 0; i < sources.size(); ++i) {
+        const auto theirs = expected.find(fmt::format("beam {}.{}", beam, i));
+        if (theirs == expected.end()) continue;
+        const auto wanted = found_by_them(theirs->second, numbering);
+        ends += found[i][0].finished ? 1 : 0;
+        if (beam == 1) CHECK(found[i][0].tokens == wanted);
+        beams += beam > 1 ? 1 : 0;
+        same_beams += beam > 1 && found[i][0].tokens == wanted ? 1 : 0;
+        CHECK(found[i][0].token_log_probabilities.at(0) == 0);
+      }
+    }
+    // What was told is not part of the text.
+    const auto words = translator.with(decoding).translate_encoded({sources[3]})[0][0];
+    CHECK(words.tokens.size() == words.token_log_probabilities.size() - (words.finished ? 1 : 0));
+    CHECK_THAT(words.text,
+               !Contains(vocabularies.target->piece(vocabularies.target->languages().piece(text["target"], "target"))));
+    check_text(*vocabularies.source, numbering, text);
+  }
+  CHECK(shapes == 8);
+  CHECK(ends > 10 * shapes);
+  CHECK(static_cast<double>(same_beams) >= 0.99 * static_cast<double>(beams));
+}
