@@ -60,7 +60,7 @@ class MultilingualTest(ProgramTest):
             inputs = tokenizer(line, return_tensors="pt")
             length = inputs.input_ids.shape[1] - 2 + 5 + 1 + 1  # pieces and what may follow; the language, the end
             with torch.inference_mode():
-                tokens = model.generate(**inputs, num_beams=1, max_length=None, max_new_tokens=length,
+                tokens = model.generate(**inputs, num_beams=1, max_length=None, max_new_tokens=length - 1,
                                         forced_bos_token_id=tokenizer.convert_tokens_to_ids(target))
             found.append(tokenizer.decode(tokens[0], skip_special_tokens=True).strip())
         return found
