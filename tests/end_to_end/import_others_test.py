@@ -5,7 +5,6 @@ what cannot be imported is refused."""
 import gzip
 import json
 import pathlib
-import random
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ import unittest
 import numpy
 import yaml
 
-from programs import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest, damage
 
 IMPORT, EXPORT, TRANSLATE, SOURCE = *sys.argv[1:4], pathlib.Path(sys.argv[4])
 MODEL = SOURCE / "data" / "model-en-de"
@@ -183,18 +182,11 @@ class ImportOthersTest(ProgramTest):
         for system, names in (("marian", ("model.npz", "vocab.yml", "source.spm", "decoder.yml")),
                               ("ctranslate2", ("model.bin", "config.json", "shared_vocabulary.json", "target.spm"))):
             for name in names:
-                for damage in ("missing", "cut", "noise"):
-                    with self.subTest(file=name, damage=damage):
+                for how in ("missing", "cut", "noise"):
+                    with self.subTest(file=name, damage=how):
                         def change(folder):
-                            file = folder / name
-                            content = file.read_bytes()
-                            if damage == "missing":
-                                file.unlink()
-                            elif damage == "cut":
-                                file.write_bytes(content[:len(content) // 2])
-                            else:
-                                file.write_bytes(random.Random(1).randbytes(2000))
-                            return [name] if damage != "cut" or name not in ("decoder.yml", "vocab.yml") else []
+                            damage(folder / name, how)
+                            return [name] if how != "cut" or name not in ("decoder.yml", "vocab.yml") else []
                         self.varied(system, change)
 
     def test_mistakes_are_named(self):

@@ -5,7 +5,6 @@ imported from it again."""
 import gzip
 import json
 import pathlib
-import random
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import safetensors.numpy
 import torch
 import transformers
 
-from programs import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest, damage
 
 IMPORT, EXPORT, TRANSLATE, EVALUATE, TRAIN, SOURCE = *sys.argv[1:6], pathlib.Path(sys.argv[6])
 MODEL = SOURCE / "data" / "model-en-de"
@@ -203,18 +202,11 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
 
     def test_damaged_folders_are_refused_in_one_line(self):
         for name in ("config.json", "vocab.json", "source.spm", "target.spm", "model.safetensors"):
-            for damage in ("missing", "cut", "noise"):
-                with self.subTest(file=name, damage=damage):
+            for how in ("missing", "cut", "noise"):
+                with self.subTest(file=name, damage=how):
                     def change(folder):
-                        file = folder / name
-                        content = file.read_bytes()
-                        if damage == "missing":
-                            file.unlink()
-                        elif damage == "cut":
-                            file.write_bytes(content[:len(content) // 2])
-                        else:
-                            file.write_bytes(random.Random(1).randbytes(2000))
-                        return [name if damage != "missing" or name != "model.safetensors" else "safetensors"]
+                        damage(folder / name, how)
+                        return [name if how != "missing" or name != "model.safetensors" else "safetensors"]
                     self.varied(change)
 
         def shard_elsewhere(folder):

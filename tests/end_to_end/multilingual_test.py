@@ -5,7 +5,6 @@ import gzip
 import json
 import math
 import pathlib
-import random
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import unittest
 import torch
 import transformers
 
-from programs import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest, damage
 
 IMPORT, TRANSLATE, EVALUATE, TRAIN, SOURCE = *sys.argv[1:5], pathlib.Path(sys.argv[5])
 LINES = 60
@@ -182,18 +181,11 @@ training: {{output: {self.root}/tuned, init_from: {self.root}/mbart, steps: 1, b
 
     def test_damaged_folders_are_refused_in_one_line(self):
         for name in ("config.json", "sentencepiece.bpe.model", "model.safetensors", "tokenizer.json"):
-            for damage in ("missing", "cut", "noise"):
-                with self.subTest(file=name, damage=damage):
+            for how in ("missing", "cut", "noise"):
+                with self.subTest(file=name, damage=how):
                     def change(folder):
-                        file = folder / name
-                        content = file.read_bytes()
-                        if damage == "missing":
-                            file.unlink()
-                        elif damage == "cut":
-                            file.write_bytes(content[:len(content) // 2])
-                        else:
-                            file.write_bytes(random.Random(1).randbytes(2000))
-                        return [] if damage == "missing" else [name]
+                        damage(folder / name, how)
+                        return [] if how == "missing" else [name]
                     self.varied("nllb", change)
 
 

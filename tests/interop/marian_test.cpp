@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "error_of.h"
+#include "interop/numbering.h"
 #include "support.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/checksum.h"
@@ -22,44 +23,29 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Ids = std::vector<int64_t>;
-
 Ids ids_of(const torch::Tensor& tensor) {
   return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
 }
 
 /// Their ids of each of ours, by what they stand for.
-struct Numbering {
-  Ids theirs;
-  std::map<int64_t, int64_t> ours;
+Numbering numbering_of(const Vocabulary& vocabulary, const fs::path& vocab_json, int64_t start) {
+  Numbering result;
+  const auto json = Json::parse(read_file(vocab_json));
+  for (int64_t id = 0; id < vocabulary.size(); ++id) {
+    result.theirs.push_back(id == Vocabulary::begin ? start : json.at(vocabulary.piece(id)).get<int64_t>());
+    if (id != Vocabulary::begin) REQUIRE(result.ours.emplace(result.theirs.back(), id).second);
+  }
+  REQUIRE(result.ours.size() == json.size());
+  return result;
+}
 
-  Numbering(const Vocabulary& vocabulary, const fs::path& vocab_json, int64_t start) {
-    const auto json = Json::parse(read_file(vocab_json));
-    for (int64_t id = 0; id < vocabulary.size(); ++id) {
-      theirs.push_back(id == Vocabulary::begin ? start : json.at(vocabulary.piece(id)).get<int64_t>());
-      if (id != Vocabulary::begin) REQUIRE(ours.emplace(theirs.back(), id).second);
-    }
-    REQUIRE(ours.size() == json.size());
-  }
-  Ids to_ours(const Ids& given) const {
-    Ids ids;
-    for (const int64_t id : given) ids.push_back(ours.at(id));
-    return ids;
-  }
-  Ids to_theirs(const Ids& given) const {
-    Ids ids;
-    for (const int64_t id : given) ids.push_back(theirs.at(static_cast<size_t>(id)));
-    return ids;
-  }
-};
-
-/// The first `count` weights' names, shapes and finiteness aside, that a model's directory says it came with.
+/// Word pieces and text are those of `theirs`, by what the reference wrote of them.
 void check_text(const fs::path& model, const fs::path& expected, const fs::path& theirs) {
   const auto settings = read_model_settings(model);
   const auto vocabularies = Vocabularies::load(model, settings.source_vocabulary_size, settings.target_vocabulary_size);
   const bool separate = fs::exists(theirs / "target_vocab.json");
-  const Numbering source(*vocabularies.source, theirs / "vocab.json", 0),
-      target(*vocabularies.target, theirs / (separate ? "target_vocab.json" : "vocab.json"), 0);
+  const auto source = numbering_of(*vocabularies.source, theirs / "vocab.json", 0),
+             target = numbering_of(*vocabularies.target, theirs / (separate ? "target_vocab.json" : "vocab.json"), 0);
   const auto check = [&](const Vocabulary& vocabulary, const Numbering& numbering, const fs::path& file) {
     const auto pairs = Json::parse(read_file(file));
     REQUIRE(pairs[0].size() == pairs[1].size());
@@ -107,9 +93,9 @@ TEST_CASE("an imported MarianMT model computes what transformers computes, from 
     const auto config = Json::parse(read_file(theirs / "config.json"));
     const bool separate = !config["share_encoder_decoder_embeddings"].get<bool>();
     CHECK((settings.positions == ModelSettings::Positions::learned) == (name == "learned positions"));
-    const Numbering source_numbering(*vocabularies.source, theirs / "vocab.json", 0),
-        numbering(*vocabularies.target, theirs / (separate ? "target_vocab.json" : "vocab.json"),
-                  config["decoder_start_token_id"].get<int64_t>());
+    const auto source_numbering = numbering_of(*vocabularies.source, theirs / "vocab.json", 0),
+               numbering = numbering_of(*vocabularies.target, theirs / (separate ? "target_vocab.json" : "vocab.json"),
+                                        config["decoder_start_token_id"].get<int64_t>());
     const auto order = torch::tensor(numbering.theirs);
     const Translator translator(directory);
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "error_of.h"
+#include "interop/numbering.h"
 #include "support.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/checksum.h"
@@ -21,7 +22,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Ids = std::vector<int64_t>;
 constexpr int64_t their_end = 2;
 
 Ids ids_of(const torch::Tensor& tensor) {
@@ -29,45 +29,32 @@ Ids ids_of(const torch::Tensor& tensor) {
 }
 
 /// Their ids of each of ours, by what they stand for; the begin stands for what they start with.
-struct Numbering {
-  Ids theirs;
-  std::map<int64_t, int64_t> ours;
-
-  Numbering(const Vocabulary& vocabulary, const Json& tokens) {
-    std::map<std::string, int64_t> ids;
-    Ids nothing;
-    for (size_t id = 0; id < tokens.size(); ++id) {
-      const auto token = tokens[id].get<std::string>();
-      if (token.empty()) {
-        nothing.push_back(static_cast<int64_t>(id));
-      } else {
-        REQUIRE(ids.emplace(token, id).second);
-      }
+Numbering numbering_of(const Vocabulary& vocabulary, const Json& tokens) {
+  Numbering result;
+  std::map<std::string, int64_t> ids;
+  Ids nothing;
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    const auto token = tokens[id].get<std::string>();
+    if (token.empty()) {
+      nothing.push_back(static_cast<int64_t>(id));
+    } else {
+      REQUIRE(ids.emplace(token, id).second);
     }
-    auto next = nothing.begin();
-    for (int64_t id = 0; id < vocabulary.size(); ++id) {
-      if (id == Vocabulary::begin) {
-        theirs.push_back(their_end);
-        continue;
-      }
-      const auto found = ids.find(vocabulary.piece(id));
-      REQUIRE((found != ids.end() || next != nothing.end()));
-      theirs.push_back(found == ids.end() ? *next++ : found->second);
-      REQUIRE(ours.emplace(theirs.back(), id).second);
+  }
+  auto next = nothing.begin();
+  for (int64_t id = 0; id < vocabulary.size(); ++id) {
+    if (id == Vocabulary::begin) {
+      result.theirs.push_back(their_end);
+      continue;
     }
-    REQUIRE(ours.size() == tokens.size());
+    const auto found = ids.find(vocabulary.piece(id));
+    REQUIRE((found != ids.end() || next != nothing.end()));
+    result.theirs.push_back(found == ids.end() ? *next++ : found->second);
+    REQUIRE(result.ours.emplace(result.theirs.back(), id).second);
   }
-  Ids to_ours(const Ids& given) const {
-    Ids ids;
-    for (const int64_t id : given) ids.push_back(ours.at(id));
-    return ids;
-  }
-  Ids to_theirs(const Ids& given) const {
-    Ids ids;
-    for (const int64_t id : given) ids.push_back(theirs.at(static_cast<size_t>(id)));
-    return ids;
-  }
-};
+  REQUIRE(result.ours.size() == tokens.size());
+  return result;
+}
 
 /// What greedy search or a beam of theirs found, in our ids, without the end. Their longest output has room for the
 /// end; where there is none, it is one token longer than ours.
@@ -126,7 +113,7 @@ TEST_CASE("an imported model of many languages computes what transformers comput
     const auto vocabularies =
         Vocabularies::load(directory, settings.source_vocabulary_size, settings.target_vocabulary_size);
     CHECK(vocabularies.source == vocabularies.target);
-    const Numbering numbering(*vocabularies.target, text["tokens"]);
+    const auto numbering = numbering_of(*vocabularies.target, text["tokens"]);
     const auto order = torch::tensor(numbering.theirs);
     for (int i = 0; expected.contains(fmt::format("source.{}", i)); ++i) {
       const auto of = [&](const char* what) { return expected.at(fmt::format("{}.{}", what, i)); };
