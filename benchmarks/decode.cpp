@@ -93,6 +93,55 @@ void measure_features(const std::shared_ptr<const InferenceModel>& model,
   }
 }
 
+/// A model of the first `layers` of each of a model's stacks, whose others then hardly change what comes out: the two
+/// mostly agree, as a model and a trained draft do, and cost what models of their sizes cost.
+Transformer draft_of(Transformer& model, const ModelSettings& settings, int64_t layers, double others) {
+  torch::NoGradGuard no_grad;
+  auto of_draft = settings;
+  of_draft.encoder_layers = of_draft.decoder_layers = layers;
+  Transformer draft(of_draft);
+  auto copies = draft->named_parameters();
+  for (auto& parameter : model->named_parameters()) {
+    const auto& name = parameter.key();
+    if (auto* const copy = copies.find(name)) {
+      copy->copy_(parameter.value());
+    } else if (name.ends_with("output.weight") || name.ends_with("outer.weight")) {
+      parameter.value().mul_(others);
+    }
+  }
+  draft->eval();
+  return draft;
+}
+
+/// Greedy decoding with and without a draft, taking turns.
+void measure_draft(const std::shared_ptr<const InferenceModel>& model,
+                   const std::shared_ptr<const InferenceModel>& draft, const std::vector<std::vector<int64_t>>& sources,
+                   int64_t length, int64_t batch) {
+  DecodingSettings settings;
+  settings.beam = 1;
+  std::vector<DecodingRequest> requests;
+  for (const auto& source : sources) {
+    requests.push_back({.source = source, .max_length = length, .settings = settings, .end = SentenceSearch::no_end});
+  }
+  Engine without(model, {.batch_sentences = batch}), with(model, {.batch_sentences = batch, .draft = draft});
+  const auto seconds_of = [&](Engine& engine) {
+    const double start = seconds();
+    decode_all(engine, requests);
+    return seconds() - start;
+  };
+  double before = 1e9, after = 1e9;
+  for (int round = 0; round < 5; ++round) {
+    before = std::min(before, seconds_of(without));
+    after = std::min(after, seconds_of(with));
+  }
+  const auto drafted = with.drafted();
+  const auto share = [](int64_t part, int64_t whole) {
+    return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, whole));
+  };
+  fmt::print("batch {:2}  with a draft {:5.2f} times as fast; {:.2f} proposed a step, {:.0f} % of them right\n", batch,
+             before / after, share(drafted.proposed, drafted.steps), 100 * share(drafted.accepted, drafted.proposed));
+}
+
 void run(int argc, char** argv) {
   CLI::App app{"Output tokens a second of a random model on one thread"};
   ModelSettings model_settings;
@@ -100,6 +149,8 @@ void run(int argc, char** argv) {
   std::vector<int64_t> batches = {1, 32}, beams = {4, 1};
   std::vector<std::string> precisions = {"float32", "bf16", "int8"}, overrides;
   bool modules = false, features = false;
+  int64_t draft_layers = 0;
+  double others = 0.02;
   app.add_option("--vocabulary", model_settings.vocabulary_size, "Word pieces")->capture_default_str();
   app.add_option("--length", length, "Tokens of every input and output")->capture_default_str();
   app.add_option("--sentences", sentences, "Sentences of a batch of several; a sixteenth of them one by one")
@@ -109,6 +160,11 @@ void run(int argc, char** argv) {
   app.add_option("--precision", precisions, "float32, bf16, int8")->capture_default_str();
   app.add_flag("--modules", modules, "The torch::nn modules too");
   app.add_flag("--features", features, "Instead, what samples, penalties, required phrases and ensembles cost");
+  auto* const draft_option =
+      app.add_option("--draft", draft_layers, "Instead, greedy decoding with a draft of so many of the model's layers");
+  app.add_option("--others", others, "With --draft: what the outputs of the model's other layers are multiplied by")
+      ->needs(draft_option)
+      ->capture_default_str();
   app.add_option("--set", overrides, "Model settings: model.d_model=256");
   try {
     app.parse(argc, argv);
@@ -130,6 +186,8 @@ void run(int argc, char** argv) {
   at::set_num_threads(1);
   Transformer model(model_settings);
   model->eval();
+  Transformer draft{nullptr};
+  if (draft_layers > 0) draft = draft_of(model, model_settings, draft_layers, others);
   std::mt19937 random(1);
   std::vector<std::vector<int64_t>> sources(static_cast<size_t>(sentences));
   for (auto& source : sources) {
@@ -169,6 +227,17 @@ void run(int argc, char** argv) {
         std::make_shared<const InferenceModel>(model_settings, stored_weights(weights_of(*model)), precision, "");
     const auto& packed = *shared;
     fmt::print("{}: packed in {:.2f} s, {} MB\n", name_of(precision), seconds() - load, packed.bytes() >> 20);
+    if (draft_layers > 0) {
+      auto of_draft = model_settings;
+      of_draft.encoder_layers = of_draft.decoder_layers = draft_layers;
+      const auto packed_draft =
+          std::make_shared<const InferenceModel>(of_draft, stored_weights(weights_of(*draft)), precision, "");
+      for (const int64_t batch : batches) {
+        const auto count = static_cast<std::ptrdiff_t>(sentences_of({batch, 1}));
+        measure_draft(shared, packed_draft, {sources.begin(), sources.begin() + count}, length, batch);
+      }
+      continue;
+    }
     if (features) {
       for (const int64_t batch : batches) {
         const auto count = static_cast<std::ptrdiff_t>(sentences_of({batch, 4}));
