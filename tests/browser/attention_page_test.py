@@ -7,7 +7,7 @@ import re
 from browser import PageTest, eventually, main
 
 QUERY, KEY = '.word[data-side="q"][data-i="{}"]', '.word[data-side="k"][data-i="{}"]'
-LIGHT, DARK = {"h0": (0x00, 0x72, 0xB2), "h1": (0xCC, 0x55, 0x00)}, {"h0": (0x58, 0xA6, 0xFF)}
+LIGHT, DARK = {"h0": (0x00, 0x72, 0xB2), "h1": (0xB8, 0x4C, 0x00)}, {"h0": (0x58, 0xA6, 0xFF)}
 
 
 class AttentionPageTest(PageTest):

@@ -604,7 +604,7 @@ class TranslateTest(ProgramTest):
             shown += read
         os.close(terminal)
         self.assertEqual(process.wait(60), 0)
-        self.assertRegex(shown.decode(), r"\rtranslate: \d+ lines, [0-9.]+ lines/s, \d+ % of the input read")
+        self.assertRegex(shown.decode(), r"\rtranslate \[#+\.*\] +\d+ %  \d+ lines, ")
         self.assertEqual(shown.count(b"\n"), 1)
 
     def test_alignments(self):
