@@ -90,6 +90,15 @@ class RoomsTest(unittest.TestCase):
                             with self.subTest(file=inside, includes=included):
                                 self.assertRegex(inside, f"^{place}$")
 
+    def test_headers_include_nothing_but_libtorch_and_the_standard_library(self):
+        # All of them are installed, and a program that includes one need not have what the library is built with.
+        headers = {str(file.relative_to(SOURCE)): file for file in (SOURCE / "transformer").rglob("*.h")}
+        self.assertGreater(len(headers), 20)
+        for header, file in headers.items():
+            for name in includes(file):
+                known = name in headers or LIBTORCH.match(name) or re.fullmatch(r"[a-z_]+|std(def|int)\.h", name)
+                self.assertTrue(known, f"{header} includes {name}")
+
     def test_headers_for_users_reach_no_table_of_kernels(self):
         headers = {str(file.relative_to(SOURCE)): includes(file) for room in MAY_KNOW for file in sources(room)
                    if file.suffix == ".h"}
