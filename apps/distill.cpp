@@ -209,6 +209,11 @@ int main(int argc, char** argv) {
                   "write it to a file first");
     }
 
+    // An empty corpus teaches nothing, and would hold no window of lines that the record could be written with.
+    if (InputLine line; !LineInput(source).next(line)) {
+      throw Error(source, "has no line of text", "give the text that the model is to translate");
+    }
+
     const fs::path folder = output;
     LineWork::Options options{.program = program_name, .input = source, .outputs = {}, .beside = target};
     for (const auto& name : file_names) options.outputs.push_back((folder / name).string());

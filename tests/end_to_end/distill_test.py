@@ -205,6 +205,7 @@ class DistillTest(ProgramTest):
         for arguments, parts in ((("--source", self.root / "none"), ["none", "no such file"]),
                                  (("--source", "-"), ["--source", "- is no file"]),
                                  (("--source", "/dev/null"), ["--source", "/dev/null", "write it to a file"]),
+                                 (("--source", self.write("empty.en", [])), ["empty.en", "has no line of text"]),
                                  (("--source", self.source, "--pick", "bleu"), ["--pick", "--target"]),
                                  (("--source", self.source, *target, "--n-best", 1), ["--pick", "--n-best"]),
                                  (("--source", self.source, *target, "--pick", "meteor"), ["--pick", "chrf"]),
