@@ -19,6 +19,7 @@
 #include "apps/n_best_list.h"
 #include "transformer/base/threads.h"
 #include "transformer/inference/perplexity.h"
+#include "transformer/inference/told_languages.h"
 #include "transformer/inference/translator.h"
 #include "transformer/text/vocabulary.h"
 
@@ -56,15 +57,22 @@ class Judge {
         ->option_text("{float32,bf16,int8}");
     command.add_option("--threads", threads_, "Processor threads; if not given, one for each core")
         ->check(CLI::Range(1, 1024));
+    command.add_option("--from", from_, "The language that the model reads here, where it knows many")
+        ->option_text("LANGUAGE");
+    command.add_option("--to", to_, "The language that it writes")->option_text("LANGUAGE");
     command.add_flag("--reverse", reverse_,
                      "The model translates the other way: it judges how likely the source is, given the translation");
   }
 
-  /// After parsing. Throws Error for a folder that is no model.
+  /// After parsing. Throws Error for a folder that is no model, and languages that it does not know.
   void open() {
     const InferenceOptions inference{.precision = precision_named(precision_),
                                      .threads = threads_ > 0 ? threads_ : default_threads()};
     translator_.emplace(directory_, "cpu", inference);
+    search_ = translator_->settings();
+    if (!from_.empty()) search_.source_language = from_;
+    if (!to_.empty()) search_.target_language = to_;
+    const ToldLanguages checked(translator_->vocabularies(), search_);
     threads_ = static_cast<int>(inference.threads);
   }
 
@@ -75,15 +83,11 @@ class Judge {
   std::vector<Score> judge(std::vector<std::vector<int64_t>> sources, std::vector<std::vector<int64_t>> targets) const {
     if (reverse_) std::swap(sources, targets);
     std::vector<Score> scores;
-    const auto& decoding = translator_->settings();
-    if (!translator_->vocabularies().target->languages().empty()) {
-      throw Error(directory_, "is a model of many languages, which are not told here", "use evaluate perplexity");
-    }
-    for (auto& tokens : token_log_probabilities(*translator_->packed(), sources, targets, threads_)) {
+    for (auto& tokens : translator_->score(sources, targets, search_, threads_)) {
       auto& score = scores.emplace_back();
       score.tokens = std::move(tokens);
       score.log_probability = std::accumulate(score.tokens.begin(), score.tokens.end(), 0.0);
-      score.normalised = normalised_score(score.tokens, decoding);
+      score.normalised = normalised_score(score.tokens, search_);
     }
     return scores;
   }
@@ -107,7 +111,8 @@ class Judge {
     return result;
   }
 
-  std::string directory_, precision_;
+  std::string directory_, precision_, from_, to_;
+  DecodingSettings search_;
   int threads_ = 0;
   bool reverse_ = false;
   std::optional<Translator> translator_;

@@ -90,8 +90,10 @@ int main(int argc, char** argv) {
     app.add_option("--model", models, "Model directory, as train writes it (repeatable)")
         ->type_name("DIR")
         ->allow_extra_args(false);
-    app.add_option("--languages", languages,
-                   "What a model translates, once for each --model: en:de; ? is as the names of its training files end")
+    app.add_option(
+           "--languages", languages,
+           "What a model translates, once for each --model: en:de; ? is as the names of its training files end, and "
+           "all that a model of many languages knows")
         ->type_name("PAIR")
         ->allow_extra_args(false);
     app.add_option("--set", overrides, "Override a setting: --set serving.key=value (repeatable)")

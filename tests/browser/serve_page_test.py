@@ -1,14 +1,16 @@
-"""The server's page as people use it: serve_page_test.py SERVE SOURCE_DIR."""
+"""The server's page as people use it: serve_page_test.py SERVE IMPORT SOURCE_DIR."""
 
 import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
+import urllib.request
 
 from browser import Browser, eventually, find_browser, PROGRAMS
 
-SERVE, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+SERVE, IMPORT, SOURCE = *sys.argv[1:3], pathlib.Path(sys.argv[3])
 
 
 class ServePageTest(unittest.TestCase):
@@ -20,21 +22,30 @@ class ServePageTest(unittest.TestCase):
         cls.browser = Browser()
         cls.addClassCleanup(cls.browser.close)
 
-    @classmethod
-    def start(cls):
-        cls.server = subprocess.Popen([SERVE, "--model", SOURCE / "data/model-en-de", "--port", str(cls.port)],
-                                      stderr=subprocess.PIPE, text=True)
-        for line in cls.server.stderr:
+    @staticmethod
+    def serve(model, port):
+        """A server, and its port."""
+        server = subprocess.Popen([SERVE, "--model", model, "--port", str(port)], stderr=subprocess.PIPE, text=True)
+        for line in server.stderr:
             event = json.loads(line)
             if event["event"] == "listening":
-                cls.port = int(event["address"].rsplit(":", 1)[1])
+                port = int(event["address"].rsplit(":", 1)[1])
             if event["event"] == "ready":
-                return
+                return server, port
+        raise RuntimeError(f"it ended with {server.wait()}")
+
+    @staticmethod
+    def end(server):
+        server.terminate()
+        server.communicate(timeout=60)
+
+    @classmethod
+    def start(cls):
+        cls.server, cls.port = cls.serve(SOURCE / "data/model-en-de", cls.port)
 
     @classmethod
     def stop(cls):
-        cls.server.terminate()
-        cls.server.communicate(timeout=60)
+        cls.end(cls.server)
 
     def open(self, errors=(), **settings):
         page = self.browser.open(__file__, **settings)
@@ -126,6 +137,38 @@ class ServePageTest(unittest.TestCase):
             const shares = [...row.querySelectorAll("td")].map(cell => Number(cell.style.getPropertyValue("--share")));
             return shares.indexOf(Math.max(...shares)); })""")
         self.assertEqual(most[1:2] + most[3:], [1, 4, 3])  # Wetter, heute, schön.
+
+    def test_a_model_of_many_languages_is_told_them(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        subprocess.run([sys.executable, SOURCE / "tests/reference/multilingual.py", SOURCE / "data/tatoeba-en-de", folder,
+                        "nllb"], check=True, capture_output=True, timeout=600)
+        subprocess.run([IMPORT, "--from", "hugging-face", folder / "nllb", "--output", folder / "many"], check=True,
+                       capture_output=True, timeout=60)
+        server, self.port = self.serve(folder / "many", 0)
+        self.addCleanup(self.end, server)
+
+        def expected(target):
+            body = json.dumps({"text": "Good morning.", "source": "eng_Latn", "target": target})
+            request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/translate", body.encode(),
+                                             {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return " ".join(json.load(response)["translations"][0]["text"].split())
+
+        page = self.open()
+        self.assertEqual(page.texts("#pair option"), ["5 languages (many)"])
+        value = 'document.querySelector("#{}").value'
+        self.assertEqual((page.value(value.format("from")), page.value(value.format("to"))), ("eng_Latn", "ace_Arab"))
+        self.assertEqual(page.obstacles(), [])
+        self.type(page, "Good morning.")
+        texts = {}
+        for target in ("fra_Latn", "deu_Latn"):
+            page.value(f"""(() => {{ const list = document.querySelector("#to"); list.value = "{target}";
+                                     list.dispatchEvent(new Event("change")); }})()""")
+            texts[target] = expected(target)
+            found = eventually(lambda: " ".join(page.text("#target").split()), lambda found: found == texts[target])
+            self.assertEqual(found, texts[target])
+            self.assertEqual(page.value('document.querySelector("#target").lang'), {"fra_Latn": "fr-Latn", "deu_Latn": "de-Latn"}[target])
+        self.assertNotEqual(*texts.values())
 
     def test_earlier_translations_stay_in_the_browser(self):
         page = self.open()

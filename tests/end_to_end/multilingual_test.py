@@ -1,5 +1,6 @@
-"""What people rely on who use a model of many languages: multilingual_test.py IMPORT TRANSLATE EVALUATE TRAIN SOURCE_DIR. Models
-of random weights are imported, translate as `transformers` does with the same languages, and are tuned from the same loss."""
+"""What people rely on who use a model of many languages: multilingual_test.py IMPORT TRANSLATE EVALUATE TRAIN SERVE
+SOURCE_DIR. Models of random weights are imported, translate and judge as `transformers` does with the same languages,
+and are tuned from the same loss."""
 
 import gzip
 import json
@@ -9,13 +10,15 @@ import shutil
 import subprocess
 import sys
 import unittest
+import urllib.error
+import urllib.request
 
 import torch
 import transformers
 
 from programs import ENVIRONMENT, ProgramTest, damage
 
-IMPORT, TRANSLATE, EVALUATE, TRAIN, SOURCE = *sys.argv[1:5], pathlib.Path(sys.argv[5])
+IMPORT, TRANSLATE, EVALUATE, TRAIN, SERVE, SOURCE = *sys.argv[1:6], pathlib.Path(sys.argv[6])
 LINES = 60
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -79,6 +82,103 @@ class MultilingualTest(ProgramTest):
         output, _ = self.run_program(EVALUATE, "describe", "--model", self.root / "nllb", "--format", "json")
         described = json.loads(output)
         self.assertEqual((described["languages"], described["origin"]), ("5 languages", "Hugging Face, M2M100"))
+
+    def test_given_translations_are_judged_in_their_languages(self):
+        # Random weights write on and on, and what they write is to fit into the model once more.
+        english, german = [[line for line in corpus(language, 40) if len(line) < 30][:12] for language in ("en", "de")]
+        files = [self.root / "judged.en", self.root / "judged.de"]
+        for file, lines in zip(files, (english, german)):
+            file.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        for name, source, target in (("nllb", "eng_Latn", "deu_Latn"), ("nllb", "deu_Latn", "fra_Latn"),
+                                     ("mbart", "en_XX", "de_DE")):
+            model = transformers.AutoModelForSeq2SeqLM.from_pretrained(self.models / name).eval()
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.models / name, src_lang=source, tgt_lang=target)
+            expected = []
+            for text, translation in zip(english, german):
+                batch = tokenizer(text, text_target=translation, return_tensors="pt")
+                labels = batch["labels"]
+                read = torch.cat([torch.tensor([[tokenizer.eos_token_id]]), labels[:, :-1]], 1)
+                with torch.inference_mode():
+                    scores = model(input_ids=batch["input_ids"], decoder_input_ids=read).logits[0].log_softmax(-1)
+                # What the model is told, the language, is none of what it writes.
+                expected.append(scores[range(1, labels.numel()), labels[0, 1:]].sum().item())
+            output, _ = self.run_program(EVALUATE, "score", "--model", self.root / name, "--from", source, "--to", target,
+                                         "--source", files[0], "--target", files[1])
+            for found, wanted in zip(map(float, output.split()), expected, strict=True):
+                self.assertAlmostEqual(found, wanted, delta=1e-3)
+        # A translation is as probable as translate says.
+        languages = ["--from", "eng_Latn", "--to", "deu_Latn"]
+        output, _ = self.run_program(TRANSLATE, "--model", self.root / "nllb", *languages, "--output-format", "jsonl",
+                                     "--max-extra-length", "5", text="".join(line + "\n" for line in english))
+        translations = list(map(json.loads, output.splitlines()))
+        files[1].write_text("".join(found["text"] + "\n" for found in translations), encoding="utf-8")
+        output, _ = self.run_program(EVALUATE, "score", "--model", self.root / "nllb", *languages, "--source", files[0],
+                                     "--target", files[1], "--format", "jsonl")
+        compared = 0
+        for found, judged in zip(translations, map(json.loads, output.splitlines()), strict=True):
+            # Up to where it is written in other pieces than its text is split into.
+            for index, token in enumerate(found["tokens"]):
+                if judged["tokens"][index] != token:
+                    break
+                compared += 1
+                self.assertAlmostEqual(found["token_log_probabilities"][index], judged["token_log_probabilities"][index],
+                                       delta=1e-4)
+        self.assertGreater(compared, 20)
+        for file in files:
+            file.unlink()
+
+    def test_a_server_is_told_languages_by_each_request(self):
+        nllb = ["--model", self.root / "nllb"]
+        server = subprocess.Popen([SERVE, *nllb, "--port", "0", "--threads", "1"], stderr=subprocess.PIPE, text=True,
+                                  env=ENVIRONMENT)
+        try:
+            for line in server.stderr:
+                event = json.loads(line)
+                if event["event"] == "listening":
+                    address = event["address"] if "//" in event["address"] else "http://" + event["address"]
+                if event["event"] == "ready":
+                    break
+
+            def ask(path, **fields):
+                body = json.dumps(fields).encode() if fields else None
+                request = urllib.request.Request(address + path, body, {"Content-Type": "application/json"})
+                try:
+                    with urllib.request.urlopen(request, timeout=60) as response:
+                        return response.status, json.load(response)
+                except urllib.error.HTTPError as error:
+                    return error.code, json.load(error)
+
+            languages = ask("/languages")[1]
+            codes = [language["code"] for language in languages]
+            self.assertEqual(len(codes), 5)
+            self.assertEqual(languages[0]["targets"], codes[1:])
+            self.assertEqual(ask("/v1/models")[1]["models"][0]["languages"], codes)
+            english = corpus("en", 8)
+            for target in ("fra_Latn", "deu_Latn"):
+                output, _ = self.run_program(TRANSLATE, *nllb, "--from", "eng_Latn", "--to", target, "--output-format",
+                                             "jsonl", text="".join(line + "\n" for line in english))
+                expected = list(map(json.loads, output.splitlines()))
+                status, answer = ask("/translate", q=english, source="eng_Latn", target=target)
+                self.assertEqual(status, 200, answer)
+                self.assertEqual(answer["translatedText"], [line["text"] for line in expected])
+                # The folder says which language a text is in where the request does not.
+                self.assertEqual(ask("/translate", q=english, source="auto", target=target), (status, answer))
+                own = ask("/v1/translate", text=english[0], source="eng_Latn", target=target, alignments=True)[1]
+                self.assertEqual((own["source"], own["target"]), ("eng_Latn", target))
+                found = own["translations"][0]["lines"][0]["hypotheses"][0]
+                self.assertEqual((found["text"], found["alignment"]), (expected[0]["text"], expected[0]["alignment"]))
+            scores = {target: ask("/v1/score", text=english[0], translation="Guten Morgen.", source="eng_Latn", target=target)
+                      for target in ("fra_Latn", "deu_Latn")}
+            self.assertEqual(scores["fra_Latn"][1]["target"], "fra_Latn")
+            self.assertNotEqual(scores["fra_Latn"][1]["scores"], scores["deu_Latn"][1]["scores"])
+            for source, target in (("eng_Latn", "xx"), ("xx", "deu_Latn"), ("eng_Latn", "eng_Latn")):
+                status, answer = ask("/translate", q="Hello.", source=source, target=target)
+                self.assertEqual(status, 400)
+                self.assertIn("5 languages", answer["error"])
+        finally:
+            server.terminate()
+            server.communicate(timeout=60)
+        self.refused("'en'", "5 languages", arguments=[SERVE, *nllb, "--languages", "en:de", "--port", "0"])
 
     def refused(self, *parts, arguments):
         before = sorted(self.root.iterdir())

@@ -63,6 +63,26 @@ TEST_CASE("a model's languages are what its training files' names end in") {
   CHECK(language_name("xx") == "xx");
 }
 
+TEST_CASE("a model of many languages translates each into each other one") {
+  const ServedLanguages one({"en", "de"});
+  CHECK(one.find("en", "de") == LanguagePair{"en", "de"});
+  CHECK(one.find("", "de") == LanguagePair{"en", "de"});
+  CHECK_FALSE(one.find("de", "en"));
+  CHECK_FALSE(one.many());
+  CHECK(one.text() == "en to de");
+
+  const ServedLanguages many({"de", "en", "fr_XX"}, {"en", ""});
+  CHECK(many.many());
+  CHECK(many.find("de", "fr_XX") == LanguagePair{"de", "fr_XX"});
+  CHECK(many.find("", "de") == LanguagePair{"en", "de"});
+  CHECK_FALSE(many.find("", "en"));
+  CHECK_FALSE(many.find("de", "de"));
+  CHECK_FALSE(many.find("de", ""));
+  CHECK_FALSE(many.find("nl", "de"));
+  CHECK(many.text() == "each of 3 languages to each other: de, en, fr_XX");
+  CHECK(parse_language_pair("eng_Latn:fra_Latn", "here") == LanguagePair{"eng_Latn", "fra_Latn"});
+}
+
 TEST_CASE("models must be there, and their languages known") {
   const std::string directory = TRANSFORMER_SOURCE_DIR "/data/model-en-de";
   ServingSettings settings;

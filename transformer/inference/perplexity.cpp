@@ -24,20 +24,20 @@ double sum(std::span<const double> values) {
 }
 
 struct Pair {
-  std::vector<int64_t> source, target;  // without begin and end
+  std::vector<int64_t> source;  // as the encoder reads it
+  std::vector<int64_t> target;  // without begin and end
 };
 
 /// log p of every token of each pair's target, its end included.
 std::vector<std::vector<double>> judge(const InferenceModel& model, const std::vector<Pair>& pairs) {
   InferenceBatch batch(model);
-  std::vector<std::vector<int64_t>> sources, reads, writes;
+  std::vector<std::vector<int64_t>> reads, writes;
   for (const auto& pair : pairs) {
-    sources.push_back(written_tokens(pair.source));
     reads.push_back(read_tokens(pair.target));
     writes.push_back(written_tokens(pair.target));
   }
   std::vector<InferenceBatch::Source> given;
-  for (const auto& source : sources) given.push_back({.pieces = source});
+  for (const auto& pair : pairs) given.push_back({.pieces = pair.source});
   const auto places = batch.add(given);
   std::vector<InferenceBatch::Target> targets;
   for (size_t i = 0; i < pairs.size(); ++i) targets.push_back({places[i], reads[i], writes[i]});
@@ -78,7 +78,7 @@ Perplexity perplexity(const InferenceModel& model, const Corpus& corpus, int64_t
   const auto pair = [&](size_t index) {
     const auto source = corpus.source_ids(static_cast<int64_t>(index));
     const auto target = corpus.target_ids(static_cast<int64_t>(index));
-    return Pair{{source.begin(), source.end()}, {target.begin(), target.end()}};
+    return Pair{written_tokens({source.begin(), source.end()}), {target.begin(), target.end()}};
   };
   const auto found = judge_all(model, static_cast<size_t>(corpus.size()), length, pair, threads);
   double total = 0;
@@ -92,11 +92,15 @@ Perplexity perplexity(const InferenceModel& model, const Corpus& corpus, int64_t
 
 std::vector<std::vector<double>> token_log_probabilities(const InferenceModel& model,
                                                          std::span<const std::vector<int64_t>> sources,
-                                                         std::span<const std::vector<int64_t>> targets,
-                                                         int64_t threads) {
+                                                         std::span<const std::vector<int64_t>> targets, int64_t threads,
+                                                         const ToldLanguages& told) {
   const auto length = [&](size_t pair) { return targets[pair].size(); };
-  const auto pair = [&](size_t index) { return Pair{sources[index], targets[index]}; };
-  return judge_all(model, sources.size(), length, pair, threads);
+  const auto pair = [&](size_t index) { return Pair{told.source(sources[index]), told.target(targets[index])}; };
+  auto found = judge_all(model, sources.size(), length, pair, threads);
+  if (told.any()) {
+    for (auto& scores : found) scores.erase(scores.begin());
+  }
+  return found;
 }
 
 double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings) {

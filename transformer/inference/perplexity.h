@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "transformer/inference/told_languages.h"
 #include "transformer/text/corpus.h"
 
 namespace transformer {
@@ -26,12 +27,12 @@ Perplexity perplexity_of(double sum, int64_t tokens);
 Perplexity perplexity(const InferenceModel& model, const Corpus& corpus, int64_t threads = 1);
 
 /// log p of each token of `targets`, and last of its end, as the whole output for the source of its index. Both are
-/// pieces without begin and end; the result of a pair depends on nothing else. Throws Error past the last learned
-/// position.
+/// pieces without begin and end; the result of a pair depends on nothing else. A language that the model is `told`
+/// stands before a target, and is none of what it writes. Throws Error past the last learned position.
 std::vector<std::vector<double>> token_log_probabilities(const InferenceModel& model,
                                                          std::span<const std::vector<int64_t>> sources,
                                                          std::span<const std::vector<int64_t>> targets,
-                                                         int64_t threads = 1);
+                                                         int64_t threads = 1, const ToldLanguages& told = {});
 /// A target's log p, the sum of its tokens', over the length penalty of `settings`: the score that searches rank by.
 double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings);
 /// The sum of each target's.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 
 #include "transformer/architecture/longest_text.h"
@@ -15,6 +16,8 @@
 #include "transformer/base/unicode.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/output_prefix.h"
+#include "transformer/inference/perplexity.h"
+#include "transformer/inference/told_languages.h"
 #include "transformer/inference/weight_source.h"
 #include "transformer/text/piece_texts.h"
 
@@ -60,16 +63,6 @@ struct Translator::Implementation {
   /// Of both vocabularies, where they have any.
   const Vocabulary::Languages& languages() const { return vocabularies.target->languages(); }
 
-  /// Names the languages of a request, which the settings give.
-  void tell_languages(DecodingRequest& request) const {
-    const auto& search = request.settings;
-    const int64_t target = languages().piece(search.target_language, "decoding.target_language");
-    const int64_t source = vocabularies.source->languages().piece(search.source_language, "decoding.source_language");
-    request.source = vocabularies.source->languages().source(std::move(request.source), source);
-    request.constraint = begins_with_told(target, std::move(request.constraint));
-    request.max_length += 1;
-  }
-
   /// Tokens that an output has positions for.
   int64_t most_tokens() const {
     const auto& model = backend->settings();
@@ -86,10 +79,11 @@ struct Translator::Implementation {
                             .constraint = std::move(wishes.constraint),
                             .control = std::move(wishes.control),
                             .shortlist = shortlist};
-    if (!languages().empty() || !search.source_language.empty() || !search.target_language.empty()) {
-      tell_languages(request);
-    } else {
-      request.source.push_back(Vocabulary::end);
+    const ToldLanguages told(vocabularies, search);
+    request.source = told.source(std::move(request.source));
+    if (told.any()) {
+      request.constraint = begins_with_told(told.first_output(), std::move(request.constraint));
+      request.max_length += 1;
     }
     request.max_length = std::min(request.max_length, most_tokens());
     return request;
@@ -314,6 +308,14 @@ std::shared_ptr<Engine> Translator::engine() const {
 
 DecodingRequest Translator::request(std::vector<int64_t> source, const DecodingSettings& settings) const {
   return implementation_->request(std::move(source), settings, {});
+}
+
+std::vector<std::vector<double>> Translator::score(std::span<const std::vector<int64_t>> sources,
+                                                   std::span<const std::vector<int64_t>> targets,
+                                                   const DecodingSettings& settings, int64_t threads) const {
+  if (!packed()) throw std::logic_error("Translator::score: packed weights do not decode here");
+  return token_log_probabilities(*packed(), sources, targets, threads,
+                                 ToldLanguages(implementation_->vocabularies, settings));
 }
 
 Translation Translator::translation(Hypothesis hypothesis) const {

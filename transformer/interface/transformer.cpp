@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -316,8 +317,10 @@ transformer_status transformer_score(const transformer_model* model, const char*
         pieces_of(checked_lines(sources, count, "sources"), *vocabularies.source, model->translator, "sources");
     const auto target =
         pieces_of(checked_lines(targets, count, "targets"), *vocabularies.target, model->translator, "targets");
-    const auto found = transformer::log_probabilities(*model->translator.packed(), source, target, model->threads);
-    std::copy(found.begin(), found.end(), log_probabilities);
-    for (size_t i = 0; tokens && i < count; ++i) tokens[i] = target[i].size() + 1;
+    const auto found = model->translator.score(source, target, model->translator.settings(), model->threads);
+    for (size_t i = 0; i < count; ++i) {
+      log_probabilities[i] = std::accumulate(found[i].begin(), found[i].end(), 0.0);
+      if (tokens) tokens[i] = found[i].size();
+    }
   });
 }

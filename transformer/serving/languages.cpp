@@ -1,5 +1,8 @@
 #include "transformer/serving/languages.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -45,7 +48,7 @@ const std::pair<std::string_view, std::string_view>* find_language(std::string_v
 
 bool is_code(std::string_view text) {
   return text.size() >= 2 && text.size() <= 35 && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
          });
 }
 
@@ -64,6 +67,25 @@ std::string common_ending(const std::vector<std::string>& files) {
 }
 
 }  // namespace
+
+bool ServedLanguages::knows(const std::string& code) const {
+  return std::find(codes_.begin(), codes_.end(), code) != codes_.end();
+}
+
+std::optional<LanguagePair> ServedLanguages::find(const std::string& source, const std::string& target) const {
+  LanguagePair pair{source.empty() ? usual_.source : source, target.empty() ? usual_.target : target};
+  const bool fits = many() ? knows(pair.source) && knows(pair.target) && pair.source != pair.target : pair == usual_;
+  return fits ? std::optional(std::move(pair)) : std::nullopt;
+}
+
+std::string ServedLanguages::text() const {
+  if (!many()) return fmt::format("{} to {}", usual_.source, usual_.target);
+  constexpr size_t most_named = 8;
+  const auto named = std::min(most_named, codes_.size());
+  return fmt::format("each of {} languages to each other: {}{}", codes_.size(),
+                     fmt::join(codes_.begin(), codes_.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+                     named < codes_.size() ? ", … (GET /languages)" : "");
+}
 
 LanguagePair parse_language_pair(const std::string& text, const std::string& where) {
   const size_t colon = std::min(text.find(':'), text.size());

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace transformer {
 
@@ -11,6 +13,32 @@ namespace transformer {
 struct LanguagePair {
   std::string source, target;
   bool operator==(const LanguagePair&) const = default;
+};
+
+/// What a model translates: from one language into one, or from each of many into each other one.
+class ServedLanguages {
+ public:
+  explicit ServedLanguages(LanguagePair pair) : usual_(std::move(pair)) {}
+  /// `usual`: what it translates where nothing is said; empty: it has to be.
+  ServedLanguages(std::vector<std::string> codes, LanguagePair usual)
+      : codes_(std::move(codes)), usual_(std::move(usual)) {}
+
+  /// Whether the model knows many, which are its `codes`.
+  bool many() const { return !codes_.empty(); }
+  const std::vector<std::string>& codes() const { return codes_; }
+  const LanguagePair& usual() const { return usual_; }
+  /// Whether it is one of the `codes`.
+  bool knows(const std::string& code) const;
+  /// Those that a request means which names these; an empty one stands for the usual. None where the model does not
+  /// translate so.
+  std::optional<LanguagePair> find(const std::string& source, const std::string& target) const;
+  /// "en to de", or "each of 3 languages to each other: ar, de, en".
+  std::string text() const;
+  bool operator==(const ServedLanguages&) const = default;
+
+ private:
+  std::vector<std::string> codes_ = {};
+  LanguagePair usual_;
 };
 
 /// "en:de". Throws Error for what is no pair of codes; `where` begins its message.

@@ -10,6 +10,7 @@
 
   const find = (id) => document.getElementById(id);
   const [pair, key, source, target, say] = ["pair", "key", "source", "target", "say"].map(find);
+  const [sourceLanguage, targetLanguage] = ["from", "to"].map(find); // of a model that knows many languages
   let models = [];
   let asked = null; // the request that is under way, which a newer one ends
   let timer = 0;
@@ -133,7 +134,9 @@
   function ask(fields, signal) {
     const headers = { "Content-Type": "application/json" };
     if (key.value) headers.Authorization = `Bearer ${key.value}`;
-    const body = JSON.stringify({ model: models[pair.selectedIndex].name, ...fields });
+    const model = models[pair.selectedIndex];
+    const told = model.languages ? { source: sourceLanguage.value, target: targetLanguage.value } : {};
+    const body = JSON.stringify({ model: model.name, ...told, ...fields });
     return answer("v1/translate", { method: "POST", headers, body, signal });
   }
 
@@ -223,9 +226,18 @@
     timer = setTimeout(translate, PAUSE);
   }
 
+  /** A model's code as pages have it: en-Latn for eng_Latn, en for en_XX. */
+  function tag(code) {
+    try {
+      return Intl.getCanonicalLocales(code.replace(/_XX$/, "").replace("_", "-"))[0];
+    } catch {
+      return "";
+    }
+  }
+
   function name(code) {
     try {
-      return new Intl.DisplayNames([navigator.language, "en"], { type: "language" }).of(code);
+      return new Intl.DisplayNames([navigator.language, "en"], { type: "language" }).of(tag(code));
     } catch {
       return code;
     }
@@ -247,6 +259,7 @@
     }
     say.textContent = "";
     pair.replaceChildren(...models.map((model) => {
+      if (model.languages) return element("option", `${model.languages.length} languages (${model.name})`);
       const twins = models.filter((other) => other.source === model.source && other.target === model.target);
       const languages = `${name(model.source)} → ${name(model.target)}`;
       return element("option", twins.length > 1 ? `${languages} (${model.name})` : languages);
@@ -256,8 +269,23 @@
 
   function choose() {
     const model = models[pair.selectedIndex];
-    source.lang = model.source;
-    target.lang = model.target;
+    find("many").hidden = !model.languages;
+    for (const [list, usual] of [[sourceLanguage, model.source], [targetLanguage, model.target]]) {
+      list.replaceChildren(...(model.languages ?? []).map((code) => {
+        const option = element("option", name(code));
+        option.value = code;
+        option.selected = code === usual;
+        return option;
+      }));
+    }
+    if (sourceLanguage.value === targetLanguage.value) targetLanguage.selectedIndex = targetLanguage.selectedIndex === 0 ? 1 : 0;
+    start();
+  }
+
+  function start() {
+    const model = models[pair.selectedIndex];
+    source.lang = tag(model.languages ? sourceLanguage.value : model.source);
+    target.lang = tag(model.languages ? targetLanguage.value : model.target);
     translate();
   }
 
@@ -271,6 +299,7 @@
     later();
   });
   pair.addEventListener("change", choose);
+  for (const list of [sourceLanguage, targetLanguage]) list.addEventListener("change", start);
   key.addEventListener("change", translate);
   find("form").addEventListener("submit", (event) => event.preventDefault());
   find("attention").addEventListener("toggle", () => watch(picked));

@@ -71,7 +71,9 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
     auto all = call.texts;
     all.insert(all.end(), call.translations.begin(), call.translations.end());
     check_characters(context_.settings, all);
-    model_ = context_.models->find(call.source, call.target, call.model);
+    auto route = context_.models->find(call.source, call.target, call.model);
+    model_ = std::move(route.model);
+    languages_ = std::move(route.languages);
     const auto& vocabularies = model_->translator().vocabularies();
     sources_ = encoded(*vocabularies.source, call.texts, "text");
     targets_ = encoded(*vocabularies.target, call.translations, "translation");
@@ -94,7 +96,7 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
       pieces += sources_[end].size() + targets_[end].size();
     }
     const auto turn = [&](const auto& all) { return std::span(all).subspan(begin, end - begin); };
-    auto found = token_log_probabilities(*model_->translator().packed(), turn(sources_), turn(targets_));
+    auto found = model_->translator().score(turn(sources_), turn(targets_), model_->search(languages_));
     std::move(found.begin(), found.end(), std::back_inserter(scores_));
     if (scores_.size() < sources_.size()) {
       post(context_.scoring, &ScoreTask::judge);
@@ -115,8 +117,8 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
                       {"token_log_probabilities", scores_[i]}});
     }
     const Json json = {{"model", model_->name()},
-                       {"source", model_->languages().source},
-                       {"target", model_->languages().target},
+                       {"source", languages_.source},
+                       {"target", languages_.target},
                        {"scores", std::move(list)}};
     reply_->send({.status = 200, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)}, served_);
   }
@@ -128,6 +130,7 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
 
   // Steps follow each other:
   std::shared_ptr<const ServedModel> model_;
+  LanguagePair languages_;
   std::vector<std::vector<int64_t>> sources_, targets_;
   std::vector<std::vector<double>> scores_;
   Served served_;

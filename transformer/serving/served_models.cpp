@@ -12,13 +12,25 @@
 #include "transformer/base/threads.h"
 #include "transformer/base/unicode.h"
 #include "transformer/serving/request_error.h"
+#include "transformer/text/vocabulary.h"
 
 namespace transformer {
 
-ServedModel::ServedModel(std::string name, LanguagePair languages, const std::filesystem::path& directory,
-                         const ServingSettings& settings,
+namespace {
+
+/// Those that a model of many languages is told.
+Vocabulary::Languages languages_to_tell(const std::filesystem::path& directory) {
+  const auto joint = directory / "vocabulary.model";
+  std::error_code ignored;
+  return std::filesystem::exists(joint, ignored) ? Vocabulary(joint).languages() : Vocabulary::Languages();
+}
+
+}  // namespace
+
+ServedModel::ServedModel(std::string name, const std::optional<LanguagePair>& languages,
+                         const std::filesystem::path& directory, const ServingSettings& settings,
                          std::function<void(const std::string& name, size_t running)> started)
-    : name_(std::move(name)), languages_(std::move(languages)) {
+    : name_(std::move(name)) {
   InferenceOptions inference;
   inference.precision = settings.precision;
   inference.threads = settings.threads > 0 ? settings.threads : default_threads();
@@ -28,6 +40,16 @@ ServedModel::ServedModel(std::string name, LanguagePair languages, const std::fi
     search.batch_sentences = settings.batch_sentences;
     translator_->set(search);
   }
+  const auto& known = translator_->vocabularies().target->languages();
+  if (!languages) {
+    std::vector<std::string> codes;
+    for (const auto& [code, piece] : known.pieces) codes.push_back(code);
+    if (codes.empty()) throw Error(directory.string(), "which languages the model translates is not known");
+    const auto& own = translator_->settings();
+    languages_.emplace(std::move(codes), LanguagePair{own.source_language, own.target_language});
+  } else {
+    languages_.emplace(*languages);
+  }
   const Dispatcher::Limits limits{.waiting = static_cast<size_t>(settings.max_waiting),
                                   .waiting_of_client = static_cast<size_t>(settings.max_waiting_of_client)};
   dispatcher_ = std::make_unique<Dispatcher>(
@@ -35,47 +57,57 @@ ServedModel::ServedModel(std::string name, LanguagePair languages, const std::fi
       [started = std::move(started), own_name = name_](size_t running) { started(own_name, running); });
 }
 
-const WordAligner& ServedModel::aligner() const {
-  std::call_once(aligner_made_, [&] {
-    aligner_ = std::make_unique<WordAligner>(translator_->packed(), translator_->vocabularies(), AlignmentSettings(),
-                                             translator_->settings());
-  });
-  return *aligner_;
+DecodingSettings ServedModel::search(const LanguagePair& languages) const {
+  auto search = translator_->settings();
+  if (translator_->vocabularies().target->languages().empty()) return search;
+  search.source_language = languages.source;
+  search.target_language = languages.target;
+  return search;
+}
+
+WordAligner ServedModel::aligner(const DecodingSettings& search) const {
+  return {translator_->packed(), translator_->vocabularies(), AlignmentSettings(), search};
 }
 
 std::string ServedModels::pairs() const {
   std::set<std::string> pairs;
-  for (const auto& model : models_) {
-    pairs.insert(fmt::format("{} to {}", model->languages().source, model->languages().target));
-  }
+  for (const auto& model : models_) pairs.insert(model->languages().text());
   return fmt::format("{}", fmt::join(pairs, ", "));
 }
 
-std::shared_ptr<const ServedModel> ServedModels::find(const std::string& source, const std::string& target,
-                                                      const std::string& model) const {
+ServedRoute ServedModels::find(const std::string& source, const std::string& target, const std::string& model) const {
+  const bool any_source = source.empty() || source == "auto";
+  const auto refuse = [&](const std::string& there_are) {
+    throw RequestError(400, fmt::format("{} to {} is not translated here; there are: {}",
+                                        any_source ? "any language" : in_quotes(source), in_quotes(target), there_are));
+  };
   if (!model.empty()) {
     std::vector<std::string> names;
     for (const auto& one : models_) {
-      if (one->name() == model) return one;
       names.push_back(one->name());
+      if (one->name() != model) continue;
+      const auto& languages = one->languages();
+      if (!languages.many()) return {one, languages.usual()};
+      const auto pair = languages.find(any_source ? "" : source, target);
+      if (!pair) refuse(languages.text());
+      return {one, *pair};
     }
     throw RequestError(400,
                        fmt::format("there is no model {}; there are: {}", in_quotes(model), fmt::join(names, ", ")));
   }
-  const bool any_source = source.empty() || source == "auto";
-  std::shared_ptr<const ServedModel> found;
+  ServedRoute found;
+  bool is_open = false;  // it would be translated, from any of several languages
   for (const auto& one : models_) {
-    if (one->languages().target != target || (!any_source && one->languages().source != source)) continue;
-    if (!found) {
-      found = one;
-    } else if (found->languages() != one->languages()) {
-      throw RequestError(400, fmt::format("languages are not detected here: name the source; there are: {}", pairs()));
-    }
+    const auto& languages = one->languages();
+    const auto pair = languages.find(any_source ? "" : source, target);
+    is_open |= any_source && (pair ? found.model && found.languages != *pair
+                                   : languages.many() && languages.usual().source.empty() && languages.knows(target));
+    if (pair && !found.model) found = {one, *pair};
   }
-  if (!found) {
-    throw RequestError(400, fmt::format("{} to {} is not translated here; there are: {}",
-                                        any_source ? "any language" : in_quotes(source), in_quotes(target), pairs()));
+  if (is_open) {
+    throw RequestError(400, fmt::format("languages are not detected here: name the source; there are: {}", pairs()));
   }
+  if (!found.model) refuse(pairs());
   return found;
 }
 
@@ -84,18 +116,24 @@ std::vector<ModelPlace> model_places(const ServingSettings& settings) {
   for (size_t i = 0; i < settings.models.size(); ++i) {
     const std::filesystem::path directory = settings.models[i];
     check_model_directory(directory);
-    ModelPlace place{std::filesystem::weakly_canonical(directory).filename().string(), directory, {}};
+    ModelPlace place{std::filesystem::weakly_canonical(directory).filename().string(), directory, std::nullopt};
     const bool is_known =
         std::any_of(places.begin(), places.end(), [&](const auto& other) { return other.name == place.name; });
     if (is_known) place.name = directory.string();
     const auto given = i < settings.languages.size() ? settings.languages[i] : "?";
+    const auto known = languages_to_tell(directory);
     if (given != "?") {
       place.languages = parse_language_pair(given, "serving.languages");
-    } else if (const auto own = languages_of_model(directory / "config.yaml")) {
-      place.languages = *own;
-    } else {
-      throw Error(directory.string(), "which languages the model translates is not known",
-                  "say so: --languages en:de, once for each --model");
+      if (!known.empty()) {
+        known.piece(place.languages->source, "serving.languages");
+        known.piece(place.languages->target, "serving.languages");
+      }
+    } else if (known.empty()) {
+      place.languages = languages_of_model(directory / "config.yaml");
+      if (!place.languages) {
+        throw Error(directory.string(), "which languages the model translates is not known",
+                    "say so: --languages en:de, once for each --model");
+      }
     }
     places.push_back(std::move(place));
   }

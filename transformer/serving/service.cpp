@@ -207,8 +207,16 @@ void Service::record(const HttpRecord& record) {
 HttpResponse Service::languages() const {
   std::map<std::string, std::set<std::string>> targets;
   for (const auto& model : models()->all()) {
-    targets[model->languages().source].insert(model->languages().target);
-    targets[model->languages().target];
+    const auto& languages = model->languages();
+    if (!languages.many()) {
+      targets[languages.usual().source].insert(languages.usual().target);
+      targets[languages.usual().target];
+    }
+    for (const auto& source : languages.codes()) {
+      for (const auto& target : languages.codes()) {
+        if (target != source) targets[source].insert(target);
+      }
+    }
   }
   Json list = Json::array();
   for (const auto& [code, to] : targets) {
@@ -223,8 +231,9 @@ HttpResponse Service::frontend_settings() const {
   const auto all = models();
   Json language = {{"source", nullptr}, {"target", nullptr}};
   if (!all->all().empty()) {
-    const auto& first = all->all().front()->languages();
-    language = {{"source", language_json(first.source)}, {"target", language_json(first.target)}};
+    const auto& first = all->all().front()->languages().usual();
+    const auto offered = [](const std::string& code) { return code.empty() ? Json() : language_json(code); };
+    language = {{"source", offered(first.source)}, {"target", offered(first.target)}};
   }
   return json_response({{"apiKeys", !settings_.api_keys.empty()},
                         {"charLimit", settings_.max_characters},
@@ -278,11 +287,14 @@ HttpResponse Service::models_json() const {
     settings.section("decoding", search, "");
     Json decoding;
     for (const auto& [name, value] : settings.values()) decoding[name.substr(name.find('.') + 1)] = value;
-    list.push_back({{"name", model->name()},
-                    {"source", model->languages().source},
-                    {"target", model->languages().target},
-                    {"longest_line_tokens", model->translator().longest_source()},
-                    {"decoding", std::move(decoding)}});
+    const auto& languages = model->languages();
+    Json json = {{"name", model->name()},
+                 {"source", languages.usual().source},
+                 {"target", languages.usual().target},
+                 {"longest_line_tokens", model->translator().longest_source()},
+                 {"decoding", std::move(decoding)}};
+    if (languages.many()) json["languages"] = languages.codes();
+    list.push_back(std::move(json));
   }
   return json_response({{"models", std::move(list)}});
 }

@@ -9,7 +9,7 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
   field("models", &ServingSettings::models, "model directories, as train writes them").free();
   field("languages", &ServingSettings::languages,
         "what each model translates, in their order: en:de; empty, or ? for one of them: as the names of its training "
-        "files end")
+        "files end, and each of its languages into each other where a model knows many")
       .free();
   field("host", &ServingSettings::host,
         "address to listen at; 0.0.0.0 or ::, to which all can connect, is for behind a proxy")

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -95,9 +96,9 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     request_.body = {};
   }
 
-  /// The model's own settings of the search with those that the request gives.
-  DecodingSettings search() const {
-    auto search = model_->translator().settings();
+  /// How the model translates these languages, with the settings that the request gives.
+  DecodingSettings search(const LanguagePair& languages) const {
+    auto search = model_->search(languages);
     const auto batch_sentences = search.batch_sentences;
     Settings settings;
     settings.section("decoding", search, "");
@@ -157,8 +158,12 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     read_body();
     check_key(context_, request_, call_.api_key);
     check_characters(context_.settings, call_.texts);
-    model_ = context_.models->find(call_.source, call_.target, call_.model);
-    const auto settings = search();
+    auto route = context_.models->find(call_.source, call_.target, call_.model);
+    model_ = std::move(route.model);
+    languages_ = std::move(route.languages);
+    const auto settings = search(languages_);
+    if (model_->languages().many()) languages_ = {settings.source_language, settings.target_language};
+    if (call_.alignments || call_.attention || call_.is_html) aligner_.emplace(model_->aligner(settings));
     split_lines();
 
     std::vector<DecodingRequest> requests;
@@ -247,7 +252,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     for (const auto& translation : segment.found) found.push_back(&translation);
     const std::vector<std::string> sources(found.size(), std::string(source));
     const std::vector<size_t> pieces(found.size(), segment.pieces);
-    for (auto& links : model_->aligner().align_what_fits(sources, pieces, found)) {
+    for (auto& links : aligner_->align_what_fits(sources, pieces, found)) {
       segment.alignments.push_back(links.value_or(std::vector<AlignmentLink>()));
     }
   }
@@ -292,7 +297,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     }
     if (call_.attention) watch(line);
     if (marked.empty()) return;
-    put_tags_back(model_->aligner(), marked);
+    put_tags_back(*aligner_, marked);
     for (auto& translation : marked) line.outputs.push_back(std::move(translation.text));
   }
 
@@ -301,8 +306,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     if (line.split.segments().size() != 1) return;
     const auto& segment = segments_[line.first];
     const auto& best = segment.found.front();
-    if (!model_->aligner().problem(segment.pieces, best.tokens.size()).empty()) return;
-    line.attention = model_->aligner().attention({line.split.text()}, {best.text}, {best.tokens}).front();
+    if (!aligner_->problem(segment.pieces, best.tokens.size()).empty()) return;
+    line.attention = aligner_->attention({line.split.text()}, {best.text}, {best.tokens}).front();
   }
 
   // --- the answer
@@ -392,8 +397,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
 
   Json summary() const {
     return {{"model", model_->name()},
-            {"source", model_->languages().source},
-            {"target", model_->languages().target},
+            {"source", languages_.source},
+            {"target", languages_.target},
             {"source_tokens", served_.source_tokens},
             {"output_tokens", served_.output_tokens}};
   }
@@ -429,9 +434,11 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   // Written before decoding:
   TranslationCall call_;
   std::shared_ptr<const ServedModel> model_;
-  std::vector<Line> lines_;          // and by the `decoded` of their segments
-  std::vector<Segment> segments_;    // and by their own `decoded`
-  std::vector<size_t> first_lines_;  // of each text, and behind the last
+  LanguagePair languages_;
+  std::optional<WordAligner> aligner_;  // where words are asked for
+  std::vector<Line> lines_;             // and by the `decoded` of their segments
+  std::vector<Segment> segments_;       // and by their own `decoded`
+  std::vector<size_t> first_lines_;     // of each text, and behind the last
 
   std::mutex mutex_;  // of what follows
   Served served_;
