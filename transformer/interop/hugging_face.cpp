@@ -1,7 +1,6 @@
 #include "transformer/interop/hugging_face.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,23 +17,20 @@
 #include <utility>
 #include <vector>
 
-#include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/settings.h"
 #include "transformer/architecture/sinusoids.h"
 #include "transformer/architecture/weights.h"
-#include "transformer/base/atomic_file.h"
-#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
-#include "transformer/base/folder.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
-#include "transformer/base/settings.h"
-#include "transformer/base/tensor_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/interop/foreign_weights.h"
 #include "transformer/interop/hugging_face_configuration.h"
 #include "transformer/interop/hugging_face_languages.h"
+#include "transformer/interop/imported_model.h"
 #include "transformer/interop/json_value.h"
 #include "transformer/interop/marian.h"
+#include "transformer/interop/renumbering.h"
 #include "transformer/interop/torch_file.h"
 #include "transformer/text/sentencepiece_model.h"
 #include "transformer/text/vocabulary.h"
@@ -249,43 +245,23 @@ Tokens read_tokens_of(const fs::path& folder) {
   return tokens;
 }
 
-/// A vocabulary: pieces by our ids, and theirs of each.
-struct Numbering {
-  std::vector<std::string> pieces;
-  std::vector<int64_t> theirs;  // of each of our ids
-  int64_t size() const { return static_cast<int64_t>(theirs.size()); }
-};
-
-/// The begin is their piece `start`, or one more with that piece's weights.
-Numbering renumber(const std::vector<std::string>& theirs, int64_t start, bool start_is_begin, const Tokens& tokens,
-                   const fs::path& file) {
-  const auto id_of = [&](const std::string& token) {
-    const auto found = std::find(theirs.begin(), theirs.end(), token);
-    if (found == theirs.end()) throw Error(file.string(), fmt::format("lacks the piece {}", in_quotes(token)));
-    return static_cast<int64_t>(found - theirs.begin());
-  };
-  const int64_t padding = id_of(tokens.padding), end = id_of(tokens.end), unknown = id_of(tokens.unknown);
-  if (padding == end || padding == unknown || end == unknown ||
-      (start_is_begin && (start == end || start == unknown))) {
-    throw Error(file.string(), "has one piece for two of padding, begin, end and unknown",
-                "such a model cannot be imported");
-  }
-  Numbering numbering;
-  numbering.theirs = {padding, start, end, unknown};
-  for (int64_t id = 0; id < static_cast<int64_t>(theirs.size()); ++id) {
-    if (id != padding && id != end && id != unknown && !(start_is_begin && id == start)) numbering.theirs.push_back(id);
-  }
-  for (const int64_t id : numbering.theirs) numbering.pieces.push_back(theirs[static_cast<size_t>(id)]);
-  if (start_is_begin) return numbering;
-  std::string begin = "<s>";
-  while (std::find(theirs.begin(), theirs.end(), begin) != theirs.end()) begin = "<" + begin + ">";
-  numbering.pieces[Vocabulary::begin] = begin;
-  return numbering;
+/// Their pieces, which `file` names, by our ids. The begin is their piece `start`, or one more with that piece's
+/// weights.
+Renumbering renumber(const std::vector<std::string>& theirs, int64_t start, bool start_is_begin, const Tokens& tokens,
+                     const fs::path& file) {
+  const auto id_of = [&](const std::string& token) { return id_of_piece(theirs, token, file.string()); };
+  return renumbered(theirs,
+                    {.end = id_of(tokens.end),
+                     .unknown = id_of(tokens.unknown),
+                     .padding = id_of(tokens.padding),
+                     .start = start,
+                     .start_is_begin = start_is_begin},
+                    file.string());
 }
 
 /// A model's vocabularies, as they are written.
 struct ImportedText {
-  Numbering source, target;
+  Renumbering source, target;
   std::map<std::string, std::string> files;  // by their names, what they hold
   std::string languages;                     // for people; empty where nothing says
 };
@@ -354,113 +330,53 @@ ImportedText multilingual_text(const fs::path& folder, const Configuration& conf
   return text;
 }
 
+/// Adds the weights of a file.
+void take(StoredWeights& weights, const fs::path& file, bool is_torch) {
+  for (auto& [name, weight] : is_torch ? torch_weights(file) : stored_weights(file)) {
+    if (!weights.emplace(name, std::move(weight)).second) {
+      throw Error(file.string(), fmt::format("has the weights {}, which another file has as well", in_quotes(name)));
+    }
+  }
+}
+
+void take_shards(StoredWeights& weights, const fs::path& folder, const fs::path& index, bool is_torch) {
+  const Configuration config(index);
+  const auto* map = config.find("weight_map");
+  if (!map) config.refuse("weight_map", "is missing");
+  std::set<std::string> files;
+  for (const auto& [name, file] : map->entries()) {
+    const auto& shard = file.text();
+    // A shard lies beside its index.
+    if (shard.empty() || shard.find('/') != std::string::npos || !is_file(folder / shard)) {
+      config.refuse("weight_map", fmt::format("names {}, which is no file of the folder", file.found()));
+    }
+    files.insert(shard);
+  }
+  for (const auto& file : files) take(weights, folder / file, is_torch);
+}
+
 /// Weights by the names of `transformers`, from one file or from shards.
-class TheirWeights {
- public:
-  explicit TheirWeights(const fs::path& folder) : origin_(folder.string()) {
-    for (const auto& [whole, is_torch] : {std::pair{"model.safetensors", false}, {"pytorch_model.bin", true}}) {
-      const auto index = folder / fmt::format("{}.index.json", whole);
-      if (is_file(folder / whole)) {
-        origin_ = (folder / whole).string();
-        take(folder / whole, is_torch);
-        return;
-      }
-      if (!is_file(index)) continue;
-      origin_ = index.string();
-      read_shards(folder, index, is_torch);
-      return;
+ForeignWeights read_weights(const fs::path& folder, Architecture architecture) {
+  StoredWeights weights;
+  for (const auto& [whole, is_torch] : {std::pair{"model.safetensors", false}, {"pytorch_model.bin", true}}) {
+    if (const auto file = folder / whole; is_file(file)) {
+      take(weights, file, is_torch);
+      return {std::move(weights), file.string(), name_of(architecture)};
     }
-    throw Error(folder.string(), "has neither model.safetensors nor pytorch_model.bin",
-                "name a folder that holds a model as transformers saves it");
-  }
-
-  const std::string& origin() const { return origin_; }
-  bool has(const std::string& name) const { return weights_.contains(name); }
-
-  /// All numbers of a weight, which has this shape. It counts as used.
-  std::vector<float> read(const std::string& name, const std::vector<int64_t>& shape) {
-    const auto found = weights_.find(name);
-    if (found == weights_.end()) refuse(fmt::format("the weights '{}' are missing", name));
-    const auto& weight = found->second;
-    if (weight.shape != shape) {
-      refuse(fmt::format("'{}' has the shape [{}], config.json asks for [{}]", name, fmt::join(weight.shape, ", "),
-                         fmt::join(shape, ", ")));
-    }
-    if (!is_floating_point(weight.type)) refuse(fmt::format("'{}' holds integers", name));
-    used_.insert(name);
-    return read_weight(weight, name, origin_);
-  }
-
-  /// The first of `names` that there is; the others, where there are any, must hold the same numbers.
-  std::vector<float> read_one_of(const std::vector<std::string>& names, const std::vector<int64_t>& shape) {
-    std::string first;
-    std::vector<float> numbers;
-    for (const auto& name : names) {
-      if (!has(name)) continue;
-      if (first.empty()) {
-        first = name;
-        numbers = read(name, shape);
-      } else if (read(name, shape) != numbers) {
-        refuse(fmt::format("'{}' and '{}' should be one matrix and differ", first, name));
-      }
-    }
-    if (first.empty()) refuse(fmt::format("the weights '{}' are missing", names.front()));
-    return numbers;
-  }
-
-  /// Rows of a weight that there may be.
-  int64_t rows(const std::string& name) const {
-    const auto found = weights_.find(name);
-    return found == weights_.end() || found->second.shape.empty() ? 0 : found->second.shape[0];
-  }
-
-  void may_be_unused(const std::string& name) { used_.insert(name); }
-
-  /// Throws Error unless all were used.
-  void check_all_used(const char* architecture) const {
-    for (const auto& [name, weight] : weights_) {
-      if (!used_.contains(name)) refuse(fmt::format("the weights {} are no part of {}", in_quotes(name), architecture));
+    if (const auto index = folder / fmt::format("{}.index.json", whole); is_file(index)) {
+      take_shards(weights, folder, index, is_torch);
+      return {std::move(weights), index.string(), name_of(architecture)};
     }
   }
-
- private:
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw Error(origin_, what, "such a model cannot be imported");
-  }
-
-  void take(const fs::path& file, bool is_torch) {
-    for (auto& [name, weight] : is_torch ? torch_weights(file) : stored_weights(file)) {
-      if (!weights_.emplace(name, std::move(weight)).second) {
-        throw Error(file.string(), fmt::format("has the weights {}, which another file has as well", in_quotes(name)));
-      }
-    }
-  }
-
-  void read_shards(const fs::path& folder, const fs::path& index, bool is_torch) {
-    const Configuration config(index);
-    const auto* map = config.find("weight_map");
-    if (!map) config.refuse("weight_map", "is missing");
-    std::set<std::string> files;
-    for (const auto& [name, file] : map->entries()) {
-      const auto& shard = file.text();
-      // A shard lies beside its index.
-      if (shard.empty() || shard.find('/') != std::string::npos || !is_file(folder / shard)) {
-        config.refuse("weight_map", fmt::format("names {}, which is no file of the folder", file.found()));
-      }
-      files.insert(shard);
-    }
-    for (const auto& file : files) take(folder / file, is_torch);
-  }
-
-  std::string origin_;
-  StoredWeights weights_;
-  std::set<std::string> used_;
-};
+  throw Error(folder.string(), "has neither model.safetensors nor pytorch_model.bin",
+              "name a folder that holds a model as transformers saves it");
+}
 
 /// Makes our weights of theirs, one after the other.
 class Conversion {
  public:
-  Conversion(const MarianConfiguration& config, const Numbering& source, const Numbering& target, TheirWeights& weights)
+  Conversion(const MarianConfiguration& config, const Renumbering& source, const Renumbering& target,
+             ForeignWeights& weights)
       : config_(config),
         s_(config.settings),
         source_(source),
@@ -476,7 +392,7 @@ class Conversion {
     bool learned = false;
     for (const char* stack : {"encoder", "decoder"}) {
       const auto name = fmt::format("model.{}.embed_positions.weight", stack);
-      const int64_t rows = weights_.rows(name);
+      const int64_t rows = position_rows(name);
       if (rows == 0) continue;
       const auto table = on_columns(weights_.read(name, {rows, s_.d_model}), rows);
       const auto sines = sinusoids(0, rows, s_.d_model);
@@ -486,6 +402,12 @@ class Conversion {
                 });
     }
     return learned;
+  }
+
+  /// How many positions a table has; 0 where there is none.
+  int64_t position_rows(const std::string& name) const {
+    const auto shape = weights_.shape(name);
+    return shape.empty() ? 0 : shape[0];
   }
 
   /// Each weight of a model of the settings, by our names.
@@ -526,7 +448,7 @@ class Conversion {
         set(ours, [=, this] { return on_columns(weights_.read(theirs, {count, d}), count); });
         break;
       case Architecture::m2m_100:
-        weights_.may_be_unused(theirs + "s");  // computed, and kept by old ones all the same
+        weights_.ignore(theirs + "s");  // computed, and kept by old ones all the same
         set(ours, [=, this] { return m2m_100_positions(config_.padding + 1, count, d); });
         break;
       case Architecture::mbart:
@@ -540,12 +462,27 @@ class Conversion {
   }
 
   /// The rows of an embedding, or of the projection, by our ids.
-  void pieces(const std::string& ours, const std::vector<std::string>& theirs, const Numbering& numbering,
+  void pieces(const std::string& ours, const std::vector<std::string>& theirs, const Renumbering& numbering,
               int64_t count) {
     set(ours, [=, this, &numbering] {
-      const auto rows = permuted_rows(weights_.read_one_of(theirs, {count, s_.d_model}), s_.d_model, numbering.theirs);
-      return on_columns(rows, numbering.size());
+      return on_columns(numbering.rows(read_one_of(theirs, {count, s_.d_model}), s_.d_model), numbering.size());
     });
+  }
+
+  /// The first of `names` that there is; the others, where there are any, must hold the same numbers.
+  Numbers read_one_of(const std::vector<std::string>& names, const std::vector<int64_t>& shape) const {
+    std::string first;
+    Numbers numbers;
+    for (const auto& name : names) {
+      if (!weights_.has(name)) continue;
+      if (first.empty()) {
+        first = name;
+        numbers = weights_.read(name, shape);
+      } else if (weights_.read(name, shape) != numbers) {
+        weights_.refuse(fmt::format("'{}' and '{}' should be one matrix and differ", first, name));
+      }
+    }
+    return first.empty() ? weights_.read(names.front(), shape) : numbers;  // the former says that it is missing
   }
 
   void embeddings() {
@@ -563,16 +500,13 @@ class Conversion {
              config_.target_pieces);
       if (!tied) {
         pieces("projection.weight", {head}, target_, config_.target_pieces);
-        weights_.may_be_unused(shared);
+        weights_.ignore(shared);
       }
     }
     set("output_bias", [this] {
       const std::string name = "final_logits_bias";
       const int64_t count = config_.target_pieces;
-      const auto theirs = weights_.has(name) ? weights_.read(name, {1, count}) : Numbers(static_cast<size_t>(count));
-      auto biases = permuted_rows(theirs, 1, target_.theirs);
-      if (!config_.start_is_begin) biases[Vocabulary::begin] = never_put_out;
-      return biases;
+      return target_.biases(weights_.has(name) ? weights_.read(name, {1, count}) : Numbers());
     });
   }
 
@@ -616,8 +550,8 @@ class Conversion {
 
   const MarianConfiguration& config_;
   const ModelSettings& s_;
-  const Numbering &source_, &target_;
-  TheirWeights& weights_;
+  const Renumbering &source_, &target_;
+  ForeignWeights& weights_;
   std::vector<int64_t> width_;
   std::map<std::string, std::function<Numbers()>> made_;
 };
@@ -681,10 +615,7 @@ void import_hugging_face(const fs::path& folder, const fs::path& given_output) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored))
     throw Error(folder.string(), "is not a folder", "name one that holds config.json");
-  const auto check = [&] {
-    if (something_at(output)) throw Error(output.string(), "exists already", "name another folder");
-  };
-  check();
+  check_nothing_at(output);
   if (!is_file(folder / "config.json")) throw Error(folder.string(), "has no config.json", "a model needs it");
   const Configuration config(folder / "config.json");
   auto read = read_configuration(config);
@@ -699,44 +630,26 @@ void import_hugging_face(const fs::path& folder, const fs::path& given_output) {
   read.settings.source_vocabulary_size = source.size();
   read.settings.target_vocabulary_size = read.settings.vocabulary_size = target.size();
 
-  TheirWeights weights(folder);
+  auto weights = read_weights(folder, read.architecture);
   Conversion conversion(read, source, target, weights);
   if (read.architecture == Architecture::marian && conversion.has_learned_positions()) {
     read.settings.positions = ModelSettings::Positions::learned;
-    read.settings.max_positions = weights.rows("model.encoder.embed_positions.weight");
+    read.settings.max_positions = conversion.position_rows("model.encoder.embed_positions.weight");
   }
 
-  NewFolder made(output);
-  std::vector<std::string> names = {"model.safetensors"};
-  for (const auto& [name, bytes] : text.files) {
-    write_atomically(made.path() / name, bytes);
-    names.push_back(name);
+  ImportedModel imported;
+  imported.settings = read.settings;
+  imported.weights = conversion.run();
+  imported.vocabularies = text.files;
+  imported.decoding = decoding;
+  imported.metadata["origin"] = fmt::format("Hugging Face, {}", name_of(read.architecture));
+  if (const auto name = config.text("_name_or_path", ""); !name.empty()) {
+    imported.metadata["origin_name"] = printable(name, 200);
   }
-  Settings settings;
-  settings.section("model", read.settings, "The model, imported");
-  write_atomically(made.path() / "config.yaml",
-                   settings.yaml() + fmt::format("\nvocabulary:\n  joint: {}\n", names.size() == 2) + decoding);
-
-  auto metadata = bound_metadata(made.path() / "config.yaml");
-  metadata["origin"] = fmt::format("Hugging Face, {}", name_of(read.architecture));
-  if (const auto name = config.text("_name_or_path", ""); !name.empty()) metadata["origin_name"] = printable(name, 200);
-  if (!text.languages.empty()) metadata["languages"] = printable(text.languages, 200);
-  if (const auto licence = said_in_readme(folder, "license"); !licence.empty()) metadata["licence"] = licence;
-
-  std::map<std::string, TensorSource> tensors;
-  std::vector<float> numbers;
-  const auto makers = conversion.run();
-  for (const auto& [name, shape] : weight_shapes(read.settings.resolved())) {
-    tensors[name] = {ElementType::float32, shape, [&, make = &makers.at(name)] {
-                       numbers = (*make)();
-                       return static_cast<const void*>(numbers.data());
-                     }};
-  }
-  write_tensor_file(made.path() / "model.safetensors", tensors, metadata);
-  weights.check_all_used(name_of(read.architecture));
-  write_checksums(made.path(), names);
-  check();  // something may have come to lie there meanwhile
-  made.commit();
+  if (!text.languages.empty()) imported.metadata["languages"] = printable(text.languages, 200);
+  if (const auto licence = said_in_readme(folder, "license"); !licence.empty()) imported.metadata["licence"] = licence;
+  imported.finished = [&] { weights.check_all_used(); };
+  write_imported_model(imported, output);
 }
 
 }  // namespace transformer
