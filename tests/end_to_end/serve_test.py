@@ -41,7 +41,8 @@ class Server:
     """A `serve` of its own, on a port of its own."""
 
     def __init__(self, *arguments, model=MODEL, wait=True):
-        self.log_file = tempfile.TemporaryFile(mode="w+")
+        # Appended to, since the server shares the place in the file at which it is read here.
+        self.log_file = tempfile.TemporaryFile(mode="a+")
         self.process = subprocess.Popen([SERVE, "--model", model, "--port", "0", "--threads", "2", *map(str, arguments)],
                                         stderr=self.log_file, env=ENVIRONMENT)
         self.port = int(self.event("listening")["address"].rsplit(":", 1)[1])
