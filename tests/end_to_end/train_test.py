@@ -513,6 +513,16 @@ class TrainTest(ProgramTest):
         self.assertTrue(committed.endswith(generated),
                         "configs/README.md: run build/release/bin/train --settings-reference and paste its tables")
 
+    def test_a_short_run_needs_no_space_for_checkpoints_that_it_never_makes(self):
+        def needed(steps):
+            done = subprocess.run([TRAIN, self.root / "tiny.yaml", "--dry-run", "--output", self.root / "none", "--set",
+                                   f"training.steps={steps}", "--set", "training.keep_checkpoints=1000"],
+                                  capture_output=True, text=True, env=ENVIRONMENT)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return int(re.search(r"checkpoints need about (\d+) MB", done.stdout + done.stderr)[1])
+
+        self.assertGreater(needed(1000), 100 * needed(2))
+
     def test_the_papers_recipes_run_at_their_real_size(self):
         corpus = f"{SOURCE}/data/tatoeba-en-de"
         data = [f"data.{part}_{side}={corpus}/{file}.{language}.gz"

@@ -285,8 +285,9 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
     text += fmt::format("weights: {}\n", described_start(settings));
   }
 
-  const int64_t needed =
-      checkpoint_bytes(training, parameter_count(model)) * (training.keep_checkpoints + training.keep_best + 1);
+  // A step leaves one at most; one more is written before another goes.
+  const int64_t kept = std::min(training.keep_checkpoints, training.steps);
+  const int64_t needed = checkpoint_bytes(training, parameter_count(model)) * (kept + training.keep_best + 1);
   fs::path existing = fs::absolute(output);
   while (!something_at(existing)) existing = existing.parent_path();
   std::error_code error;
