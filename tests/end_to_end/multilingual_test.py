@@ -171,6 +171,8 @@ class MultilingualTest(ProgramTest):
                       for target in ("fra_Latn", "deu_Latn")}
             self.assertEqual(scores["fra_Latn"][1]["target"], "fra_Latn")
             self.assertNotEqual(scores["fra_Latn"][1]["scores"], scores["deu_Latn"][1]["scores"])
+            status, answer = ask("/v1/translate", text="Hello.", model="nllb")
+            self.assertEqual((status, answer["error"].split(":")[0]), (400, "target is missing"))
             for source, target in (("eng_Latn", "xx"), ("xx", "deu_Latn"), ("eng_Latn", "eng_Latn")):
                 status, answer = ask("/translate", q="Hello.", source=source, target=target)
                 self.assertEqual(status, 400)

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -23,6 +25,27 @@ Vocabulary::Languages languages_to_tell(const std::filesystem::path& directory) 
   const auto joint = directory / "vocabulary.model";
   std::error_code ignored;
   return std::filesystem::exists(joint, ignored) ? Vocabulary(joint).languages() : Vocabulary::Languages();
+}
+
+std::string languages_json_of(const ServedModels::Models& models) {
+  std::map<std::string, std::set<std::string>> targets;
+  for (const auto& model : models) {
+    const auto& languages = model->languages();
+    if (!languages.many()) {
+      targets[languages.usual().source].insert(languages.usual().target);
+      targets[languages.usual().target];
+    }
+    for (const auto& source : languages.codes()) {
+      for (const auto& target : languages.codes()) {
+        if (target != source) targets[source].insert(target);
+      }
+    }
+  }
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& [code, to] : targets) {
+    list.push_back({{"code", code}, {"name", language_name(code)}, {"targets", to}});
+  }
+  return list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -69,6 +92,8 @@ WordAligner ServedModel::aligner(const DecodingSettings& search) const {
   return {translator_->packed(), translator_->vocabularies(), AlignmentSettings(), search};
 }
 
+ServedModels::ServedModels(Models models) : models_(std::move(models)), languages_json_(languages_json_of(models_)) {}
+
 std::string ServedModels::pairs() const {
   std::set<std::string> pairs;
   for (const auto& model : models_) pairs.insert(model->languages().text());
@@ -88,6 +113,9 @@ ServedRoute ServedModels::find(const std::string& source, const std::string& tar
       if (one->name() != model) continue;
       const auto& languages = one->languages();
       if (!languages.many()) return {one, languages.usual()};
+      if (target.empty() && languages.usual().target.empty()) {
+        throw RequestError(400, "target is missing: the code of a language; there are: " + languages.text());
+      }
       const auto pair = languages.find(any_source ? "" : source, target);
       if (!pair) refuse(languages.text());
       return {one, *pair};

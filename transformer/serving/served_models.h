@@ -49,9 +49,12 @@ struct ServedRoute {
 class ServedModels {
  public:
   using Models = std::vector<std::shared_ptr<const ServedModel>>;
-  explicit ServedModels(Models models) : models_(std::move(models)) {}
+  explicit ServedModels(Models models);
 
   const Models& all() const { return models_; }
+  /// What /languages answers: every language, and those that it is translated to. It is long where a model knows many,
+  /// and made but once.
+  const std::string& languages_json() const { return languages_json_; }
   /// The first that has this name, or else translates so; "" and "auto" for a source stand for any where the target
   /// leaves no choice. Throws RequestError (400) naming what there is.
   ServedRoute find(const std::string& source, const std::string& target, const std::string& model) const;
@@ -59,6 +62,7 @@ class ServedModels {
  private:
   std::string pairs() const;
   Models models_;
+  std::string languages_json_;
 };
 
 /// The name and the languages of each of `settings.models`; no languages of a model that knows many, and is to

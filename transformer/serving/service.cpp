@@ -7,9 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <ctime>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "transformer/base/memory.h"
 #include "transformer/base/unicode.h"
@@ -205,26 +203,7 @@ void Service::record(const HttpRecord& record) {
 }
 
 HttpResponse Service::languages() const {
-  std::map<std::string, std::set<std::string>> targets;
-  for (const auto& model : models()->all()) {
-    const auto& languages = model->languages();
-    if (!languages.many()) {
-      targets[languages.usual().source].insert(languages.usual().target);
-      targets[languages.usual().target];
-    }
-    for (const auto& source : languages.codes()) {
-      for (const auto& target : languages.codes()) {
-        if (target != source) targets[source].insert(target);
-      }
-    }
-  }
-  Json list = Json::array();
-  for (const auto& [code, to] : targets) {
-    auto language = language_json(code);
-    language["targets"] = to;
-    list.push_back(std::move(language));
-  }
-  return json_response(list);
+  return {.status = 200, .body = models()->languages_json()};
 }
 
 HttpResponse Service::frontend_settings() const {
