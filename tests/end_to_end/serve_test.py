@@ -41,8 +41,8 @@ class Server:
     """A `serve` of its own, on a port of its own."""
 
     def __init__(self, *arguments, model=MODEL, wait=True):
-        # Appended to, since the server shares the place in the file at which it is read here.
-        self.log_file = tempfile.TemporaryFile(mode="a+")
+        # Read by its name: an open file shared with the server would share the place in it too, which each line moves.
+        self.log_file = tempfile.NamedTemporaryFile()
         self.process = subprocess.Popen([SERVE, "--model", model, "--port", "0", "--threads", "2", *map(str, arguments)],
                                         stderr=self.log_file, env=ENVIRONMENT)
         self.port = int(self.event("listening")["address"].rsplit(":", 1)[1])
@@ -50,8 +50,7 @@ class Server:
             self.event("ready")
 
     def log(self):
-        self.log_file.seek(0)
-        text = self.log_file.read()
+        text = pathlib.Path(self.log_file.name).read_text(encoding="utf-8")
         return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
     def event(self, name, count=1):
@@ -584,6 +583,7 @@ class ServeTest(ProgramTest):
             for thread in threads:
                 thread.join()
             return answers, errors
+        self.addCleanup(end)
         return end
 
     def test_a_reload_loses_no_request(self):
