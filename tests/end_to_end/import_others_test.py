@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import unittest
@@ -26,6 +27,36 @@ def run_program(program, *arguments, status=0, text=None):
                           timeout=300)
     assert done.returncode == status, f"ended with {done.returncode}: {done.stderr}"
     return done.stdout, done.stderr
+
+
+def with_variables(content, changed):
+    """A model.bin of CTranslate2 whose variables `changed` has: name -> (shape, number of the type, bytes)."""
+    at = 0
+
+    def take(size):
+        nonlocal at
+        at += size
+        return content[at - size:at]
+
+    def number(kind):
+        return struct.unpack("<" + kind, take(struct.calcsize(kind)))[0]
+
+    written = [take(4)]  # version
+    written.append(struct.pack("<H", number("H")))
+    written += [take(struct.unpack("<H", written[-1])[0]), take(4)]  # specification, revision
+    variables, count = {}, number("I")
+    for _ in range(count):
+        name = take(number("H"))[:-1].decode()
+        shape = struct.unpack(f"<{(rank := number('B'))}I", take(4 * rank))
+        variables[name] = (shape, number("B"), take(number("I")))
+    rest = content[at:]  # aliases
+    assert changed.keys() <= variables.keys(), variables.keys()
+    variables.update(changed)
+    written.append(struct.pack("<I", count))
+    for name, (shape, kind, data) in variables.items():
+        written += [struct.pack("<H", len(name) + 1), name.encode() + b"\0", struct.pack(f"<B{len(shape)}I", len(shape), *shape),
+                    struct.pack("<BI", kind, len(data)), data]
+    return b"".join(written) + rest
 
 
 class ImportOthersTest(ProgramTest):
@@ -176,6 +207,20 @@ class ImportOthersTest(ProgramTest):
                        renamed(b"encoder/scale_embeddings\0\0\0\x04\0\0\0\0\0\0\x40",
                                b"encoder/scale_embeddings\0\0\0\x04\0\0\0\0\0\x80\x40", "encoder/scale_embeddings")):
             with self.subTest():
+                self.varied("ctranslate2", change)
+
+        # No memory for a width that takes no byte; no half of a head.
+        halves, endless = ((), 0, struct.pack("<f", 2.5)), ((), 0, struct.pack("<f", 1e30))
+        scaled = {f"{stack}/scale_embeddings": ((), 1, b"\1") for stack in ("encoder", "decoder")}
+        for values in ({"decoder/embeddings/weight": ((0, 2**32 - 1), 0, b""), **scaled},
+                       {"decoder/embeddings/weight": ((4, 0), 0, b""), **scaled},
+                       {"encoder/num_heads": halves, "decoder/num_heads": halves},
+                       {"encoder/num_heads": endless, "decoder/num_heads": endless}):
+            with self.subTest(values=values):
+                def change(folder):
+                    file = folder / "model.bin"
+                    file.write_bytes(with_variables(file.read_bytes(), values))
+                    return ["model.bin", *list(values)[:1]]
                 self.varied("ctranslate2", change)
 
     def test_damaged_folders_are_refused_in_one_line(self):

@@ -113,6 +113,15 @@ class Specification {
   }
   double setting(const std::string& name, double otherwise) { return setting(name).value_or(otherwise); }
   bool flag(const std::string& name) { return setting(name, 0) != 0; }
+  /// A single number that counts something; 0 where there is none.
+  int64_t count(const std::string& name) {
+    constexpr double most = 1e9;  // an int64_t does not hold every number
+    const double value = setting(name, 0);
+    if (!(value >= 0 && value <= most) || value != std::floor(value)) {
+      refuse(name, fmt::format("is {}, and no count", value));
+    }
+    return static_cast<int64_t>(value);
+  }
   /// Whether a single number is there that is no integer by its type.
   bool is_number(const std::string& name) const {
     const auto* variable = variables_.find(name);
@@ -280,6 +289,8 @@ Renumbering read_numbering(const std::vector<std::string>& pieces, const fs::pat
   return renumbered(pieces, reserved, where);
 }
 
+constexpr int64_t widest = 65536;  // as model.d_model can be
+
 /// Makes our weights of theirs, one after the other.
 class Conversion {
  public:
@@ -325,7 +336,7 @@ class Conversion {
   int64_t both(const std::string& name) {
     const auto encoder = spec_.setting("encoder/" + name), decoder = spec_.setting("decoder/" + name);
     if (!encoder || encoder != decoder) spec_.refuse("decoder/" + name, "is not what the encoder's is");
-    return static_cast<int64_t>(*encoder);
+    return spec_.count("encoder/" + name);
   }
 
   std::vector<int64_t> matrix_shape(const std::string& name) const {
@@ -337,6 +348,11 @@ class Conversion {
   void read_settings() {
     const auto target = matrix_shape("decoder/embeddings/weight"), source = matrix_shape("encoder/embeddings_0/weight");
     s_.d_model = target[1];
+    // What is computed from it before the sizes are judged together must not be too much.
+    if (s_.d_model < 1 || s_.d_model > widest) {
+      spec_.refuse("decoder/embeddings/weight",
+                   fmt::format("is {} wide, from 1 to {} is possible", s_.d_model, widest));
+    }
     s_.source_vocabulary_size = source[0];
     s_.target_vocabulary_size = s_.vocabulary_size = target[0];
     const auto layers = [&](const char* stack) {
@@ -410,10 +426,10 @@ class Conversion {
 
   /// The width of heads, and what dot products are scaled by: of all attentions alike.
   void read_attentions() {
-    std::optional<std::pair<double, double>> first;
+    std::optional<std::pair<int64_t, double>> first;
     const auto read = [&](const std::string& attention) {
-      const double width = spec_.setting(attention + "head_dim", 0),
-                   scale = spec_.setting(attention + "queries_scale", 0);
+      const int64_t width = spec_.count(attention + "head_dim");
+      const double scale = spec_.setting(attention + "queries_scale", 0);
       if (scale != 0 && scale != 1) {
         spec_.refuse(attention + "queries_scale", fmt::format("is {}; 1, or none for 1 / sqrt(d_k), is known", scale));
       }
@@ -427,7 +443,7 @@ class Conversion {
       read(fmt::format("decoder/layer_{}/attention/", i));
     }
     if (!first) return;
-    s_.d_k = s_.d_v = static_cast<int64_t>(first->first);
+    s_.d_k = s_.d_v = first->first;
     if (first->second == 1) s_.compatibility = ModelSettings::Compatibility::dot_product;
   }
 
