@@ -16,6 +16,7 @@
 #include "apps/line_work.h"
 #include "apps/program.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/unicode.h"
 #include "transformer/evaluation/closest.h"
 #include "transformer/inference/translator.h"
 
@@ -53,10 +54,10 @@ std::string score_line(const Translation& translation, const std::optional<doubl
 /// Makes pairs of a window of lines.
 class Teaching {
  public:
-  Teaching(const Translator& translator, Picking picking, const LineWork& work, std::string record)
-      : translator_(translator), picking_(std::move(picking)), work_(work), record_(std::move(record)) {}
+  Teaching(const Translator& translator, Picking picking, const LineWork& work)
+      : translator_(translator), picking_(std::move(picking)), work_(work) {}
 
-  LineWork::Done operator()(std::vector<InputLine>& lines, int64_t first) const {
+  LineWork::Done operator()(std::vector<InputLine>& lines, int64_t) const {
     std::vector<std::string> texts;
     for (const auto& line : lines) texts.push_back(line.usable() ? line.text : "");
     auto sources = translator_.encode(texts);
@@ -70,7 +71,7 @@ class Teaching {
       lines[i].problem = "has no translation with text and an end";
       lines[i].remedy = "give --max-extra-length more, or leave it out";
     }
-    LineWork::Done done{.lines = work_.usable(lines), .texts = {"", "", "", first == 1 ? record_ : ""}};
+    LineWork::Done done{.lines = work_.usable(lines), .texts = {"", "", "", ""}};
     for (size_t i = 0; i < done.lines && i < pairs.size(); ++i) {
       for (const auto& [translation, closeness] : pairs[i]) {
         done.texts[0].append(translation->text).append("\n");
@@ -94,7 +95,7 @@ class Teaching {
       line.remedy = "split it into sentences";
     } else if (source.empty()) {
       line.problem = "has no text";
-    } else if (line.beside && line.beside->find_first_not_of(" \t") == std::string::npos) {
+    } else if (line.beside && trim(*line.beside).empty()) {
       line.problem = "has a translation without text";
     } else {
       return;
@@ -119,7 +120,6 @@ class Teaching {
   const Translator& translator_;
   Picking picking_;
   const LineWork& work_;
-  std::string record_;
 };
 
 /// What a corpus was made of and how, for who finds it, and for the same command given again.
@@ -146,8 +146,6 @@ bool holds_already(const fs::path& folder, const std::string& record) {
     throw Error((folder / *found).string(), "is in the way of a file that this program would make",
                 "move it away, or name another folder");
   }
-  // Where the first is not there yet, what is there is this program's, and is made again.
-  if (!something_at(folder / file_names.front())) return false;
   const auto same = [&](const char* part) {
     return theirs.value(part, ordered_json()) == ours.value(part, ordered_json());
   };
@@ -160,7 +158,11 @@ bool holds_already(const fs::path& folder, const std::string& record) {
     if (checksum(theirs, part) != checksum(ours, part)) different = part;
   }
   if (!same("work")) different = "way of making it";
-  if (different.empty()) return true;
+  // Where one is missing, the others are parts of this corpus, which are made again.
+  if (different.empty()) {
+    return std::all_of(file_names.begin(), file_names.end(),
+                       [&](const std::string& name) { return something_at(folder / name); });
+  }
   throw Error(folder.string(), fmt::format("holds a corpus already, of another {} (see {})", different, record_name),
               "name another folder");
 }
@@ -209,13 +211,28 @@ int main(int argc, char** argv) {
                   "write it to a file first");
     }
 
-    // An empty corpus teaches nothing, and would hold no window of lines that the record could be written with.
+    // An empty corpus teaches nothing.
     if (InputLine line; !LineInput(source).next(line)) {
       throw Error(source, "has no line of text", "give the text that the model is to translate");
     }
 
     const fs::path folder = output;
-    LineWork::Options options{.program = program_name, .input = source, .outputs = {}, .beside = target};
+    std::map<std::string, std::string> identity;
+    std::string record;
+    // Last, since what is gone on with may have been begun with other text behind the lines that were done.
+    const auto closing = [&]() -> std::vector<std::string> {
+      if (record_of(identity, source, target) != record) {
+        throw Failure(target.empty() ? source : fmt::format("{} or {}", source, target),
+                      "changed while it was translated");
+      }
+      return {"", "", "", record};
+    };
+    LineWork::Options options{.program = program_name,
+                              .input = source,
+                              .outputs = {},
+                              .beside = target,
+                              .keeps_other_work = true,
+                              .closing = closing};
     for (const auto& name : file_names) options.outputs.push_back((folder / name).string());
     LineWork work(options, bad_lines);
     decoding.check_device();
@@ -225,9 +242,9 @@ int main(int argc, char** argv) {
       throw Error("--pick", "there is but one translation of each line to choose from", "give --n-best N with it");
     }
     work.set_windows(decoding.windows(translator));
-    auto identity = decoding.identity(translator);
+    identity = decoding.identity(translator);
     identity["way of picking"] = pick;
-    const auto record = record_of(identity, source, target);
+    record = record_of(identity, source, target);
     if (holds_already(folder, record)) {
       std::cerr << fmt::format("{}: {} holds this corpus already\n", program_name, output);
       return 0;
@@ -235,7 +252,7 @@ int main(int argc, char** argv) {
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) throw Failure(output, "cannot create the folder: " + error.message());
-    const int status = work.run([&] { return identity; }, Teaching(translator, picking, work, record));
+    const int status = work.run([&] { return identity; }, Teaching(translator, picking, work));
     std::cerr << fmt::format("{}: translations of {} of {} lines are in {}\n", program_name,
                              work.lines() - bad_lines.count(), work.lines(), output);
     return status;

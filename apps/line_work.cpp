@@ -291,12 +291,19 @@ struct LineWork::Implementation {
 
   /// Passes over the windows that are done already; what it returns is the first that is not.
   Read pass_over_done() {
+    if (options.keeps_other_work && !unfinished->difference().empty() && unfinished->holds_text()) {
+      throw Error(unfinished->partial().string(),
+                  fmt::format("is unfinished, and was made with another {}", unfinished->difference()),
+                  "give the command that it was begun with, name another output, or delete it");
+    }
     const auto& windows = unfinished->done();
     size_t same = 0;
     Read read = reader->read();
     for (; same < windows.size(); ++same) {
       const auto& window = windows[same];
       if (window.lines != static_cast<int64_t>(read.lines.size()) || window.input != checksum_of(read.lines)) break;
+      // Where all lines could be used, nobody can tell what would have become of others.
+      if (window.bad.count > 0 && window.bad.choice != bad_lines.choice()) break;
       done += window.lines;
       cut += window.cut;
       for (const auto& [number, problem] : window.bad.first) bad_lines.add(number, problem);
@@ -376,6 +383,7 @@ struct LineWork::Implementation {
         UnfinishedOutput::Window record{
             .lines = static_cast<int64_t>(result.lines), .input = window.input_checksum, .bad = {}, .cut = result.cut};
         record.bad.count = bad_lines.count_ - before;
+        record.bad.choice = bad_lines.choice();
         record.bad.first.assign(bad_lines.first_.begin() + static_cast<std::ptrdiff_t>(shown), bad_lines.first_.end());
         unfinished->record(record);
       }
@@ -495,7 +503,6 @@ int LineWork::run(const std::function<std::map<std::string, std::string>()>& ide
   if (self.resumes) {
     auto work = identity();
     work.emplace("program", options.program + " " TRANSFORMER_VERSION);
-    work.emplace("way of treating bad lines", self.bad_lines.choice());
     const std::lock_guard lock(self.signals->writing);
     self.unfinished = std::make_unique<UnfinishedOutput>(options.outputs, work);
   } else {
@@ -503,11 +510,14 @@ int LineWork::run(const std::function<std::map<std::string, std::string>()>& ide
   }
   try {
     self.do_all(process);
+    const auto closing = options.closing ? options.closing() : std::vector<std::string>(options.outputs.size());
     if (self.unfinished) {
       const std::lock_guard lock(self.signals->writing);
+      self.unfinished->write(closing);
       self.unfinished->commit();
       self.resumes = false;
     }
+    for (size_t i = 0; i < self.outputs.size(); ++i) self.outputs[i].write(closing[i]);
     for (auto& output : self.outputs) output.commit();
     self.line.leave();
   } catch (const OutputClosed&) {

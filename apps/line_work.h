@@ -61,6 +61,10 @@ class LineWork {
     std::vector<std::string> outputs;  // as given, the first of lines, any others in step with it
     size_t windows = 1;                // that are done at the same time, at most
     std::string beside = {};           // a file whose lines come with the input's: see InputLine::beside. Empty: none
+    /// Whether unfinished work that was made in another way is refused, not begun anew.
+    bool keeps_other_work = false;
+    /// Called when all lines are done: text for each output, behind theirs. None where it is empty.
+    std::function<std::vector<std::string>()> closing = {};
   };
 
   /// Throws Error where two outputs are one, or one is the input. Before threads start: where signals are waited for,

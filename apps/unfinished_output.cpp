@@ -162,6 +162,7 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
       window.cut = entry.value("cut", int64_t{0});
       window.bad.count = entry.at("bad").at("count");
       window.bad.first = entry.at("bad").at("first").get<decltype(window.bad.first)>();
+      window.bad.choice = entry.at("bad").at("choice");
       const auto& outputs = entry.at("outputs");
       // What is left of another work's journal, over which this one's was being written, does not count.
       if (outputs.size() != parts_.size() || entry.at("work") != checksum_of(header_)) return;
@@ -177,8 +178,33 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
   }
 }
 
+/// Where a process died within commit(), a file has its name already: takes the name back, so that all is where work
+/// goes on. A file that does not hold just what the journal says may be anybody's, and stays.
+void UnfinishedOutput::take_back(Part& part, size_t index) const {
+  const auto file = followed_links(part.file);
+  struct stat status = {};
+  if (::lstat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  auto left = static_cast<uint64_t>(status.st_size);
+  if (left == 0) return;
+  std::ifstream stream(file, std::ios::binary);
+  for (const auto& line : lines_) {
+    const auto entry = Json::parse(line)["outputs"][index];
+    const auto bytes = entry["bytes"].get<uint64_t>();
+    if (bytes > left) return;
+    left -= bytes;
+    std::string text(bytes, '\0');
+    stream.read(text.data(), static_cast<std::streamsize>(bytes));
+    if (!stream || checksum_of(text) != entry["checksum"].get<std::string>()) return;
+  }
+  // Where it cannot be renamed, its work is done again.
+  if (left == 0) static_cast<void>(::rename(file.c_str(), part.partial.c_str()));
+}
+
 /// Windows whose text is there as it was written.
 void UnfinishedOutput::keep_what_agrees() {
+  for (size_t i = 0; i < parts_.size() && !done_.empty(); ++i) {
+    if (!is_there(parts_[i].partial)) take_back(parts_[i], i);
+  }
   std::vector<std::ifstream> streams;
   for (const auto& part : parts_) {
     struct stat status = {};
@@ -194,12 +220,13 @@ void UnfinishedOutput::keep_what_agrees() {
       const auto bytes = entry["outputs"][i]["bytes"].get<uint64_t>();
       std::error_code error;
       const auto begin = kept == 0 ? 0 : parts_[i].ends.back();
-      const auto size = fs::file_size(parts_[i].partial, error);
-      agrees = !error && bytes <= size && begin <= size - bytes;
+      auto size = fs::file_size(parts_[i].partial, error);
+      if (error) size = 0;  // of a file that nothing was written to yet none is needed
+      agrees = bytes <= size && begin <= size - bytes;
       if (!agrees) break;
       std::string text(bytes, '\0');
-      streams[i].read(text.data(), static_cast<std::streamsize>(bytes));
-      agrees = static_cast<bool>(streams[i]) && checksum_of(text) == entry["outputs"][i]["checksum"].get<std::string>();
+      if (bytes > 0) streams[i].read(text.data(), static_cast<std::streamsize>(bytes));
+      agrees = (bytes == 0 || streams[i]) && checksum_of(text) == entry["outputs"][i]["checksum"].get<std::string>();
       ends.push_back(begin + bytes);
     }
     if (!agrees) break;
@@ -208,6 +235,13 @@ void UnfinishedOutput::keep_what_agrees() {
   }
   done_.resize(kept);
   lines_.resize(kept);
+}
+
+bool UnfinishedOutput::holds_text() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    struct stat status = {};
+    return ::lstat(part.partial.c_str(), &status) == 0 && status.st_size > 0;
+  });
 }
 
 void UnfinishedOutput::go_on_after(size_t windows) {
@@ -246,16 +280,26 @@ void UnfinishedOutput::write(const std::vector<std::string>& texts) {
 void UnfinishedOutput::record(const Window& window) {
   Json outputs = Json::array();
   for (const auto& part : parts_) outputs.push_back({{"bytes", part.window_bytes}, {"checksum", part.window_checksum}});
-  const Json entry = {{"work", checksum_of(header_)},
-                      {"lines", window.lines},
-                      {"input", window.input},
-                      {"bad", {{"count", window.bad.count}, {"first", window.bad.first}}},
-                      {"cut", window.cut},
-                      {"outputs", outputs}};
+  const Json entry = {
+      {"work", checksum_of(header_)},
+      {"lines", window.lines},
+      {"input", window.input},
+      {"bad", {{"count", window.bad.count}, {"first", window.bad.first}, {"choice", window.bad.choice}}},
+      {"cut", window.cut},
+      {"outputs", outputs}};
   append(entry.dump() + '\n');
 }
 
 void UnfinishedOutput::commit() {
+  // What takes long, and what may find the disk full, first: the names then follow each other at once.
+  for (const auto& part : parts_) {
+    part.output->flush();
+    const int descriptor = ::open(part.partial.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (descriptor < 0) fail(errno);
+    const int status = ::fsync(descriptor), error_number = errno;
+    ::close(descriptor);
+    if (status != 0) fail(error_number);
+  }
   // The first, which people wait for, last: while it is missing, the same command mends what is.
   for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->output->commit();
   committed_ = true;

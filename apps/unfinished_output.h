@@ -19,10 +19,11 @@ namespace transformer {
 /// refused, never touched.
 class UnfinishedOutput {
  public:
-  /// Lines that could not be used: how many, and the first of them.
+  /// Lines that could not be used: how many, the first of them, and what became of them, in --bad-lines' words.
   struct BadLines {
     int64_t count = 0;
     std::vector<std::pair<int64_t, std::string>> first;  // line, and what is wrong
+    std::string choice = {};
   };
   struct Window {
     int64_t lines = 0;
@@ -43,6 +44,8 @@ class UnfinishedOutput {
   const std::vector<Window>& done() const { return done_; }
   /// Why what lay there is not gone on with: the name of what differs in `work`. Empty: it is, or nothing lay there.
   const std::string& difference() const { return difference_; }
+  /// Whether anything lies there that was written.
+  bool holds_text() const;
 
   /// Before anything is written: the first `windows` of done() hold, and what follows them goes.
   void go_on_after(size_t windows);
@@ -68,6 +71,7 @@ class UnfinishedOutput {
   void lock();
   void read_journal(const std::string& text, const std::map<std::string, std::string>& work);
   void keep_what_agrees();
+  void take_back(Part& part, size_t index) const;
   void append(const std::string& text);
   [[noreturn]] void fail(int error_number) const;
 
