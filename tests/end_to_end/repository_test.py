@@ -3,8 +3,11 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 import unittest
 
 import yaml
@@ -78,6 +81,55 @@ class RepositoryTest(unittest.TestCase):
         if pathlib.Path("/dev/nvidiactl").exists():
             self.skipTest("this machine has a GPU")
         self.assertIn("this machine has no GPU that torch can use; nothing was tested", refused(1))
+
+    def test_what_the_gpus_script_packs_is_whole_wherever_it_goes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root, there = pathlib.Path(folder, "a: root's $HOME"), pathlib.Path(folder, "there")
+            program = root / "build/release/bin/train"
+            for file in ("scripts/gpu", "benchmarks/gpu.py", "benchmarks/peers/a.py", "tests/gpu/a.py", "LICENSE",
+                         "data/model-en-de/a", "data/tatoeba-en-de/a", "build/release/bin/train"):
+                (root / file).parent.mkdir(parents=True, exist_ok=True)
+                (root / file).write_text("a\n")
+            there.mkdir()
+            shutil.copy(SOURCE / "scripts" / "gpu", root / "scripts" / "gpu")
+            for name in ("train", "translate", "train_worker", "transformer_modules.so", "transformer_nccl.so"):
+                shutil.copy("/bin/true", program.parent / name)
+
+            def pack(**environment):
+                return subprocess.run([root / "scripts" / "gpu", "--pack", "host:odd name.tar.gz"], capture_output=True,
+                                      text=True, cwd=there, env=dict(os.environ, **environment))
+
+            done = pack()
+            self.assertEqual(done.returncode, 0, done.stderr)
+            archive = there / "host:odd name.tar.gz"
+            self.assertEqual(list(there.iterdir()), [archive])
+            with tarfile.open(archive) as packed:
+                names = packed.getnames()
+            self.assertIn("transformer-gpu/build/release/bin/train_worker", names)
+            self.assertIn("transformer-gpu/tests/gpu/a.py", names)
+            # One that cannot be written whole replaces nothing.
+            before = archive.read_bytes()
+            (root / "tar").write_text('#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -*f) echo half >"$2";; esac; shift; done\n'
+                                      "exit 1\n")
+            (root / "tar").chmod(0o755)
+            # PATH cannot name a folder with a colon.
+            (there.parent / "bin").mkdir()
+            (root / "tar").rename(there.parent / "bin" / "tar")
+            self.assertNotEqual(pack(PATH=f"{there.parent}/bin:{os.environ['PATH']}").returncode, 0)
+            self.assertEqual((list(there.iterdir()), archive.read_bytes()), ([archive], before))
+
+    def test_packages_of_others_are_no_release(self):
+        with tempfile.TemporaryDirectory() as folder:
+            kept = pathlib.Path(folder, "packages", "thesis")
+            kept.parent.mkdir()
+            kept.write_text("kept")
+            pathlib.Path(folder, "CMakeCache.txt").write_text(
+                f"CMAKE_PROJECT_NAME:STATIC=other\nCMAKE_PROJECT_VERSION:STATIC={VERSION}\n")
+            for build in (".", folder):
+                done = subprocess.run([SOURCE / "scripts" / "release", "--build", build], capture_output=True, text=True,
+                                      cwd=folder)
+                self.assertEqual((done.returncode, kept.exists()), (2, True), done.stderr)
+                self.assertIn(f"there is no build of this in {folder}", done.stderr)
 
     def test_the_change_log_begins_with_this_version(self):
         versions = re.findall(r"^## (\d+\.\d+\.\d+)$", (GITHUB / "CHANGELOG.md").read_text(), re.M)
