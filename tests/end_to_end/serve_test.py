@@ -266,6 +266,14 @@ class ServeTest(ProgramTest):
                 self.assertLessEqual(sum(row), 1000 + len(row))
             for source, target in best["alignment"]:
                 self.assertEqual(rows[target][source], max(rows[target]))
+        # A number for each pair of words of a long line is more than a server can keep.
+        line = " ".join(SENTENCES[i % 60] for i in range(100))
+        for length, there in ((40, True), (1200, False)):
+            _, _, answer = self.own(line, attention=True, decoding={"beam": 1, "min_length": length, "max_length": length})
+            best = answer["translations"][0]["lines"][0]["hypotheses"][0]
+            words = len(best["text"].split())
+            self.assertEqual(words * len(line.split()) <= 250_000, there)
+            self.assertEqual(len(best["attention"]), words if there else 0)
         _, _, answer = self.own("", attention=True)
         self.assertEqual(answer["translations"][0]["lines"][0]["hypotheses"][0]["attention"], [])
 

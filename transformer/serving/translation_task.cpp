@@ -28,13 +28,22 @@ std::string dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-/// How many words of a text end at or before a place in it: which word begins there, or goes on.
-int64_t words_before(std::string_view text, size_t position) {
-  int64_t count = 0;
+// Words of a line times those of its translation, up to which attention between them is told of: a number for each pair
+// takes more memory than everything else of a request.
+constexpr size_t most_attention = 250'000;
+
+/// Where the words of a text end, ascending.
+std::vector<size_t> ends_of_words(std::string_view text) {
+  std::vector<size_t> ends;
   for (const auto word : alignment_words(text)) {
-    count += static_cast<size_t>(word.data() + word.size() - text.data()) <= position;
+    ends.push_back(static_cast<size_t>(word.data() + word.size() - text.data()));
   }
-  return count;
+  return ends;
+}
+
+/// How many words end at or before a place in their text: which word begins there, or goes on.
+int64_t words_before(const std::vector<size_t>& ends, size_t position) {
+  return std::upper_bound(ends.begin(), ends.end(), position) - ends.begin();
 }
 
 class TranslationTask : public HttpTask, public std::enable_shared_from_this<TranslationTask> {
@@ -45,6 +54,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
 
   void start() {
     context_.pool.post([self = shared_from_this()] {
+      if (self->is_given_up()) return;
       try {
         self->prepare();
       } catch (...) {
@@ -81,6 +91,12 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     WordAttention attention;           // of the best, where it is wanted
   };
 
+  /// Whether nobody waits any more.
+  bool is_given_up() {
+    const std::lock_guard lock(mutex_);
+    return is_over_;
+  }
+
   // --- on the pool, before decoding
 
   void read_body() {
@@ -100,6 +116,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   DecodingSettings search(const LanguagePair& languages) const {
     auto search = model_->search(languages);
     const auto batch_sentences = search.batch_sentences;
+    const LanguagePair told{search.source_language, search.target_language};
     Settings settings;
     settings.section("decoding", search, "");
     settings.override_with(call_.decoding);
@@ -118,6 +135,9 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     check("an extra length", search.max_extra_length, own.max_extra_length, context_.settings.max_extra_length);
     if (search.batch_sentences != batch_sentences) {
       throw RequestError(400, "decoding.batch_sentences is the server's to choose");
+    }
+    if (LanguagePair{search.source_language, search.target_language} != told) {
+      throw RequestError(400, "decoding.source_language and decoding.target_language follow from source and target");
     }
     return search.validated();
   }
@@ -162,7 +182,6 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     model_ = std::move(route.model);
     languages_ = std::move(route.languages);
     const auto settings = search(languages_);
-    if (model_->languages().many()) languages_ = {settings.source_language, settings.target_language};
     if (call_.alignments || call_.attention || call_.is_html) aligner_.emplace(model_->aligner(settings));
     split_lines();
 
@@ -307,6 +326,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     const auto& segment = segments_[line.first];
     const auto& best = segment.found.front();
     if (!aligner_->problem(segment.pieces, best.tokens.size()).empty()) return;
+    const auto pairs = alignment_words(line.split.text()).size() * alignment_words(best.text).size();
+    if (pairs > most_attention) return;
     line.attention = aligner_->attention({line.split.text()}, {best.text}, {best.tokens}).front();
   }
 
@@ -315,9 +336,10 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   /// The links of a line's words, from those of its segments'.
   Json links_json(const Line& line, const Ranked& found) const {
     Json links = Json::array();
+    const auto sources = ends_of_words(line.split.text()), targets = ends_of_words(found.joined.text);
     for (size_t i = 0; i < found.alignments.size(); ++i) {
-      const auto source = words_before(line.split.text(), line.split.segments()[i].begin);
-      const auto target = words_before(found.joined.text, found.joined.segments[i].begin);
+      const auto source = words_before(sources, line.split.segments()[i].begin);
+      const auto target = words_before(targets, found.joined.segments[i].begin);
       for (const auto& link : *found.alignments[i]) links.push_back({source + link.source, target + link.target});
     }
     return links;
