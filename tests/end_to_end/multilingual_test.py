@@ -83,6 +83,12 @@ class MultilingualTest(ProgramTest):
         described = json.loads(output)
         self.assertEqual((described["languages"], described["origin"]), ("5 languages", "Hugging Face, M2M100"))
 
+    def test_lengths_are_of_what_is_written(self):
+        for lengths in (("--min-length", "3", "--max-length", "3"), ("--max-length", "1", "--min-length", "1")):
+            lines = self.translated("nllb", "--from", "eng_Latn", "--to", "fra_Latn", *lengths, "--output-format", "jsonl",
+                                    text=corpus("en", 8))
+            self.assertEqual({len(json.loads(line)["tokens"]) for line in lines}, {int(lengths[1])})
+
     def test_given_translations_are_judged_in_their_languages(self):
         # Random weights write on and on, and what they write is to fit into the model once more.
         english, german = [[line for line in corpus(language, 40) if len(line) < 30][:12] for language in ("en", "de")]
@@ -171,6 +177,16 @@ class MultilingualTest(ProgramTest):
                       for target in ("fra_Latn", "deu_Latn")}
             self.assertEqual(scores["fra_Latn"][1]["target"], "fra_Latn")
             self.assertNotEqual(scores["fra_Latn"][1]["scores"], scores["deu_Latn"][1]["scores"])
+            # Languages are said in one place.
+            status, answer = ask("/v1/translate", text="Hello.", source="eng_Latn", target="deu_Latn",
+                                 decoding={"target_language": "fra_Latn"})
+            self.assertEqual(status, 400, answer)
+            self.assertIn("follow from source and target", answer["error"])
+            for hostile in ("", "deu_Latn\t", "\x00\x1b[31m", "x" * 100000, "\u202e"):
+                status, answer = ask("/translate", q="Hello.", source="eng_Latn", target=hostile)
+                self.assertEqual(status, 400)
+                self.assertTrue(answer["error"].isprintable())
+                self.assertLess(len(answer["error"]), 1000)
             status, answer = ask("/v1/translate", text="Hello.", model="nllb")
             self.assertEqual((status, answer["error"].split(":")[0]), (400, "target is missing"))
             for source, target in (("eng_Latn", "xx"), ("xx", "deu_Latn"), ("eng_Latn", "eng_Latn")):
@@ -270,6 +286,8 @@ training: {{output: {self.root}/tuned, init_from: {self.root}/mbart, steps: 1, b
                   ("nllb", "tokenizer_config.json", "legacy_behaviour", "yes", "'legacy_behaviour'"),
                   ("nllb", "tokenizer_config.json", "extra_special_tokens", ["<sep>"], "'extra_special_tokens'"),
                   ("nllb", "tokenizer.json", "added_tokens", [], "names no languages"),
+                  ("nllb", "tokenizer_config.json", "extra_special_tokens", [f"aa_{n}" for n in range(1001)],
+                   "more than 1000 languages"),
                   ("nllb", "tokenizer.json", "added_tokens", [{"id": 4, "content": "deu_Latn"}], "have one id"),
                   ("nllb", "tokenizer.json", "added_tokens", [{"id": 10**15, "content": "deu_Latn"}], "deu_Latn")]
         for name, file, key, value, part in cases:

@@ -83,7 +83,9 @@ struct Translator::Implementation {
     request.source = told.source(std::move(request.source));
     if (told.any()) {
       request.constraint = begins_with_told(told.first_output(), std::move(request.constraint));
+      // The language is none of the pieces that lengths count.
       request.max_length += 1;
+      for (auto* limit : {&request.settings.max_length, &request.settings.min_length}) *limit += *limit > 0;
     }
     request.max_length = std::min(request.max_length, most_tokens());
     return request;

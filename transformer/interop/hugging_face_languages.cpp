@@ -36,6 +36,9 @@ constexpr const char* mbart_50_codes =
     "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
     "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI";
 
+// NLLB has 202. A server tells of each into each other one.
+constexpr size_t most_languages = 1000;
+
 const std::vector<std::string> reserved = {"<s>", "<pad>", "</s>", "<unk>"};
 constexpr const char* mask = "<mask>";
 
@@ -84,6 +87,8 @@ struct AddedTokens {
     if (!is_language(token)) {
       config.refuse(key, fmt::format("adds a token ({}) that a text would be split at", in_quotes(token)));
     }
+    if (std::max(listed.size(), by_id.size()) >= most_languages)
+      config.refuse(key, fmt::format("names more than {} languages", most_languages));
     if (!id) {
       if (std::find(listed.begin(), listed.end(), token) == listed.end()) listed.push_back(token);
     } else if (const auto [at, fresh] = by_id.emplace(*id, token); !fresh && at->second != token) {
