@@ -257,6 +257,32 @@ TEST_CASE("a deterministic run asks LibTorch for it, changes nothing on a CPU, a
   CHECK(at::globalContext().deterministicFillUninitializedMemory());
 }
 
+TEST_CASE("how much fits into memory is measured with all layers, however many training leaves out") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto model_settings = task.model_settings();
+  model_settings.encoder_layers = 2;
+  model_settings.dropout = 0;
+  auto settings = task.training_settings(2);
+  settings.micro_batch = TrainingSettings::MicroBatch::automatic;
+  settings.layer_drop = 0.99;
+  Transformer model(model_settings, layer_drop(model_settings, settings.layer_drop));
+  auto translating = translation_task(model, {*task.corpus}, settings);
+  std::vector<bool> all_layers;  // of every pass
+  translating.loss = [&, loss = translating.loss](const DeviceBatch& batch) {
+    model->eval();
+    const auto whole = model->encode(batch.tensors.at(0)).memory;
+    model->train();
+    all_layers.push_back(torch::allclose(model->encode(batch.tensors.at(0)).memory, whole, 1e-4, 1e-5));
+    return loss(batch);
+  };
+  Communicator alone({}, {});
+  Trainer(alone, translating, settings, runs.path()).run();
+  REQUIRE(all_layers.size() > 2);
+  CHECK(all_layers.front());
+  CHECK_FALSE(all_layers.back());
+}
+
 TEST_CASE("averaged weights are the mean of the checkpoints' weights") {
   auto& task = copy_task();
   TemporaryDirectory runs;

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <atomic>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,6 +14,9 @@ namespace transformer {
 namespace {
 
 using torch::Tensor;
+
+// Of all threads: backward passes, which compute layers a second time, have their own.
+std::atomic<int> keepers = 0;
 
 // A node of the autograd graph that hands its gradient to the first input. The second, the encoder's output, if there
 // is one, gets zeros, since the parts that it came through expect a gradient. The others are parameters: what sums
@@ -51,7 +55,8 @@ class Droppable : public Layer {
  protected:
   // Whether to leave this layer out, this time.
   bool dropped(bool needed) const {
-    return this->is_training() && !needed && at::rand({}, at::kDouble).template item<double>() < probability_;
+    return this->is_training() && !needed && keepers == 0 &&
+           at::rand({}, at::kDouble).template item<double>() < probability_;
   }
 
  private:
@@ -76,6 +81,14 @@ struct DroppableDecoderLayer : Droppable<DecoderLayerImpl> {
 };
 
 }  // namespace
+
+KeepLayers::KeepLayers() {
+  ++keepers;
+}
+
+KeepLayers::~KeepLayers() {
+  --keepers;
+}
 
 LayerFactories layer_drop(const ModelSettings& settings, double probability) {
   if (probability == 0) return {};

@@ -12,4 +12,13 @@ namespace transformer {
 /// have the names of a model without it. Empty for a probability of 0.
 LayerFactories layer_drop(const ModelSettings& settings, double probability);
 
+/// While one lives, no layer of any model is left out: for what has to know how much memory all of them take.
+class KeepLayers {
+ public:
+  KeepLayers();
+  ~KeepLayers();
+  KeepLayers(const KeepLayers&) = delete;
+  KeepLayers& operator=(const KeepLayers&) = delete;
+};
+
 }  // namespace transformer

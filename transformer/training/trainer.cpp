@@ -18,6 +18,7 @@
 #include "transformer/text/random.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/distributed/sharded_adam.h"
+#include "transformer/training/layer_drop.h"
 #include "transformer/training/micro_batch.h"
 #include "transformer/training/profile.h"
 
@@ -188,6 +189,7 @@ void Trainer::find_micro_batch() {
   const int world_size = communicator_.world_size();
   int64_t weight_bytes = 0;
   for (const auto& parameter : task_.model->parameters()) weight_bytes += static_cast<int64_t>(parameter.nbytes());
+  const KeepLayers all_layers;
   MemoryProbe probe({.device = device_,
                      .processes_here = communicator_.local_world_size(),
                      .reserved_bytes = world_size > 1 ? weight_bytes : 0,  // of gradients in buckets
