@@ -8,7 +8,8 @@ The very same weights (`export --to ctranslate2`) and the same token ids on both
 - trained: the shipped model on its validation sentences, until the end tokens, with the same search on both sides
   (beam 4, length^0.6, done when as many hypotheses have finished as the beam is wide). Outputs are compared as well.
 
-With --imported, the model is one of MarianMT, trained once with `transformers` (imported.py).
+With --imported, the model is one of MarianMT, trained once with `transformers` (imported.py). With --features, decoding's
+features are compared with the plain search, and shortlists with CTranslate2's (features.py).
 
 Rounded to int8 the two differ in more than speed: how many outputs agree is printed for what it is. CTranslate2 has no
 bf16 on these processors; ours is measured against our own float32."""
@@ -77,12 +78,12 @@ def base(vocabulary):
     return Work(name, model, sources, STEPS, {1: 2, 32: 32})
 
 
-def trained():
+def trained(name="trained"):
     model = ROOT / "data" / "model-en-de"
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model / "vocabulary.model"))
     with gzip.open(ROOT / "data" / "tatoeba-en-de" / "valid.en.gz", "rt", encoding="utf-8") as file:
         sources = processor.encode([line.rstrip("\n") for line in file])
-    return Work("trained", model, sources, 0, {1: 32, 32: 256})
+    return Work(name, model, sources, 0, {1: 32, 32: 256})
 
 
 def best_environment(work, precision):
@@ -131,7 +132,7 @@ def shortened(side, work, threads, batch, beam, count, pairs, label, results):
         side.ask("shortlist", wanted)
         return run(side, batch, beam, count, work.steps)
 
-    candidates = side.ask("shortlist", translations)
+    candidates, _ = side.ask("shortlist", translations).split()
     run(side, batch, beam, work.unit[batch] * threads, work.steps)
     rates = [tuple(tokens / seconds for seconds, tokens in pair)
              for pair in alternate(lambda: timed(translations), lambda: timed(0), pairs)]
@@ -187,6 +188,35 @@ def measure_imported(args):
         imported.measure(work, precision, PEER_ENVIRONMENTS[fastest], args.pairs, results)
 
 
+def measure_features(args):
+    import features  # which needs sacreBLEU
+
+    results = begun(args, "What decoding's features cost, one thread: medians. features.py says how it is measured.")
+
+    def wanted(label):
+        return not args.only or args.only.search(label)
+
+    work = trained()
+    for precision in features.PRECISIONS:
+        features.costs(work, precision, args.pairs, wanted, results)
+    few = min(args.pairs, 3)  # rounds of what takes seconds
+    # Folders of their own: a vmap.txt takes memory, whether it is used or not.
+    makers = {"lists trained": (trained, args.pairs, args.sentences),
+              "lists base": (lambda name: Work(name, *features.base_text(), STEPS, {1: 2, 32: 32}), few, 0)}
+    environments = {}
+    for name, (make, rounds, sentences) in makers.items():
+        precisions = features.wanted_precisions(name, wanted)
+        listed = make(name) if precisions else None
+        for precision in precisions:
+            if precision not in environments:
+                fastest, _ = best_environment(work, precision)
+                environments[precision] = PEER_ENVIRONMENTS[fastest]
+                results.add(f"{precision}: CTranslate2 {fastest}")
+            features.lists(listed, precision, environments[precision], rounds, sentences, wanted, results)
+    for precision in features.PRECISIONS:
+        features.workers(work, precision, few, wanted, results)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench decode", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -195,12 +225,19 @@ def main():
                         help="settings whose description matches, as 'base V 8000 int8 1 thread batch 32 beam 4'")
     parser.add_argument("--imported", action="store_true",
                         help="a MarianMT model instead, against CTranslate2's own conversion and transformers (trained once)")
-    parser.add_argument("--sentences", type=int, default=500, help="with --imported: of the validation text (default 500)")
+    parser.add_argument("--features", action="store_true",
+                        help="what decoding's features cost instead, and shortlists against CTranslate2's (five minutes)")
+    parser.add_argument("--sentences", type=int, default=500,
+                        help="with --imported or --features: of the validation text, that are scored (default 500)")
     parser.add_argument("--minutes", type=float, default=20,
                         help="with --imported: that the model is trained for, where there is none yet (default 20)")
     if "--imported" in sys.argv:
         args = parsed(parser, ["import", "decode_worker"], "benchmarks/results/imported-cpu.txt")
         measure_imported(args)
+        return
+    if "--features" in sys.argv:
+        args = parsed(parser, ["export", "shortlist", "decode_worker"], "benchmarks/results/decode-features-cpu.txt")
+        measure_features(args)
         return
     args = parsed(parser, ["export", "decode_worker"], "benchmarks/results/decode-cpu.txt")
 

@@ -1,6 +1,7 @@
 """CTranslate2's side of `scripts/bench decode`: ctranslate2_decode.py MODEL PRECISION THREADS SOURCES. Loads a model that
 `export --to ctranslate2` wrote, or CTranslate2's own converter, of one vocabulary, then obeys the commands that
-benchmarks/peers/decode_worker.cpp describes.
+benchmarks/peers/decode_worker.cpp describes, and `shortlist`: anything but 0 has outputs written in the candidates of
+the model's vmap.txt, which vmap.py makes.
 
 Its settings are those it is fastest with: a translator a thread, batches made by itself from sentences of like length,
 and of what it can return only what both sides are asked for."""
@@ -27,6 +28,12 @@ def main():
     given = [] if config["add_source_eos"] else [end]
     ids = {piece: i for i, piece in enumerate(pieces)}
     lines = [[pieces[i] for i in source] + given for source in read_sources(sources)]
+    listed = False
+
+    def shorten(wanted):
+        nonlocal listed
+        listed = wanted != "0"
+        return "done"
 
     def decode(batch, beam, first, count, steps):
         chosen = lines[first:first + count]
@@ -34,13 +41,13 @@ def main():
         start = time.perf_counter()
         results = translator.translate_batch(chosen, beam_size=beam, max_batch_size=batch, length_penalty=ALPHA,
                                              min_decoding_length=steps, max_decoding_length=longest,
-                                             return_end_token=True)
+                                             return_end_token=True, use_vmap=listed)
         seconds = time.perf_counter() - start
         hypotheses = [result.hypotheses[0] for result in results]
         outputs = [[ids[piece] for piece in hypothesis if piece != end] for hypothesis in hypotheses]
         return seconds, sum(map(len, hypotheses)), outputs
 
-    obey(ctranslate2.__version__, before, decode)
+    obey(ctranslate2.__version__, before, decode, {"shortlist": shorten})
 
 
 main()

@@ -6,9 +6,17 @@
 //     Decodes COUNT of the sources from FIRST on. STEPS 0: until the end tokens. Otherwise no token ends an output, and
 //     each has STEPS tokens, which take as many steps. Answers "SECONDS TOKENS", ends included, and writes the outputs'
 //     ids to FILE, a line each, unless it is "-".
-//   shortlist TRANSLATIONS
-//     From now on outputs are written in a list's candidates: as many made-up translations of each piece; 0: in all.
-//     Answers how many candidates a source has on average.
+//   shortlist FILE
+//     From now on outputs are written in a list's candidates, a file of `shortlist`; where it is a number, in as many
+//     made-up translations of each piece; 0: in all. Answers "SOURCE BATCH": how many candidates a source has, and 32
+//     of them have together, on average.
+//   wish [WORD...]
+//     From now on outputs are searched for with these, and without a word plainly: a setting, as
+//     decoding.no_repeat_ngram=3; required=N phrases of each sentence's own plain output; bias=N tokens that are
+//     preferred; forbidden=FILE of phrases, a line each; models=2 that decode together, the second a copy of the first;
+//     alignments or confidences, made after the search and timed with it.
+//   workers N
+//     From now on so many threads decode, instead of THREADS.
 //   memory
 //     Answers "PEAK NOW", in bytes of resident memory.
 //   limits
@@ -24,14 +32,20 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <map>
+#include <memory>
 #include <random>
+#include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "peers/limits.h"
+#include "peers/wishes.h"
 #include "peers/worker.h"
 #include "transformer/architecture/cost.h"
 #include "transformer/base/settings.h"
@@ -63,15 +77,6 @@ struct Command {
   std::string file;
 };
 
-/// Long-lived, as in a program: its workers keep their memory from command to command.
-Engine& engine_of(const std::shared_ptr<const InferenceModel>& model, int64_t threads, int64_t batch) {
-  static std::unique_ptr<Engine> engine;
-  if (!engine || engine->options().batch_sentences != batch) {
-    engine = std::make_unique<Engine>(model, Engine::Options{.threads = threads, .batch_sentences = batch});
-  }
-  return *engine;
-}
-
 /// As a shortlist of a trained model would be: some that are always there, and others that differ from piece to piece.
 std::shared_ptr<const Shortlist> made_up_shortlist(const ModelSettings& settings, int64_t translations) {
   std::mt19937 random(1);
@@ -86,39 +91,153 @@ std::shared_ptr<const Shortlist> made_up_shortlist(const ModelSettings& settings
   return std::make_shared<const Shortlist>(std::move(always), std::move(all), settings.target_vocabulary_size);
 }
 
-std::string run(const std::shared_ptr<const InferenceModel>& model, int64_t threads,
-                const std::vector<std::vector<int64_t>>& all, const std::shared_ptr<const Shortlist>& shortlist,
-                const Command& command) {
-  const auto sources = std::span(all).subspan(command.first, command.count);
-  std::vector<int64_t> lengths;
-  for (const auto& source : sources) {
-    // Far more than a trained model's outputs have, as on the other side.
-    constexpr int64_t extra = 300;
-    lengths.push_back(command.steps > 0 ? command.steps : static_cast<int64_t>(source.size()) + extra);
+/// How many candidates a source has, and how many sources of like length that share a batch have together: means.
+std::pair<size_t, size_t> mean_candidates(const Shortlist& list, std::vector<std::vector<int64_t>> sources) {
+  constexpr size_t batch = 32;
+  std::stable_sort(sources.begin(), sources.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  size_t all = 0, together = 0, batches = 0;
+  for (size_t first = 0; first < sources.size(); first += batch, ++batches) {
+    std::set<int32_t> shared;
+    for (size_t i = first; i < std::min(sources.size(), first + batch); ++i) {
+      const auto candidates = list.candidates(sources[i]);
+      all += candidates.size();
+      shared.insert(candidates.begin(), candidates.end());
+    }
+    together += shared.size();
   }
-  const DecodingSettings settings{.beam = command.beam,
-                                  .alpha = 0.6,
-                                  .length_penalty = DecodingSettings::LengthPenalty::power,
-                                  .stop = DecodingSettings::Stop::beam_finished,
-                                  .batch_sentences = command.batch};
-  auto& engine = engine_of(model, threads, command.batch);
-  auto requests = requests_for(sources, lengths, settings.validated(), {},
-                               command.steps > 0 ? SentenceSearch::no_end : Vocabulary::end);
-  for (auto& request : requests) request.shortlist = shortlist;
-  const auto start = std::chrono::steady_clock::now();
-  const auto results = decode_all(engine, std::move(requests));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-
-  size_t tokens = 0;
-  std::string text;
-  for (const auto& hypotheses : results) {
-    const auto& best = hypotheses.front();
-    tokens += best.tokens.size() + (best.finished ? 1 : 0);
-    text += fmt::format("{}\n", fmt::join(best.tokens, " "));
-  }
-  if (command.file != "-") std::ofstream(command.file) << text;
-  return fmt::format("{:.6f} {}", seconds, tokens);
+  return {all / std::max<size_t>(sources.size(), 1), together / std::max<size_t>(batches, 1)};
 }
+
+/// What commands are obeyed with.
+class DecodeWorker {
+ public:
+  DecodeWorker(const std::filesystem::path& directory, std::shared_ptr<const InferenceModel> model, int64_t threads,
+               std::vector<std::vector<int64_t>> sources)
+      : directory_(directory),
+        model_(std::move(model)),
+        threads_(threads),
+        sources_(std::move(sources)),
+        wishes_(directory, model_) {}
+
+  std::string run(std::istringstream& arguments) {
+    Command command{};
+    arguments >> command.batch >> command.beam >> command.first >> command.count >> command.steps >> command.file;
+    if (command.first + command.count > sources_.size()) arguments.setstate(std::ios::failbit);
+    return arguments ? run(command) : "";
+  }
+
+  std::string shorten(std::istringstream& arguments) {
+    std::string list;
+    if (!(arguments >> list)) return "";
+    if (list.find_first_not_of("0123456789") != std::string::npos) {
+      shortlist_ = std::make_shared<const Shortlist>(Shortlist::read(list, wishes_.vocabularies()));
+    } else {
+      const int64_t translations = std::stoll(list);
+      shortlist_ = translations > 0 ? made_up_shortlist(model_->settings(), translations) : nullptr;
+    }
+    if (!shortlist_) return "0 0";
+    const auto [source, batch] = mean_candidates(*shortlist_, sources_);
+    return fmt::format("{} {}", source, batch);
+  }
+
+  std::string wish(std::istringstream& arguments) {
+    wishes_.read(arguments);
+    return "done";
+  }
+
+  std::string work_with(std::istringstream& arguments) {
+    arguments >> threads_;
+    return "done";
+  }
+
+ private:
+  std::string run(const Command& command) {
+    const auto sources = std::span(sources_).subspan(command.first, command.count);
+    auto requests = requests_of(sources, wishes_.changed(settings_of(command)), command.steps);
+    wishes_.put_into(
+        requests, [&](size_t index) -> const auto& { return plain_output(command, command.first + index); });
+    for (auto& request : requests) request.shortlist = shortlist_;
+    auto& engine = engine_of(command.batch, wishes_.models());
+    const auto lines = wishes_.any_follow() ? wishes_.texts(sources) : std::vector<std::string>();
+    const auto start = std::chrono::steady_clock::now();
+    const auto results = decode_all(engine, std::move(requests));
+    if (wishes_.any_follow()) wishes_.follow(sources, lines, results, command.batch);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+    size_t tokens = 0;
+    std::string text;
+    for (const auto& hypotheses : results) {
+      const auto& best = hypotheses.front();
+      tokens += best.tokens.size() + (best.finished ? 1 : 0);
+      text += fmt::format("{}\n", fmt::join(best.tokens, " "));
+    }
+    if (command.file != "-") std::ofstream(command.file) << text;
+    return fmt::format("{:.6f} {}", seconds, tokens);
+  }
+
+  static DecodingSettings settings_of(const Command& command) {
+    return {.beam = command.beam,
+            .alpha = 0.6,
+            .length_penalty = DecodingSettings::LengthPenalty::power,
+            .stop = DecodingSettings::Stop::beam_finished,
+            .batch_sentences = command.batch};
+  }
+
+  static std::vector<DecodingRequest> requests_of(std::span<const std::vector<int64_t>> sources,
+                                                  const DecodingSettings& settings, int64_t steps) {
+    std::vector<int64_t> lengths;
+    for (const auto& source : sources) {
+      // Far more than a trained model's outputs have, as on the other side.
+      constexpr int64_t extra = 300;
+      lengths.push_back(steps > 0 ? steps : static_cast<int64_t>(source.size()) + extra);
+    }
+    return requests_for(sources, lengths, settings.validated(), {},
+                        steps > 0 ? SentenceSearch::no_end : Vocabulary::end);
+  }
+
+  /// Of the plain search that a command asks for; those of all its sources are found at once, and kept.
+  const std::vector<int64_t>& plain_output(const Command& command, size_t index) {
+    auto& known = plain_outputs_[{command.beam, command.steps}];
+    const size_t end = command.first + command.count;
+    if (known.size() < end) {
+      const auto missing = std::span(sources_).subspan(known.size(), end - known.size());
+      for (auto& hypotheses :
+           decode_all(engine_of(command.batch, 1), requests_of(missing, settings_of(command), command.steps))) {
+        known.push_back(std::move(hypotheses.front().tokens));
+      }
+    }
+    return known[index];
+  }
+
+  /// Long-lived, as in a program: its workers keep their memory from command to command of as many sentences at once.
+  Engine& engine_of(int64_t batch, int64_t models) {
+    if (batch != batch_) engines_.clear();
+    batch_ = batch;
+    auto& engine = engines_[{models, threads_}];
+    if (engine) return *engine;
+    Ensemble ensemble{.models = {model_}};
+    while (std::ssize(ensemble.models) < models) ensemble.models.push_back(copy());
+    engine = std::make_unique<Engine>(ensemble, Engine::Options{.threads = threads_, .batch_sentences = batch});
+    return *engine;
+  }
+
+  /// Of the model, with weights of its own, as another one would have.
+  const std::shared_ptr<const InferenceModel>& copy() {
+    if (!copy_) copy_ = InferenceModel::load(directory_, model_->settings(), model_->precision());
+    return copy_;
+  }
+
+  const std::filesystem::path directory_;
+  const std::shared_ptr<const InferenceModel> model_;
+  std::shared_ptr<const InferenceModel> copy_;  // null where none has been wanted
+  int64_t threads_;
+  const std::vector<std::vector<int64_t>> sources_;
+  Wishes wishes_;
+  std::shared_ptr<const Shortlist> shortlist_;                                              // null: none
+  int64_t batch_ = 0;                                                                       // of `engines_`
+  std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Engine>> engines_;                  // by models and threads
+  std::map<std::pair<int64_t, int64_t>, std::vector<std::vector<int64_t>>> plain_outputs_;  // by beam and steps
+};
 
 size_t bytes_of(const InferenceModel::FeedForward& layer) {
   if (const auto* attention = std::get_if<InferenceModel::ParameterAttention>(&layer)) {
@@ -161,26 +280,16 @@ void serve(int argc, char** argv) {
   const auto sources = read_sources(argv[4]);
   std::cout << "ready " << model->kernels().name << " " << before << std::endl;
 
-  std::shared_ptr<const Shortlist> shortlist;
-  const Answer decode = [&](std::istringstream& arguments) -> std::string {
-    Command command{};
-    arguments >> command.batch >> command.beam >> command.first >> command.count >> command.steps >> command.file;
-    if (command.first + command.count > sources.size()) arguments.setstate(std::ios::failbit);
-    return arguments ? run(model, threads, sources, shortlist, command) : "";
-  };
-  const Answer shorten = [&](std::istringstream& arguments) -> std::string {
-    int64_t translations = 0;
-    if (!(arguments >> translations)) return "";
-    shortlist = translations > 0 ? made_up_shortlist(model->settings(), translations) : nullptr;
-    size_t candidates = 0;
-    for (const auto& source : sources) candidates += shortlist ? shortlist->candidates(source).size() : 0;
-    return std::to_string(candidates / std::max<size_t>(sources.size(), 1));
-  };
+  DecodeWorker worker(directory, model, threads, sources);
   const Answer limits = [&](std::istringstream&) {
     return fmt::format("{} {}", multiply_adds_a_second(*precision, model->kernels().name), memory_bytes_a_second());
   };
-  obey(decode,
-       {{"limits", limits}, {"shortlist", shorten}, {"work", [&](std::istringstream&) { return work_of(*model); }}});
+  obey([&](std::istringstream& arguments) { return worker.run(arguments); },
+       {{"limits", limits},
+        {"shortlist", [&](std::istringstream& arguments) { return worker.shorten(arguments); }},
+        {"wish", [&](std::istringstream& arguments) { return worker.wish(arguments); }},
+        {"work", [&](std::istringstream&) { return work_of(*model); }},
+        {"workers", [&](std::istringstream& arguments) { return worker.work_with(arguments); }}});
 }
 
 }  // namespace

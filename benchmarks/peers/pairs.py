@@ -71,17 +71,21 @@ def run(side, batch, beam, count, steps, file="-"):
     return float(seconds), int(tokens)
 
 
+def in_turn(measures, rounds):
+    """A tuple of what each of `measures` returned, a round; who begins takes turns, too."""
+    results = []
+    for i in range(rounds):
+        found = {}
+        for j in range(len(measures)):
+            at = (i + j) % len(measures)
+            found[at] = measures[at]()
+        results.append(tuple(found[at] for at in range(len(measures))))
+    return results
+
+
 def alternate(ours, theirs, pairs):
     """[(ours(), theirs())]: turn about, and so is who begins."""
-    results = []
-    for i in range(pairs):
-        if i % 2 == 0:
-            mine = ours()
-            results.append((mine, theirs()))
-        else:
-            their = theirs()
-            results.append((ours(), their))
-    return results
+    return in_turn([ours, theirs], pairs)
 
 
 def summary(rates):

@@ -1,7 +1,7 @@
 """A model directory with untrained weights, the same for the same arguments: random_model.py DIR --vocabulary 37000.
 
 The paper's base model (6 + 6 layers, d_model 512, d_ff 2048, 8 heads, one matrix for both embeddings and the projection)
-with a vocabulary of made-up pieces. Padding, begin and end have the zero vector for an embedding: their logit is 0, far
+with a vocabulary of made-up pieces, or a given one. Padding, begin and end have the zero vector for an embedding: their logit is 0, far
 below the best of thousands of random ones, so that no search ever proposes them, whatever its rules about them."""
 
 import argparse
@@ -79,10 +79,12 @@ def main():
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pieces", type=pathlib.Path, help="a SentencePiece model of as many pieces, to be copied")
     args = parser.parse_args()
 
     args.directory.mkdir(parents=True, exist_ok=True)
-    (args.directory / "vocabulary.model").write_bytes(vocabulary(args.vocabulary))
+    (args.directory / "vocabulary.model").write_bytes(
+        args.pieces.read_bytes() if args.pieces else vocabulary(args.vocabulary))
     (args.directory / "config.yaml").write_text(f"""\
 format: 1
 

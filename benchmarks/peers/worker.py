@@ -18,14 +18,18 @@ def read_sources(file):
     return [[int(i) for i in line.split()] for line in pathlib.Path(file).read_text().splitlines()]
 
 
-def obey(name, before, decode):
+def obey(name, before, decode, others=None):
     """Obeys commands until there are no more. `before` is the memory before the model was loaded. `decode` (batch, beam,
-    first, count, steps) gives seconds, tokens with ends, and the ids of every output without its end."""
+    first, count, steps) gives seconds, tokens with ends, and the ids of every output without its end. `others`: by their
+    names, what answers further commands, given their words."""
     print(f"ready {name} {before}", flush=True)
     for command in sys.stdin:
         verb, *words = command.split()
         if verb == "memory":
             print(status("VmHWM"), status("VmRSS"), flush=True)
+            continue
+        if verb in (others or {}):
+            print(others[verb](*words), flush=True)
             continue
         seconds, tokens, outputs = decode(*map(int, words[:5]))
         if words[5] != "-":
