@@ -17,6 +17,8 @@
 //     alignments or confidences, made after the search and timed with it.
 //   workers N
 //     From now on so many threads decode, instead of THREADS.
+//   processor
+//     Answers the seconds of processor time that the last `run` took, of all threads together.
 //   memory
 //     Answers "PEAK NOW", in bytes of resident memory.
 //   limits
@@ -34,6 +36,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -150,6 +153,8 @@ class DecodeWorker {
     return "done";
   }
 
+  std::string processor() const { return fmt::format("{:.6f}", processor_seconds_); }
+
  private:
   std::string run(const Command& command) {
     const auto sources = std::span(sources_).subspan(command.first, command.count);
@@ -160,8 +165,10 @@ class DecodeWorker {
     auto& engine = engine_of(command.batch, wishes_.models());
     const auto lines = wishes_.any_follow() ? wishes_.texts(sources) : std::vector<std::string>();
     const auto start = std::chrono::steady_clock::now();
+    const auto processor_start = std::clock();
     const auto results = decode_all(engine, std::move(requests));
     if (wishes_.any_follow()) wishes_.follow(sources, lines, results, command.batch);
+    processor_seconds_ = static_cast<double>(std::clock() - processor_start) / CLOCKS_PER_SEC;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
     size_t tokens = 0;
@@ -234,6 +241,7 @@ class DecodeWorker {
   const std::vector<std::vector<int64_t>> sources_;
   Wishes wishes_;
   std::shared_ptr<const Shortlist> shortlist_;                                              // null: none
+  double processor_seconds_ = 0;                                                            // of the last run
   int64_t batch_ = 0;                                                                       // of `engines_`
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Engine>> engines_;                  // by models and threads
   std::map<std::pair<int64_t, int64_t>, std::vector<std::vector<int64_t>>> plain_outputs_;  // by beam and steps
@@ -286,6 +294,7 @@ void serve(int argc, char** argv) {
   };
   obey([&](std::istringstream& arguments) { return worker.run(arguments); },
        {{"limits", limits},
+        {"processor", [&](std::istringstream&) { return worker.processor(); }},
         {"shortlist", [&](std::istringstream& arguments) { return worker.shorten(arguments); }},
         {"wish", [&](std::istringstream& arguments) { return worker.wish(arguments); }},
         {"work", [&](std::istringstream&) { return work_of(*model); }},

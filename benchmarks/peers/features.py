@@ -1,19 +1,19 @@
 """`scripts/bench decode --features`: what decoding's features cost, one thread.
 
-- costs: each beside the plain search, in one process that takes turns, the shipped model on its validation sentences, 32
-  at once and one at a time. Outputs with a feature may be longer or shorter, so that what is compared is the time that a
-  token of output takes; that of all the sentences stands beside it. Samples are compared with greedy search, which has
-  one hypothesis as well, and once with beam 4; since a single long sample is a batch of its own in the end, also where
-  each output has as many tokens, none of which ends it. Required phrases are two words in a row of each sentence's own
-  plain output; forbidden are ten words that the references hold now and then; two models are two copies, each with
-  weights of its own in memory.
+- costs: the processor's time with each beside the plain search's, in one process that takes turns, the shipped model on
+  its validation sentences, 32 at once and one at a time. Outputs with a feature may be longer or shorter, so that what is
+  compared is the time that a token of output takes; that of all the sentences stands beside it. Samples are compared with
+  greedy search, which has one hypothesis as well, and once with beam 4; since a single long sample is a batch of its own
+  in the end, also where each output has as many tokens, none of which ends it. Required phrases are two words in a row of
+  each sentence's own plain output; forbidden are ten words that the references hold now and then; two models are two
+  copies, each with weights of its own in memory.
 - lists: outputs written in a list's candidates, ours and CTranslate2's with the very same list (vmap.py), each to itself
   without. The shipped model's is that of the corpus in data/. A base model of 37,000 word pieces has random weights, but
   everything that decides about candidates is real: a vocabulary learned from that corpus, its list, and for sources the
   validation sentences one behind the other, cut into 24 pieces each, so that sentences of a batch share what is frequent.
-- workers: what it costs that many workers have fewer sentences each, from the same 1,024. As many as named share one
-  core by turns, so that one core's work is counted and no memory's bandwidth; changing from one to the other is counted
-  as well, so that the true loss is less."""
+- workers: what it costs that many workers have fewer sentences each, from the same 1,024. As many as named take turns on
+  one core, and the processor time of all is counted: the work that small batches make dearer, and what a worker's caches
+  lose to the next one's, but neither the memory's bandwidth nor that the last worker lets the others wait."""
 
 import collections
 import gzip
@@ -73,6 +73,12 @@ def with_bar(ratio, bar):
     return f"{ratio:.2f}x" + (f" (bar {bar:g}x, {'met' if ratio <= bar else 'missed'})" if bar else "")
 
 
+def worked(side, batch, beam, count, steps):
+    """Decodes: (seconds of the processor, tokens). What else the machine does in the meantime does not count."""
+    _, tokens = run(side, batch, beam, count, steps)
+    return float(side.ask("processor")), tokens
+
+
 def costs(work, precision, rounds, wanted, results):
     words = collections.Counter(word for line in text("valid.de") for word in re.findall(r"[^\W\d_]{4,}", line))
     (work.folder / "forbidden").write_text("".join(word + "\n" for word, _ in words.most_common(110)[100:]))
@@ -84,7 +90,7 @@ def costs(work, precision, rounds, wanted, results):
 
             def timed(wish, beam, count):
                 side.ask("wish", *(word.format(folder=work.folder) for word in wish))
-                return run(side, batch, beam, count, feature.steps)
+                return worked(side, batch, beam, count, feature.steps)
 
             timed([], feature.beside, UNITS[batch])
             seconds, _ = timed([], feature.beside, UNITS[batch])
@@ -198,7 +204,7 @@ def workers(work, precision, rounds, wanted, results):
 
             def timed(count):
                 side.ask("workers", count)
-                return run(side, 32, beam, sentences, work.steps)
+                return worked(side, 32, beam, sentences, work.steps)
 
             for count in counts:
                 timed(count)
@@ -207,7 +213,7 @@ def workers(work, precision, rounds, wanted, results):
             for at, count in enumerate(counts[1:], 1):
                 one, many = (statistics.median(each[i] for each in rates) for i in (0, at))
                 ratio = statistics.median(each[at][0] / each[0][0] for each in measured)
-                results.add(f"{label}: {count} workers with {sentences // count} sentences each write {many:.1f} tokens/s a "
-                            f"core, one with all of them {one:.1f}; {with_bar(ratio, bar)} the time")
+                results.add(f"{label}: {count} workers with {sentences // count} sentences each write {many:.1f} tokens "
+                            f"a second of the processor, one with all of them {one:.1f}; {with_bar(ratio, bar)} the time")
             results.add("    rounds: " + ", ".join(" / ".join(f"{rate:.1f}" for rate in each) for each in rates),
                         print_it=False)

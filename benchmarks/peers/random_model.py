@@ -1,8 +1,9 @@
 """A model directory with untrained weights, the same for the same arguments: random_model.py DIR --vocabulary 37000.
 
 The paper's base model (6 + 6 layers, d_model 512, d_ff 2048, 8 heads, one matrix for both embeddings and the projection)
-with a vocabulary of made-up pieces, or a given one. Padding, begin and end have the zero vector for an embedding: their logit is 0, far
-below the best of thousands of random ones, so that no search ever proposes them, whatever its rules about them."""
+with a vocabulary of made-up pieces, or a given one. Padding, begin and end have the zero vector for an embedding: their
+logit is 0, far below the best of thousands of random ones, so that no search ever proposes them, whatever its rules about
+them."""
 
 import argparse
 import pathlib
