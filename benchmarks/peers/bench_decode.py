@@ -52,6 +52,7 @@ class Work:
         self.sources = self.folder / "sources"
         self.count = len(sources)
         self.sources.write_text("".join(" ".join(map(str, source)) + "\n" for source in sources))
+        (self.theirs / "vmap.txt").unlink(missing_ok=True)  # of an earlier run, which `export` would not replace
         subprocess.run([BINARIES / "export", "--to", "ctranslate2", "--model", ours, "--output", self.theirs, "--force"],
                        check=True, stdout=subprocess.DEVNULL)
 

@@ -69,8 +69,8 @@ def newer(made, *sources):
     return made.exists() and all(made.stat().st_mtime > source.stat().st_mtime for source in sources)
 
 
-def with_bar(ratio, bar):
-    return f"{ratio:.2f}x" + (f" (bar {bar:g}x, {'met' if ratio <= bar else 'missed'})" if bar else "")
+def judged(ratio, bar):
+    return f"; bar {bar:g}x: {'met' if ratio <= bar else 'missed'}" if bar else ""
 
 
 def worked(side, batch, beam, count, steps):
@@ -103,7 +103,7 @@ def costs(work, precision, rounds, wanted, results):
             token = statistics.median(without / with_it for with_it, without in rates)
             whole = statistics.median(with_it[0] / without[0] for with_it, without in measured)
             results.add(f"{label:<71}: {with_it:8.1f} tokens/s to {without:8.1f} without; a token takes "
-                        f"{with_bar(token, feature.bar)} the time, all {whole:.2f}x")
+                        f"{token:.2f}x the time, all {whole:.2f}x{judged(token, feature.bar)}")
             results.add(f"    pairs of {count} sentences: " + ", ".join(f"{a:.1f} / {b:.1f}" for a, b in rates),
                         print_it=False)
 
@@ -164,17 +164,17 @@ def lists(work, precision, environment, rounds, sentences, wanted, results):
             return run(side, batch, beam, count, work.steps, output)
 
         def outputs(which, batch, beam, count):
-            decoded(which, batch, beam, count, work.file("listed"))
-            return [list(map(int, line.split())) for line in work.file("listed").read_text().splitlines()]
+            seconds, _ = decoded(which, batch, beam, count, work.file("listed"))
+            return [list(map(int, line.split())) for line in work.file("listed").read_text().splitlines()], seconds / count
 
         for batch, beam in CASES:
             label = list_label(work.name, precision, batch, beam)
             if not wanted(label):
                 continue
-            unit = work.unit[batch]
-            found = [outputs(which, batch, beam, sentences or unit) for which in range(4)]  # and all are warm
-            slowest = max(decoded(which, batch, beam, unit)[0] for which in range(4))
-            count = unit * max(1, min(round(SECONDS / slowest), work.count // unit))
+            unit = min(work.unit[batch], UNITS[batch])
+            # And all are warm.
+            found, each = zip(*(outputs(which, batch, beam, sentences or unit) for which in range(4)))
+            count = unit * max(1, min(round(SECONDS / (unit * max(each))), work.count // unit))
             measured = in_turn([lambda which=which: decoded(which, batch, beam, count) for which in range(4)], rounds)
             rates = [tuple(tokens / seconds for seconds, tokens in four) for four in measured]
             a, b, c, d = (statistics.median(four[which] for four in rates) for which in range(4))
@@ -206,14 +206,13 @@ def workers(work, precision, rounds, wanted, results):
                 side.ask("workers", count)
                 return worked(side, 32, beam, sentences, work.steps)
 
-            for count in counts:
-                timed(count)
+            timed(1)
             measured = in_turn([lambda count=count: timed(count) for count in counts], rounds)
             rates = [tuple(tokens / seconds for seconds, tokens in each) for each in measured]
             for at, count in enumerate(counts[1:], 1):
                 one, many = (statistics.median(each[i] for each in rates) for i in (0, at))
                 ratio = statistics.median(each[at][0] / each[0][0] for each in measured)
                 results.add(f"{label}: {count} workers with {sentences // count} sentences each write {many:.1f} tokens "
-                            f"a second of the processor, one with all of them {one:.1f}; {with_bar(ratio, bar)} the time")
+                            f"a second of the processor, one with all of them {one:.1f}; {ratio:.2f}x the time{judged(ratio, bar)}")
             results.add("    rounds: " + ", ".join(" / ".join(f"{rate:.1f}" for rate in each) for each in rates),
                         print_it=False)
