@@ -33,8 +33,8 @@ HERE = ROOT / "benchmarks" / "peers"
 CORPUS = ROOT / "data" / "tatoeba-en-de"
 PRECISIONS = ["float32", "int8"]
 CASES = [(1, 4), (32, 1), (32, 4)]  # sentences at once, beam
-SECONDS = 0.2                   # that a measurement takes at least
-UNITS = {1: 32, 32: 128}        # sentences of the smallest measurement, by batch
+SECONDS = 0.15                  # that a measurement takes at least
+UNITS = {1: 32, 32: 96}         # sentences of the smallest measurement, by batch
 VOCABULARY, PIECES = 37000, 24  # of the base model, and of its sources
 
 # `beam` with the feature, `beside` which beam without it; `steps` 0: until the ends; `bar`: how many times as long a token
@@ -92,7 +92,6 @@ def costs(work, precision, rounds, wanted, results):
                 side.ask("wish", *(word.format(folder=work.folder) for word in wish))
                 return worked(side, batch, beam, count, feature.steps)
 
-            timed([], feature.beside, UNITS[batch])
             seconds, _ = timed([], feature.beside, UNITS[batch])
             count = UNITS[batch] * max(1, min(round(SECONDS / seconds), work.count // UNITS[batch]))
             timed(feature.wish, feature.beam, count)
