@@ -57,6 +57,18 @@ class RepositoryTest(unittest.TestCase):
                         for preset in re.findall(r"--preset (\w+)", step.get("run", "")):
                             self.assertIn(f'"name": "{preset}"', presets)
 
+    def test_scripts_say_what_they_are_for(self):
+        scripts = [file for file in (SOURCE / "scripts").iterdir() if file.read_bytes().startswith(b"#!")]
+        self.assertGreater(len(scripts), 8)
+        for script in scripts:
+            with self.subTest(script=script.name):
+                done = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=60,
+                                      env=dict(os.environ, PYTHON=sys.executable))
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+                self.assertIn(f"scripts/{script.name}", done.stdout)
+        done = subprocess.run([SOURCE / "scripts" / "demo", "--unknown"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
+
     def test_issue_forms_are_forms(self):
         forms = [file for file in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if file.name != "config.yml"]
         self.assertGreaterEqual(len(forms), 2)
