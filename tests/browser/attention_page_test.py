@@ -57,8 +57,51 @@ class AttentionPageTest(PageTest):
 
     # --- what is there in the beginning
 
-    def test_begins_with_the_encoder_before_its_last_layer_and_all_heads(self):
+    def test_begins_with_what_the_output_took_from_the_source_and_its_first_word(self):
         page = self.open("attention.html")
+        self.assertEqual(self.chosen(page, "views"), ["Cross"])
+        self.assertEqual(self.chosen(page, "layers"), ["5"])
+        self.assert_says(page, "<s> attends to (head 4): ", self.weights("cross", 5, [4], query=0))
+        self.assertEqual(self.address(page), {"view": "cross", "layer": "5", "pick": "q0"})
+        self.assertEqual(page.text("#shown"),
+                         "Cross-attention, layer 5 of 6: how much each word of the output (on the left) attends to each word "
+                         "of the source (on the right); the weights of a head sum to 1.")
+        page.press("Escape")
+        self.assertIn("Hover over", page.text("#say"))
+
+    def test_hints_and_scale_are_of_what_is_shown(self):
+        for show, hint in (("lines", "A line's colour"), ("map", "Point at a cell"), ("overview", "Click or tap a picture")):
+            page = self.open("attention.html", f"#view=encoder&show={show}")
+            seen = page.value("""[...document.querySelectorAll("[data-show]")].filter(
+                hint => hint.getClientRects().length).map(hint => hint.textContent)""")
+            with self.subTest(show=show):
+                self.assertEqual(len(seen), 2, seen)
+                self.assertIn("weight: 0", seen[0])
+                self.assertTrue(seen[1].startswith(hint), seen)
+                self.assertEqual("(on the left)" in page.text("#shown"), show == "lines")
+
+    def test_a_wide_window_is_used_and_long_sentences_are_set_closer(self):
+        page = self.open("attention.html", "#view=encoder", width=1600, height=900)
+        lines = page.box("canvas.lines")
+        right = page.box(".column.right")
+        self.assertGreater(lines["width"], 700)
+        self.assertGreater(right["x"], 1000)
+        page = self.open("attention.html", "#view=encoder&show=map", width=1600, height=900)
+        self.assertGreater(page.box(".map canvas")["width"], 7 * 50)
+        page = self.open("long.html", "#view=encoder", width=1280, height=900)
+        words = page.box(".column.left")
+        self.assertEqual(len(page.texts(".column.left .word")), 50)
+        self.assertLess(words["height"], 50 * 20)
+        overlap = page.value("""(words => words.some((word, i) => i && word.getBoundingClientRect().top + 1 <
+            words[i - 1].getBoundingClientRect().bottom))([...document.querySelectorAll(".column.left .word")])""")
+        self.assertFalse(overlap)
+        page.hover(QUERY.format(49))
+        self.assertTrue(page.text("#say").startswith("word-49 attends to"), page.text("#say"))
+        # What is said stays in sight, however far down the word is.
+        self.assertGreaterEqual(page.value('document.getElementById("say").getBoundingClientRect().top'), 0)
+
+    def test_begins_with_the_layer_before_its_last_and_all_heads(self):
+        page = self.open("attention.html", "#view=encoder")
         self.assertEqual(page.texts("#views .choice"), ["Encoder", "Decoder", "Cross"])
         self.assertEqual(page.texts("#layers .choice"), ["1", "2", "3", "4", "5", "6"])
         self.assertEqual(page.texts("#heads .choice"), ["1", "2", "3", "9"])
@@ -79,6 +122,7 @@ class AttentionPageTest(PageTest):
         page = self.open("picked.html")
         self.assert_says(page, "barks attends to (mean of 4 heads): ",
                          self.weights("encoder", 5, [1, 2, 3, 9], query=2))
+        self.assertEqual(self.chosen(page, "views"), ["Encoder"])
         # A link that says something else has the last word.
         self.assertIn("Hover over", self.open("picked.html", "#view=encoder").text("#say"))
 
@@ -86,12 +130,14 @@ class AttentionPageTest(PageTest):
         page = self.open("small.html")
         hidden = page.value('[...document.querySelectorAll("fieldset")].map(set => set.hidden)')
         self.assertEqual(hidden, [True, True, True, False])
-        self.assertIn("layer 3 of 6, head 7.", page.text("#say"))
+        self.assertIn("layer 3 of 6:", page.text("#shown"))
+        self.assertIn("a attends to (head 7):", page.text("#say"))
+        self.assertIn("each word piece of the output", page.text("#shown"))
 
     # --- by mouse
 
     def test_hovering_over_a_word_shows_what_it_attends_to_and_what_attends_to_it(self):
-        page = self.open("attention.html")
+        page = self.open("attention.html", "#view=encoder")
         heads = [1, 2, 3, 9]
         page.hover(QUERY.format(1))
         self.assert_says(page, "dog attends to (mean of 4 heads): ", self.weights("encoder", 5, heads, query=1))
@@ -120,7 +166,7 @@ class AttentionPageTest(PageTest):
         self.assertEqual(page.texts(".word.on, .word.faint"), [])
 
     def test_a_click_keeps_a_word_and_a_second_one_lets_it_go(self):
-        page = self.open("attention.html")
+        page = self.open("attention.html", "#view=encoder")
         page.click(QUERY.format(2))
         self.assertEqual(self.address(page)["pick"], "q2")
         page.hover(KEY.format(0))
@@ -178,7 +224,7 @@ class AttentionPageTest(PageTest):
     # --- what can be chosen
 
     def test_layers_heads_and_views_can_be_chosen(self):
-        page = self.open("attention.html")
+        page = self.open("attention.html", "#view=encoder")
         self.choose(page, "layers", "2")
         page.hover(QUERY.format(1))
         self.assert_says(page, "dog attends to (mean of 4 heads): ", self.weights("encoder", 2, [1, 2, 3, 9], query=1))
@@ -206,7 +252,7 @@ class AttentionPageTest(PageTest):
         self.assertEqual(page.texts(".column.right .word"), self.views["cross"]["keys"])
 
     def test_a_view_with_other_layers_and_heads_shows_its_own(self):
-        page = self.open("attention.html")
+        page = self.open("attention.html", "#view=encoder")
         self.choose(page, "layers", "1")
         self.choose(page, "views", "Decoder")
         self.assertEqual(self.address(page)["layer"], "5")
@@ -229,20 +275,20 @@ class AttentionPageTest(PageTest):
                 self.assertAlmostEqual(cells[2][4 * (7 * q + k) + 3] / 255, weight, delta=0.0025)
         # The cell under the pointer, not its neighbour: a little within two of its corners.
         box = page.box(".map canvas")
-        cell = box["width"] / 7
+        cell, row = box["width"] / 7, box["height"] / 7
         expected = self.weights("encoder", 4, [1, 3], query=2)["at"]
         for within in (0.1, 0.9):
-            page.move(box["x"] + (3 + within) * cell, box["y"] + (2 + within) * cell)
+            page.move(box["x"] + (3 + within) * cell, box["y"] + (2 + within) * row)
             said = re.fullmatch(r"barks → at (\d\.\d{3})", page.text("#say"))
             self.assertTrue(said, page.text("#say"))
             self.assertAlmostEqual(float(said[1]), expected, delta=0.00051)
         # Heads stand above their columns, words beside their rows.
         head, word = page.box(".map .across span:nth-child(4)"), page.box(".map .column li:nth-child(3)")
         self.assertAlmostEqual(head["x"] + head["width"] / 2, box["x"] + 3.5 * cell, delta=1)
-        self.assertAlmostEqual(word["y"] + word["height"] / 2, box["y"] + 2.5 * cell, delta=1)
+        self.assertAlmostEqual(word["y"] + word["height"] / 2, box["y"] + 2.5 * row, delta=1)
 
     def test_the_overview_leads_to_a_head(self):
-        page = self.open("attention.html")
+        page = self.open("attention.html", "#view=encoder")
         self.choose(page, "shows", "All layers and heads")
         names = page.texts(".thumb")
         self.assertEqual(names, [f"layer {layer}, head {head}" for layer in range(1, 7) for head in (1, 2, 3, 9)])
@@ -262,7 +308,7 @@ class AttentionPageTest(PageTest):
     # --- by keyboard
 
     def test_words_are_walked_to_by_keyboard(self):
-        page = self.open("attention.html")
+        page = self.open("attention.html", "#view=encoder")
         focused = lambda: page.value("[document.activeElement.dataset.side, Number(document.activeElement.dataset.i)]")
         stops = []
         for _ in range(40):
@@ -305,12 +351,13 @@ class AttentionPageTest(PageTest):
     # --- by touch, in the dark, on a phone
 
     def test_a_tap_keeps_a_word(self):
-        page = self.open("attention.html", width=360, height=740, touch=True)
+        page = self.open("attention.html", "#view=encoder", width=360, height=740, touch=True)
         page.touch(QUERY.format(1))  # as a finger does that is about to scroll
         self.assertIn("Hover over", page.text("#say"))
         page.let_go()
         self.assertTrue(page.text("#say").startswith("dog attends to"))
         self.assertEqual(self.address(page)["pick"], "q1")
+        self.assertLessEqual(page.value("document.documentElement.scrollWidth"), 360)  # long words in it, too
         page.touch(QUERY.format(1))
         page.let_go()
         self.assertNotIn("pick", self.address(page))
@@ -323,7 +370,7 @@ class AttentionPageTest(PageTest):
                     self.assertLessEqual(page.value("document.documentElement.scrollWidth"), 360)
 
     def test_lines_are_drawn_anew_where_the_room_changes(self):
-        page = self.open("attention.html")
+        page = self.open("attention.html", "#view=encoder")
         widths = lambda: page.value("""(canvas => [canvas.clientWidth, canvas.width])(
             document.querySelector("canvas.lines"))""")
         wide = widths()
@@ -366,11 +413,11 @@ class AttentionPageTest(PageTest):
                          self.weights("encoder", 1, [2, 3], key=6))
 
     def test_what_an_address_says_wrongly_counts_for_nothing(self):
-        for address in ("#view=none&layer=7&heads=4,x&show=all&pick=q7", "#pick=z1&layer=&heads=", "#%", "#view"):
+        for address in ("#view=none&layer=7&heads=5,x&show=all&pick=q7", "#pick=z1&layer=&heads=", "#%", "#view"):
             page = self.open("attention.html", address)
             with self.subTest(address):
-                self.assertEqual(self.address(page), {"view": "encoder", "layer": "5"})
-                self.assertIn("mean of 4 heads. Hover", page.text("#say"))
+                self.assertEqual(self.address(page), {"view": "cross", "layer": "5"})
+                self.assertIn("head 4. Hover", page.text("#say"))
 
     # --- the tree
 

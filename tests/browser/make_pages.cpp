@@ -129,6 +129,11 @@ int main(int, char** arguments) {
   AttentionReport small;
   small.views = {view_of(AttentionView::Kind::decoder, {"a", "b"}, {"a", "b"}, {3}, {7})};
   write(folder / "small.html", attention_html(small));
+  AttentionReport sentence;
+  Strings words;
+  for (int word = 0; word < 50; ++word) words.push_back("word-" + std::to_string(word));
+  sentence.views = {view_of(AttentionView::Kind::encoder, words, words, {1}, {1, 2})};
+  write(folder / "long.html", attention_html(sentence));
   write(folder / "sweep.html", sweep_html(sweep()));
   write(folder / "runs.html", run_html(runs(0)));
   write(folder / "followed.html", run_html(runs(0.2)));

@@ -3,6 +3,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "report/attention_view.h"
 #include "support.h"
@@ -93,6 +96,21 @@ TEST_CASE("every weight of at least 0.02 is a line, from its query to its key, a
     }
     CHECK(picture.at("lines").size() == expected);
   }
+}
+
+TEST_CASE("no two heads are drawn alike") {
+  std::vector<int64_t> heads;
+  for (int64_t head = 1; head <= 40; ++head) heads.push_back(head);
+  const auto view = view_of(Kind::cross, {"q"}, {"k"}, {1}, heads);  // of which every weight is 1
+  const auto svg = attention_lines(report_of(view), view);
+  std::set<std::string> lines, keys;
+  for (size_t at = 0; (at = svg.find('<', at)) != std::string::npos; ++at) {
+    const auto element = svg.substr(at, svg.find('>', at) - at);
+    if (element.starts_with("<path class=\"line")) lines.insert(element.substr(0, element.find(" d=")));
+    if (element.starts_with("<rect class=\"h")) keys.insert(element.substr(0, element.find(" x=")));
+  }
+  CHECK(lines.size() == heads.size());
+  CHECK(keys.size() == heads.size());
 }
 
 TEST_CASE("picked words alone have lines, and squares show what each head gives") {

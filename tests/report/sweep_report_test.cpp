@@ -165,6 +165,32 @@ TEST_CASE("the page holds the same table and plots of all kinds") {
   CHECK(has(page.at("pictures")[0].at("titles").dump(), "paper: +0.37"));
 }
 
+TEST_CASE("what no row has takes no room: the paper's columns, and pictures without a value") {
+  SweepReport report = example();
+  for (auto& row : report.rows) row.paper.reset();
+  report.rows[2].paper = PublishedFigures{{}, 25.5, {}};
+  const auto heads_of = [](const SweepReport& shown) { return markdown_cells(sweep_markdown(shown)).at(0); };
+  const auto among = [](const auto& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  CHECK(!among(heads_of(report), "PPL paper"));
+  CHECK(among(heads_of(report), "BLEU paper"));  // of a single row
+  CHECK(!among(heads_of(report), "params paper"));
+  CHECK(heads_of(report).size() == heads_of(example()).size() - 2);
+  auto third = row_of(markdown_cells(sweep_markdown(report)), "A-h4");
+  CHECK(third["BLEU paper"] == "25.5");
+  CHECK(third["Δ PPL"] == "≈ +0.20");
+  CHECK(third["runs"] == "finished");
+
+  // The base row alone has BLEU.
+  report.rows[2].paper.reset();
+  for (size_t row = 1; row < 3; ++row) report.rows[row].runs = {finished(1, 5.6)};
+  const json page = parsed("html", sweep_html(report));
+  std::vector<std::string> titles;
+  for (const auto& picture : page.at("pictures")) titles.push_back(picture.at("texts")[0]);
+  CHECK(titles == std::vector<std::string>{"Perplexity: difference to the base row", "perplexity, rows A"});
+}
+
 TEST_CASE("names that mean something to HTML or Markdown are shown as they are") {
   SweepReport report = example();
   const std::string name = "<b>&\"x\"</b> | `a` *b* _c_ [d](e) 'f' \\ ~g~";

@@ -46,6 +46,8 @@ Json json_of(const AttentionView& view) {
   constexpr std::array<const char*, 3> names = {"Encoder", "Decoder", "Cross"};
   constexpr std::array<const char*, 3> left = {"source →", "written →", "output →"};
   constexpr std::array<const char*, 3> right = {"source", "read before", "source"};
+  constexpr std::array<const char*, 3> asks = {"the source", "the output", "the output"};
+  constexpr std::array<const char*, 3> gives = {"the source", "what was read before it", "the source"};
   const auto kind = static_cast<size_t>(view.kind);
   // Where the reader starts: the layer before the last, as in the paper's figures.
   const int64_t before_last = std::max<int64_t>(1, view.layer_count - 1);
@@ -55,6 +57,8 @@ Json json_of(const AttentionView& view) {
           {"title", title_of(view.kind)},
           {"left", left[kind]},
           {"right", right[kind]},
+          {"asks", asks[kind]},
+          {"gives", gives[kind]},
           {"treeSide", view.kind == Kind::encoder ? "left"
                        : view.kind == Kind::cross ? "right"
                                                   : ""},
@@ -85,8 +89,11 @@ std::string script_data(const Json& json) {
 }  // namespace
 
 std::string attention_html(const AttentionReport& report, const AttentionPageOptions& options) {
-  Json data{
-      {"views", Json::array()}, {"tree", Json::array()}, {"treeRows", report.tree_word.size()}, {"picked", nullptr}};
+  Json data{{"unit", report.words ? "word" : "word piece"},
+            {"views", Json::array()},
+            {"tree", Json::array()},
+            {"treeRows", report.tree_word.size()},
+            {"picked", nullptr}};
   if (options.picked) data["picked"] = *options.picked;
   for (const auto& view : report.views) data["views"].push_back(json_of(view));
   for (const auto& node : tree_layout(report)) {

@@ -9,7 +9,9 @@
 namespace transformer {
 
 struct AttentionPageOptions {
-  std::optional<size_t> picked = {};  // index of the word that is picked in the beginning, of the first view's queries
+  /// Index of the word that is picked in the beginning, of the first view's queries, which then is what is shown first.
+  /// Otherwise that is cross-attention, where there is some, with its first query picked.
+  std::optional<size_t> picked = {};
 };
 
 /// The report as one self-contained HTML page: nothing is loaded from elsewhere, it works from a file, in light and

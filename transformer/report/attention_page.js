@@ -16,6 +16,17 @@ const chosenHeads = () => view().heads.map((head, i) => i).filter(i => state.hea
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const headVariable = head => "--h" + (head - 1) % hues;
 const rowHeight = () => parseFloat(colour("--row"));
+// More words than this are set closer, so that more of them are seen at a time.
+const manyWords = 30;
+// Heads of one hue differ by their dashes: none, dashes, dots, and then a dash with ever more dots.
+function dashes(head) {
+  const round = Math.floor((head - 1) / hues), dot = [1, 4];
+  return [[], [5, 4], dot][round] ?? [9, 4, ...Array.from({length: round - 2}, () => dot).flat()];
+}
+function barFill(head) {
+  const round = Math.floor((head - 1) / hues), full = 1 + 3 / round;
+  return round ? `repeating-linear-gradient(var(--c) 0 ${full}px, transparent ${full}px ${full + 2}px)` : "var(--c)";
+}
 
 // Weights are 16-bit numbers, the low byte first, in base64: [layers, heads, queries, keys].
 function numbers(view) {
@@ -40,7 +51,10 @@ function mean(query, key) {
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const number = text => Number.parseInt(text, 10);
-  state.view = Math.max(0, data.views.findIndex(v => v.kind === given.get("view")));
+  // Without an address, and where no word of the first view was asked for: what the output took from the source.
+  const start = location.hash || data.picked === null ? "cross" : "";
+  const place = kind => data.views.findIndex(v => v.kind === kind);
+  state.view = Math.max(0, place(given.get("view")) < 0 ? place(start) : place(given.get("view")));
   state.layer = view().layers.includes(number(given.get("layer"))) ? number(given.get("layer")) : view().start;
   const heads = (given.get("heads") ?? "").split(",").map(number).filter(head => view().heads.includes(head));
   state.heads = new Set(heads.length ? heads : view().heads);
@@ -48,7 +62,7 @@ function readAddress() {
   const [, side, index] = /^([qk])(\d+)$/.exec(given.get("pick") ?? "") ?? [];
   const words = side === "q" ? view().queries : view().keys;
   state.pick = side && number(index) < words.length ? {side, i: number(index)} : null;
-  if (!location.hash && data.picked !== null) state.pick = {side: "q", i: data.picked};
+  if (!location.hash) state.pick = {side: "q", i: data.picked ?? 0};
 }
 function writeAddress() {
   const parts = [`view=${view().kind}`, `layer=${view().layers[layerIndex()]}`];
@@ -118,8 +132,9 @@ function column(side, words, bars) {
     if (bars) {
       const box = element("span", {className: "bars"});
       for (const head of view().heads) {
-        const bar = element("i");
+        const bar = element("i", {title: `head ${head}`});
         bar.style.setProperty("--c", `var(${headVariable(head)})`);
+        bar.style.background = barFill(head);
         bar.style.opacity = 0;
         box.append(bar);
       }
@@ -159,7 +174,7 @@ function renderLines() {
   if (data.tree.length && v.treeSide) board.classList.add("beside");
   board.style.setProperty("--bar", Math.max(2, Math.min(6, 44 / v.heads.length)) + "px");
   if (data.tree.length && v.treeSide === "left") board.append(treePicture("left"));
-  board.append(column("q", v.queries, true), canvas, column("k", v.keys, true));
+  board.append(column("q", v.queries, true), element("div", {className: "between"}, canvas), column("k", v.keys, true));
   if (data.tree.length && v.treeSide === "right") board.append(treePicture("right"));
   stage.replaceChildren(board);
   update();
@@ -176,7 +191,7 @@ function update() {
   if (state.show === "lines") {
     const rows = Math.max(v.queries.length, v.keys.length), row = rowHeight();
     const canvas = board.querySelector("canvas"), width = canvas.clientWidth, height = rows * row;
-    canvas.style.height = height + "px";
+    canvas.parentElement.style.height = canvas.style.height = height + "px";
     // Browsers refuse canvases beyond some size.
     const scale = Math.min(window.devicePixelRatio || 1, 12000 / height);
     canvas.width = width * scale;
@@ -188,7 +203,7 @@ function update() {
     const spread = Math.min(row * .45, 1.6 * heads.length);
     heads.forEach((head, place) => {
       brush.strokeStyle = colour(headVariable(v.heads[head]));
-      brush.setLineDash(Math.floor((v.heads[head] - 1) / hues) % 2 ? [5, 4] : []);
+      brush.setLineDash(dashes(v.heads[head]));
       // Beside each other, or heads that agree would hide one another.
       const offset = heads.length < 2 ? 0 : (place / (heads.length - 1) - .5) * spread;
       for (let q = 0; q < v.queries.length; ++q) {
@@ -235,7 +250,7 @@ function describe(picked) {
   }
   if (!picked) {
     say.append(`${v.title}, layer ${v.layers[layerIndex()]} of ${v.layerCount}, ${whose}. `,
-               "Hover over, tap or walk to a word.");
+               state.show === "map" ? "Point at a cell, or choose a word." : "Hover over, tap or walk to a word.");
     return;
   }
   const asks = picked.side === "q", others = asks ? v.keys : v.queries;
@@ -260,21 +275,24 @@ function paint(canvas, weights, rows, columns) {
   brush.putImageData(image, 0, 0);
 }
 function renderMap() {
-  const v = view(), row = rowHeight(), canvas = element("canvas");
+  const v = view(), row = rowHeight(), canvas = element("canvas"), words = column("q", v.queries, false);
   paint(canvas, mean, v.queries.length, v.keys.length);
-  canvas.style.width = v.keys.length * row + "px";
-  canvas.style.height = v.queries.length * row + "px";
   canvas.addEventListener("pointermove", event => {
     const box = canvas.getBoundingClientRect();
     const q = Math.min(v.queries.length - 1, Math.max(0, Math.floor((event.clientY - box.top) / row)));
-    const k = Math.min(v.keys.length - 1, Math.max(0, Math.floor((event.clientX - box.left) / row)));
+    const k = Math.min(v.keys.length - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * v.keys.length)));
     say.replaceChildren(element("b", {textContent: v.queries[q], dir: "auto"}), " → ",
                         element("b", {textContent: v.keys[k], dir: "auto"}), " " + mean(q, k).toFixed(3));
   });
   const across = element("div", {className: "across"});
   for (const text of v.keys) across.append(element("span", {textContent: text, title: text, dir: "auto"}));
-  board = element("div", {className: "map"}, across, column("q", v.queries, false), canvas);
+  board = element("div", {className: "map"}, across, words, canvas);
   stage.replaceChildren(board);
+  // As wide as there is room, but not so wide that a cell is a stripe.
+  const room = (stage.clientWidth - words.offsetWidth) / v.keys.length;
+  board.style.setProperty("--cell", Math.floor(Math.min(3 * row, Math.max(row, room))) + "px");
+  canvas.style.width = `calc(${v.keys.length} * var(--cell))`;
+  canvas.style.height = v.queries.length * row + "px";
   update();
 }
 function renderOverview() {
@@ -295,8 +313,21 @@ function renderOverview() {
   stage.replaceChildren(board);
   describe(null);
 }
+function caption() {
+  const v = view(), unit = data.unit;
+  const where = state.show === "overview" ? `${v.layers.length} of ${v.layerCount} layers, ${v.heads.length} heads`
+                                          : `layer ${v.layers[layerIndex()]} of ${v.layerCount}`;
+  const places = {lines: ["on the left", "on the right"], map: ["of a row", "of a column"],
+                  overview: ["of a row", "of a column"]}[state.show];
+  document.getElementById("shown").textContent =
+    `${v.title}, ${where}: how much each ${unit} of ${v.asks} (${places[0]}) attends to each ${unit} of ${v.gives} ` +
+    `(${places[1]}); the weights of a head sum to 1.`;
+  for (const hint of document.querySelectorAll("[data-show]")) hint.hidden = hint.dataset.show !== state.show;
+}
 function render() {
   hover = null;
+  document.documentElement.classList.toggle("dense", Math.max(view().queries.length, view().keys.length) > manyWords);
+  caption();
   ({lines: renderLines, map: renderMap, overview: renderOverview})[state.show]();
   writeAddress();
 }
@@ -349,7 +380,7 @@ document.addEventListener("keydown", event => {
   update();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", render);
-addEventListener("resize", () => { if (state.show === "lines") update(); });
+addEventListener("resize", () => { if (state.show === "lines") update(); else if (state.show === "map") render(); });
 addEventListener("hashchange", () => { readAddress(); controls(); render(); });
 readAddress();
 controls();

@@ -62,7 +62,16 @@ void add_word(std::string& out, double x, double y, Side edge, const std::string
 
 std::string head_class(int64_t head) {
   const auto index = static_cast<size_t>(head - 1);
-  return fmt::format("h{}{}", index % hues, index / hues % 2 == 1 ? " dashed" : "");
+  return fmt::format("h{}{}", index % hues, index / hues == 1 ? " dashed" : "");
+}
+
+/// The dashes of heads that the classes do not tell apart, as an attribute: dots, and then a dash with ever more dots.
+std::string head_dashes(int64_t head) {
+  const auto round = static_cast<size_t>(head - 1) / hues;
+  if (round < 2) return "";
+  std::string dashes = round == 2 ? "1 4" : "9 4";
+  for (size_t dots = 2; dots < round; ++dots) dashes += " 1 4";
+  return fmt::format(" stroke-dasharray=\"{}\"", dashes);
 }
 
 double widest(const std::vector<std::string>& words, double size, double most) {
@@ -89,8 +98,11 @@ double add_legend(std::string& out, const AttentionView& view, double x, double 
   add(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"small soft\">head</text>", x, y);
   x += 34;
   for (const int64_t head : view.heads) {
-    add(out, "<rect class=\"{} box\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"11\" height=\"11\" rx=\"2\"/>", head_class(head),
-        x, y - 9.5);
+    // Of heads whose lines are dashed the edge is, and the inside empty.
+    const bool dashed = static_cast<size_t>(head) > hues;
+    add(out, "<rect class=\"{}{}\"{}{} x=\"{:.1f}\" y=\"{:.1f}\" width=\"11\" height=\"11\" rx=\"2\"/>",
+        head_class(head), dashed ? "" : " box", dashed ? " fill-opacity=\"0\" stroke-width=\"1.8\"" : "",
+        head_dashes(head), x, y - 9.5);
     const auto number = std::to_string(head);
     add(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"small\">{}</text>", x + 15, y, number);
     x += 22 + display_width(number, small_size);
@@ -175,9 +187,9 @@ std::string attention_lines(const AttentionReport& report, const AttentionView& 
       for (size_t key = 0; key < view.keys.size(); ++key) {
         const double weight = view.weight(options.layer, head, query, key);
         if (weight < least_weight) continue;
-        add(out, "<path class=\"line {}\" d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" opacity=\"{:.2f}\"/>",
-            head_class(view.heads[head]), lines_left, middle(query) + offset, lines_right, middle(key) + offset,
-            std::min(weight, 1.0));
+        add(out, "<path class=\"line {}\"{} d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" opacity=\"{:.2f}\"/>",
+            head_class(view.heads[head]), head_dashes(view.heads[head]), lines_left, middle(query) + offset,
+            lines_right, middle(key) + offset, std::min(weight, 1.0));
       }
     }
     out += '\n';

@@ -9,8 +9,8 @@
 namespace transformer {
 
 /// Attention as SVG files of their own, light or dark as the reader prefers. Every head has its colour, the same in all
-/// pictures; from the ninth on colours return with dashed lines. Words of languages written from right to left are
-/// set so; what is too long ends with an ellipsis and shows whole while the mouse is over it.
+/// pictures; from the ninth on colours return with dashes of their own. Words of languages written from right to left
+/// are set so; what is too long ends with an ellipsis and shows whole while the mouse is over it.
 
 struct AttentionLinesOptions {
   size_t layer = 0;                 // index into the view's layers

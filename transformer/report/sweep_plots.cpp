@@ -123,7 +123,8 @@ std::string differences_plot(const SweepFigures& sweep, const std::string& title
     }
     plot.rows.push_back(std::move(row));
   }
-  if (plot.rows.empty()) return "";
+  const auto has_value = [](const DotRow& row) { return row.value.has_value(); };
+  if (std::none_of(plot.rows.begin(), plot.rows.end(), has_value)) return "";
   if (filled) plot.filled_name = "ours, beyond the seeds' spread";
   if (hollow) plot.hollow_name = bands ? "ours, within it" : "ours, spread unknown";
   if (bands) plot.band_name = "seeds' spread: ±2·s·√(1/n + 1/m)";

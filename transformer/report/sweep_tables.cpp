@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <initializer_list>
 #include <set>
 #include <stdexcept>
@@ -153,6 +154,15 @@ ReportTable results_table(const SweepFigures& sweep) {
     cells.push_back(figures.flops.count == 0 ? Cell{} : Cell{power_of_ten(figures.flops.mean), figures.flops.mean, ""});
     cells.push_back(state_cell(figures));
     table.rows.push_back(std::move(cells));
+  }
+  // A grid of one's own has no figures of the paper's.
+  for (size_t column = table.columns.size(); column-- > 0;) {
+    const auto is_empty = [&](const std::vector<Cell>& cells) { return cells[column].text.empty(); };
+    if (!table.columns[column].head.ends_with(" paper") || !std::all_of(table.rows.begin(), table.rows.end(), is_empty))
+      continue;
+    const auto place = static_cast<std::ptrdiff_t>(column);
+    table.columns.erase(table.columns.begin() + place);
+    for (auto& cells : table.rows) cells.erase(cells.begin() + place);
   }
   return table;
 }
