@@ -369,14 +369,17 @@ int main(int argc, char** argv) {
     app.add_option("sentence", source, "The sentence; if not given, --input or standard input");
     app.add_option("output_sentence", target, "Its output, a translation or a tree; the model's own if not given");
     app.add_option("--input", source_file,
-                   "Sentences, plain or .gz, standard input for -; several are for --format json, an object a line");
+                   "Sentences, plain or .gz, standard input for -; several are for --format json, an object a line")
+        ->type_name("FILE");
     app.add_option("--target", target_file,
-                   "Their outputs, line for line, standard input for -; the model's own if not given");
-    app.add_option("--output", output_file, "What to write; standard output for - or if not given");
+                   "Their outputs, line for line, standard input for -; the model's own if not given")
+        ->type_name("FILE");
+    app.add_option("--output", output_file, "What to write; standard output for - or if not given")->type_name("FILE");
     BadLines bad_lines(app,
                        "blank, not UTF-8, longer than 1 MiB, or of more word pieces than are shown; for --format json",
                        /*copies=*/false);
     app.add_option("--format", format_name, "If not given, by --output's ending; json for standard output")
+        ->type_name("KIND")
         ->check(CLI::IsMember({"svg", "html", "json"}));
     const auto several = [](CLI::Option* option) { return option->delimiter(',')->allow_extra_args(false); };
     several(app.add_option("--kind", kind_names,
@@ -385,9 +388,13 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"encoder", "decoder", "cross"}))
         ->option_text("{encoder,decoder,cross},...");
     several(app.add_option("--layer", request.layers, "From 1; all, in an SVG of lines the one before the last"))
+        ->type_name("N,...")
         ->check(CLI::Range(int64_t{1}, int64_t{1000}));
-    several(app.add_option("--head", request.heads, "From 1; all"))->check(CLI::Range(int64_t{1}, int64_t{4096}));
+    several(app.add_option("--head", request.heads, "From 1; all"))
+        ->type_name("N,...")
+        ->check(CLI::Range(int64_t{1}, int64_t{4096}));
     app.add_option("--pick", words, "Show the attention of this word alone; may be given several times, in a page once")
+        ->type_name("WORD")
         ->allow_extra_args(false);
     app.add_flag("--words", request.words,
                  "Join pieces to words: what a word receives is the sum over its pieces, how it attends their mean");

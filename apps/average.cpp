@@ -17,11 +17,15 @@ int main(int argc, char** argv) {
         "Averages the weights of several models into one: of a run's newest checkpoints, or of any models with one "
         "vocabulary.");
     app.add_option("models", options.inputs, "Model directories, checkpoints among them; with --last, a run")
-        ->required();
+        ->required()
+        ->type_name("DIR");
     app.add_option("--last", options.last, "Average so many of the run's newest checkpoints")
+        ->type_name("N")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-    app.add_option("--output", options.output, "Folder for the averaged model")->required();
-    app.add_option("--weights", weights, "Type of the written weights: float32, or bf16 for half the size")
+    app.add_option("--output", options.output, "Folder for the averaged model")->required()->type_name("DIR");
+    app.add_option("--precision,--weights", weights,
+                   "What the written weights are rounded to: float32, or bf16 for half the size")
+        ->type_name("KIND")
         ->check(CLI::IsMember({"float32", "bf16"}))
         ->capture_default_str();
     parse();

@@ -55,9 +55,9 @@ class DecodingOptions {
           ->option_text("DIR");
     } else {
       models_.resize(1);
-      app.add_option("--model", models_.front(), "Model directory, as train writes it")->required();
+      app.add_option("--model", models_.front(), "Model directory, as train writes it")->required()->type_name("DIR");
     }
-    app.add_option("--device", device_, "cpu, cuda, cuda:1")->capture_default_str();
+    app.add_option("--device", device_, "cpu, cuda or cuda:N")->type_name("DEVICE")->capture_default_str();
     app.add_option(
            "--precision", precision_,
            "What weights and activations are rounded to: float32 (as trained), bf16, int8 (on a CPU) or fp16 (on "
@@ -65,11 +65,13 @@ class DecodingOptions {
         ->check(CLI::IsMember({"float32", "bf16", "int8", "fp16"}))
         ->option_text("{float32,bf16,int8,fp16}");
     app.add_option(
-        "--shortlist", shortlist_,
-        "Write outputs in the word pieces alone that this file, made by the program shortlist, lists for their "
-        "sources: faster, and nearly the same");
+           "--shortlist", shortlist_,
+           "Write outputs in the word pieces alone that this file, made by the program shortlist, lists for their "
+           "sources: faster, and nearly the same")
+        ->type_name("FILE");
     app.add_option("--threads", threads_,
                    "Processor threads, each with lines of its own; if not given, one for each core")
+        ->type_name("N")
         ->check(CLI::Range(1, 1024));
   }
 

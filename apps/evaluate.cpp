@@ -306,9 +306,11 @@ void perplexity(CLI::App& app) {
       command.add_option("--model", model, "Model directory")->required()->type_name("DIR");
       command.add_option("--source", source, "Text")->required()->type_name("FILE");
       command.add_option("--target", target, "Its translation, line by line")->required()->type_name("FILE");
-      command.add_option("--from", source_language, "The text's language, where the model knows many");
-      command.add_option("--to", target_language, "That of its translation");
+      command.add_option("--from", source_language, "The text's language, where the model knows many")
+          ->type_name("LANGUAGE");
+      command.add_option("--to", target_language, "That of its translation")->type_name("LANGUAGE");
       command.add_option("--threads", threads, "Processor threads; if not given, one for each core")
+          ->type_name("N")
           ->check(CLI::Range(1, 1024));
     }
     FormatFlag format;
@@ -542,6 +544,9 @@ int main(int argc, char** argv) {
     for (const auto declare : {bleu, chrf, compare, ::perplexity, declare_score, declare_rescore, declare_mbr,
                                declare_speed, brackets, describe})
       declare(app);
+    for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) {
+      command->footer(transformer::examples_of("evaluate " + command->get_name()));
+    }
     parse();  // runs the chosen one
   });
 }

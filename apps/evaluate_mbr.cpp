@@ -36,6 +36,7 @@ struct Flags {
         ->check(CLI::IsMember({"uniform", "score"}))
         ->option_text("{uniform,score} [uniform]");
     command.add_option("--threads", threads, "Processor threads; if not given, one for each core")
+        ->type_name("N")
         ->check(CLI::Range(1, 1024));
     command.add_flag("--best", best, "Write the best translation of every line alone, without number and score");
   }

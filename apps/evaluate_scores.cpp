@@ -56,6 +56,7 @@ class Judge {
         ->check(CLI::IsMember({"float32", "bf16", "int8"}))
         ->option_text("{float32,bf16,int8}");
     command.add_option("--threads", threads_, "Processor threads; if not given, one for each core")
+        ->type_name("N")
         ->check(CLI::Range(1, 1024));
     command.add_option("--from", from_, "The language that the model reads here, where it knows many")
         ->option_text("LANGUAGE");
@@ -274,7 +275,9 @@ void declare_score(CLI::App& app) {
 void declare_rescore(CLI::App& app) {
   struct Flags {
     explicit Flags(CLI::App& command) : judge(command) {
-      command.add_option("--source", source, "The text that was translated, plain or .gz")
+      command.add_option("--input", input, "The list, plain or .gz; standard input for - or if not given")
+          ->type_name("FILE");
+      command.add_option("--source", source, "The text that was translated, plain or .gz; standard input for -")
           ->required()
           ->type_name("FILE");
       command
@@ -288,15 +291,18 @@ void declare_rescore(CLI::App& app) {
       command.add_flag("--best", best, "Write the best translation of every line alone, without number and score");
     }
     Judge judge;
-    std::string source;
+    std::string input, source;
     double weight = 1;
     bool best = false;
   };
-  auto* command = app.add_subcommand(
-      "rescore", "Sorts the n-best list on standard input, as translate writes it, by another model's scores");
+  auto* command =
+      app.add_subcommand("rescore", "Sorts an n-best list, as translate writes it, by another model's scores");
   const auto flags = std::make_shared<Flags>(*command);
   command->callback([flags] {
-    LineInput sources(flags->source), list("-");
+    if (is_standard(flags->input) && is_standard(flags->source)) {
+      throw Error("--source", "and --input are both standard input", "give a file for one of them");
+    }
+    LineInput sources(flags->source), list(flags->input);
     flags->judge.open();
     const auto& judge = flags->judge;
     int64_t source_number = 0;  // lines read

@@ -54,7 +54,10 @@ struct Flags {
         ->delimiter(',')
         ->check(CLI::IsMember({"float32", "bf16", "int8"}))
         ->option_text("{float32,bf16,int8},...");
-    command.add_option("--threads", threads, "Processor threads")->check(CLI::Range(1, 1024))->capture_default_str();
+    command.add_option("--threads", threads, "Processor threads")
+        ->type_name("N")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
     command
         .add_option("--rounds", rounds,
                     "How often each model is timed, turn about with the others; the best round counts")

@@ -27,9 +27,11 @@ int main(int argc, char** argv) {
     app.add_option("--precision", precision, "What packed weights are rounded to: float32, bf16 or int8")
         ->check(CLI::IsMember({"float32", "bf16", "int8"}))
         ->option_text("{float32,bf16,int8} [int8]");
-    app.add_option("--model", model, "Model directory, as train writes it")->required();
-    app.add_option("--output", output, "Folder to write; it must not exist yet")->required();
-    app.add_flag("--force", force, "Replace an exported model");
+    app.add_option("--model", model, "Model directory, as train writes it")->required()->type_name("DIR");
+    app.add_option("--output", output, "Folder to write; it must not exist yet, unless --force is given")
+        ->required()
+        ->type_name("DIR");
+    app.add_flag("--force", force, "Replace what export has written there");
     parse();
     if (system == "packed") {
       export_packed(model, output, precision.empty() ? Precision::int8 : *precision_named(precision), force);

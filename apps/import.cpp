@@ -27,16 +27,19 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"hugging-face", "marian", "ctranslate2"}))
         ->option_text("{hugging-face,marian,ctranslate2} REQUIRED");
     app.add_option("model", model, "The model's folder; of marian its .npz file, or a folder with a decoder.yml")
-        ->required();
-    app.add_option("--output", output, "Model directory to write; it must not exist yet")->required();
+        ->required()
+        ->type_name("PATH");
+    app.add_option("--output", output, "Model directory to write; it must not exist yet")->required()->type_name("DIR");
     app.add_option("--vocabularies", text.vocabularies,
                    "marian: the vocabularies (.yml or .spm), one for both languages or source and target; without it "
                    "those that decoder.yml names")
+        ->type_name("FILE")
         ->expected(1, 2);
     app.add_option(
            "--sentencepiece", text.sentencepiece,
            "marian, ctranslate2: the SentencePiece models that make text into pieces, one for both languages or "
            "source and target; without it those beside the model (source.spm and target.spm)")
+        ->type_name("FILE")
         ->expected(1, 2);
     parse();
     const auto only_for = [&](const char* option, bool is_given, const char* systems) {

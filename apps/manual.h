@@ -5,7 +5,7 @@
 
 namespace transformer {
 
-/// Two commands to begin with, a line each, that `program --help` ends with.
+/// Two commands to begin with, a line each, that `program --help` ends with; of "evaluate bleu", those of that command.
 std::string examples_of(const std::string& program);
 
 /// The declared options as a page for man(1), in roff; `version` is the project's.

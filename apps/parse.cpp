@@ -119,8 +119,10 @@ int main(int argc, char** argv) {
     bool verbose = false;
     Request request;
     DecodingOptions decoding(app);
-    app.add_option("--input", input_file, "Sentences, plain or .gz; standard input for - or if not given");
-    app.add_option("--output", output_file, "Where trees go, once all are done; standard output for - or if not given");
+    app.add_option("--input", input_file, "Sentences, plain or .gz; standard input for - or if not given")
+        ->type_name("FILE");
+    app.add_option("--output", output_file, "Where trees go, once all are done; standard output for - or if not given")
+        ->type_name("FILE");
     BadLines bad_lines(app, "not UTF-8, longer than 1 MiB, or of more word pieces than the model takes");
     app.add_flag("--pretty", request.pretty, "Draw trees for people to read, an empty line behind each");
     app.add_flag("--free", request.free, "Let the model write what it will and repair it into trees: less accurate");

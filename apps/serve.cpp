@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
     std::string configuration;
     std::vector<std::string> models, languages, overrides;
     bool reference = false;
-    app.add_option("config", configuration, "Settings (YAML), in a section `serving`");
+    app.add_option("config", configuration, "Settings (YAML), in a section `serving`")->type_name("FILE");
     app.add_option("--model", models, "Model directory, as train writes it (repeatable)")
         ->type_name("DIR")
         ->allow_extra_args(false);
@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
         ->type_name("SERVING.KEY=VALUE")
         ->allow_extra_args(false);
     app.add_flag("--settings-reference", reference, "Print all settings as Markdown, and end");
-    SettingOptions<ServingSettings> options(app, "Settings");
+    SettingOptions<ServingSettings> options(app, "Settings", {}, /*tells_defaults=*/true);
     parse();
 
     ServingSettings settings;

@@ -18,9 +18,14 @@ namespace transformer {
 template <class S>
 class SettingOptions {
  public:
-  /// `shorter`: other names for options of these settings.
-  SettingOptions(CLI::App& app, const std::string& group, const std::map<std::string, std::string>& shorter = {}) {
+  /// `shorter`: other names for options of these settings. `tells_defaults`: whether what is not given is as declared,
+  /// which --help then tells.
+  SettingOptions(CLI::App& app, const std::string& group, const std::map<std::string, std::string>& shorter = {},
+                 bool tells_defaults = false) {
     fields_ = fields_of(given_);
+    Settings declared;
+    declared.section("section", given_, "");
+    const auto rules = declared.rules();
     texts_.resize(fields_.size());
     for (size_t i = 0; i < fields_.size(); ++i) {
       const auto& field = fields_[i];
@@ -41,8 +46,11 @@ class SettingOptions {
       } else if (const auto* text = std::get_if<std::string*>(&field.target)) {
         option = app.add_option(flag, **text, field.meaning);
       }
-      if (option) option->group(group);
       options_.push_back(option);
+      if (option) option->group(group);
+      if (!option || !tells_defaults) continue;
+      const auto& default_text = rules.at("section." + field.name).default_text;
+      if (default_text != "\"\"") option->default_str(default_text);
     }
   }
   SettingOptions(const SettingOptions&) = delete;

@@ -26,22 +26,30 @@ int main(int argc, char** argv) {
     std::vector<std::string> sources, targets;
     Lexicon::Options learning;
     Shortlist::Options options;
-    app.add_option("--model", model, "Model directory, whose vocabularies count")->required();
-    app.add_option("--source", sources, "Text, plain or .gz; repeat for several")->required()->allow_extra_args(false);
+    app.add_option("--model", model, "Model directory, whose vocabularies count")->required()->type_name("DIR");
+    app.add_option("--source", sources, "Text, plain or .gz; repeat for several")
+        ->required()
+        ->type_name("FILE")
+        ->allow_extra_args(false);
     app.add_option("--target", targets, "Its translation, line by line: the model's training text, or other")
         ->required()
+        ->type_name("FILE")
         ->allow_extra_args(false);
-    app.add_option("--output", output, "File to write")->required();
+    app.add_option("--output", output, "File to write")->required()->type_name("FILE");
     app.add_option("--frequent", options.frequent, "Most frequent pieces, which are always on the list")
+        ->type_name("N")
         ->check(CLI::Range(int64_t{0}, int64_t{1000000}))
         ->capture_default_str();
     app.add_option("--translations", options.translations, "Of each piece, at most")
+        ->type_name("N")
         ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
         ->capture_default_str();
     app.add_option("--least", options.least, "Probability of a translation, below which it is left out")
+        ->type_name("NUMBER")
         ->check(CLI::Range(0.0, 1.0))
         ->capture_default_str();
     app.add_option("--most-pairs", learning.most_pairs, "Sentence pairs that are looked at, evenly over the text")
+        ->type_name("N")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
         ->capture_default_str();
     parse();

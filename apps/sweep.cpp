@@ -131,8 +131,9 @@ int main(int argc, char** argv) {
         "Started "
         "again, it goes on where it was.");
     app.add_option("grid", grid_file, "The grid (YAML): a base configuration, and rows that differ from it")
-        ->required();
-    app.add_option("--output", plan_options.output, "The sweep's folder, in place of the grid's");
+        ->required()
+        ->type_name("FILE");
+    app.add_option("--output", plan_options.output, "The sweep's folder, in place of the grid's")->type_name("DIR");
     app.add_option("--only", only, "Rows to train: NAME,NAME")->delimiter(',')->type_name("NAME");
     app.add_option("--seeds", plan_options.seeds, "Seeds of every row, in place of the grid's: 1,2,3")
         ->delimiter(',')
@@ -144,15 +145,18 @@ int main(int argc, char** argv) {
     app.add_option("--jobs", jobs, "Runs at a time; otherwise 1, or one on each GPU")
         ->type_name("N")
         ->check(CLI::Range(1, 1024));
-    app.add_option("--devices", devices, "cpu, or GPUs: cuda:0,cuda:1; otherwise what the configuration says")
+    app.add_option("--devices", devices, "cpu, or GPUs: cuda:0,cuda:1; where not given, what the configuration says")
         ->delimiter(',')
         ->type_name("DEVICE");
     app.add_option("--progress", options.progress_seconds, "Seconds between lines of progress")
         ->type_name("SECONDS")
+        ->capture_default_str()
         ->check(CLI::Range(0.01, 1e6));
     app.add_option("--train", train, "The program that trains; otherwise the one beside this")->type_name("PROGRAM");
     app.add_option("--launcher", launcher, "local: train on this machine; slurm: hand a job array to sbatch")
-        ->check(CLI::IsMember({"local", "slurm"}));
+        ->type_name("KIND")
+        ->check(CLI::IsMember({"local", "slurm"}))
+        ->capture_default_str();
     app.add_option("--sbatch-option", sbatch_options, "For the job array: --sbatch-option=--partition=gpu (repeatable)")
         ->type_name("OPTION")
         ->allow_extra_args(false);

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <malloc.h>
 #include <spdlog/spdlog.h>
 
@@ -5,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "apps/log.h"
 #include "recipe.h"
@@ -34,20 +36,28 @@ void on_signal(int signal) {
 int main(int argc, char** argv) {
   using namespace transformer;
   return run_torch_program(argc, argv, [&](CLI::App& app, auto parse) {
-    std::string config, output, init_from, reference;
+    std::string config, output, init_from, given_device, given_threads, given_precision, reference;
     std::vector<std::string> overrides;
     RunOptions options;
     int processes = 0;
     bool dry_run = false, list_settings = false, undo = false;
     app.description("Trains a Transformer as a YAML configuration says, and leaves a model directory.");
-    auto* config_option = app.add_option("config", config, "Configuration (YAML); see configs/");
+    auto* config_option = app.add_option("config", config, "Configuration (YAML); see configs/")->type_name("FILE");
     app.add_option("--set", overrides, "Override a setting: --set section.key=value (repeatable)")
         ->type_name("SECTION.KEY=VALUE")
         ->allow_extra_args(false);
-    app.add_option("--output", output, "The run's folder; the same as --set training.output=DIR");
+    app.add_option("--output", output, "The run's folder; the same as --set training.output=DIR")->type_name("DIR");
     app.add_option(
-        "--init-from", init_from,
-        "Start from the weights and vocabulary of a model directory; the same as --set training.init_from=DIR");
+           "--init-from", init_from,
+           "Start from the weights and vocabulary of a model directory; the same as --set training.init_from=DIR")
+        ->type_name("DIR");
+    app.add_option("--device", given_device, "cpu, cuda or cuda:N; the same as --set training.device=DEVICE")
+        ->type_name("DEVICE");
+    app.add_option("--threads", given_threads, "Threads of each process; the same as --set training.threads=N")
+        ->type_name("N");
+    app.add_option("--precision", given_precision,
+                   "float32, tf32, bf16 or auto: type of matrix products; the same as --set training.precision=KIND")
+        ->type_name("KIND");
     app.add_option("--processes", processes,
                    "Train data-parallel in so many processes on this machine (torchrun, mpirun and srun work as well)")
         ->type_name("N")
@@ -65,8 +75,9 @@ int main(int argc, char** argv) {
         ->type_name("STEP|last");
     app.add_flag("--undo", undo, "Bring back what the last --restart or --from has set aside, and end");
     app.add_flag("--settings", list_settings, "Print every setting, its default and meaning, and end");
-    app.add_option("--settings-reference", reference, "Write the reference of all settings as Markdown to a file")
-        ->group("");
+    app.add_option("--settings-reference", reference,
+                   "Write all settings as Markdown, as configs/README.md has them, to a file, and end")
+        ->type_name("FILE");
     parse();
 
     // Arguments that cannot be read are the shell's to show; all else the agent of a launcher hears of, too.
@@ -83,8 +94,13 @@ int main(int argc, char** argv) {
           return 0;
         }
         if (config.empty()) throw CLI::RequiredError(config_option->get_name());
-        if (!output.empty()) overrides.push_back("training.output=" + output);
-        if (!init_from.empty()) overrides.push_back("training.init_from=" + init_from);
+        for (const auto& [setting, given] : {std::pair<const char*, const std::string&>{"output", output},
+                                             {"init_from", init_from},
+                                             {"device", given_device},
+                                             {"threads", given_threads},
+                                             {"precision", given_precision}}) {
+          if (!given.empty()) overrides.push_back(fmt::format("training.{}={}", setting, given));
+        }
         recipe.load(config, overrides);
         if (undo) {
           RunFolder::undo(recipe.run.training.output);

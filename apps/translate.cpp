@@ -288,10 +288,12 @@ int main(int argc, char** argv) {
     Format format;
     DecodingOptions decoding(app, /*several=*/true);
     WishOptions wishes(app);
-    SettingOptions<AlignmentSettings> alignment(app, "Word alignments");
-    app.add_option("--input", input_file, "Text to translate, plain or .gz; standard input for - or if not given");
+    SettingOptions<AlignmentSettings> alignment(app, "Word alignments", {}, /*tells_defaults=*/true);
+    app.add_option("--input", input_file, "Text to translate, plain or .gz; standard input for - or if not given")
+        ->type_name("FILE");
     app.add_option("--output", output_file,
-                   "Where translations go, once all are done; standard output for - or if not given");
+                   "Where translations go, once all are done; standard output for - or if not given")
+        ->type_name("FILE");
     BadLines bad_lines(app, "not UTF-8, longer than 1 MiB, or of more word pieces than the model takes");
     auto* const scores = app.add_flag("--scores", format.scores, "Put the score and a tab before each translation");
     std::string output_format = "text";
@@ -322,6 +324,7 @@ int main(int argc, char** argv) {
                        "Write word alignments there, once all are done: a line for every line of output, such as "
                        "0-0 2-1 for the source's first and third words and the output's first two; words are what "
                        "white space separates")
+            ->type_name("FILE")
             ->group("Word alignments");
     parse();
     format.json = output_format == "jsonl";

@@ -4,11 +4,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "apps/line_input.h"
@@ -25,7 +28,9 @@ struct Flags {
   LinearizeOptions linearize;
 
   explicit Flags(CLI::App& command) {
-    command.add_option("FILE", files, "Treebanks in Penn Treebank brackets, plain or .gz, read one after the other")
+    command
+        .add_option("FILE", files,
+                    "Treebanks in Penn Treebank brackets, plain or .gz, read one after the other; standard input for -")
         ->required()
         ->type_name("");
     command
@@ -34,11 +39,26 @@ struct Flags {
   }
 };
 
+/// Trees of a file, or of standard input for "-".
+TreebankReader reader_of(const std::string& file) {
+  if (!is_standard(file)) return TreebankReader(file);
+  const auto input = std::make_shared<LineInput>(file);
+  const auto next_line = [input, number = int64_t{0}](std::string& text) mutable {
+    InputLine line;
+    if (!input->next(line)) return false;
+    if (!line.usable()) throw input->error(number + 1, line);
+    ++number;
+    text = std::move(line.text);
+    return true;
+  };
+  return {next_line, standard_input};
+}
+
 /// One line for every tree.
 void write_lines(const Flags& flags, const std::function<std::string(const Tree&)>& line_of) {
   const auto each = [&](const std::function<void(std::string_view)>& write) {
     for (const auto& file : flags.files) {
-      TreebankReader reader(file);
+      auto reader = reader_of(file);
       for (Tree tree; reader.next(tree);) write(line_of(cleaned(tree)) + "\n");
     }
   };
@@ -46,7 +66,11 @@ void write_lines(const Flags& flags, const std::function<std::string(const Tree&
     each([](std::string_view line) { std::cout << line; });
     return;
   }
-  check_output_file("--output", flags.output, {flags.files.begin(), flags.files.end()});
+  std::vector<std::filesystem::path> inputs;
+  for (const auto& file : flags.files) {
+    if (!is_standard(file)) inputs.emplace_back(file);
+  }
+  check_output_file("--output", flags.output, inputs);
   AtomicFile output(flags.output);
   each([&](std::string_view line) { output.write(line); });
   output.commit();
@@ -82,6 +106,9 @@ int main(int argc, char** argv) {
     app.description("Turns treebanks into text, a line for every tree. Lines of the commands belong together.");
     app.require_subcommand(1);
     for (const auto declare : {linearize_command, words_command, clean_command}) declare(app);
+    for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) {
+      command->footer(transformer::examples_of("treebank " + command->get_name()));
+    }
     parse();  // runs the chosen one
   });
 }

@@ -50,6 +50,37 @@ class ManualTest(unittest.TestCase):
                 self.assertLessEqual(options(line), known)
                 self.assertLess(len(line), 100)
 
+    def test_every_command_ends_with_two_examples_of_its_own(self):
+        count = 0
+        for program, text in self.each():
+            for command in commands(text):
+                own = run(program, command, "--help")
+                lines = own.partition("Examples:\n")[2].strip("\n").splitlines()
+                self.assertGreaterEqual(len(lines), 2, own)
+                for line in lines:
+                    self.assertLess(len(line), 100)
+                    parts = [part.split() for part in line.split("|")]
+                    self.assertIn([program.name, command], [part[:2] for part in parts])
+                    for name, *words in parts:
+                        if name not in BY_NAME:  # gzip, head
+                            continue
+                        known = declared(own) if [name, words[0]] == [program.name, command] else declared(run(BY_NAME[name], "--help"))
+                        self.assertLessEqual(options(" ".join(words)), known)
+                count += 1
+        self.assertGreater(count, 10)
+
+    def test_files_and_folders_are_called_so(self):
+        named = {"--model": ("DIR",), "--device": ("DEVICE",), "--input": ("FILE",), "--source": ("FILE",),
+                 "--target": ("FILE",), "--shortlist": ("FILE",), "--output": ("FILE", "DIR")}
+        found = set()
+        for program, text in self.each():
+            for shown in [text] + [run(program, command, "--help") for command in commands(text)]:
+                for option, value in re.findall(r"^  (--[a-z-]+) (\S+)", shown, re.M):
+                    if option in named:
+                        self.assertTrue(value.startswith(named[option]), f"{program.name} {option} {value}")
+                        found.add(option)
+        self.assertEqual(found, set(named))
+
     def test_man_pages_have_every_option_and_groff_has_nothing_to_say(self):
         for program, text in self.each():
             page = run(program, "--man")

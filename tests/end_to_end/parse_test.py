@@ -81,6 +81,11 @@ class ParseTest(ProgramTest):
         self.assertEqual(clean.count("\n"), 60)
         self.assertEqual(clean.count("(TOP (S (NP "), 60)
         self.assertNotIn("-NONE-", clean)
+        for file in ("dev.mrg", "two.mrg.gz"):
+            piped, _ = self.run_here(TREEBANK, "clean", "-", text=(self.root / file).read_bytes())
+            self.assertEqual(piped, self.run_here(TREEBANK, "clean", file)[0])
+        output, errors = self.run_here(TREEBANK, "words", "-", text=b"(ROOT (NP (NN a)))\n(ROOT (NP (NN \xff)))\n", status=2)
+        self.assertIn("standard input:2: is not UTF-8", errors)
 
     def test_malformed_treebank_is_refused(self):
         (self.root / "broken.mrg").write_text("(ROOT (NP (NN a)))\n(ROOT (NP (NN b))\n(ROOT (NP (NN c)))\n")

@@ -139,6 +139,11 @@ class ScoreTest(ProgramTest):
             self.assertEqual(sorted(line[1] for line in found), sorted(text for _, text, _ in expected))
         best = self.run_evaluate("rescore", "--source", self.files[0], "--best", text="\n".join(self.n_best()) + "\n")
         self.assertEqual(best, [next(text for index, text, _ in expected if index == line) for line in range(LINES)])
+        file = self.write("list", self.n_best())
+        self.assertEqual(self.run_evaluate("rescore", "--source", self.files[0], "--best", "--input", file), best)
+        text = self.files[0].read_text()
+        self.assertEqual(self.run_evaluate("rescore", "--source", "-", "--best", "--input", file, text=text), best)
+        self.assertIn("standard input", self.run_evaluate("rescore", "--source", "-", "--best", status=2)[1])
 
     def test_lists_that_are_none(self):
         good = self.n_best()[:8]  # of lines 0 and 1

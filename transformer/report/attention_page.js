@@ -317,8 +317,8 @@ function caption() {
   const v = view(), unit = data.unit;
   const where = state.show === "overview" ? `${v.layers.length} of ${v.layerCount} layers, ${v.heads.length} heads`
                                           : `layer ${v.layers[layerIndex()]} of ${v.layerCount}`;
-  const places = {lines: ["on the left", "on the right"], map: ["of a row", "of a column"],
-                  overview: ["of a row", "of a column"]}[state.show];
+  const places = {lines: ["on the left", "on the right"], map: ["a row", "a column"],
+                  overview: ["a row", "a column"]}[state.show];
   document.getElementById("shown").textContent =
     `${v.title}, ${where}: how much each ${unit} of ${v.asks} (${places[0]}) attends to each ${unit} of ${v.gives} ` +
     `(${places[1]}); the weights of a head sum to 1.`;

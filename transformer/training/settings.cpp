@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "transformer/base/device_name.h"
 #include "transformer/base/error.h"
 #include "transformer/training/learning_rate.h"
 #include "transformer/training/noam_schedule.h"
@@ -166,6 +167,7 @@ std::function<double(int64_t)> TrainingSettings::learning_rate(int64_t d_model) 
 void TrainingSettings::check() const {
   if (output.empty()) throw Error("training.output", "is empty", "name the folder that the run goes to: runs/model");
   if (device.empty()) throw Error("training.device", "is empty", "it takes cpu, cuda or cuda:N");
+  gpu_of(device);  // throws for what is no device's name, before anything is begun
   const int64_t kept = average_of == Averaged::best ? keep_best : keep_checkpoints;
   const char* keeper = average_of == Averaged::best ? "training.keep_best" : "training.keep_checkpoints";
   if (kept < average_checkpoints) {
