@@ -51,7 +51,7 @@ class MessagesTest(ProgramTest):
         self.assertTrue(message.rstrip("\n").isprintable(), repr(message))
         self.assertLess(len(message), 5000)
         for part in parts:
-            self.assertIn(part, message)
+            self.assertIn(str(part), message)
 
     def files(self):
         for name, text in (("text.en", "Good morning.\nGood evening.\n"), ("text.de", "Guten Morgen.\nGuten Abend.\n"),
@@ -146,6 +146,15 @@ class MessagesTest(ProgramTest):
                         "training.timeout_seconds=1e18", "training.keep_checkpoints=9e18"):
             self.refused(TRAIN, f"{SOURCE}/configs/base.yaml", "--dry-run", "--set", setting,
                          parts=[setting.split("=")[0], "out of range", "at most" if "bucket" in setting else "from"])
+
+    def test_a_run_that_is_not_finished_leads_to_its_checkpoints(self):
+        run = self.root / "unfinished"
+        for step in (4, 12):
+            (run / "checkpoints" / f"step-{step:08}").mkdir(parents=True)
+            (run / "checkpoints" / f"step-{step:08}" / "model.safetensors").touch()
+        newest = run / "checkpoints" / "step-00000012"
+        self.refused(TRANSLATE, "--model", run, parts=[newest, "not finished"])
+        self.refused(TRANSLATE, "--model", run / "checkpoints", parts=[newest, "each of its checkpoints is one"])
 
     def test_a_models_settings_belong_to_its_weights(self):
         model = self.root / "model"

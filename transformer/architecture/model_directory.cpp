@@ -63,12 +63,11 @@ std::string differences(const std::map<std::string, std::string>& given, const s
   return text;
 }
 
-/// The newest checkpoint of a run in `directory` that is not finished; empty where there is none.
-fs::path newest_checkpoint(const fs::path& directory) {
+/// The newest of the checkpoints in `folder`; empty where there is none.
+fs::path newest_checkpoint(const fs::path& folder) {
   fs::path newest;
   std::error_code error;
-  for (fs::directory_iterator entry(directory / "checkpoints", error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const auto& found = entry->path();
     if (found.filename().string().starts_with("step-") && something_at(found / "model.safetensors") &&
         (newest.empty() || newest.filename() < found.filename())) {
@@ -120,12 +119,14 @@ void check_model_directory(const fs::path& directory) {
   }
   for (const char* name : {"config.yaml", "model.safetensors"}) {
     if (!something_at(directory / name)) {
-      const auto checkpoint = newest_checkpoint(directory);
-      throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
-                  checkpoint.empty()
-                      ? "name a folder that train has written"
-                      : fmt::format("its run is not finished; a checkpoint is a model directory, too: {}",
-                                    checkpoint.string()));
+      const auto of_run = newest_checkpoint(directory / "checkpoints"), inside = newest_checkpoint(directory);
+      std::string remedy = "name a folder that train has written";
+      if (!of_run.empty()) {
+        remedy = fmt::format("its run is not finished; a checkpoint is a model directory, too: {}", of_run.string());
+      } else if (!inside.empty()) {
+        remedy = fmt::format("each of its checkpoints is one: {}", inside.string());
+      }
+      throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name), remedy);
     }
   }
 }
