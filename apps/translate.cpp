@@ -34,8 +34,14 @@ struct Format {
 struct TextFormat {
   bool sentences = false;  // --document
   bool markup = false;
+  bool placeholders = false;
   SentenceLanguage language = SentenceLanguage::any;
   bool json = false;
+
+  bool any() const { return sentences || markup || placeholders; }
+  bool has_tags() const { return markup || placeholders; }
+  /// The option that asks for it.
+  std::string option() const { return sentences ? "--document" : markup ? "--markup" : "--placeholders"; }
 };
 
 std::string formatted(const std::vector<Translation>& translations, int64_t line, const Format& format) {
@@ -186,7 +192,8 @@ class Translating {
   WishOptions* wishes_;
 };
 
-/// --document, --markup: lines are texts of several sentences, or with tags, and come back as they were.
+/// --document, --markup, --placeholders: lines are texts of several sentences, or with tags, and come back as they
+/// were.
 class TranslatingTexts {
  public:
   TranslatingTexts(const Translator& translator, const WordAligner* aligner, const TextFormat& format,
@@ -228,9 +235,11 @@ class TranslatingTexts {
   std::vector<TranslatedText> translated(const std::vector<std::string>& given,
                                          std::vector<std::string>& outputs) const {
     std::vector<TranslatedText> texts;
-    if (format_.markup) {
-      const MarkupOptions options{
-          .sentences = format_.sentences, .language = format_.language, .glossary = wishes_.glossary()};
+    if (format_.has_tags()) {
+      const MarkupOptions options{.sentences = format_.sentences,
+                                  .language = format_.language,
+                                  .glossary = wishes_.glossary(),
+                                  .carried = {.tags = format_.markup, .placeholders = format_.placeholders}};
       for (auto& result : translate_marked(translator_, *aligner_, given, options)) {
         texts.push_back(std::move(result.translated));
         outputs.push_back(std::move(result.text));
@@ -312,6 +321,11 @@ int main(int argc, char** argv) {
                  "Text is HTML or XML: its tags come back, round the words that stand for those they were around, and "
                  "characters that tags are made of as references")
         ->group("Long text and markup");
+    app.add_flag("--placeholders", text_format.placeholders,
+                 "Placeholders of programs' texts come back, byte for byte, where their neighbours went, and are not "
+                 "translated: {name}, {0}, {price:.2f}, {{name}}, ${name}, %s, %d, %1$s, %(name)s, %{name}; web and "
+                 "mail addresses, too. A percent sign behind a number is one")
+        ->group("Long text and markup");
     std::string language = "any";
     app.add_option("--document-language", language,
                    "Whose abbreviations and ordinals a full stop may belong to: english, german or any")
@@ -332,8 +346,8 @@ int main(int argc, char** argv) {
     if (format.json && scores->count() > 0) {
       throw Error("--scores", "has no place in --output-format jsonl, which has scores", "leave it out");
     }
-    const bool texts = text_format.sentences || text_format.markup;
-    const std::string of_texts = text_format.sentences ? "--document" : "--markup";
+    const bool texts = text_format.any();
+    const std::string of_texts = text_format.option();
     if (texts && (scores->count() > 0 || format.alignments)) {
       throw Error(format.alignments ? "--alignments" : "--scores",
                   fmt::format("is of sentences, and {} writes texts", of_texts),
@@ -344,9 +358,9 @@ int main(int argc, char** argv) {
                   "leave one of the two out");
     }
     for (const char* name : {"--alignment-layer", "--alignment-head", "--alignment-at"}) {
-      if (app.get_option(name)->count() > 0 && !format.alignments && !format.json && !text_format.markup) {
+      if (app.get_option(name)->count() > 0 && !format.alignments && !format.json && !text_format.has_tags()) {
         throw Error(name, "is of word alignments, which nothing asks for",
-                    "give --alignments FILE, --markup or --output-format jsonl with it");
+                    "give --alignments FILE, --markup, --placeholders or --output-format jsonl with it");
       }
     }
 
@@ -369,7 +383,7 @@ int main(int argc, char** argv) {
     }
     const auto alignment_settings = alignment.over({});
     std::unique_ptr<WordAligner> aligner;
-    if (format.alignments || format.json || text_format.markup) {
+    if (format.alignments || format.json || text_format.has_tags()) {
       aligner = std::make_unique<WordAligner>(decoding.packed(translator), translator.vocabularies(),
                                               alignment_settings, translator.settings());
     }
@@ -379,7 +393,8 @@ int main(int argc, char** argv) {
       all["form of output"] = fmt::format("{}, scores: {}, n-best: {}", output_format, format.scores, format.n_best);
       if (texts) {
         all["way of splitting"] =
-            fmt::format("document: {}, markup: {}, language: {}", text_format.sentences, text_format.markup, language);
+            fmt::format("document: {}, markup: {}, placeholders: {}, language: {}", text_format.sentences,
+                        text_format.markup, text_format.placeholders, language);
       }
       wishes.identify(all);
       if (aligner) {

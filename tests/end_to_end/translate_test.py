@@ -853,6 +853,39 @@ class TranslateTest(ProgramTest):
         for hostile in ("<b>" * 2000 + "ba" + "</b>" * 2000, "<" * 3000, "&" * 3000, "<b ba", "\u202e<b>\u05d0</b>\u0301 \0"):
             self.assertEqual(self.translate(hostile + "\n", "--markup").count("<b>"), hostile.count("<b>"))
 
+    def test_placeholders_are_carried_over(self):
+        generator = random.Random(4)
+        kinds = ["{name}", "{0}", "{n:.2f}", "{{x}}", "${home}", "%s", "%d", "%1$s", "%(a)s", "http://a.b/c?d=1", "me@x.org"]
+        lines, plain, expected = [], [], []
+        for words in (sentence.split() for sentence in sentences(60, seed=12)):
+            own = generator.choices(kinds, k=generator.randint(0, 3))
+            for place, placeholder in zip(sorted(generator.choices(range(len(words)), k=len(own)), reverse=True), own):
+                words.insert(place, placeholder)
+            lines.append(" ".join(words))
+            plain.append(" ".join(word for word in words if word not in kinds))
+            expected.append(sorted(own))
+        text = "\n".join(lines) + "\n"
+        translations = self.translate("\n".join(plain) + "\n").split("\n")
+        output = self.translate(text, "--placeholders")
+        any_of_them = re.compile("|".join(map(re.escape, kinds)))
+        for line, found, own, translation in zip(lines, output.split("\n"), expected, translations):
+            with self.subTest(line=line):
+                self.assertEqual(sorted(any_of_them.findall(found)), own)
+                # But for blanks beside them, the rest is the translation of the text without.
+                self.assertEqual("".join(any_of_them.sub("", found).split()), "".join(translation.split()))
+        self.assertEqual(self.translate(text, "--placeholders", "--batch-sentences", 3, "--threads", 2), output)
+        # Text that has none is translated as ever, and nothing is a reference.
+        harmless = "Ba 100 % do { 5% d'accord.\nKi & <b> lu 100%ige.\n"
+        self.assertEqual(self.translate(harmless, "--placeholders"), self.translate(harmless))
+        # In documents, and in markup, whose tags are left alone.
+        page = "<p>Ba do {0}. <b>Ki</b> lu <a href='%s'>{a}</a>.</p>\n  Mé &amp; \"%d\"!\n"
+        for arguments in (["--markup"], ["--markup", "--document"]):
+            found = self.translate(page, "--placeholders", *arguments)
+            for part in ("{0}", "<a href='%s'>", "{a}", '"%d"', "<b>", "</a>"):
+                self.assertEqual(found.count(part), 1, found)
+        self.assertEqual(self.translate("  {a}: {b}\n%s\n", "--placeholders", "--document"), "  {a}: {b}\n%s\n")
+        self.assertNotIn("{name}", self.translate("{name}\n"))
+
     def test_terms_of_a_glossary_are_translated_as_it_says(self):
         lines = sentences(20, seed=9)
         word = lines[0].split()[0].strip(".")
@@ -957,6 +990,8 @@ class TranslateTest(ProgramTest):
             (["--document", "--n-best", 2], ["--n-best", "--document"]),
             (["--markup", "--scores"], ["--scores", "--markup"]),
             (["--markup", "--n-best", 2], ["--n-best", "--markup"]),
+            (["--placeholders", "--n-best", 2], ["--n-best", "--placeholders"]),
+            (["--placeholders", "--scores"], ["--scores", "--placeholders"]),
             (["--document-language", "german"], ["--document-language", "--document"]),
             (["--document", "--document-language", "latin"], ["--document-language", "english"]),
         ]:

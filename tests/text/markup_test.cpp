@@ -6,6 +6,7 @@
 #include "text/text_support.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
+#include "transformer/text/placeholders.h"
 
 namespace transformer::test {
 
@@ -21,8 +22,9 @@ Strings tags_of(const MarkedText& marked) {
 }
 
 /// The tags of `marked` in a translation of one segment.
-std::string placed(const std::string& marked, const std::string& translation, const Links& links) {
-  const auto source = parse_markup(marked);
+std::string placed(const std::string& marked, const std::string& translation, const Links& links,
+                   const CarriedOver& carried = {}) {
+  const auto source = parse_markup(marked, carried);
   const auto inner = trim(source.text);
   const size_t begin = inner.empty() ? 0 : static_cast<size_t>(inner.data() - source.text.data());
   const std::vector<AlignedSegment> segments = {{{begin, begin + inner.size()}, {0, translation.size()}, links}};
@@ -71,10 +73,25 @@ void check_placed(const MarkedText& source, const std::string& translation, cons
   CHECK((parents(source, order) == nesting));
 }
 
+const CarriedOver placeholders_alone{.tags = false, .placeholders = true}, all_carried{.placeholders = true};
+
+Strings placeholders_of(std::string_view text) {
+  Strings all;
+  for (const auto& span : find_placeholders(text)) all.emplace_back(span.of(text));
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+std::string without_blanks(std::string_view text) {
+  std::string result;
+  for (const auto word : split_words(text)) result += word;
+  return result;
+}
+
 /// Elements in elements around words, the same for the same seed.
-std::string random_markup(std::mt19937& random, int depth, bool whole_words) {
-  static const Strings names = {"b", "i", "a", "span", "p", "li"},
-                       words = {"ba", "Do.", "ki,", "\"lu\"", "mé", "你好。", "1"};
+std::string random_markup(std::mt19937& random, int depth, bool whole_words,
+                          const Strings& words = {"ba", "Do.", "ki,", "\"lu\"", "mé", "你好。", "1"}) {
+  static const Strings names = {"b", "i", "a", "span", "p", "li"};
   std::string text;
   for (size_t count = random() % 5; count > 0; --count) {
     const auto kind = random() % 10;
@@ -82,10 +99,10 @@ std::string random_markup(std::mt19937& random, int depth, bool whole_words) {
     if (kind < 5 || depth == 0) {
       if (whole_words && !text.empty() && !text.ends_with(' ')) text += ' ';
       text += words[random() % words.size()];
-      if (!whole_words && random() % 4 == 0) text += " &amp; &lt;&eacute;";
+      if (!whole_words && random() % 4 == 0) text += " &amp; &eacute;&lt;";
     } else if (kind < 9) {
       const auto name = names[random() % names.size()];
-      const auto inside = random_markup(random, depth - 1, whole_words);
+      const auto inside = random_markup(random, depth - 1, whole_words, words);
       if (whole_words && (inside.empty() || inside.starts_with(' '))) continue;
       if (whole_words && !text.empty() && !text.ends_with(' ')) text += ' ';
       text += fmt::format("<{0} x='>'>{1}</{0}>", name, inside);
@@ -210,12 +227,82 @@ TEST_CASE("with the text for its translation, markup comes back as it was") {
   CHECK(compared > 500);
 }
 
+TEST_CASE("placeholders stand beside the text, with what belongs to them") {
+  const auto parts = [](std::string_view text, const CarriedOver& carried) {
+    const auto marked = parse_markup(text, carried);
+    Strings all = tags_of(marked);
+    all.push_back(marked.text);
+    return all;
+  };
+  for (const auto& [text, expected] :
+       std::vector<std::pair<std::string, Strings>>{{"Delete {count} files?", {"{count}", "Delete files?"}},
+                                                    {"Cannot open \"{file}\".", {"\"{file}\"", "Cannot open."}},
+                                                    {"Page %d/%d of „%s“ (%s)", {"%d/%d", "„%s“", "(%s)", "Page of "}},
+                                                    {"Hello, {name}!", {"{name}!", "Hello, "}},
+                                                    {"{name}, welcome to %s%%", {"{name},", "%s%%", " welcome to "}},
+                                                    {"Files: {a}, {b} and {c}.", {"{a},", "{b}", "{c}", "Files: and."}},
+                                                    {"{n}% of #%d, $%.2f", {"{n}%", "#%d", "$%.2f", " of, "}},
+                                                    {"{x}MB, pre{y}", {"{x}", "{y}", "MB, pre"}},
+                                                    {"100 % sure { 5% d'accord", {"100 % sure { 5% d'accord"}}}) {
+    CAPTURE(text);
+    auto all = expected;
+    CHECK(parts(text, placeholders_alone) == all);
+  }
+  // Tags end what belongs together, and references are characters, in placeholders' company, too.
+  CHECK(parts("<b>{a}</b>{b} &amp; &lt;%s&gt; <a href='{c}'>{d}</a>", all_carried) ==
+        Strings{"<b>", "{a}", "</b>", "{b}", "&lt;%s&gt;", "<a href='{c}'>", "{d}", "</a>", " & "});
+  // Without tags & and < are text, and stay it.
+  CHECK(parts("a < b && {c}", placeholders_alone) == Strings{"{c}", "a < b && "});
+  CHECK(placed("a < b &amp; {c} d", "x <y>", {{0, 0}, {4, 1}}, placeholders_alone) == "x {c} <y>");
+}
+
+TEST_CASE("placeholders go where their neighbours go, with blanks where they had some") {
+  const auto with = [](const std::string& text, const std::string& translation, const Links& links) {
+    return placed(text, translation, links, placeholders_alone);
+  };
+  CHECK(with("Delete {count} files?", "Dateien löschen?", {{1, 0}, {0, 1}}) == "{count} Dateien löschen?");
+  CHECK(with("Cannot open \"{file}\".", "Kann nicht öffnen.", {{0, 0}, {0, 1}, {1, 2}}) ==
+        "Kann nicht öffnen \"{file}\".");
+  CHECK(with("Hello {name}, welcome", "Hallo, willkommen", {{0, 0}, {1, 1}}) == "Hallo {name}, willkommen");
+  CHECK(with("Moved to %s", "Verschoben nach", {{0, 0}, {1, 1}}) == "Verschoben nach %s");
+  CHECK(with("%s was moved", "wurde verschoben", {{0, 0}, {1, 1}}) == "%s wurde verschoben");
+  CHECK(with("{n}MB free", "frei MB", {{1, 0}, {0, 1}}) == "frei {n}MB");
+  CHECK(with("see http://a.b, please", "bitte sehen", {{1, 0}, {0, 1}}) == "bitte sehen http://a.b");
+  CHECK(with("{a}{b}: {c}", "", {}) == "{a}{b}: {c}");
+  CHECK(placed("Delete <b>{count}</b> files", "Dateien löschen", {{1, 0}, {0, 1}}, all_carried) ==
+        "<b>{count}</b> Dateien löschen");
+  CHECK(placed("Remove the <b>red %s</b> now", "Jetzt rot entfernen", {{3, 0}, {2, 1}, {0, 2}}, all_carried) ==
+        "Jetzt <b>rot %s</b> entfernen");
+}
+
+TEST_CASE("with the text for its translation, placeholders come back where they were") {
+  static const Strings words = {"ba",     "Do.",      "ki,",     "(lu)",  "mé!",     "\"no",  "ra\"",        "{x}",
+                                "%s,",    "\"{y}\".", "({0})",   "%d/%d", "a{n}",    "{n}MB", "http://a.b;", "{a}{b}",
+                                "(%1$s,", "%(z)d)",   "me@x.de", "{p}%",  "5% d'ac", "100 %"};
+  std::mt19937 random(13);
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (size_t count = 1 + random() % 9; count > 0; --count)
+      text += (text.empty() ? "" : " ") + words[random() % words.size()];
+    const auto source = parse_markup(text, placeholders_alone);
+    const std::string inner(trim(source.text));
+    Links links;
+    for (size_t word = 0; word < split_words(inner).size(); ++word) links.emplace_back(word, word);
+    CAPTURE(text, source.text);
+    CHECK(placed(text, inner, links, placeholders_alone) == text);
+  }
+}
+
 TEST_CASE("whatever the nesting, the links and the sentences, tags are kept, none is made, and they nest as before") {
   std::mt19937 random(12);
-  for (int round = 0; round < 3000; ++round) {
-    const auto text = random_markup(random, 5, false);
+  const Strings with_placeholders = {"ba", "Do.",      "ki,",          "\"lu\"", "{x}",
+                                     "%d", "\"{0}\",", "http://a.b/c", "%s:{n}", "50%"};
+  for (int round = 0; round < 5000; ++round) {
+    const auto carried = round < 3000 ? CarriedOver() : round < 4000 ? all_carried : placeholders_alone;
+    const auto text =
+        carried.placeholders ? random_markup(random, 5, false, with_placeholders) : random_markup(random, 5, false);
     CAPTURE(text);
-    const auto source = parse_markup(text);
+    const auto source = parse_markup(text, carried);
     // Segments of the text, cut at blanks, each with a translation of other words and any links.
     std::string translation;
     std::vector<AlignedSegment> segments;
@@ -242,7 +329,23 @@ TEST_CASE("whatever the nesting, the links and the sentences, tags are kept, non
     CAPTURE(translation);
     const auto tags = place_tags(source, translation, segments);
     check_placed(source, translation, tags);
-    const auto written = parse_markup(with_tags(source, translation, tags));
+    const auto result = with_tags(source, translation, tags);
+    if (carried.placeholders) {
+      CAPTURE(result);
+      CHECK(placeholders_of(result) == placeholders_of(text));
+      // But for blanks beside them, what is between is the translation.
+      std::string plain;
+      size_t position = 0;
+      for (const auto& tag : tags) {
+        const auto between = std::string_view(translation).substr(position, tag.position - position);
+        plain += (carried.tags ? escaped_text(between) : std::string(between)) + source.tags[tag.tag].markup;
+        position = tag.position;
+      }
+      plain += carried.tags ? escaped_text(translation.substr(position)) : translation.substr(position);
+      CHECK(without_blanks(result) == without_blanks(plain));
+      continue;
+    }
+    const auto written = parse_markup(result);
     CHECK(written.text == translation);
     auto before = tags_of(source), after = tags_of(written);
     std::sort(before.begin(), before.end());
@@ -263,12 +366,15 @@ TEST_CASE("thousands of tags, nested or not ended, are no trouble") {
                                     {"<script>", ""},
                                     {"&#", ""},
                                     {"<script></script", ""},
-                                    {"<![CDATA[", ""}}) {
+                                    {"<![CDATA[", ""},
+                                    {"{x} ", "%s"},
+                                    {"<b>{x}, ", "</b>"},
+                                    {"(%s", ")"}}) {
     std::string text;
     for (int i = 0; i < 2000; ++i) text += open;
     text += "word.";
     for (int i = 0; i < 2000; ++i) text += close;
-    const auto source = parse_markup(text);
+    const auto source = parse_markup(text, all_carried);
     Links links;
     for (size_t word = 0; word < split_words(source.text).size(); ++word) links.emplace_back(word, word);
     const auto inner = trim(source.text);
@@ -278,7 +384,9 @@ TEST_CASE("thousands of tags, nested or not ended, are no trouble") {
           static_cast<size_t>(inner.data() - source.text.data()) + inner.size()},
          {0, translation.size()},
          links}};
-    check_placed(source, translation, place_tags(source, translation, segments));
+    const auto tags = place_tags(source, translation, segments);
+    check_placed(source, translation, tags);
+    CHECK(with_tags(source, translation, tags).size() >= text.size() - 2);
   }
 }
 

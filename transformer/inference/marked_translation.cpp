@@ -7,11 +7,17 @@ namespace transformer {
 
 namespace {
 
-/// Whether a tag stands within a segment, so that words decide where it goes.
+/// Whether a tag stands within a segment, or a placeholder is part of a word at its ends, so that words decide where it
+/// goes.
 bool has_tag_within(const MarkedText& marked, const TextSpan& segment) {
-  const auto next = std::partition_point(marked.tags.begin(), marked.tags.end(),
-                                         [&](const auto& tag) { return tag.position <= segment.begin; });
-  return next != marked.tags.end() && next->position < segment.end;
+  const auto first = std::partition_point(marked.tags.begin(), marked.tags.end(),
+                                          [&](const auto& tag) { return tag.position < segment.begin; });
+  const auto behind =
+      std::partition_point(first, marked.tags.end(), [&](const auto& tag) { return tag.position <= segment.end; });
+  return std::any_of(first, behind, [&](const auto& tag) {
+    const bool is_part = tag.before == MarkedText::Beside::word || tag.behind == MarkedText::Beside::word;
+    return (tag.position > segment.begin && tag.position < segment.end) || is_part;
+  });
 }
 
 /// The blanks before and behind all segments, as where a line is translated.
@@ -61,7 +67,7 @@ std::vector<MarkedTranslation> translate_marked(const Translator& translator, co
   std::vector<MarkedTranslation> results(texts.size());
   std::vector<SplitText> split;
   for (size_t i = 0; i < texts.size(); ++i) {
-    auto& marked = results[i].source = parse_markup(texts[i]);
+    auto& marked = results[i].source = parse_markup(texts[i], options.carried);
     split.push_back(options.sentences ? SplitText(marked.text, options.language, marked.breaks())
                                       : SplitText::whole(marked.text));
   }

@@ -17,6 +17,7 @@ struct MarkupOptions {
   bool sentences = true;
   SentenceLanguage language = SentenceLanguage::any;
   const Glossary* glossary = nullptr;  // as of translate_texts
+  CarriedOver carried = {};            // what is not translated; without tags the text is plain
 };
 
 struct MarkedTranslation {
@@ -29,8 +30,8 @@ struct MarkedTranslation {
 /// that they were around went, by `aligner`. What is too long to be aligned keeps its tags at its ends.
 void put_tags_back(const WordAligner& aligner, std::span<MarkedTranslation> translations);
 
-/// Translates HTML or XML: what stands between the tags, which put_tags_back puts back. Any text is taken: see
-/// parse_markup.
+/// Translates HTML or XML, or text with placeholders: what stands between the tags, which put_tags_back puts back. Any
+/// text is taken: see parse_markup.
 std::vector<MarkedTranslation> translate_marked(const Translator& translator, const WordAligner& aligner,
                                                 const std::vector<std::string>& texts,
                                                 const MarkupOptions& options = {});

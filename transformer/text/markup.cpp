@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <tuple>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 #include "transformer/base/unicode.h"
 #include "transformer/text/characters.h"
 #include "transformer/text/entities.h"
+#include "transformer/text/placeholders.h"
 
 namespace transformer {
 
@@ -49,26 +51,36 @@ constexpr auto breaking_elements = std::to_array<std::string_view>(
 /// Takes markup apart. Everything that looks ahead for an end remembers when there is none, so that time is linear.
 class Parser {
  public:
-  explicit Parser(std::string_view marked) : marked_(marked) {}
+  Parser(std::string_view marked, const CarriedOver& carried) : marked_(marked), carried_(carried) {}
 
   MarkedText parse() {
     for (size_t position = 0; position < marked_.size();) {
       const char c = marked_[position];
       size_t end = none;
-      if (c == '<') end = tag_at(position);
+      if (carried_.tags && c == '<') end = tag_at(position);
+      if (carried_.placeholders && end == none) end = placeholder_at(position);
       if (end != none) {
         position = end;
-      } else if (c == '&') {
+      } else if (carried_.tags && c == '&') {
         position = reference_at(position);
       } else {
         result_.text += c;
         ++position;
       }
     }
+    result_.has_references = carried_.tags;
     return std::move(result_);
   }
 
  private:
+  size_t placeholder_at(size_t position) {
+    const size_t end = placeholder_end(marked_, position, carried_.tags);
+    if (end == none) return none;
+    add(position, end, false);
+    result_.tags.back().placeholder = true;
+    return end;
+  }
+
   /// The end of the tag that begins at `position`, which is taken up; none where it is text.
   size_t tag_at(size_t position) {
     const auto rest = marked_.substr(position);
@@ -102,7 +114,10 @@ class Parser {
   }
 
   void add(size_t position, size_t end, bool breaks) {
-    result_.tags.push_back({std::string(marked_.substr(position, end - position)), result_.text.size(), -1, breaks});
+    auto& tag = result_.tags.emplace_back();
+    tag.markup = marked_.substr(position, end - position);
+    tag.position = result_.text.size();
+    tag.breaks = breaks;
   }
 
   size_t whole(size_t position, size_t end) {
@@ -240,12 +255,184 @@ class Parser {
   }
 
   std::string_view marked_;
+  CarriedOver carried_;
   MarkedText result_;
   std::vector<size_t> ends_;
   std::map<std::string_view, size_t> missing_;  // from where on
   std::map<std::string, bool> missing_raw_;
   std::vector<std::pair<size_t, std::string>> open_;  // tags and their names
   std::unordered_map<std::string, int64_t> open_names_;
+};
+
+/// Where the character before `position` begins.
+size_t step_back(std::string_view text, size_t position) {
+  do {
+    --position;
+  } while (position > 0 && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80);
+  return position;
+}
+
+char32_t character_at(std::string_view text, size_t position) {
+  return next_code_point(text, position);
+}
+
+bool has_any(std::string_view text, bool (*is)(char32_t)) {
+  for (size_t position = 0; position < text.size();) {
+    if (is(next_code_point(text, position))) return true;
+  }
+  return false;
+}
+
+/// Whether what is apart from a word before it goes without a blank before `c`.
+bool is_glued(char32_t c) {
+  const auto kind = kind_of(c);
+  const bool in_addresses = c == U'&' || c == U'#' || c == U'@' || c == U'%' || c == U'/' || c == U'*' || c == U'\\';
+  return (kind == CharacterKind::punctuation && !in_addresses) || kind == CharacterKind::closing;
+}
+
+bool ends_line(char32_t c) {
+  return c == U'\n' || c == U'\r' || c == 0x2028 || c == 0x2029;
+}
+
+/// Whether two characters are round what is between them alone.
+bool encloses(char32_t left, char32_t right) {
+  using enum CharacterKind;
+  const auto one = kind_of(left), other = kind_of(right);
+  if ((one == opening || one == quote) && (other == closing || other == quote)) return true;
+  return left == right && (left == U'*' || left == U'_' || left == U'`' || left == U'~');
+}
+
+/// Gives placeholders what belongs to them alone: see MarkedText.
+class Gatherer {
+ public:
+  explicit Gatherer(MarkedText&& source) : source_(std::move(source)), text_(source_.text), tags_(source_.tags) {
+    result_.has_references = source_.has_references;
+  }
+
+  MarkedText gather() {
+    std::vector<int64_t> places(tags_.size());  // among the result's
+    for (size_t i = 0; i < tags_.size();) {
+      places[i] = std::ssize(result_.tags);
+      if (tags_[i].placeholder) {
+        i = take_chunk(i);
+        continue;
+      }
+      take_text(tags_[i].position);
+      clause_begins_ = clause_begins_ || tags_[i].breaks;
+      result_.tags.push_back(std::move(tags_[i++]));
+      result_.tags.back().position = result_.text.size();
+    }
+    take_text(text_.size());
+    for (auto& tag : result_.tags) {
+      if (tag.partner >= 0) tag.partner = places[static_cast<size_t>(tag.partner)];
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void take_text(size_t end) {
+    for (size_t position = taken_; position < end;) {
+      const char32_t c = next_code_point(text_, position);
+      clause_begins_ = ends_line(c) || kind_of(c) == CharacterKind::punctuation || (clause_begins_ && is_blank(c));
+    }
+    if (taken_ < end) result_.text.append(text_.substr(taken_, end - taken_));
+    taken_ = std::max(taken_, end);
+  }
+
+  /// Takes up the placeholders between whose characters no blank is, from the tag `first` on; returns the tag behind.
+  size_t take_chunk(size_t first) {
+    size_t last = first;
+    while (last + 1 < tags_.size() && tags_[last + 1].placeholder && !has_any(between(last, last + 1), is_blank))
+      ++last;
+    const size_t lowest = std::max(taken_, first > 0 ? tags_[first - 1].position : 0);
+    const size_t highest = last + 1 < tags_.size() ? tags_[last + 1].position : text_.size();
+    size_t left = tags_[first].position, right = tags_[last].position;
+    while (left > lowest && !is_blank(character_at(text_, step_back(text_, left)))) left = step_back(text_, left);
+    while (right < highest && !is_blank(character_at(text_, right))) next_code_point(text_, right);
+    if (has_any(text_.substr(left, right - left), is_word_character)) {
+      for (size_t i = first; i <= last; ++i) take_unit(i, i, {tags_[i].position, tags_[i].position});
+    } else {
+      take_unit(first, last, widened(first, last, {left, right}));
+    }
+    return last + 1;
+  }
+
+  std::string_view between(size_t a, size_t b) const {
+    return text_.substr(tags_[a].position, tags_[b].position - tags_[a].position);
+  }
+
+  /// What belongs to the placeholders `first` to `last`, which are all the words of `chunk`.
+  TextSpan widened(size_t first, size_t last, const TextSpan& chunk) {
+    using enum CharacterKind;
+    take_text(chunk.begin);
+    TextSpan unit{tags_[first].position, tags_[last].position};
+    while (true) {
+      const bool left = unit.begin > chunk.begin, right = unit.end < chunk.end;
+      const char32_t previous = left ? character_at(text_, step_back(text_, unit.begin)) : 0,
+                     next = right ? character_at(text_, unit.end) : 0;
+      const bool both = left && right && encloses(previous, next);
+      const auto kind = kind_of(previous);
+      const bool more_right = right && (kind_of(next) == symbol || next == U'%' || next == U'/' || next == U'#' ||
+                                        next == U'&' || (clause_begins_ && kind_of(next) == punctuation));
+      const bool more_left = left && (kind == symbol || kind == punctuation || kind == dash);
+      if (both || more_right) next_code_point(text_, unit.end);
+      if (both || (more_left && !more_right)) unit.begin = step_back(text_, unit.begin);
+      if (!both && !more_left && !more_right) return unit;
+    }
+  }
+
+  void take_unit(size_t first, size_t last, const TextSpan& span) {
+    take_text(span.begin);
+    auto& text = result_.text;
+    MarkedText::Tag unit;
+    unit.placeholder = true;
+    for (size_t i = first; i <= last; ++i) {
+      unit.markup += take_written(tags_[i].position) + tags_[i].markup;
+    }
+    unit.markup += take_written(span.end);
+    const bool more = taken_ < text_.size();
+    const char32_t next = more ? character_at(text_, taken_) : U' ';
+    const auto is_next_to_another = [&](size_t tag) {
+      return tag < tags_.size() && tags_[tag].placeholder && tags_[tag].position == tags_[first].position;
+    };
+    unit.before = is_next_to_another(first - 1) ? MarkedText::Beside::word
+                  : text.empty()                ? MarkedText::Beside::blank
+                                                : beside(character_at(text, step_back(text, text.size())));
+    unit.behind = is_next_to_another(last + 1) ? MarkedText::Beside::word : beside(next);
+    if (text.ends_with(' ') && more) {
+      if (next == U' ') {
+        ++taken_;
+      } else if (is_glued(next) && text.size() > 1 && !is_blank(character_at(text, step_back(text, text.size() - 1)))) {
+        text.pop_back();
+        for (auto tag = result_.tags.rbegin(); tag != result_.tags.rend() && tag->position > text.size(); ++tag) {
+          tag->position = text.size();
+        }
+      }
+    }
+    unit.position = text.size();
+    result_.tags.push_back(std::move(unit));
+  }
+
+  static MarkedText::Beside beside(char32_t c) {
+    if (is_blank(c)) return MarkedText::Beside::blank;
+    // Words without blanks between them are not part of what is beside them.
+    return is_word_character(c) && !is_unspaced(c) ? MarkedText::Beside::word : MarkedText::Beside::sign;
+  }
+
+  /// The text up to `end` as it is written between tags. A blank that was left out may be behind.
+  std::string take_written(size_t end) {
+    if (end <= taken_) return "";
+    const auto part = text_.substr(taken_, end - taken_);
+    taken_ = end;
+    return source_.has_references ? escaped_text(part) : std::string(part);
+  }
+
+  MarkedText source_;
+  std::string_view text_;
+  std::vector<MarkedText::Tag>& tags_;
+  MarkedText result_;
+  size_t taken_ = 0;           // of the text
+  bool clause_begins_ = true;  // there are nothing but blanks before, to the beginning or a comma
 };
 
 /// Bytes of the translation.
@@ -279,6 +466,8 @@ class Placer {
  public:
   Placer(const MarkedText& source, std::string_view translation, std::span<const AlignedSegment> segments)
       : marked_(source), text_(source.text), translation_(translation), segments_(segments) {
+    has_placeholders_ =
+        std::any_of(source.tags.begin(), source.tags.end(), [](const auto& tag) { return tag.placeholder; });
     check();
     sources_ = words_of(text_, segments, &AlignedSegment::source);
     targets_ = words_of(translation_, segments, &AlignedSegment::target);
@@ -532,23 +721,16 @@ class Placer {
 
   /// Where an element's text begins or ends with a letter, its translation does, too.
   void trim_punctuation(Node& node) const {
-    const auto is_word = [](std::string_view text, size_t position) {
-      return is_word_character(next_code_point(text, position));
-    };
-    const auto before = [](std::string_view text, size_t position) {
-      do {
-        --position;
-      } while (position > 0 && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80);
-      return position;
-    };
     auto range = node.range;
-    if (is_word(text_, before(text_, end_of(node)))) {
-      while (range.end > range.begin && !is_word(translation_, before(translation_, range.end))) {
-        range.end = before(translation_, range.end);
+    if (is_word_character(character_at(text_, step_back(text_, end_of(node))))) {
+      while (range.end > range.begin &&
+             !is_word_character(character_at(translation_, step_back(translation_, range.end)))) {
+        range.end = step_back(translation_, range.end);
       }
     }
-    if (is_word(text_, begin_of(node))) {
-      while (range.begin < range.end && !is_word(translation_, range.begin)) next_code_point(translation_, range.begin);
+    if (is_word_character(character_at(text_, begin_of(node)))) {
+      while (range.begin < range.end && !is_word_character(character_at(translation_, range.begin)))
+        next_code_point(translation_, range.begin);
     }
     if (range.begin < range.end) node.range = range;
   }
@@ -557,7 +739,8 @@ class Placer {
   size_t point_for(const Node& node, const Range& parent, std::pair<size_t, size_t> words,
                    const std::vector<Range>& taken) const {
     const size_t place = begin_of(node);
-    size_t position = anchor_of(place);
+    size_t position = beside_own_word(marked_.tags[node.tag]);
+    if (position == none) position = anchor_of(place);
     if (position == none) position = beside_neighbour(place, parent, words);
     position = std::clamp(position, parent.begin, parent.end);
     // Not within a sibling.
@@ -565,6 +748,23 @@ class Placer {
         std::partition_point(taken.begin(), taken.end(), [&](const auto& range) { return range.begin < position; });
     if (behind != taken.begin() && std::prev(behind)->end > position) position = std::prev(behind)->end;
     return position;
+  }
+
+  /// Where a placeholder goes that is part of a word ("{count}MB"); none where it is not, or nothing stands for the
+  /// word.
+  size_t beside_own_word(const MarkedText::Tag& tag) const {
+    const bool begins = tag.placeholder && tag.behind == MarkedText::Beside::word,
+               ends = tag.placeholder && tag.before == MarkedText::Beside::word;
+    if (begins == ends) return none;
+    const auto& spans = sources_.spans;
+    const auto found = std::partition_point(spans.begin(), spans.end(), [&](const auto& span) {
+      return begins ? span.end <= tag.position : span.end < tag.position;
+    });
+    if (found == spans.end() || found->begin > tag.position) return none;
+    const auto& targets = targets_of_[static_cast<size_t>(found - spans.begin())];
+    if (targets.empty()) return none;
+    if (begins) return targets_.spans[targets.front()].begin;
+    return end_of_word(targets.back(), text_.substr(tag.position, found->end - tag.position));
   }
 
   size_t beside_neighbour(size_t place, const Range& parent, std::pair<size_t, size_t> words) const {
@@ -579,9 +779,27 @@ class Placer {
     const bool glued = spans[left].end >= place;
     const size_t after = linked_left_[left], before = linked_right_[right];
     const bool same = sources_.segments[left] == sources_.segments[right];
-    if (after != none && (glued || before == none || !same)) return targets_.spans[targets_of_[after].back()].end;
+    if (after != none && (glued || before == none || !same)) {
+      const bool within = after == left && place < spans[left].end;
+      return end_of_word(targets_of_[after].back(),
+                         within ? text_.substr(place, spans[left].end - place) : std::string_view());
+    }
     if (before != none) return targets_.spans[targets_of_[before].front()].begin;
     return segments_[sources_.segments[right]].target.begin;
+  }
+
+  /// Behind a target word, or before its punctuation where placeholders are carried over and `rest`, of the source's
+  /// word, is nothing else.
+  size_t end_of_word(size_t target, std::string_view rest) const {
+    const auto& span = targets_.spans[target];
+    if (!has_placeholders_ || rest.empty() || has_any(rest, is_word_character)) return span.end;
+    const auto word = span.of(translation_);
+    if (word.ends_with(rest) && word.size() > rest.size()) return span.end - rest.size();
+    size_t end = span.end;
+    while (end > span.begin && !is_word_character(character_at(translation_, step_back(translation_, end)))) {
+      end = step_back(translation_, end);
+    }
+    return end > span.begin ? end : span.end;
   }
 
   std::vector<PlacedTag> write() const {
@@ -609,6 +827,7 @@ class Placer {
   const MarkedText& marked_;
   std::string_view text_, translation_;
   std::span<const AlignedSegment> segments_;
+  bool has_placeholders_ = false;
   Words sources_, targets_;
   std::vector<size_t> source_of_;                // of each target word: the word that it stands for, or none
   std::vector<std::vector<size_t>> targets_of_;  // of each source word, ascending
@@ -616,6 +835,68 @@ class Placer {
   std::vector<size_t> linked_left_, linked_right_;
   std::vector<size_t> taken_by_;  // of each target word: the element within which one of its children has it
   std::vector<Node> nodes_;
+};
+
+/// Puts a translation and its tags together.
+class Writer {
+ public:
+  explicit Writer(bool has_references) : has_references_(has_references) {}
+
+  void add_text(std::string_view text) {
+    if (text.empty()) return;
+    const char32_t next = character_at(text, 0);
+    if (placeholder_ && !begins_with_marks(text) && is_apart(placeholder_->behind, next)) add_blank();
+    result_ += has_references_ ? escaped_text(text) : std::string(text);
+    last_ = character_at(text, step_back(text, text.size()));
+    placeholder_ = nullptr;
+    blank_place_ = result_.size();
+  }
+
+  void add_tag(const MarkedText::Tag& tag, bool begins_element) {
+    if (tag.placeholder) {
+      const bool apart =
+          placeholder_ ? placeholder_->behind != MarkedText::Beside::word || tag.before != MarkedText::Beside::word
+          : last_      ? kind_of(*last_) != CharacterKind::opening && is_apart(tag.before, *last_)
+                       : false;
+      if (apart) add_blank();
+      placeholder_ = &tag;
+    }
+    result_ += tag.markup;
+    if (!begins_element) blank_place_ = result_.size();
+  }
+
+  std::string take() { return std::move(result_); }
+
+ private:
+  /// Whether there are punctuation marks, which go without a blank before them, and then a blank or nothing more.
+  static bool begins_with_marks(std::string_view text) {
+    size_t position = 0;
+    char32_t c = 0;
+    do {
+      c = next_code_point(text, position);
+    } while (is_glued(c) && position < text.size());
+    return is_glued(c) || is_blank(c);
+  }
+
+  /// Whether a blank is to be between a placeholder with this beside it in the source, and `c`: where one was, and
+  /// before what would else become part of an address, or it of a word.
+  static bool is_apart(MarkedText::Beside source, char32_t c) {
+    if (is_blank(c)) return false;
+    if (source == MarkedText::Beside::word) return !is_word_character(c);
+    const auto kind = kind_of(c);
+    return source == MarkedText::Beside::blank || (kind != CharacterKind::quote && kind != CharacterKind::dash);
+  }
+
+  void add_blank() {
+    result_.insert(blank_place_, 1, ' ');
+    blank_place_ = result_.size();
+  }
+
+  bool has_references_;
+  std::string result_;
+  size_t blank_place_ = 0;                        // before the beginnings of elements that are last
+  std::optional<char32_t> last_;                  // character of the text
+  const MarkedText::Tag* placeholder_ = nullptr;  // that is behind it
 };
 
 }  // namespace
@@ -628,8 +909,10 @@ std::vector<size_t> MarkedText::breaks() const {
   return places;
 }
 
-MarkedText parse_markup(std::string_view marked) {
-  return Parser(marked).parse();
+MarkedText parse_markup(std::string_view marked, const CarriedOver& carried) {
+  auto parsed = Parser(marked, carried).parse();
+  if (!carried.placeholders) return parsed;
+  return Gatherer(std::move(parsed)).gather();
 }
 
 std::string escaped_text(std::string_view text) {
@@ -654,14 +937,15 @@ std::vector<PlacedTag> place_tags(const MarkedText& source, std::string_view tra
 }
 
 std::string with_tags(const MarkedText& source, std::string_view translation, std::span<const PlacedTag> placed) {
-  std::string result;
+  Writer writer(source.has_references);
   size_t position = 0;
   for (const auto& [tag, place] : placed) {
-    result += escaped_text(translation.substr(position, place - position));
-    result += source.tags[tag].markup;
+    writer.add_text(translation.substr(position, place - position));
+    writer.add_tag(source.tags[tag], source.tags[tag].partner > static_cast<int64_t>(tag));
     position = place;
   }
-  return result + escaped_text(translation.substr(position));
+  writer.add_text(translation.substr(position));
+  return writer.take();
 }
 
 }  // namespace transformer

@@ -12,26 +12,43 @@
 
 namespace transformer {
 
+/// What of a text is carried over instead of translated.
+struct CarriedOver {
+  bool tags = true;           // of HTML or XML, whose references are the characters they stand for
+  bool placeholders = false;  // see placeholder_end
+};
+
 /// HTML or XML taken apart: what is read, and the tags between.
 ///
 /// Tags are start and end tags, comments, declarations, processing instructions, CDATA sections, and scripts and style
 /// sheets as a whole. A "<" that begins none of them is text; so is what looks like a tag and never ends. References
 /// (&amp; &eacute; &#8212;) are the characters they stand for; of names HTML 4's are known, others are text. Nothing is
 /// an error.
+///
+/// Placeholders, where they are carried over, too, are tags that stand alone, with what belongs to them: the quotation
+/// marks and brackets that are round them alone, signs such as % and $, each other where no blank is between ("%d/%d"),
+/// and the comma or full stop behind where one, or nothing, is before. The text has one blank where theirs were two,
+/// and none before a comma that they stood before: "Open {file}, and {x}{y} too" is "Open, and too".
 struct MarkedText {
+  /// What is next to a placeholder: a blank or no text, a punctuation mark or another sign, or a word that it is part
+  /// of.
+  enum class Beside { blank, sign, word };
   struct Tag {
     std::string markup;    // as it is written
     size_t position = 0;   // the byte of `text` that it stands before
     int64_t partner = -1;  // among the tags: the end of the element that this one begins, or its beginning; -1: neither
     bool breaks = false;   // sentences do not go over it: of paragraphs, headings, list items, table cells, line breaks
+    bool placeholder = false;
+    Beside before = Beside::blank, behind = Beside::blank;  // a placeholder's
   };
   std::string text;
   std::vector<Tag> tags;
+  bool has_references = true;  // between the tags, for & < >
 
   /// Where sentences end in any case, ascending.
   std::vector<size_t> breaks() const;
 };
-MarkedText parse_markup(std::string_view marked);
+MarkedText parse_markup(std::string_view marked, const CarriedOver& carried = {});
 
 /// `text` as it is written between tags: & < > as references.
 std::string escaped_text(std::string_view text);
@@ -52,12 +69,13 @@ struct PlacedTag {
 /// Every tag's place in `translation`, in the order in which they are written: each tag once, each element's end behind
 /// its beginning, and elements within each other as they were. An element goes round the longest run of words that
 /// stand for its own, within the element around it; what is around whole segments stays so; a tag that is alone stays
-/// with its neighbour. `segments`, in order, cover all that was translated; what is between them is the same on both
-/// sides, or has no length in one.
+/// with its neighbour, in texts with placeholders before the punctuation that it stood before. `segments`, in order,
+/// cover all that was translated; what is between them is the same on both sides, or has no length in one.
 std::vector<PlacedTag> place_tags(const MarkedText& source, std::string_view translation,
                                   std::span<const AlignedSegment> segments);
 
-/// `translation`, escaped, with its tags.
+/// `translation` with its tags, escaped where the source was. Placeholders get blanks where they had some, and none is
+/// there, and between them and words that they were no part of.
 std::string with_tags(const MarkedText& source, std::string_view translation, std::span<const PlacedTag> placed);
 
 }  // namespace transformer

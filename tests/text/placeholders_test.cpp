@@ -1,0 +1,159 @@
+#include "transformer/text/placeholders.h"
+
+#include <random>
+
+#include "text/text_support.h"
+
+namespace transformer::test {
+
+namespace {
+
+using Strings = std::vector<std::string>;
+
+Strings found(std::string_view text) {
+  Strings all;
+  for (const auto& span : find_placeholders(text)) all.emplace_back(span.of(text));
+  return all;
+}
+
+// What localisation files of Python, C, Java, .NET, JavaScript, Ruby, Objective-C and of messages by ICU have.
+const Strings placeholders = {"{name}",    "{0}",
+                              "{}",        "{user.name}",
+                              "{list[0]}", "{$count}",
+                              "{ name }",  "{price:.2f}",
+                              "{!r}",      "{0:yyyy-MM-dd HH:mm}",
+                              "{0,-10}",   "{n, number}",
+                              "{{name}}",  "{{ a | b }}",
+                              "${name}",   "{d, date, short}",
+                              "%s",        "%d",
+                              "%5.2f",     "%-10s",
+                              "%05d",      "%lld",
+                              "%zu",       "%@",
+                              "%1$s",      "%2$d",
+                              "%(name)s",  "%(n)03d",
+                              "%{count}",  "%.*f",
+                              "me@x.org",  "http://a.b",
+                              "www.a.de",  "https://a.b/c?d=e&f#g",
+                              "${a-b}",    "%s@%s"};
+
+}  // namespace
+
+TEST_CASE("placeholders are found whatever is around them") {
+  for (const auto& placeholder : placeholders) {
+    if (placeholder == "%s@%s") continue;
+    for (const auto& [before, behind] : {std::pair<std::string, std::string>{"", ""},
+                                         {"Delete ", " files?"},
+                                         {"\"", "\"."},
+                                         {"(", ")"},
+                                         {"Hello, ", "!"},
+                                         {"é", "\n"},
+                                         {"删除", "，"}}) {
+      CAPTURE(before + placeholder + behind);
+      CHECK(found(before + placeholder + behind) == Strings{placeholder});
+    }
+  }
+  CHECK(found("%d/%d, %s%s and {a}{b}") == Strings{"%d", "%d", "%s", "%s", "{a}", "{b}"});
+  CHECK(found("%dpx %ss %d个 {n}MB") == Strings{"%d", "%s", "%d", "{n}"});
+  CHECK(found("Windows 10 %s, 5 {n}, 3 %1$s") == Strings{"%s", "{n}", "%1$s"});
+  CHECK(found("see http://a.b/c_(d), (http://e.f/) or <https://g.h>.") ==
+        Strings{"http://a.b/c_(d)", "http://e.f/", "https://g.h"});
+  CHECK(found("http://a.b/{id} {http://a.b/{id}}") == Strings{"http://a.b/{id}", "http://a.b/{id}"});
+  CHECK(found("{{}}") == Strings{"{}"});
+  CHECK(found("%%%s") == Strings{"%s"});
+  // Of texts to choose from, what is a placeholder by itself.
+  CHECK(found("{n, plural, one {{n} file} other {# files}}") == Strings{"{n}"});
+}
+
+TEST_CASE("what only looks like a placeholder is text") {
+  for (const std::string text : {"100 % sure",
+                                 "100% sure",
+                                 "100%sure",
+                                 "5% d'accord",
+                                 "5 %d'accord",
+                                 "5\xC2\xA0%d\xE2\x80\x99"
+                                 "accord",
+                                 "100%ige",
+                                 "100 %ige",
+                                 "eine %-ige",
+                                 "50%",
+                                 "%",
+                                 "% d",
+                                 "%%",
+                                 "%%s",
+                                 "100%%d",
+                                 "%%(name)s",
+                                 "%PATH%",
+                                 "%(a b)s",
+                                 "%()s",
+                                 "{",
+                                 "}",
+                                 "{ }",
+                                 "{{ }}",
+                                 "{a set of words}",
+                                 "{1, 2, 3}",
+                                 "{a: 1, b: 2}",
+                                 "{\"a\": 1}",
+                                 "{-}",
+                                 "{$}",
+                                 "{name",
+                                 "{{name}",
+                                 "$5",
+                                 "$",
+                                 "${",
+                                 "a@b",
+                                 "@name",
+                                 "a@.de",
+                                 "a@b..de",
+                                 "a@b.c",
+                                 "www.",
+                                 "http://",
+                                 "http:// a",
+                                 "awww.b.de",
+                                 "{n, plural, one {# file} other {# files}}",
+                                 "{a\nb}",
+                                 "{\xC3\xA9}"}) {
+    CAPTURE(text);
+    if (text == "{{name}") {
+      CHECK(found(text) == Strings{"{name}"});
+    } else {
+      CHECK(found(text).empty());
+    }
+  }
+}
+
+TEST_CASE("of texts of words and placeholders all placeholders are found, and nothing else") {
+  static const Strings words = {"Hello", "5",   "%", "{", "d'accord", "100%ige", "$",   "mé",
+                                "你好",  "a@b", "-", ",", "50%",      "(s)",     "%%s", "\xFF"};
+  std::mt19937 random(5);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    Strings expected;
+    for (size_t count = random() % 12; count > 0; --count) {
+      const bool is_word = random() % 2 == 0;
+      const auto& part = is_word ? words[random() % words.size()] : placeholders[random() % (placeholders.size() - 1)];
+      if (!is_word) expected.push_back(part);
+      text += part + ' ';
+    }
+    CAPTURE(text);
+    CHECK(found(text) == expected);
+  }
+}
+
+TEST_CASE("in markup an address ends before what stands for a bracket or a quotation mark") {
+  const auto end = [](std::string_view text) { return text.substr(0, placeholder_end(text, 0, true)); };
+  CHECK(end("https://a.b/c?d=e&amp;f=g&gt; x") == "https://a.b/c?d=e&amp;f=g");
+  CHECK(end("https://a.b/c?d&quot;") == "https://a.b/c?d");
+  CHECK(end("{a:<b>}") == "{a:<b>}");  // none: all of the text
+  CHECK(placeholder_end("{a:<b>}", 0, true) == std::string_view::npos);
+}
+
+TEST_CASE("a megabyte of anything is searched in reasonable time") {
+  for (const auto& unit :
+       Strings{"{", "{{", "{a", "{a:", "%", "%(", "%5", "%-", "www.", "http://", "a.", "a@", "a@b.", "aA1", "{{a "}) {
+    std::string text;
+    while (text.size() < (1 << 20)) text += unit;
+    CHECK(find_placeholders(text).size() <= text.size());
+  }
+}
+
+}  // namespace transformer::test

@@ -1,0 +1,257 @@
+#include "transformer/text/placeholders.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "transformer/base/unicode.h"
+#include "transformer/text/characters.h"
+
+namespace transformer {
+
+namespace {
+
+constexpr size_t none = std::string_view::npos;
+// Bytes between braces, at most.
+constexpr size_t longest = 200;
+// What units and plurals add to a conversion ("%dpx", "%ss"): letters, at most.
+constexpr size_t longest_suffix = 3;
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+bool is_name(char c) {
+  return is_letter(c) || is_digit(c) || c == '_';
+}
+
+bool is_path(char c) {
+  return is_name(c) || c == '.' || c == '-' || c == '[' || c == ']';
+}
+
+bool is_any_of(char c, std::string_view characters) {
+  return c != '\0' && characters.find(c) != none;
+}
+
+/// The character at `position`, 0 behind the end.
+char at(std::string_view text, size_t position) {
+  return position < text.size() ? text[position] : '\0';
+}
+
+template <class Is>
+size_t behind(std::string_view text, size_t position, const Is& is) {
+  while (position < text.size() && is(text[position])) ++position;
+  return position;
+}
+
+/// Behind the "}" that ends a format, whose characters are any but those of other placeholders and tags; one that
+/// begins with a blank is a list of words and numbers.
+size_t format_end(std::string_view text, size_t position, bool in_markup) {
+  if (at(text, position) == ' ') return none;
+  const size_t end = text.find_first_of(in_markup ? "{}<\r\n" : "{}\r\n", position);
+  return at(text, std::min(end, text.size())) == '}' ? end + 1 : none;
+}
+
+/// What {name, TYPE} may be formatted as; texts to choose from are more than a placeholder.
+bool is_type(std::string_view word) {
+  static constexpr std::array<std::string_view, 6> types = {"number",   "date",    "time",
+                                                            "spellout", "ordinal", "duration"};
+  return std::find(types.begin(), types.end(), word) != types.end();
+}
+
+size_t single_braces_end(std::string_view text, bool in_markup) {
+  size_t position = 1;
+  const bool spaced = at(text, position) == ' ';
+  position += spaced;
+  const bool marked = is_any_of(at(text, position), "$@");
+  position += marked;
+  const size_t name = position;
+  position = behind(text, position, is_path);
+  const bool named = position > name && is_name(text[name]);
+  if (!named && (marked || position > name)) return none;
+  if (spaced) return named && text.substr(position).starts_with(" }") ? position + 2 : none;
+  if (at(text, position) == '!' && is_letter(at(text, position + 1))) position += 2;
+  if (at(text, position) == ':') return format_end(text, position + 1, in_markup);
+  if (named && at(text, position) == ',') {
+    ++position;
+    if (at(text, position) == '-' || is_digit(at(text, position))) {  // a width
+      position = behind(text, position + 1, is_digit);
+      if (at(text, position) == ':') return format_end(text, position + 1, in_markup);
+    } else {
+      const size_t type = behind(text, position, [](char c) { return c == ' '; });
+      position = behind(text, type, is_letter);
+      if (!is_type(text.substr(type, position - type))) return none;
+      if (at(text, position) == ',') return format_end(text, position + 1 + (at(text, position + 1) == ' '), in_markup);
+    }
+  }
+  return at(text, position) == '}' ? position + 1 : none;
+}
+
+/// The end of what begins with "{" at the beginning of `text`.
+size_t braces_end(std::string_view text, bool in_markup) {
+  text = text.substr(0, longest);
+  if (at(text, 1) != '{') return single_braces_end(text, in_markup);
+  const size_t end = text.find_first_of("{}<>\r\n", 2);
+  const bool ends = end != none && text.substr(end).starts_with("}}") && !trim(text.substr(2, end - 2)).empty();
+  return ends ? end + 2 : none;
+}
+
+/// Whether the percent sign behind `before` is the second of "%%".
+bool is_doubled(std::string_view before) {
+  size_t signs = 0;
+  while (signs < 8 && signs < before.size() && before[before.size() - 1 - signs] == '%') ++signs;
+  return signs % 2 == 1;
+}
+
+/// Whether the percent sign at `position` belongs to a number before it.
+bool is_percentage(std::string_view text, size_t position, size_t end) {
+  const auto before = text.substr(0, position);
+  if (before.empty()) return false;
+  if (is_digit(before.back())) return true;
+  const char next = at(text, end);
+  const bool goes_on = is_letter(next) || next == '\'' || (static_cast<unsigned char>(next) & 0x80) != 0;
+  constexpr std::string_view no_break_space = "\xC2\xA0", narrow_space = "\xE2\x80\xAF";
+  for (const auto blank : {std::string_view(" "), no_break_space, narrow_space}) {
+    if (goes_on && before.ends_with(blank) && before.size() > blank.size() &&
+        is_digit(before[before.size() - blank.size() - 1])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+size_t percent_end(std::string_view text, size_t begin) {
+  if (is_doubled(text.substr(0, begin))) return none;
+  const auto rest = text.substr(begin, longest);
+  size_t position = 1;
+  if (at(rest, 1) == '{') {
+    const size_t end = behind(rest, 2, is_path);
+    return end > 2 && at(rest, end) == '}' ? begin + end + 1 : none;
+  }
+  bool named = false;  // or numbered: nothing else is written so
+  if (at(rest, 1) == '(') {
+    const size_t end = behind(rest, 2, is_path);
+    if (end == 2 || at(rest, end) != ')') return none;
+    position = end + 1;
+    named = true;
+  } else if (const size_t end = behind(rest, 1, is_digit); end > 1 && at(rest, end) == '$') {
+    position = end + 1;
+    named = true;
+  }
+  const size_t flags = position;
+  position = behind(rest, position, [](char c) { return is_any_of(c, "-+0#"); });
+  const bool left = rest.substr(flags, position - flags).find('-') != none;
+  const size_t width = position;
+  position = at(rest, position) == '*' ? position + 1 : behind(rest, position, is_digit);
+  if (left && position == width) return none;  // "%-ig"
+  if (at(rest, position) == '.') {
+    position = at(rest, position + 1) == '*' ? position + 2 : behind(rest, position + 1, is_digit);
+  }
+  const size_t length = position;
+  position = behind(rest, position, [](char c) { return is_any_of(c, "hlLqjzt"); });
+  const char conversion = at(rest, position);
+  if (position > length + 2 || !is_any_of(conversion, named ? "diouxXeEfFgGcsra@" : "diouxXeEfFgGcs@")) return none;
+  const size_t end = position + 1;
+  if (named) return begin + end;
+  const size_t suffix = behind(rest, end, is_letter) - end;
+  if (suffix > (conversion == 'i' ? 0 : longest_suffix) || is_percentage(text, begin, begin + end)) return none;
+  return begin + end;
+}
+
+bool stands_for_a_delimiter(std::string_view reference) {
+  for (const std::string_view name : {"&lt;", "&gt;", "&quot;", "&nbsp;", "&#"}) {
+    if (reference.starts_with(name)) return true;
+  }
+  return false;
+}
+
+/// Of an address on the Web.
+size_t address_end(std::string_view text, size_t begin, bool in_markup) {
+  size_t position = begin;
+  for (const std::string_view scheme : {"http://", "https://", "ftp://", "www."}) {
+    const auto found = text.substr(begin, scheme.size());
+    if (std::equal(found.begin(), found.end(), scheme.begin(), scheme.end(),
+                   [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; })) {
+      position = begin + scheme.size();
+    }
+  }
+  if (position == begin) return none;
+  const size_t host = position;
+  int64_t round = 0, curly = 0;  // brackets that are open
+  while (position < text.size()) {
+    const char c = text[position];
+    if (static_cast<unsigned char>(c) <= 0x20 || is_any_of(c, "<>\"`|\\^\x7F")) break;
+    if (in_markup && c == '&' && stands_for_a_delimiter(text.substr(position, 6))) break;
+    size_t next = position;
+    const char32_t code_point = next_code_point(text, next);
+    if (code_point >= 0x80 && (!is_word_character(code_point) || is_unspaced(code_point))) break;
+    round += c == '(' ? 1 : c == ')' ? -1 : 0;
+    curly += c == '{' ? 1 : c == '}' ? -1 : 0;
+    position = next;
+  }
+  for (; position > host; --position) {
+    const char c = text[position - 1];
+    if (c == ')' && round < 0) {
+      ++round;
+    } else if (c == '}' && curly < 0) {
+      ++curly;
+    } else if (!is_any_of(c, ".,;:!?'*_]")) {
+      break;
+    }
+  }
+  const bool any = position > host && (is_name(text[host]) || (static_cast<unsigned char>(text[host]) & 0x80) != 0);
+  return any ? position : none;
+}
+
+bool is_local(char c) {
+  return is_name(c) || is_any_of(c, ".%+-");
+}
+
+size_t mail_end(std::string_view text, size_t begin) {
+  constexpr size_t longest_local = 64, longest_domain = 253;
+  const auto local = text.substr(begin, longest_local + 1);
+  const size_t sign = behind(local, 0, is_local);
+  if (at(local, sign) != '@') return none;
+  const auto rest = text.substr(begin + sign + 1, longest_domain);
+  size_t end = behind(rest, 0, [](char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-'; });
+  while (end > 0 && is_any_of(rest[end - 1], ".-")) --end;
+  const auto domain = rest.substr(0, end);
+  const size_t point = domain.rfind('.');
+  if (point == none || point == 0 || domain.find("..") != none || domain.front() == '.' || domain.front() == '-') {
+    return none;
+  }
+  const auto last = domain.substr(point + 1);
+  return last.size() >= 2 && std::all_of(last.begin(), last.end(), is_letter) ? begin + sign + 1 + end : none;
+}
+
+}  // namespace
+
+size_t placeholder_end(std::string_view text, size_t position, bool in_markup) {
+  const char c = text[position];
+  if (c == '{' || (c == '$' && at(text, position + 1) == '{')) {
+    const size_t begin = position + (c == '$');
+    const size_t end = braces_end(text.substr(begin), in_markup);
+    return end == none ? none : begin + end;
+  }
+  if (c == '%') return percent_end(text, position);
+  const char before = position > 0 ? text[position - 1] : '\0';
+  if (!is_name(c) || is_name(before)) return none;
+  const size_t end = address_end(text, position, in_markup);
+  return end != none || is_local(before) ? end : mail_end(text, position);
+}
+
+std::vector<TextSpan> find_placeholders(std::string_view text) {
+  std::vector<TextSpan> found;
+  for (size_t position = 0; position < text.size();) {
+    const size_t end = placeholder_end(text, position);
+    if (end != none) found.push_back({position, end});
+    position = end != none ? end : position + 1;
+  }
+  return found;
+}
+
+}  // namespace transformer
