@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <iostream>
 #include <iterator>
 
@@ -12,6 +10,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
+#include "transformer/inference/piece_biases.h"
 
 namespace transformer {
 
@@ -78,27 +77,7 @@ void WishOptions::load(const Translator& translator) {
     terms_ = Glossary::read(glossary_file_);
     for (const auto& term : terms_->terms()) translator.encode_wishes({.required = {term.target}});
   }
-  if (bias_.lines.empty()) return;
-  const auto& vocabulary = *translator.vocabularies().target;
-  std::map<std::string, int64_t> ids;
-  for (int64_t id = Vocabulary::end; id < vocabulary.size(); ++id) ids.emplace(vocabulary.piece(id), id);
-  std::map<int64_t, double> biases;
-  for (size_t i = 0; i < bias_.lines.size(); ++i) {
-    const std::string& line = bias_.lines[i];
-    const auto where = [&] { return fmt::format("{}:{}", bias_.file, i + 1); };
-    const size_t tab = line.find('\t');
-    const auto piece = ids.find(line.substr(0, tab));
-    if (piece == ids.end()) throw Error(where(), fmt::format("{} is no piece", in_quotes(line.substr(0, tab))));
-    const auto text = tab == std::string::npos ? std::string_view() : trim(std::string_view(line).substr(tab + 1));
-    double number = 0;
-    const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (failed != std::errc() || stop != text.data() + text.size() || !(std::abs(number) <= 100)) {
-      throw Error(where(),
-                  fmt::format("expected a piece, a tab and a number from -100 to 100, found {}", in_quotes(line)));
-    }
-    if (!biases.emplace(piece->second, number).second) throw Error(where(), "this piece came before", "give it once");
-  }
-  biases_.assign(biases.begin(), biases.end());
+  biases_ = piece_biases(bias_.lines, bias_.file, *translator.vocabularies().target);
 }
 
 const std::string& WishOptions::line_of(const Option& option, int64_t number) {

@@ -572,6 +572,56 @@ def hugging_face():
         weights | {"model.shared.weight": weights["model.shared.weight"] * numpy.nan}))
 
 
+def wishes():
+    for name, text in {"plain": "hard drive\tFestplatte\n\nbay \t Schacht\n", "capitals": "\ufeffIT\tEDV\r\nit\tes\r\n\u0130\ti\n",
+                       "within": "a b\tx\na b c\ty\nb c\tz\n", "marks": "C++\tC plus plus\n\u0301\te\n(\t)\n",
+                       "decomposed": "e\u0301a\tx\n", "twice": "a\tb\nA\tc\na  \td\n", "no_tab": "a b\n",
+                       "blank": " \tb\n", "three": "a\tb\tc\n", "unspaced": "\u4f60\t\u4f60\u597d\n\u4f60\u597d\tx\n",
+                       "controls": "a\x01b\tc\x7f\n\u200b\td\n", "long": "a" * 1001 + "\tb\n", "nothing": ""}.items():
+        put("glossary", name, text)
+    put("glossary", "broken", b"a\xff\tb\n")
+
+    model, pieces = vocabulary(28)
+    biases = lambda text: files(vocabulary__model=model, biases=text)
+    for name, text in {"plain": "</s>\t-1\n\u2581do\t 2.5 \n", "bounds": "ba\t100\n</s>\t-100\n", "far": "ba\t101\n",
+                       "nan": "ba\tnan\n", "infinite": "ba\t-inf\n", "overflow": "ba\t1e999\n", "tiny": "ba\t1e-999\n",
+                       "twice": "ba\t1\nba\t1\n", "no_piece": "qqq\t1\n", "reserved": "<pad>\t1\n", "no_tab": "ba\n",
+                       "two_tabs": "ba\t1\t\n", "no_number": "ba\t\n", "hexadecimal": "ba\t0x1p3\n", "plus": "ba\t+1\n",
+                       "blank": "\n", "nothing": ""}.items():
+        put("biases", name, biases(text))
+
+    checksum = "v" * 32  # the target puts the vocabulary's there
+    metadata = {"format": "transformer-shortlist-1", "source_vocabulary": checksum, "target_vocabulary": checksum}
+    ids = lambda *numbers: numpy.array(numbers, numpy.int32)
+
+    def shortlist(name, always=ids(2, 3, 5), starts=None, translations=ids(4, 6, 2, 7), **others):
+        if starts is None:
+            starts = numpy.array([0] * 5 + [2] + [len(translations)] * (pieces - 5), numpy.int64)
+        said = metadata | others
+        put("shortlist", name, files(vocabulary__model=model, shortlist=save(
+            {"always": always, "starts": starts, "translations": translations}, said)))
+
+    shortlist("whole")
+    shortlist("none", translations=ids())
+    shortlist("no_end", always=ids(3, 5))
+    shortlist("empty", always=ids())
+    shortlist("begin", always=ids(1, 2))
+    shortlist("beyond", always=ids(2, pieces))
+    shortlist("disorder", translations=ids(6, 4, 2, 7))
+    shortlist("twice", translations=ids(4, 4, 2, 7))
+    shortlist("negative", translations=ids(-4, 6, 2, 7))
+    shortlist("short", starts=numpy.array([0, 4], numpy.int64))
+    shortlist("no_starts", starts=numpy.array([], numpy.int64))
+    shortlist("backwards", starts=numpy.array([0] * 5 + [9, -3] + [4] * (pieces - 6), numpy.int64))
+    shortlist("far", starts=numpy.array([0] * 5 + [2**62] + [4] * (pieces - 5), numpy.int64))
+    shortlist("types", translations=numpy.array([4.0, 6.0], FP32))
+    shortlist("shape", always=ids(2, 3).reshape(1, 2))
+    shortlist("version", format="transformer-shortlist-2")
+    shortlist("other_vocabulary", target_vocabulary="0" * 32)
+    put("shortlist", "cut", files(vocabulary__model=model, shortlist=save({"always": ids(2)}, metadata)[:-2]))
+    put("shortlist", "no_tensors", files(vocabulary__model=model, shortlist=save({}, metadata)))
+
+
 def many_languages():
     model, count = vocabulary(28, "unigram", own_ids=False)
     size = count + 1 + 2 + 2
@@ -648,5 +698,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(__doc__)
     for make in (settings, tensors_corpus, checksums, vocabulary_corpus, lines, trees, corpus_cache, hypotheses, sweep, models,
-                 torch_files, hugging_face, many_languages, marian_files, ctranslate2_models, long_text, translation_calls):
+                 torch_files, hugging_face, many_languages, wishes, marian_files, ctranslate2_models, long_text, translation_calls):
         make()

@@ -1,0 +1,37 @@
+#include "transformer/inference/piece_biases.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
+
+namespace transformer {
+
+std::vector<std::pair<int64_t, double>> piece_biases(std::span<const std::string> lines, const std::string& file,
+                                                     const Vocabulary& vocabulary) {
+  std::map<std::string, int64_t> ids;
+  for (int64_t id = Vocabulary::end; id < vocabulary.size(); ++id) ids.emplace(vocabulary.piece(id), id);
+  std::map<int64_t, double> biases;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    const auto where = [&] { return fmt::format("{}:{}", file, i + 1); };
+    const size_t tab = line.find('\t');
+    const auto piece = ids.find(line.substr(0, tab));
+    if (piece == ids.end()) throw Error(where(), fmt::format("{} is no piece", in_quotes(line.substr(0, tab))));
+    const auto text = tab == std::string::npos ? std::string_view() : trim(std::string_view(line).substr(tab + 1));
+    double number = 0;
+    const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (failed != std::errc() || stop != text.data() + text.size() || !(std::abs(number) <= 100)) {
+      throw Error(where(),
+                  fmt::format("expected a piece, a tab and a number from -100 to 100, found {}", in_quotes(line)));
+    }
+    if (!biases.emplace(piece->second, number).second) throw Error(where(), "this piece came before", "give it once");
+  }
+  return {biases.begin(), biases.end()};
+}
+
+}  // namespace transformer
