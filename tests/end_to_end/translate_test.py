@@ -754,6 +754,10 @@ class TranslateTest(ProgramTest):
         self.assertEqual(self.translate("", "--document", "--input", source, "--output", output), "")
         self.assertEqual(output.read_bytes().decode(), expected)
         # As JSON: a line's text, and its sentences with all that there is to know of them.
+        # What marks a list's items is no text.
+        marked = f"- {one}\n * {two} {three}\n12. {four}\r\n\u2022\t{one}\n"
+        self.assertEqual(self.translate(marked, "--document"),
+                         f"- {alone[one]}\n * {alone[two]} {alone[three]}\n12. {alone[four]}\r\n\u2022\t{alone[one]}\n")
         found, _ = self.json_lines(document, "--document")
         self.assertEqual([line["text"] for line in found], expected.replace("\r", "").split("\n"))
         self.assertEqual([sentence["source"] for line in found for sentence in line["sentences"]],

@@ -27,6 +27,24 @@ Strings segments(const SplitText& text) {
   return result;
 }
 
+/// Whether all words of a text are numbers or letters of a list's items: "1.", "a)".
+bool is_layout(const std::string& text) {
+  for (auto word : split_words(text)) {
+    while (!word.empty()) {  // what the paragraph before ends with
+      size_t next = 0;
+      if (is_word_character(next_code_point(word, next))) break;
+      word.remove_prefix(next);
+    }
+    const size_t digits = std::min(word.find_first_not_of("0123456789"), word.size());
+    const bool letter = word.size() == 2 && word[0] >= 'a' && word[0] <= 'z' && word[1] == ')';
+    if (letter || (digits > 0 && digits <= 3 && (word.substr(digits) == "." || word.substr(digits) == ")"))) continue;
+    for (size_t position = 0; position < word.size();) {
+      if (is_word_character(next_code_point(word, position))) return false;
+    }
+  }
+  return true;
+}
+
 /// Text of whatever splits, joins or breaks text, the same for the same seed.
 std::string odd_text(std::mt19937& random, size_t pieces) {
   static const Strings parts = {"a",
@@ -188,12 +206,8 @@ TEST_CASE("a text that is split and joined is the text, whatever it is") {
         next_code_point(part, first);
         CHECK((length(part) <= longest || first == part.size()));
       }
-      // Nothing that could be translated is left between.
-      if (!cuts) {
-        for (size_t position = end; position < segment.begin;) {
-          CHECK_FALSE(is_word_character(next_code_point(text, position)));
-        }
-      }
+      // Nothing that could be translated is left between: no word but an item's number or letter.
+      if (!cuts) CHECK(is_layout(text.substr(end, segment.begin - end)));
       end = segment.end;
     }
     const auto joined = split.join(segments(split));
@@ -216,10 +230,37 @@ TEST_CASE("a text that is split and joined is the text, whatever it is") {
 TEST_CASE("blank lines, indentation and rules between paragraphs stay") {
   const std::string text = "\n\n  One. Two?\r\n\r\n\t* Three  \n----\nFour.   Five\n\n";
   const SplitText split(text);
-  CHECK(segments(split) == Strings{"One.", "Two?", "* Three", "Four.", "Five"});
-  CHECK(split.join(Strings{"1", "2", "3", "4", "5"}).text == "\n\n  1 2\r\n\r\n\t3  \n----\n4   5\n\n");
+  CHECK(segments(split) == Strings{"One.", "Two?", "Three", "Four.", "Five"});
+  CHECK(split.join(Strings{"1", "2", "3", "4", "5"}).text == "\n\n  1 2\r\n\r\n\t* 3  \n----\n4   5\n\n");
   CHECK(SplitText::whole(" \t one. Two \n").join(Strings{"x"}).text == " \t x \n");
   CHECK(SplitText::whole(" \t ").segments().empty());
+}
+
+TEST_CASE("what marks a list's items stays, and is not translated") {
+  for (const std::string mark : {"- ", "* ", "+ ", "• ", "‣ ", "◦ ", "▪ ", "– ", "-\t", "1. ", "12. ", "7) ", "a) ",
+                                 "-  \xC2\xA0", "  - * ", "- 1. "}) {
+    CAPTURE(mark);
+    for (const std::string before : {"", "\n", "Go.\n\n", "\t"}) {
+      const SplitText split(before + mark + "One. Two");
+      const bool first = before.find('G') == std::string::npos;
+      CHECK(segments(split) == (first ? Strings{"One.", "Two"} : Strings{"Go.", "One.", "Two"}));
+      CHECK(split.join(first ? Strings{"1", "2"} : Strings{"0", "1", "2"}).text ==
+            (first ? before : "0\n\n") + mark + "1 2");
+    }
+  }
+  // Also where markup begins a paragraph.
+  const std::vector<size_t> breaks = {2};
+  CHECK(segments(SplitText("A - b", Language::any, breaks)) == Strings{"A", "b"});
+  for (const std::string line :
+       {"-5 degrees", "*One*", "1.5 miles", "2024. It was", "3. Mai war es.", "1.", "1. ", "a. One", "A) One", "I) One",
+        "(1) One", "--- One", "-- One", "One - two", "1 One", ") One"}) {
+    CAPTURE(line);
+    const auto found = segments(SplitText(line));
+    REQUIRE(!found.empty());
+    CHECK(line.starts_with(found.front()));
+  }
+  CHECK(segments(SplitText("1. Mail it.")) == Strings{"Mail it."});
+  CHECK(segments(SplitText("- ***")).empty());
 }
 
 TEST_CASE("translations into scripts with spaces get them between sentences") {
@@ -252,7 +293,8 @@ TEST_CASE("long sentences are cut at the best place") {
 TEST_CASE("a megabyte of anything is split and cut in reasonable time") {
   const auto length = [](std::string_view part) { return std::ssize(part); };
   std::mt19937 random(3);
-  for (const auto& unit : Strings{"a", ".", "\xCC\x81", " a.", "a. A", "\"", "（", "1. ", "A.", "。", "a,"}) {
+  for (const auto& unit :
+       Strings{"a", ".", "\xCC\x81", " a.", "a. A", "\"", "（", "1. ", "A.", "。", "a,", "- ", "\n- a"}) {
     std::string text;
     while (text.size() < (1 << 19)) text += unit;
     SplitText split(text);

@@ -1,6 +1,7 @@
 #include "transformer/text/split_text.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <stdexcept>
 #include <utility>
@@ -28,6 +29,57 @@ bool has_unspaced(std::string_view text) {
     if (is_unspaced(next_code_point(text, position))) return true;
   }
   return false;
+}
+
+/// Whether a month's name begins there, before which a number is an ordinal in German.
+bool begins_with_month(std::string_view text) {
+  static constexpr std::array<std::string_view, 20> months = {
+      "Januar", "Jänner", "Jan",       "Februar", "Feber",   "Feb", "März",     "April", "Mai",      "Juni",
+      "Juli",   "August", "September", "Sept",    "Oktober", "Okt", "November", "Nov",   "Dezember", "Dez"};
+  return std::any_of(months.begin(), months.end(), [&](std::string_view month) {
+    size_t end = month.size();
+    return text.starts_with(month) && (end == text.size() || !is_word_character(next_code_point(text, end)));
+  });
+}
+
+// Marks of lists within lists that one line begins with, at most.
+constexpr int most_marks = 4;
+
+/// What a list has before the text of an item, at the beginning of `line`: its mark and the blanks behind it; 0 where
+/// there is none, or nothing behind it.
+size_t item_mark(std::string_view line) {
+  size_t position = 0;
+  const char32_t first = next_code_point(line, position);
+  bool numbered = false;
+  switch (first) {
+    case U'-':
+    case U'*':
+    case U'+':
+    case U'\u2022':  // •
+    case U'\u2023':  // ‣
+    case U'\u25E6':  // ◦
+    case U'\u25AA':  // ▪
+    case U'\u2013':  // –
+      break;
+    default: {
+      const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+      const size_t digits = static_cast<size_t>(std::find_if_not(line.begin(), line.end(), is_digit) - line.begin());
+      const bool letter = first < 0x80 && kind_of(first) == CharacterKind::lower;
+      if (digits > 3 || (digits == 0 && !letter)) return 0;
+      position = std::max<size_t>(digits, 1);
+      const bool closed = position < line.size() && line[position] == ')';
+      numbered = digits > 0 && position < line.size() && line[position] == '.';
+      if (!closed && !numbered) return 0;
+      ++position;
+    }
+  }
+  const size_t mark = position;
+  for (size_t next = position; next < line.size(); position = next) {
+    const char32_t c = next_code_point(line, next);
+    if (!is_blank(c) || ends_line(c)) break;
+  }
+  if (position == mark || !has_word(line.substr(position))) return 0;
+  return numbered && begins_with_month(line.substr(position)) ? 0 : position;
 }
 
 /// A place to cut a text at: the left part's end and the right one's beginning.
@@ -99,12 +151,27 @@ Cut best_cut(std::string_view text) {
   return best;
 }
 
+/// The indentation of a line and the marks of lists that it begins with.
+size_t layout_of(std::string_view line) {
+  size_t layout = 0;
+  for (int marks = 0; marks <= most_marks; ++marks) {
+    for (size_t next = layout; next < line.size(); layout = next) {
+      if (!is_blank(next_code_point(line, next))) break;
+    }
+    const size_t mark = layout < line.size() && marks < most_marks ? item_mark(line.substr(layout)) : 0;
+    if (mark == 0) break;
+    layout += mark;
+  }
+  return layout;
+}
+
 }  // namespace
 
 SplitText::SplitText(std::string text, SentenceLanguage language, std::span<const size_t> breaks)
     : text_(std::move(text)) {
   size_t begin = 0;
   const auto take = [&](size_t end) {
+    begin += layout_of(std::string_view(text_).substr(begin, end - begin));
     for (const auto& sentence : split_sentences(std::string_view(text_).substr(begin, end - begin), language)) {
       const TextSpan span{begin + sentence.begin, begin + sentence.end};
       if (has_word(span.of(text_))) segments_.push_back({span});

@@ -11,7 +11,8 @@
 namespace transformer {
 
 /// A text, and the stretches of it that are translated one by one: its sentences. What is between them (line ends,
-/// blank lines, indentation, lines without a letter or digit such as "***") stays as it is, byte for byte.
+/// blank lines, indentation, lines without a letter or digit such as "***", and what marks the items of a list: "- ",
+/// "* ", "+ ", "• ", "– ", "1. ", "12) ", "a) ") stays as it is, byte for byte. "3. Mai" is no item, but a day.
 class SplitText {
  public:
   struct Segment : TextSpan {
