@@ -2,18 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "apps/least_risk.h"
 #include "apps/line_input.h"
 #include "apps/n_best_list.h"
 #include "transformer/base/error.h"
 #include "transformer/base/threads.h"
-#include "transformer/evaluation/minimum_bayes_risk.h"
 
 namespace transformer {
 
@@ -27,7 +25,7 @@ struct Flags {
     command.add_option("--input", input, "The list, plain or .gz; standard input for - or if not given")
         ->type_name("FILE");
     command.add_option("--metric", metric, "By what translations are judged against each other")
-        ->check(CLI::IsMember({"chrf", "chrf++", "bleu"}))
+        ->check(CLI::IsMember(utility_names))
         ->option_text("{chrf,chrf++,bleu} [chrf]");
     command
         .add_option("--weights", weights,
@@ -41,30 +39,10 @@ struct Flags {
     command.add_flag("--best", best, "Write the best translation of every line alone, without number and score");
   }
 
-  Utility utility() const {
-    if (metric == "bleu") return BleuOptions();
-    return ChrfOptions{.word_order = metric == "chrf++" ? 2 : 0};
-  }
-
   std::string input, metric = "chrf", weights = "uniform";
   int threads = 0;
   bool best = false;
 };
-
-/// Replaces the scores of one line's translations by what they are worth, and puts the best first.
-void judge(const Flags& flags, std::vector<Listed>& line) {
-  std::vector<std::string> texts;
-  std::vector<double> weights;
-  double highest = line.front().score;
-  for (const auto& listed : line) highest = std::max(highest, listed.score);
-  for (const auto& listed : line) {
-    texts.push_back(listed.text);
-    if (flags.weights == "score") weights.push_back(std::exp(listed.score - highest));
-  }
-  const auto utilities = expected_utilities(texts, weights, flags.utility());
-  for (size_t i = 0; i < line.size(); ++i) line[i].score = utilities[i];
-  std::stable_sort(line.begin(), line.end(), [](const Listed& a, const Listed& b) { return a.score > b.score; });
-}
 
 }  // namespace
 
@@ -81,7 +59,9 @@ void declare_mbr(CLI::App& app) {
     const auto write = [&] {
       in_parallel(window.size(), 1, flags->threads > 0 ? flags->threads : default_threads(),
                   [&](size_t first, size_t last) {
-                    for (size_t i = first; i < last; ++i) judge(*flags, window[i]);
+                    for (size_t i = first; i < last; ++i) {
+                      put_in_order_of_risk(window[i], utility_named(flags->metric), flags->weights == "score");
+                    }
                   });
       for (const auto& line : window) {
         for (const auto& listed : line) {

@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "apps/decoding_options.h"
+#include "apps/least_risk.h"
 #include "apps/line_work.h"
 #include "apps/program.h"
 #include "apps/translation_json.h"
 #include "apps/wish_options.h"
+#include "transformer/base/threads.h"
 #include "transformer/inference/marked_translation.h"
 #include "transformer/inference/text_translation.h"
 #include "transformer/inference/translator.h"
@@ -28,6 +30,8 @@ struct Format {
   bool scores = false;
   bool json = false;        // an object a line, alignments among the rest
   bool alignments = false;  // to a file of their own
+  std::string mbr;          // by what the one of least risk is chosen; empty: the likeliest is the best
+  int64_t threads = 1;      // that choose
 };
 
 /// Of whole texts.
@@ -56,6 +60,26 @@ std::string formatted(const std::vector<Translation>& translations, int64_t line
     }
   }
   return text;
+}
+
+/// Leaves of every line's translations the one of least risk.
+void choose(std::vector<std::vector<Translation>>& translations, const Format& format) {
+  struct Candidate {
+    std::string text;
+    double score;
+    size_t place;
+  };
+  const auto utility = utility_named(format.mbr);
+  in_parallel(translations.size(), 1, format.threads, [&](size_t first, size_t last) {
+    for (size_t line = first; line < last; ++line) {
+      auto& found = translations[line];
+      std::vector<Candidate> candidates;
+      for (size_t i = 0; i < found.size(); ++i) candidates.push_back({found[i].text, found[i].score, i});
+      put_in_order_of_risk(candidates, utility);
+      std::swap(found.front(), found[candidates.front().place]);
+      found.resize(1);
+    }
+  });
 }
 
 using Links = std::vector<std::optional<std::vector<AlignmentLink>>>;
@@ -113,6 +137,7 @@ class Translating {
     sources.resize(work_.usable(lines));
     auto translations =
         wishes_ ? translator_.translate_encoded(sources, wishes) : translator_.translate_encoded(sources);
+    if (!format_.mbr.empty()) choose(translations, format_);
     if (format_.alignments) find_unalignable(lines, sources, translations);
     const size_t count = std::min(sources.size(), work_.usable(lines));
     sources.resize(count);
@@ -311,6 +336,11 @@ int main(int argc, char** argv) {
                    "pieces, how probable each was, how sure each word is, and word alignments; --n-best lists others")
         ->check(CLI::IsMember({"text", "jsonl"}))
         ->option_text("{text,jsonl} [text]");
+    app.add_option("--mbr", format.mbr,
+                   "With --n-best: write that one of a line's translations alone that is most like all others "
+                   "(minimum Bayes risk), as `evaluate mbr --best` chooses it; with --search sampling as it is meant")
+        ->check(CLI::IsMember(utility_names))
+        ->option_text("{chrf,chrf++,bleu}");
     TextFormat text_format;
     auto* const document =
         app.add_flag("--document", text_format.sentences,
@@ -357,6 +387,11 @@ int main(int argc, char** argv) {
       throw Error(wishes.given(), fmt::format("is of lines, and {} translates sentences", of_texts),
                   "leave one of the two out");
     }
+    if (texts && !format.mbr.empty()) {
+      throw Error("--mbr",
+                  fmt::format("chooses among the translations of a line, and {} translates sentences", of_texts),
+                  "leave one of the two out");
+    }
     for (const char* name : {"--alignment-layer", "--alignment-head", "--alignment-at"}) {
       if (app.get_option(name)->count() > 0 && !format.alignments && !format.json && !text_format.has_tags()) {
         throw Error(name, "is of word alignments, which nothing asks for",
@@ -376,7 +411,12 @@ int main(int argc, char** argv) {
                                decoding.model());
     }
     wishes.load(translator);
-    format.n_best = translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0;
+    if (!format.mbr.empty() && translator.settings().n_best == 1) {
+      throw Error("--mbr", "chooses among several translations of a line, and there is one",
+                  "give --n-best 2 or more with it");
+    }
+    format.threads = decoding.threads();
+    format.n_best = format.mbr.empty() && (translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0);
     if (texts && translator.settings().n_best > 1) {
       throw Error("--n-best", "a text is put together from the best translation of each of its sentences",
                   fmt::format("leave it out, or translate without {}", of_texts));
@@ -390,7 +430,8 @@ int main(int argc, char** argv) {
 
     const auto identity = [&] {
       auto all = decoding.identity(translator);
-      all["form of output"] = fmt::format("{}, scores: {}, n-best: {}", output_format, format.scores, format.n_best);
+      all["form of output"] = fmt::format("{}, scores: {}, n-best: {}, least risk by: {}", output_format, format.scores,
+                                          format.n_best, format.mbr);
       if (texts) {
         all["way of splitting"] =
             fmt::format("document: {}, markup: {}, placeholders: {}, language: {}", text_format.sentences,

@@ -1,4 +1,4 @@
-"""What people who run `translate` rely on: translate_test.py TRANSLATE MAKE_MODEL. Standard library only."""
+"""What people who run `translate` rely on: translate_test.py TRANSLATE MAKE_MODEL EVALUATE. Standard library only."""
 
 import gzip
 import html.parser
@@ -21,7 +21,7 @@ import unittest
 
 from programs import ENVIRONMENT, ProgramTest
 
-TRANSLATE, MAKE_MODEL = sys.argv[1], sys.argv[2]
+TRANSLATE, MAKE_MODEL, EVALUATE = sys.argv[1:4]
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
 SHIPPED = DATA / "model-en-de"
 
@@ -890,6 +890,35 @@ class TranslateTest(ProgramTest):
         self.assertEqual(self.translate("  {a}: {b}\n%s\n", "--placeholders", "--document"), "  {a}: {b}\n%s\n")
         self.assertNotIn("{name}", self.translate("{name}\n"))
 
+    def test_the_least_risk_of_several_translations(self):
+        lines = sentences(30, seed=3) + ["", "ba"]
+        text = "\n".join(lines) + "\n"
+        sampling = ["--search", "sampling", "--temperature", 0.5, "--n-best", 12, "--seed", 5]
+        for search in (sampling, ["--n-best", 4]):
+            several = self.translate(text, *search)
+            for metric in ("chrf", "chrf++", "bleu"):
+                with self.subTest(search=search, metric=metric):
+                    chosen = subprocess.run([EVALUATE, "mbr", "--best", "--metric", metric], input=several.encode(),
+                                            capture_output=True, env=ENVIRONMENT, check=True).stdout.decode()
+                    found = self.translate(text, *search, "--mbr", metric)
+                    self.assertEqual(found, chosen)
+                    self.assertEqual(self.translate(text, *search, "--mbr", metric, "--threads", 2, "--batch-sentences", 3),
+                                     found)
+        self.assertNotEqual(found, self.translate(text))
+        # With what there is to know of the one that was chosen, whose score is the model's.
+        scored = self.translate(text, *sampling, "--mbr", "chrf", "--scores").split("\n")[:-1]
+        links = self.root / "chosen.links"
+        objects = self.json_lines(text, *sampling, "--mbr", "chrf", "--alignments", links)[0]
+        listed = {tuple(line.split(" ||| ")[1:]) for line in self.translate(text, *sampling).split("\n")[:-1]}
+        self.assertEqual(len(links.read_text().split("\n")[:-1]), len(lines))
+        self.assertEqual([len(scored), len(objects)], [len(lines)] * 2)
+        for line, entry in zip(scored, objects):
+            score, translation = line.split("\t")
+            self.assertEqual(entry["text"], translation)
+            self.assertIn((translation, score), listed)
+            self.assertNotIn("n_best", entry)
+            self.assertAlmostEqual(entry["score"], float(score), places=5)
+
     def test_terms_of_a_glossary_are_translated_as_it_says(self):
         lines = sentences(20, seed=9)
         word = lines[0].split()[0].strip(".")
@@ -996,6 +1025,9 @@ class TranslateTest(ProgramTest):
             (["--markup", "--n-best", 2], ["--n-best", "--markup"]),
             (["--placeholders", "--n-best", 2], ["--n-best", "--placeholders"]),
             (["--placeholders", "--scores"], ["--scores", "--placeholders"]),
+            (["--mbr", "chrf"], ["--mbr", "--n-best 2"]),
+            (["--mbr", "ter", "--n-best", 2], ["--mbr", "chrf"]),
+            (["--mbr", "bleu", "--n-best", 2, "--document"], ["--mbr", "--document"]),
             (["--document-language", "german"], ["--document-language", "--document"]),
             (["--document", "--document-language", "latin"], ["--document-language", "english"]),
         ]:
