@@ -602,7 +602,7 @@ def wishes():
             {"always": always, "starts": starts, "translations": translations}, said)))
 
     shortlist("whole")
-    shortlist("none", translations=ids())
+    shortlist("none", starts=numpy.zeros(pieces + 1, numpy.int64), translations=ids())
     shortlist("no_end", always=ids(3, 5))
     shortlist("empty", always=ids())
     shortlist("begin", always=ids(1, 2))
@@ -670,11 +670,14 @@ def long_text():
     put("split_text", "german", "Am 3. Mai kam Dr. Müller, z. B. mit dem Zug. „Gut!“ sagte er; dann ging er.\r\n\n  1. Eins.\n***\n")
     put("split_text", "unspaced", "你好。“好！”然后，他说 a.b. C. ")
     put("split_text", "broken", b"a.\xff B.\x00 C\xe2\x80 . \xcc\x81 D\xe2\x80\xa8E? (f) \"G")
+    put("split_text", "list", "- One. Two\n * Three\n1. Four\n\t\u2022\tFive\na) - - - - - Six\n3. Mai\n- ***\n-")
     put("split_text", "empty", b"")
     put("markup", "nested", "<p>The <b>red <i>car</i></b>, &amp; so<br/> on &eacute;&#8212;</p>\nvoiture (rouge), la <x> &")
     put("markup", "crossed", "<b>a<i>b</b>c</i><li>d<li>e</ul><!-- <b> -->\nu v w x")
     put("markup", "unended", "<b x=\"a <i x='>c</i> <!-- d <script> e <![CDATA[ f &#x110000; &#; &\nx")
     put("markup", "broken", b"<b>\xff</b\xe2> a\x00\xcc\x81<i>\xe2\x80\x8f</i>\n\xff b \xe2")
+    put("markup", "placeholders", "Hello <b>{name}</b>, \"%1$s\" (%d/%d) 100 %ige {{x}} ${y}: {n, number}!\nHallo, ige x")
+    put("markup", "addresses", "see (https://a.b/c_(d)?e=f&amp;g&gt;) www.x.y, or me@x.org. {a}{b}MB\nsiehe MB, oder & so")
     put("markup", "nothing", "")
 
 

@@ -1,5 +1,5 @@
-// Markup that is taken apart and put round a translation: the input's last line, whose words stand for those of the
-// rest in another order.
+// Markup, and placeholders, that are taken apart and put round a translation: the input's last line, whose words stand
+// for those of the rest in another order.
 
 #include "transformer/text/markup.h"
 
@@ -7,15 +7,20 @@
 
 #include "fuzz/fuzz.h"
 #include "transformer/base/unicode.h"
+#include "transformer/text/placeholders.h"
 
 using namespace transformer;
 
 namespace {
 
-const fuzz::Target target("markup", [](std::string_view input) {
-  const size_t line = input.rfind('\n');
-  const std::string translation(line == std::string_view::npos ? "" : trim(input.substr(line + 1)));
-  const auto source = parse_markup(input.substr(0, line));
+std::string without_blanks(std::string_view text) {
+  std::string result;
+  for (const auto word : split_words(text)) result += word;
+  return result;
+}
+
+void carry_over(std::string_view marked, const std::string& translation, const CarriedOver& carried) {
+  const auto source = parse_markup(marked, carried);
   const std::string_view text = source.text, inner = trim(text);
   const auto begin = inner.empty() ? 0 : static_cast<size_t>(inner.data() - text.data());
   AlignedSegment segment{{begin, begin + inner.size()}, {0, translation.size()}, {}};
@@ -41,8 +46,36 @@ const fuzz::Target target("markup", [](std::string_view input) {
   std::sort(seen.begin(), seen.end());
   fuzz::require(seen.size() == source.tags.size() && std::adjacent_find(seen.begin(), seen.end()) == seen.end(),
                 "every tag comes back once");
-  with_tags(source, translation, placed);
+  std::string plain;
+  position = 0;
+  const auto written = [&](size_t end) {
+    const auto part = translation.substr(position, end - position);
+    return carried.tags ? escaped_text(part) : part;
+  };
+  for (const auto& [tag, place] : placed) {
+    plain += written(place) + source.tags[tag].markup;
+    position = place;
+  }
+  plain += written(translation.size());
+  const auto result = with_tags(source, translation, placed);
+  fuzz::require(carried.placeholders ? without_blanks(result) == without_blanks(plain) : result == plain,
+                "nothing is changed but for blanks beside placeholders");
+}
+
+const fuzz::Target target("markup", [](std::string_view input) {
+  const size_t line = input.rfind('\n');
+  const std::string translation(line == std::string_view::npos ? "" : trim(input.substr(line + 1)));
+  for (const bool tags : {true, false}) {
+    for (const bool placeholders : {true, false}) {
+      carry_over(input.substr(0, line), translation, {.tags = tags, .placeholders = placeholders});
+    }
+  }
   fuzz::require(parse_markup(escaped_text(translation)).text == translation, "escaped text is the text");
+  size_t end = 0;
+  for (const auto& span : find_placeholders(input)) {
+    fuzz::require(span.begin >= end && span.end > span.begin && span.end <= input.size(), "placeholders are in order");
+    end = span.end;
+  }
 });
 
 }  // namespace
