@@ -238,7 +238,9 @@ TEST_CASE("placeholders stand beside the text, with what belongs to them") {
        std::vector<std::pair<std::string, Strings>>{{"Delete {count} files?", {"{count}", "Delete files?"}},
                                                     {"Cannot open \"{file}\".", {"\"{file}\"", "Cannot open."}},
                                                     {"Page %d/%d of „%s“ (%s)", {"%d/%d", "„%s“", "(%s)", "Page of "}},
-                                                    {"Hello, {name}!", {"{name}!", "Hello, "}},
+                                                    {"Hello, {name}! Welcome.", {", {name}", "Hello! Welcome."}},
+                                                    {"Error: %s.", {": %s", "Error."}},
+                                                    {"Go. {name}! Stop", {"{name}!", "Go. Stop"}},
                                                     {"{name}, welcome to %s%%", {"{name},", "%s%%", " welcome to "}},
                                                     {"Files: {a}, {b} and {c}.", {"{a},", "{b}", "{c}", "Files: and."}},
                                                     {"{n}% of #%d, $%.2f", {"{n}%", "#%d", "$%.2f", " of, "}},
@@ -264,6 +266,8 @@ TEST_CASE("placeholders go where their neighbours go, with blanks where they had
   CHECK(with("Cannot open \"{file}\".", "Kann nicht öffnen.", {{0, 0}, {0, 1}, {1, 2}}) ==
         "Kann nicht öffnen \"{file}\".");
   CHECK(with("Hello {name}, welcome", "Hallo, willkommen", {{0, 0}, {1, 1}}) == "Hallo {name}, willkommen");
+  CHECK(with("Hello, {name}! Go.", "Hallo! Los.", {{0, 0}, {1, 1}}) == "Hallo, {name}! Los.");
+  CHECK(with("Go to {place}. Now", "Geh! Jetzt", {{0, 0}, {2, 1}}) == "Geh {place}! Jetzt");
   CHECK(with("Moved to %s", "Verschoben nach", {{0, 0}, {1, 1}}) == "Verschoben nach %s");
   CHECK(with("%s was moved", "wurde verschoben", {{0, 0}, {1, 1}}) == "%s wurde verschoben");
   CHECK(with("{n}MB free", "frei MB", {{1, 0}, {0, 1}}) == "frei {n}MB");

@@ -318,7 +318,7 @@ class Gatherer {
         continue;
       }
       take_text(tags_[i].position);
-      clause_begins_ = clause_begins_ || tags_[i].breaks;
+      if (tags_[i].breaks) previous_ = 0;
       result_.tags.push_back(std::move(tags_[i++]));
       result_.tags.back().position = result_.text.size();
     }
@@ -333,7 +333,11 @@ class Gatherer {
   void take_text(size_t end) {
     for (size_t position = taken_; position < end;) {
       const char32_t c = next_code_point(text_, position);
-      clause_begins_ = ends_line(c) || kind_of(c) == CharacterKind::punctuation || (clause_begins_ && is_blank(c));
+      if (ends_line(c)) {
+        previous_ = 0;
+      } else if (!is_blank(c)) {
+        previous_ = c;
+      }
     }
     if (taken_ < end) result_.text.append(text_.substr(taken_, end - taken_));
     taken_ = std::max(taken_, end);
@@ -365,6 +369,7 @@ class Gatherer {
   TextSpan widened(size_t first, size_t last, const TextSpan& chunk) {
     using enum CharacterKind;
     take_text(chunk.begin);
+    const bool clause_begins = previous_ == 0 || kind_of(previous_) == punctuation;
     TextSpan unit{tags_[first].position, tags_[last].position};
     while (true) {
       const bool left = unit.begin > chunk.begin, right = unit.end < chunk.end;
@@ -372,8 +377,9 @@ class Gatherer {
                      next = right ? character_at(text_, unit.end) : 0;
       const bool both = left && right && encloses(previous, next);
       const auto kind = kind_of(previous);
-      const bool more_right = right && (kind_of(next) == symbol || next == U'%' || next == U'/' || next == U'#' ||
-                                        next == U'&' || (clause_begins_ && kind_of(next) == punctuation));
+      const bool mark = clause_begins && kind_of(next) == punctuation && !(is_comma(previous_) && ends_sentence(next));
+      const bool more_right =
+          right && (kind_of(next) == symbol || next == U'%' || next == U'/' || next == U'#' || next == U'&' || mark);
       const bool more_left = left && (kind == symbol || kind == punctuation || kind == dash);
       if (both || more_right) next_code_point(text_, unit.end);
       if (both || (more_left && !more_right)) unit.begin = step_back(text_, unit.begin);
@@ -404,6 +410,7 @@ class Gatherer {
         ++taken_;
       } else if (is_glued(next) && text.size() > 1 && !is_blank(character_at(text, step_back(text, text.size() - 1)))) {
         text.pop_back();
+        if (ends_sentence(next)) take_comma(unit);
         for (auto tag = result_.tags.rbegin(); tag != result_.tags.rend() && tag->position > text.size(); ++tag) {
           tag->position = text.size();
         }
@@ -412,6 +419,20 @@ class Gatherer {
     unit.position = text.size();
     result_.tags.push_back(std::move(unit));
   }
+
+  /// "Hello, {name}! Welcome!" is "Hello! Welcome!" without.
+  void take_comma(MarkedText::Tag& unit) {
+    auto& text = result_.text;
+    const bool alone = result_.tags.empty() || result_.tags.back().position < text.size();
+    if (!alone || text.size() < 2 || !is_comma(static_cast<unsigned char>(text.back()))) return;
+    if (!is_word_character(character_at(text, step_back(text, text.size() - 1)))) return;
+    unit.markup = std::string(1, text.back()) + ' ' + unit.markup;
+    unit.before = MarkedText::Beside::comma;
+    text.pop_back();
+  }
+
+  static bool is_comma(char32_t c) { return c == U',' || c == U';' || c == U':'; }
+  static bool ends_sentence(char32_t c) { return c == U'.' || c == U'!' || c == U'?' || c == 0x2026; }
 
   static MarkedText::Beside beside(char32_t c) {
     if (is_blank(c)) return MarkedText::Beside::blank;
@@ -431,8 +452,8 @@ class Gatherer {
   std::string_view text_;
   std::vector<MarkedText::Tag>& tags_;
   MarkedText result_;
-  size_t taken_ = 0;           // of the text
-  bool clause_begins_ = true;  // there are nothing but blanks before, to the beginning or a comma
+  size_t taken_ = 0;       // of the text
+  char32_t previous_ = 0;  // character of the line but for blanks; 0: none
 };
 
 /// Bytes of the translation.
@@ -780,7 +801,7 @@ class Placer {
     const size_t after = linked_left_[left], before = linked_right_[right];
     const bool same = sources_.segments[left] == sources_.segments[right];
     if (after != none && (glued || before == none || !same)) {
-      const bool within = after == left && place < spans[left].end;
+      const bool within = place < spans[left].end;
       return end_of_word(targets_of_[after].back(),
                          within ? text_.substr(place, spans[left].end - place) : std::string_view());
     }
@@ -858,7 +879,7 @@ class Writer {
           placeholder_ ? placeholder_->behind != MarkedText::Beside::word || tag.before != MarkedText::Beside::word
           : last_      ? kind_of(*last_) != CharacterKind::opening && is_apart(tag.before, *last_)
                        : false;
-      if (apart) add_blank();
+      if (apart && tag.before != MarkedText::Beside::comma) add_blank();
       placeholder_ = &tag;
     }
     result_ += tag.markup;

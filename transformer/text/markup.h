@@ -27,12 +27,13 @@ struct CarriedOver {
 ///
 /// Placeholders, where they are carried over, too, are tags that stand alone, with what belongs to them: the quotation
 /// marks and brackets that are round them alone, signs such as % and $, each other where no blank is between ("%d/%d"),
-/// and the comma or full stop behind where one, or nothing, is before. The text has one blank where theirs were two,
-/// and none before a comma that they stood before: "Open {file}, and {x}{y} too" is "Open, and too".
+/// the comma or full stop behind where one, or nothing, is before, and the comma before where a full stop is behind.
+/// The text has one blank where theirs were two, and none before a comma that they stood before: "Dear {name}, open
+/// (%d) now" is "Dear, open now".
 struct MarkedText {
-  /// What is next to a placeholder: a blank or no text, a punctuation mark or another sign, or a word that it is part
-  /// of.
-  enum class Beside { blank, sign, word };
+  /// What is next to a placeholder: a blank or no text, a punctuation mark or another sign, a word that it is part of,
+  /// or before it a comma that it begins with, which goes without a blank.
+  enum class Beside { blank, sign, word, comma };
   struct Tag {
     std::string markup;    // as it is written
     size_t position = 0;   // the byte of `text` that it stands before
