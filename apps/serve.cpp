@@ -29,6 +29,10 @@ int serve(const ServingSettings& settings) {
   HttpServer server(settings, service);
   service.count_connections_by([&] { return server.connections(); });
   service.log("listening", {{"address", server.address()}});
+  if (const auto most = server.connections_at_most(); most < static_cast<size_t>(settings.max_connections)) {
+    service.log("fewer connections",
+                {{"connections", std::to_string(most)}, {"reason", "the limit of open files (ulimit -n) is too low"}});
+  }
 
   std::exception_ptr failed;
   std::atomic<bool> has_ended = false;

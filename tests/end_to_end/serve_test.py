@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -38,13 +39,15 @@ with gzip.open(SOURCE / "data/tatoeba-en-de/valid.en.gz", "rt", encoding="utf-8"
 
 
 class Server:
-    """A `serve` of its own, on a port of its own."""
+    """A `serve` of its own, on a port of its own. `open_files`: what it begins with, and what it may ask for."""
 
-    def __init__(self, *arguments, model=MODEL, wait=True):
+    def __init__(self, *arguments, model=MODEL, wait=True, port=0, open_files=None):
         # Read by its name: an open file shared with the server would share the place in it too, which each line moves.
         self.log_file = tempfile.NamedTemporaryFile()
-        self.process = subprocess.Popen([SERVE, "--model", model, "--port", "0", "--threads", "2", *map(str, arguments)],
-                                        stderr=self.log_file, env=ENVIRONMENT)
+        self.process = subprocess.Popen([SERVE, "--model", model, "--port", str(port), "--threads", "2", *map(str, arguments)],
+                                        stderr=self.log_file, env=ENVIRONMENT,
+                                        preexec_fn=open_files and (
+                                            lambda: resource.setrlimit(resource.RLIMIT_NOFILE, open_files)))
         self.port = int(self.event("listening")["address"].rsplit(":", 1)[1])
         if wait:
             self.event("ready")
@@ -466,6 +469,25 @@ class ServeTest(ProgramTest):
             more[-1].sendall(b"GET /health HTTP/1.1\r\n\r\n")
             self.assertIn(b" 503 ", read_all(more[-1]).split(b"\r\n")[0])
 
+    def test_idle_clients_do_not_take_all_open_files(self):
+        # What the system allows is asked for.
+        server = self.start(open_files=(200, 1000))
+        self.assertEqual(server.event("fewer connections")["connections"], "811")
+        with contextlib.ExitStack() as stack:
+            for _ in range(600):
+                stack.enter_context(server.socket())
+            self.assertEqual(server.translate(SENTENCES[0])["translatedText"], self.expected[0])
+            self.assertGreater(server.figures()["transformer_connections",], 600)
+        # Where it allows no more, the next one is told so.
+        server = self.start(open_files=(200, 200))
+        self.assertEqual(server.event("fewer connections")["connections"], "111")
+        with contextlib.ExitStack() as stack:
+            connections = [stack.enter_context(server.socket()) for _ in range(112)]
+            connections[-1].sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            self.assertIn(b" 503 ", read_all(connections[-1]).split(b"\r\n")[0])
+            connections[0].sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            self.assertIn(b" 200 ", read_all(connections[0]).split(b"\r\n")[0])
+
     def test_requests_one_behind_the_other(self):
         body = json.dumps({"q": SENTENCES[0], "target": "de"}).encode()
         one = b"POST /translate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
@@ -634,6 +656,51 @@ class ServeTest(ProgramTest):
         self.assertEqual(set(answers), {(200, True)})
         self.assertEqual(server.process.wait(PATIENCE), 0)
         self.assertEqual(server.log()[-1]["event"], "ended")
+
+    def test_clients_that_ask_twice_lose_nothing_where_the_server_is_killed(self):
+        servers, stop, answers = [self.start()], threading.Event(), []
+        port = servers[0].port
+
+        def is_ready():
+            with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(
+                    http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
+                return ask(connection, "GET", "/ready")[0] == 200
+            return False
+
+        def client(number):
+            generator = random.Random(number)
+            retried = 0
+            while not stop.is_set():
+                i = generator.randrange(len(SENTENCES))
+                for is_last in (False, True):
+                    try:
+                        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
+                            status, _, answer = ask(connection, "POST", "/translate", {"q": SENTENCES[i], "target": "de"})
+                        break
+                    except (OSError, http.client.HTTPException):
+                        if is_last:
+                            raise
+                        retried += 1
+                        self.wait_until(is_ready)
+                answers.append((status, answer.get("translatedText") == self.expected[i]))
+            return retried
+
+        def kill():
+            try:
+                for _ in range(3):
+                    enough = len(answers) + 30
+                    self.wait_until(lambda: len(answers) >= enough)
+                    servers[-1].stop(signal.SIGKILL)
+                    servers.append(self.start(port=port))
+                enough = len(answers) + 30
+                self.wait_until(lambda: len(answers) >= enough)
+            finally:
+                stop.set()
+            return 0
+
+        retried = in_threads(9, lambda i: kill() if i == 0 else client(i))
+        self.assertGreater(sum(retried), 0)
+        self.assertEqual(set(answers), {(200, True)})
 
     def test_health_answers_while_all_workers_are_busy(self):
         server = self.start()

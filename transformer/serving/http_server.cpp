@@ -1,6 +1,7 @@
 #include "transformer/serving/http_server.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -39,7 +40,8 @@ constexpr size_t read_at_once = 4096;
 constexpr size_t most_lingering_bytes = size_t{64} << 20;
 constexpr double lingering_seconds = 5;
 constexpr double drained_idle_seconds = 0.5;  // for a request that was on its way when the end began
-constexpr size_t most_refused = 200;          // connections beyond the limit that are told so at a time
+constexpr int64_t most_refused = 200;         // connections beyond the limit that are told so at a time
+constexpr int64_t other_files = 64;           // that the process has open: the log, models that are being loaded
 
 std::chrono::steady_clock::duration duration_of(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
@@ -63,6 +65,17 @@ std::string media_type(beast::string_view header) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return type;
+}
+
+/// How many files this process may have open at once, having asked the system for so many: what processes start with is
+/// often 1,024, and idle clients alone could take all of them.
+int64_t open_files(int64_t wanted) {
+  const auto enough = static_cast<rlim_t>(wanted);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= enough) return wanted;
+  const rlimit raised{std::min(enough, limit.rlim_max), limit.rlim_max};
+  if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  return static_cast<int64_t>(limit.rlim_cur);
 }
 
 }  // namespace
@@ -96,6 +109,7 @@ struct HttpServer::Implementation {
   net::steady_timer accept_again{*io}, drain_end{*io};
   std::unordered_set<std::shared_ptr<Session>> sessions;
   std::atomic<size_t> connections = 0;
+  size_t connections_at_most = 0, refused_at_most = 0;
   bool draining = false;
   uint32_t id_prefix = std::random_device()();
   uint64_t ids = 0;
@@ -544,6 +558,13 @@ std::shared_ptr<HttpReply> HttpServer::Implementation::Session::reply() {
 
 HttpServer::Implementation::Implementation(const ServingSettings& wanted, HttpHandler& given)
     : settings(wanted), handler(given) {
+  const int64_t wanted_files = settings.max_connections + most_refused + other_files;
+  const int64_t files = open_files(wanted_files);
+  const int64_t refused = files < wanted_files ? std::min(most_refused, files / 8) : most_refused;
+  refused_at_most = static_cast<size_t>(refused);
+  connections_at_most =
+      static_cast<size_t>(std::clamp<int64_t>(files - refused - other_files, 1, settings.max_connections));
+
   Code error;
   const auto address = net::ip::make_address(settings.host == "localhost" ? "127.0.0.1" : settings.host, error);
   if (error) throw Error("serving.host", in_quotes(settings.host) + " is no address", "write, for instance, 127.0.0.1");
@@ -582,12 +603,11 @@ void HttpServer::Implementation::accepted(tcp::socket socket) {
   const auto peer = socket.remote_endpoint(error);
   if (error) return;  // it left already
   socket.set_option(tcp::no_delay(true), error);
-  const auto most = static_cast<size_t>(settings.max_connections);
-  if (sessions.size() >= most + most_refused) return;
+  if (sessions.size() >= connections_at_most + refused_at_most) return;
   const auto session = std::make_shared<Session>(*this, std::move(socket), peer.address().to_string());
   sessions.insert(session);
   connections = sessions.size();
-  sessions.size() > most ? session->refuse() : session->start();
+  sessions.size() > connections_at_most ? session->refuse() : session->start();
 }
 
 /// Those that are in the kernel's queue: their clients take them for accepted.
@@ -657,6 +677,10 @@ void HttpServer::stop() {
 
 size_t HttpServer::connections() const {
   return implementation_->connections;
+}
+
+size_t HttpServer::connections_at_most() const {
+  return implementation_->connections_at_most;
 }
 
 }  // namespace transformer

@@ -15,8 +15,9 @@ namespace transformer {
 /// `ServingSettings`.
 class HttpServer {
  public:
-  /// Listens from now on, so that connections wait for `run`. `handler` must outlive this. Throws Error for an address
-  /// that is none, Failure for one that cannot be had.
+  /// Listens from now on, so that connections wait for `run`. Raises the process's limit of open files
+  /// (RLIMIT_NOFILE) as far as `max_connections` needs it and the system lets it. `handler` must outlive this. Throws
+  /// Error for an address that is none, Failure for one that cannot be had.
   HttpServer(const ServingSettings& settings, HttpHandler& handler);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -34,7 +35,10 @@ class HttpServer {
   void drain();
   /// `run` returns soon, and nothing is answered any more.
   void stop();
+  /// That are open.
   size_t connections() const;
+  /// `max_connections`, or fewer where the limit of open files is lower.
+  size_t connections_at_most() const;
 
  private:
   struct Implementation;

@@ -37,7 +37,8 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
   field("page", &ServingSettings::page, "whether there is a page to translate by hand at /").free();
   field("log_texts", &ServingSettings::log_texts, "whether the log holds what was to be translated").free();
 
-  field("max_connections", &ServingSettings::max_connections, "open connections; more are told to come back",
+  field("max_connections", &ServingSettings::max_connections,
+        "open connections, or fewer where the limit of open files is lower; more are told to come back",
         between(1, 1000000))
       .free();
   field("max_header_bytes", &ServingSettings::max_header_bytes, "of a request", between(1024, 1 << 20)).free();
