@@ -20,24 +20,17 @@ import os
 import pathlib
 import random
 import re
-import subprocess
 import sys
 
 import sentencepiece
 
-from pairs import BINARIES, ROOT, WORK, Side, alternate, begun, parsed, run, summary
+from pairs import (BINARIES, PEER_ENVIRONMENTS, ROOT, WORK, Side, alternate, base_model, begun, export_to_ctranslate2,
+                   parsed, run, summary)
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 25
 CASES = [(1, 4), (32, 4), (32, 1)]  # sentences at once, beam
 SECONDS = 1.0                       # that a measurement takes at least, where enough sentences are at hand
-
-# How CTranslate2 may be run; which is fastest depends on the processor, and is tried.
-PEER_ENVIRONMENTS = {
-    "as it chooses": {},
-    "AVX-512": {"CT2_FORCE_CPU_ISA": "AVX512"},
-    "MKL, packed": {"CT2_USE_MKL": "1", "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
-}
 
 
 class Work:
@@ -53,8 +46,7 @@ class Work:
         self.count = len(sources)
         self.sources.write_text("".join(" ".join(map(str, source)) + "\n" for source in sources))
         (self.theirs / "vmap.txt").unlink(missing_ok=True)  # of an earlier run, which `export` would not replace
-        subprocess.run([BINARIES / "export", "--to", "ctranslate2", "--model", ours, "--output", self.theirs, "--force"],
-                       check=True, stdout=subprocess.DEVNULL)
+        export_to_ctranslate2(ours, self.theirs)
 
     def our_side(self, precision, threads):
         return Side([BINARIES / "decode_worker", self.ours, precision, threads, self.sources], threads)
@@ -68,15 +60,9 @@ class Work:
 
 
 def base(vocabulary):
-    name = f"base V {vocabulary}"
-    model, maker = WORK / name.replace(" ", "-") / "model", HERE / "random_model.py"
-    weights = model / "model.safetensors"
-    if not weights.exists() or weights.stat().st_mtime < maker.stat().st_mtime:
-        print(f"making {model.relative_to(ROOT)}", flush=True)
-        subprocess.run([sys.executable, maker, model, "--vocabulary", str(vocabulary)], check=True)
     generator = random.Random(1)
     sources = [[generator.randrange(4, vocabulary) for _ in range(STEPS - 1)] for _ in range(1024)]
-    return Work(name, model, sources, STEPS, {1: 2, 32: 32})
+    return Work(f"base V {vocabulary}", base_model(vocabulary), sources, STEPS, {1: 2, 32: 32})
 
 
 def trained(name="trained"):

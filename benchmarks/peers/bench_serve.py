@@ -1,125 +1,452 @@
-"""The server under load, beside `translate` on the same text: scripts/bench serve.
+"""The server under load: scripts/bench serve.
 
-Both sides have the shipped model, its validation sentences and the same precision and threads, and take turns: `translate`
-reads all sentences as a file; the server is asked for them one by one by clients that each wait for an answer before they
-ask again, on connections that stay open. Meanwhile another connection asks for /health. Every answer is compared with
-`translate`'s. Last, one client alone asks, which shows what a sentence takes when nobody waits.
-"""
+All is asked over the loopback. Servers have the last of the cores, and the clients the others where there are others; each
+client waits for an answer before it asks again, on a connection that stays open. The model is the shipped one in int8, its
+text its validation sentences, and every answer is compared with what `translate` says, unless something else is said.
+
+--throughput: 32 clients ask for single sentences; `translate`, in turn, reads the same text as a file.
+--alone:      one client and nobody else, beside a `translate` that is given the same sentences line by line through a pipe,
+              its way of the library's own time; then /health while big requests keep all workers busy.
+--idle:       32 clients, alone and beside 2,000 connections that say nothing and 50 that send a byte a second, in turn.
+--restarts:   the server is killed (SIGKILL) and started anew again and again while 16 clients ask, which ask a second time
+              where there is no answer; then it is ended (SIGTERM) again and again while they ask.
+--peer:       the paper's base size with random weights, V 8,000, 25 tokens in and 25 out, beam 4: 32 clients ask `serve` and,
+              in turn, CTranslate2 behind a small server in Python (ctranslate2_serve.py), the same weights run the way that
+              is fastest here.
+--soak:       100,000 short sentences from 32 clients.
+
+Without any of these: the first four, which take two minutes. --all: all of them, in ten."""
 
 import argparse
 import asyncio
 import gzip
 import json
+import os
+import pathlib
+import random
+import resource
+import signal
+import socket
 import statistics
 import subprocess
+import sys
 import time
 
-from pairs import BINARIES, ROOT
+from http_load import (Connection, RetryingClient, ask_all, ask_for, crowd, meanwhile, percentile, request_for, text_of,
+                       until, watch_health)
+from pairs import (BINARIES, PEER_ENVIRONMENTS, ROOT, WORK, alternate, base_model, begun, export_to_ctranslate2, parsed,
+                   summary)
 
+HERE = pathlib.Path(__file__).parent
 MODEL = ROOT / "data" / "model-en-de"
+PIECES = 8000
+LENGTH = 25  # tokens in, with the end, and out
+SHORT = 40  # characters
+
+# How CTranslate2's two cores may be used: workers, threads of each, and threads that hand batches over.
+PEER_WAYS = {"two workers that share a batch": (2, 1, 1), "two workers, each with its own": (2, 1, 2),
+             "one worker of two threads": (1, 2, 1)}
 
 
-def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+class Server:
+    """A process that serves, and logs as `serve` does."""
 
+    def __init__(self, command, cores, environment=None):
+        self.process = subprocess.Popen(
+            list(map(str, command)), stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})},
+            preexec_fn=lambda: os.sched_setaffinity(0, cores))
+        self.port = int(self.event("listening")["address"].rsplit(":", 1)[1])
+        self.event("ready")
+        # The log's reader: what nobody reads is left out in the end.
+        self.log = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
+        self.process.stderr.close()
 
-class Connection:
-    async def open(self, port):
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
+    def event(self, name):
+        for line in self.process.stderr:
+            if line.startswith("{") and (event := json.loads(line))["event"] == name:
+                return event
+        raise RuntimeError(f"{self.process.args[:2]} ended with {self.process.wait()}")
+
+    def resident_megabytes(self):
+        pages = int(pathlib.Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 1e6
+
+    def end(self, number=signal.SIGTERM):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        status = self.process.wait()
+        self.log.wait()
+        return status
+
+    def __enter__(self):
         return self
 
-    async def ask(self, request):
-        """(body, seconds)"""
+    def __exit__(self, *_):
+        self.end()
+
+
+class Bench:
+    def __init__(self, args, cores):
+        self.args, self.cores = args, cores
+        self.results = begun(args, "serve, over the loopback; medians of all pairs.")
+        with gzip.open(ROOT / "data/tatoeba-en-de/valid.en.gz", "rt", encoding="utf-8") as file:
+            self.sentences = [line.rstrip("\n") for line in file]
+        self.requests = [request_for(sentence) for sentence in self.sentences]
+        self.common = ["--model", MODEL, "--precision", "int8", "--threads", args.threads]
+        self.expected = dict(enumerate(self.translate()[1]))
+
+    def started(self, *arguments, **settings):
+        return subprocess.Popen(list(map(str, arguments)), text=True,
+                                preexec_fn=lambda: os.sched_setaffinity(0, self.cores), **settings)
+
+    def translate(self):
+        """(seconds, lines)"""
         began = time.perf_counter()
-        self.writer.write(request)
-        head = await self.reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200 "), head
-        length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
-        body = await self.reader.readexactly(length)
-        return body, time.perf_counter() - began
+        process = self.started(BINARIES / "translate", *self.common, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        text, _ = process.communicate("\n".join(self.sentences) + "\n")
+        assert process.returncode == 0, process.returncode
+        return time.perf_counter() - began, text.splitlines()
 
-    def close(self):
-        self.writer.close()
+    def serve(self, *arguments, port=0):
+        return Server([BINARIES / "serve", *(arguments or self.common), "--port", port], self.cores)
+
+    def check(self, texts):
+        wrong = [i for i, text in texts.items() if text != self.expected[i]]
+        assert not wrong, f"{len(wrong)} answers are not translate's, the first to: {self.sentences[wrong[0]]}"
+
+    def pairs_of(self, title, pairs, unit):
+        self.results.add(f"    {title}: " + ", ".join(f"{a:.1f} / {b:.1f}" for a, b in pairs) + f" {unit}", print_it=False)
+
+    def throughput(self):
+        healths = []
+
+        def ours():
+            load = asyncio.run(ask_all(server.port, self.requests, self.args.clients))
+            self.check(load.texts)
+            healths.extend(load.health)
+            return load.rate
+
+        with self.serve() as server:
+            rates = alternate(ours, lambda: len(self.sentences) / self.translate()[0], self.args.pairs)
+        mine, translates, ratio = summary(rates)
+        self.results.add(f"{self.args.clients} clients: {mine:.0f} sentences/s to translate's {translates:.0f}; {ratio:.2f}x "
+                         f"(wanted: 0.95); /health meanwhile: p99 {1e3 * percentile(healths, 0.99):.1f} ms")
+        self.pairs_of("pairs", rates, "sentences/s")
+
+    def alone(self):
+        sentences = self.sentences[:300]
+        with self.serve() as server, socket.create_connection(("127.0.0.1", server.port)) as connection, \
+                self.started(BINARIES / "translate", *self.common, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             bufsize=1) as translate:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+            def over_http(request):
+                began = time.perf_counter()
+                connection.sendall(request)
+                data = b""
+                while True:
+                    data += connection.recv(65536)
+                    head, blank, body = data.partition(b"\r\n\r\n")
+                    if blank and len(body) == int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]):
+                        return time.perf_counter() - began, body
+
+            def through_pipe(i):
+                began = time.perf_counter()
+                translate.stdin.write(sentences[i] + "\n")
+                translate.stdin.flush()
+                text = translate.stdout.readline().rstrip("\n")
+                seconds = time.perf_counter() - began
+                assert text == self.expected[i], sentences[i]
+                return seconds
+
+            through_pipe(0), over_http(self.requests[0])  # both are warm
+            times = []
+            for i in range(len(sentences)):
+                seconds, body = over_http(self.requests[i])
+                assert text_of(body) == self.expected[i], sentences[i]
+                times.append((seconds, through_pipe(i)))
+            blank = request_for("")
+            nothing = [over_http(blank)[0] for _ in sentences]
+            translate.stdin.close()
+        http, library = (statistics.median(pair[side] for pair in times) * 1e3 for side in (0, 1))
+        more = sorted(1e3 * (a - b) for a, b in times)
+        self.results.add(f"one client alone: median {http:.2f} ms a sentence to the library's {library:.2f}; HTTP takes "
+                         f"{statistics.median(more):.2f} ms more (wanted: 1), p90 {percentile(more, 0.9):.2f}; a blank text "
+                         f"{1e3 * statistics.median(nothing):.2f} ms")
+        self.health()
+
+    def health(self):
+        big = request_for("", "/v1/translate", text=self.sentences[:200], target="de", decoding={"beam": 16})
+        latencies = []
+
+        async def busy(port):
+            connection = await Connection.open(port)
+            try:
+                while True:
+                    status, body = await connection.ask(big)
+                    assert status == 200, body
+            finally:
+                connection.close()
+
+        async def watched(port):
+            async with meanwhile(*(busy(port) for _ in range(3))):
+                await asyncio.sleep(0.5)
+                async with meanwhile(watch_health(port, latencies, 0.005)):
+                    await asyncio.sleep(self.args.seconds)
+
+        with self.serve() as server:
+            asyncio.run(watched(server.port))
+        self.results.add(f"/health while all workers are busy, {len(latencies)} times: median "
+                         f"{1e3 * statistics.median(latencies):.2f} ms, p99 {1e3 * percentile(latencies, 0.99):.2f} "
+                         f"(wanted: 10), at most {1e3 * max(latencies):.1f}")
+
+    def idle(self):
+        idle, slow = self.args.idle_connections, 50
+        # For the server as well, which starts with this process's limit.
+        wanted = idle + slow + self.args.clients + 400
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            self.results.add(f"the limit of open files, {hard}, is too low for {idle} connections (ulimit -Hn)")
+            idle = max(0, idle - (wanted - hard))
+        if soft != resource.RLIM_INFINITY:
+            enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
+
+        async def measured(crowded):
+            async def ask():
+                load = await ask_for(server.port, self.requests, self.args.clients, self.args.seconds, 1)
+                self.check(load.texts)
+                return load
+            if not crowded:
+                return await ask()
+            async with crowd(server.port, idle, slow) as connections:
+                load = await ask()
+                gone = sum(not connection.is_open for connection in connections)
+                assert gone == 0, f"{gone} of {idle} idle connections were closed"
+            return load
+
+        with self.serve() as server:
+            pairs = alternate(lambda: asyncio.run(measured(True)), lambda: asyncio.run(measured(False)), self.args.pairs)
+        rates = [(a.rate, b.rate) for a, b in pairs]
+        p99s = [(a.milliseconds(0.99), b.milliseconds(0.99)) for a, b in pairs]
+        mine, without, ratio = summary(rates)
+        slowest, slowest_without, worse = summary(p99s)
+        self.results.add(f"beside {idle} idle connections and {slow} that send a byte a second: {mine:.0f} sentences/s to "
+                         f"{without:.0f} without; {ratio:.2f}x; p99 {slowest:.1f} to {slowest_without:.1f} ms; {worse:.2f}x")
+        self.pairs_of("pairs", rates, "sentences/s")
+        self.pairs_of("p99", p99s, "ms")
+
+    def soak(self):
+        short = [i for i, sentence in enumerate(self.sentences) if len(sentence) <= SHORT]
+        count, done, lost, wrong, memory = self.args.requests, 0, 0, 0, []
+
+        async def client():
+            nonlocal done, lost, wrong
+            connection = await Connection.open(server.port)
+            for number in todo:
+                i = short[number % len(short)]
+                try:
+                    status, body = await connection.ask(self.requests[i])
+                    wrong += status != 200 or text_of(body) != self.expected[i]
+                except ConnectionError:
+                    lost += 1
+                    connection = await Connection.open(server.port)
+                done += 1
+                if done % max(1, count // 10) == 0:
+                    memory.append(server.resident_megabytes())
+            connection.close()
+
+        async def clients():
+            await asyncio.gather(*(client() for _ in range(self.args.clients)))
+
+        todo = iter(range(count))
+        with self.serve() as server:
+            began = time.perf_counter()
+            asyncio.run(clients())
+            seconds = time.perf_counter() - began
+        self.results.add(f"{count} requests in {seconds:.0f} s ({count / seconds:.0f}/s): {lost} lost, {wrong} not translate's; "
+                         f"the server's memory after a tenth {memory[0]:.1f} MB, after all {memory[-1]:.1f}; "
+                         f"{memory[-1] / memory[0]:.3f}x")
+        self.results.add("    after each tenth: " + ", ".join(f"{size:.1f}" for size in memory) + " MB", print_it=False)
+
+    def restarts(self):
+        self.kills()
+        self.ends()
+
+    def kills(self):
+        server = self.serve()
+        answered, lost, wrong, retried, stopped = 0, 0, 0, 0, False
+
+        async def client(number):
+            nonlocal answered, lost, wrong, retried
+            generator = random.Random(number)
+            asking = RetryingClient(server.port)
+            while not stopped:
+                i = generator.randrange(len(self.requests))
+                answer = await asking.ask(self.requests[i])
+                if answer is None:
+                    lost += 1
+                    continue
+                answered += 1
+                wrong += answer[0] != 200 or text_of(answer[1]) != self.expected[i]
+            retried += asking.retried
+
+        async def all_of_it():
+            nonlocal server, stopped
+            loop = asyncio.get_running_loop()
+            clients = [asyncio.create_task(client(number)) for number in range(16)]
+            for _ in range(self.args.kills):
+                enough = answered + 200
+                await until(lambda: answered >= enough)
+                await loop.run_in_executor(None, server.end, signal.SIGKILL)
+                server = await loop.run_in_executor(None, lambda: self.serve(port=server.port))
+            enough = answered + 200
+            await until(lambda: answered >= enough)
+            stopped = True
+            await asyncio.gather(*clients)
+
+        try:
+            asyncio.run(all_of_it())
+        finally:
+            server.end()
+        self.results.add(f"killed {self.args.kills} times and started anew: {answered} requests answered, {retried} of them "
+                         f"asked a second time; {lost} lost, {wrong} not translate's (wanted: 0)")
+
+    def ends(self):
+        answered = lost = wrong = 0
+
+        async def client(server, number, stays):
+            """On one connection, or one for each request, until none is accepted any more."""
+            nonlocal answered, lost, wrong
+            generator = random.Random(number)
+            connection = None
+            while True:
+                i = generator.randrange(len(self.requests))
+                if not connection or not connection.is_open:
+                    try:
+                        connection = await Connection.open(server.port)
+                    except OSError:
+                        return
+                try:
+                    status, body = await connection.ask(self.requests[i])
+                except ConnectionError:
+                    lost += 1
+                    continue
+                answered += 1
+                wrong += status != 200 or text_of(body) != self.expected[i]
+                if not stays:
+                    connection.close()
+
+        async def one_end(server):
+            enough = answered + 200
+            clients = [asyncio.create_task(client(server, number, number % 2 == 0)) for number in range(16)]
+            await until(lambda: answered >= enough)
+            server.process.send_signal(signal.SIGTERM)
+            await asyncio.gather(*clients)
+
+        for _ in range(self.args.kills):
+            with self.serve() as server:
+                asyncio.run(one_end(server))
+                assert server.process.wait() == 0
+        self.results.add(f"ended {self.args.kills} times: {answered} requests answered; {lost} lost, {wrong} not translate's "
+                         "(wanted: 0)")
+
+    def base_requests(self):
+        generator = random.Random(1)
+        texts = [" ".join(f"w{generator.randrange(4, PIECES)}" for _ in range(LENGTH - 1)) for _ in range(1024)]
+        return [request_for(text) for text in texts]
+
+    def base_directory(self):
+        """The model, as `serve` is to translate with it."""
+        weights, folder = base_model(PIECES), WORK / "serve"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("model.safetensors", "vocabulary.model"):
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(weights / name)
+        settings = (weights / "config.yaml").read_text()
+        (folder / "config.yaml").write_text(f"{settings}\ndecoding:\n  max_length: {LENGTH}\n")
+        return folder
+
+    def fastest_peer(self, folder, requests):
+        """Arguments of ctranslate2_serve.py, and its environment."""
+        def command(way):
+            workers, threads, takers = PEER_WAYS[way]
+            return [sys.executable, HERE / "ctranslate2_serve.py", folder / "ctranslate2", folder / "vocabulary.model",
+                    "int8", workers, threads, takers, LENGTH]
+
+        def rate(way, environment):
+            with Server(command(way), self.cores, PEER_ENVIRONMENTS[environment]) as server:
+                # Batches are answered together: many are needed for a rate.
+                load = asyncio.run(ask_for(server.port, requests, self.args.clients, max(1, self.args.seconds / 2), 1))
+            return load.rate
+
+        first, *others = PEER_WAYS
+        tried = {(first, environment): rate(first, environment) for environment in PEER_ENVIRONMENTS}
+        environment = max(tried, key=tried.get)[1]
+        tried |= {(way, environment): rate(way, environment) for way in others}
+        fastest = max(tried, key=tried.get)
+        self.results.add(f"CTranslate2: {', '.join(fastest)} (fastest of: "
+                         + "; ".join(f"{', '.join(names)} {value:.1f}/s" for names, value in tried.items()) + ")")
+        return command(fastest[0]), PEER_ENVIRONMENTS[fastest[1]]
+
+    def peer(self):
+        requests = self.base_requests()
+        folder = self.base_directory()
+        export_to_ctranslate2(folder, folder / "ctranslate2")
+        command, environment = self.fastest_peer(folder, requests)
+        texts = {}
+
+        def measured(side, server):
+            load = asyncio.run(ask_for(server.port, requests, self.args.clients, self.args.seconds))
+            assert load.latencies, f"nothing was answered within {self.args.seconds} s"
+            lengths = {len(text.split()) for text in load.texts.values()}
+            assert lengths == {LENGTH}, f"outputs of {lengths} pieces"
+            texts.setdefault(side, {}).update(load.texts)
+            return load
+
+        arguments = ["--model", folder, "--languages", "en:de", "--precision", "int8", "--threads", self.args.threads]
+        with self.serve(*arguments) as ours, Server(command, self.cores, environment) as theirs:
+            pairs = alternate(lambda: measured("ours", ours), lambda: measured("theirs", theirs), self.args.pairs)
+        rates = [(a.rate, b.rate) for a, b in pairs]
+        p99s = [(a.milliseconds(0.99), b.milliseconds(0.99)) for a, b in pairs]
+        mine, their, ratio = summary(rates)
+        slowest, their_slowest, worse = summary(p99s)
+        both = texts["ours"].keys() & texts["theirs"].keys()
+        same = sum(texts["ours"][i] == texts["theirs"][i] for i in both)
+        self.results.add(f"base V {PIECES} int8, {self.args.clients} clients: {mine:.1f} to {their:.1f} requests/s; {ratio:.2f}x "
+                         f"(wanted: 1.4); p99 {slowest:.0f} to {their_slowest:.0f} ms; {worse:.2f}x (wanted: less than 1); "
+                         f"{same} of {len(both)} outputs the same")
+        self.pairs_of("pairs", rates, "requests/s")
+        self.pairs_of("p99", p99s, "ms")
 
 
-def request_for(sentence):
-    body = json.dumps({"q": sentence, "source": "en", "target": "de"}).encode()
-    return b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
-        len(body), body)
-
-
-async def load(port, sentences, expected, clients):
-    """(seconds, latencies, latencies of /health)"""
-    todo = iter(range(len(sentences)))
-    latencies, health, wrong = [], [], []
-    done = asyncio.Event()
-
-    async def client():
-        connection = await Connection().open(port)
-        for i in todo:
-            body, seconds = await connection.ask(request_for(sentences[i]))
-            latencies.append(seconds)
-            if json.loads(body)["translatedText"] != expected[i]:
-                wrong.append(i)
-        connection.close()
-
-    async def watch():
-        connection = await Connection().open(port)
-        while not done.is_set():
-            health.append((await connection.ask(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"))[1])
-            await asyncio.sleep(0.01)
-        connection.close()
-
-    watcher = asyncio.create_task(watch())
-    began = time.perf_counter()
-    await asyncio.gather(*(client() for _ in range(clients)))
-    seconds = time.perf_counter() - began
-    done.set()
-    await watcher
-    assert not wrong, f"{len(wrong)} answers are not translate's, the first to: {sentences[wrong[0]]}"
-    return seconds, latencies, health
+QUICK = ("throughput", "alone", "idle", "restarts")
+PARTS = (*QUICK, "peer", "soak")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="scripts/bench serve", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    for part in PARTS:
+        parser.add_argument(f"--{part}", action="store_true", help="as above")
+    parser.add_argument("--all", dest="only", action="store_false", help="all of them; figures go to the results file")
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--precision", default="int8", choices=["float32", "bf16", "int8"])
-    parser.add_argument("--pairs", type=int, default=5)
-    arguments = parser.parse_args()
-    with gzip.open(ROOT / "data/tatoeba-en-de/valid.en.gz", "rt", encoding="utf-8") as file:
-        sentences = [line.rstrip("\n") for line in file]
-    common = ["--model", MODEL, "--precision", arguments.precision, "--threads", str(arguments.threads)]
+    parser.add_argument("--threads", type=int, default=2, help="of each server, and cores (default 2)")
+    parser.add_argument("--seconds", type=float, default=8, help="that a measurement takes, where it is not of one text")
+    parser.add_argument("--requests", type=int, default=100000, help="with --soak (default 100000)")
+    parser.add_argument("--idle-connections", type=int, default=2000)
+    parser.add_argument("--kills", type=int, default=5, help="and ends, with --restarts (default 5)")
+    args = parsed(parser, ["serve", "translate", "export"], "benchmarks/results/serve-cpu.txt")
+    chosen = [part for part in PARTS if getattr(args, part)] or (QUICK if args.only else PARTS)
 
-    def translate():
-        began = time.perf_counter()
-        done = subprocess.run([BINARIES / "translate", *common], input="\n".join(sentences) + "\n", text=True,
-                              capture_output=True, check=True)
-        return time.perf_counter() - began, done.stdout.splitlines()
-
-    _, expected = translate()
-    server = subprocess.Popen([BINARIES / "serve", *common, "--port", "0"], stderr=subprocess.PIPE, text=True)
-    try:
-        port = int(json.loads(server.stderr.readline())["address"].rsplit(":", 1)[1])
-        assert json.loads(server.stderr.readline())["event"] == "ready"
-        # The log's reader: what nobody reads is left out in the end.
-        log = subprocess.Popen(["cat"], stdin=server.stderr, stdout=subprocess.DEVNULL)
-        ratios = []
-        for number in range(arguments.pairs):
-            theirs, _ = translate()
-            ours, latencies, health = asyncio.run(load(port, sentences, expected, arguments.clients))
-            ratios.append(theirs / ours)
-            print(f"{number + 1}: translate {len(sentences) / theirs:.0f} sentences/s, server {len(sentences) / ours:.0f}; "
-                  f"median {1e3 * statistics.median(latencies):.1f} ms, p99 {1e3 * percentile(latencies, 0.99):.1f} ms; "
-                  f"health p99 {1e3 * percentile(health, 0.99):.2f} ms", flush=True)
-        print(f"the server's throughput is {statistics.median(ratios):.2f} x translate's")
-        _, alone, _ = asyncio.run(load(port, sentences[:300], expected, 1))
-        print(f"one client alone: median {1e3 * statistics.median(alone):.2f} ms a sentence")
-    finally:
-        server.terminate()
-        server.wait()
-    log.wait()
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < args.threads:
+        sys.exit(f"scripts/bench serve: there are no {args.threads} cores for {args.threads} threads")
+    if others := cores[:-args.threads]:
+        os.sched_setaffinity(0, others)
+    bench = Bench(args, cores[-args.threads:])
+    for part in chosen:
+        getattr(bench, part)()
 
 
-if __name__ == "__main__":
-    main()
+main()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from pairs import BINARIES, ROOT, WORK, alternate, begun, parsed
+from pairs import BINARIES, ROOT, WORK, alternate, begun, export_to_ctranslate2, parsed
 
 SENTENCE = "Good morning. Where is the train station?"
 MODEL = ROOT / "data" / "model-en-de"
@@ -65,9 +65,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=re.compile, help=argparse.SUPPRESS)
     args = parsed(parser, ["export", "translate"], "benchmarks/results/start-cpu.txt")
-    WORK.mkdir(parents=True, exist_ok=True)
-    subprocess.run([BINARIES / "export", "--to", "ctranslate2", "--model", MODEL, "--output", WORK / "start", "--force"],
-                   check=True, stdout=subprocess.DEVNULL)
+    export_to_ctranslate2(MODEL, WORK / "start")
     results = begun(args, "One sentence, the shipped model in int8, one thread: ours, a whole process, to CTranslate2 in "
                     "Python, imports left out of its time.")
     ours(), theirs()  # both are in the page cache

@@ -7,10 +7,18 @@ import platform
 import re
 import statistics
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / "build" / "release" / "bin"
 WORK = ROOT / "build" / "benchmarks"  # models and inputs, made once
+
+# How CTranslate2 may be run; which is fastest depends on the processor, and is tried.
+PEER_ENVIRONMENTS = {
+    "as it chooses": {},
+    "AVX-512": {"CT2_FORCE_CPU_ISA": "AVX512"},
+    "MKL, packed": {"CT2_USE_MKL": "1", "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
+}
 
 
 def machine():
@@ -33,6 +41,22 @@ def revision():
     """Of the sources, where git tells."""
     done = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
+
+
+def base_model(vocabulary):
+    """The directory of a model of the paper's base size with random weights, made unless it is there."""
+    model, maker = WORK / f"base-V-{vocabulary}" / "model", pathlib.Path(__file__).with_name("random_model.py")
+    weights = model / "model.safetensors"
+    if not weights.exists() or weights.stat().st_mtime < maker.stat().st_mtime:
+        print(f"making {model.relative_to(ROOT)}", flush=True)
+        subprocess.run([sys.executable, maker, model, "--vocabulary", str(vocabulary)], check=True)
+    return model
+
+
+def export_to_ctranslate2(model, output):
+    output.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([BINARIES / "export", "--to", "ctranslate2", "--model", model, "--output", output, "--force"],
+                   check=True, stdout=subprocess.DEVNULL)
 
 
 class Side:

@@ -23,7 +23,7 @@ def vocabulary(size):
     for i, piece in enumerate(pieces):
         model.pieces.add(piece=piece, score=-float(i), type=types[i] if i < len(types) else piece_type.NORMAL)
     trainer = model.trainer_spec
-    trainer.model_type = sentencepiece_model.TrainerSpec.BPE
+    trainer.model_type = sentencepiece_model.TrainerSpec.UNIGRAM  # BPE would need shorter pieces to begin with
     trainer.vocab_size = size
     trainer.pad_id, trainer.bos_id, trainer.eos_id, trainer.unk_id = 0, 1, 2, 3
     trainer.pad_piece, trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = RESERVED
