@@ -437,7 +437,7 @@ def main():
     parser.add_argument("--idle-connections", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=5, help="and ends, with --restarts (default 5)")
     args = parsed(parser, ["serve", "translate", "export"], "benchmarks/results/serve-cpu.txt")
-    chosen = [part for part in PARTS if getattr(args, part)] or (QUICK if args.only else PARTS)
+    chosen = [part for part in PARTS if getattr(args, part) or not args.only] or QUICK
 
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < args.threads:

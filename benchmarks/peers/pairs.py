@@ -140,7 +140,7 @@ def parsed(parser, targets, default_output):
     """The command line, with what every benchmark takes added; `targets` are built, unless they are already."""
     parser.add_argument("--pairs", type=int, default=5, help="measurements of each side (default 5)")
     parser.add_argument("--output", type=pathlib.Path,
-                        help=f"results file (default {default_output}, unless with --only)")
+                        help=f"results file (default {default_output}, where nothing is left out)")
     parser.add_argument("--no-build", action="store_true", help="the programs are built already")
     args = parser.parse_args()
     if not args.no_build:
