@@ -313,11 +313,12 @@ class Bench:
                          f"asked a second time; {lost} lost, {wrong} not translate's (wanted: 0)")
 
     def ends(self):
-        answered = lost = wrong = 0
+        answered = wrong = 0
+        lost = {True: 0, False: 0}  # on connections that stay, and on new ones
 
         async def client(server, number, stays):
             """On one connection, or one for each request, until none is accepted any more."""
-            nonlocal answered, lost, wrong
+            nonlocal answered, wrong
             generator = random.Random(number)
             connection = None
             while True:
@@ -330,7 +331,7 @@ class Bench:
                 try:
                     status, body = await connection.ask(self.requests[i])
                 except ConnectionError:
-                    lost += 1
+                    lost[stays] += 1
                     continue
                 answered += 1
                 wrong += status != 200 or text_of(body) != self.expected[i]
@@ -348,8 +349,8 @@ class Bench:
             with self.serve() as server:
                 asyncio.run(one_end(server))
                 assert server.process.wait() == 0
-        self.results.add(f"ended {self.args.kills} times: {answered} requests answered; {lost} lost, {wrong} not translate's "
-                         "(wanted: 0)")
+        self.results.add(f"ended {self.args.kills} times: {answered} requests answered; {lost[True]} lost on "
+                         f"connections that stay open, {lost[False]} on new ones, {wrong} not translate's (wanted: 0)")
 
     def base_requests(self):
         generator = random.Random(1)

@@ -110,6 +110,7 @@ struct HttpServer::Implementation {
   std::unordered_set<std::shared_ptr<Session>> sessions;
   std::atomic<size_t> connections = 0;
   size_t connections_at_most = 0, refused_at_most = 0;
+  bool is_accepting = false;  // a connection may come yet, even where the acceptor is closed
   bool draining = false;
   uint32_t id_prefix = std::random_device()();
   uint64_t ids = 0;
@@ -137,7 +138,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
 
   /// The server is to end: what waits for a request has had its time.
   void drain() {
-    if (state_ == State::waiting) expire_after(drained_idle_seconds, &Session::close);
+    if (state_ == State::waiting) expire_after(drained_idle_seconds, &Session::close_idle);
   }
 
   /// Its time to end is over.
@@ -234,12 +235,19 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     begin_exchange();
     if (buffer_.size() > 0) return receive();
     state_ = State::waiting;
-    expire_after(server_.draining ? drained_idle_seconds : server_.settings.idle_seconds, &Session::close);
+    expire_after(server_.draining ? drained_idle_seconds : server_.settings.idle_seconds, &Session::close_idle);
     socket_.async_read_some(buffer_.prepare(read_at_once), [self = shared_from_this()](Code error, size_t bytes) {
       if (error || self->state_ != State::waiting) return self->close();
       self->buffer_.commit(bytes);
       self->receive();
     });
+  }
+
+  /// Nothing was asked for long.
+  void close_idle() {
+    char byte = 0;
+    if (::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) return;  // at the last moment it was
+    close();
   }
 
   void receive() {
@@ -584,12 +592,13 @@ HttpServer::Implementation::Implementation(const ServingSettings& wanted, HttpHa
 }
 
 void HttpServer::Implementation::accept() {
+  is_accepting = true;
   acceptor.async_accept([this](Code error, tcp::socket socket) {
+    is_accepting = false;
+    // One that was accepted just before the end began is heard, too.
+    if (!error) accepted(std::move(socket));
     if (!acceptor.is_open()) return;
-    if (!error) {
-      accepted(std::move(socket));
-      return accept();
-    }
+    if (!error) return accept();
     // Descriptors or memory have run out, which passes.
     accept_again.expires_after(std::chrono::milliseconds(100));
     accept_again.async_wait([this](Code cancelled) {
@@ -662,7 +671,7 @@ std::string HttpServer::address() const {
 void HttpServer::run() {
   auto& self = *implementation_;
   self.accept();
-  while (self.acceptor.is_open() || !self.sessions.empty()) {
+  while (self.acceptor.is_open() || self.is_accepting || !self.sessions.empty()) {
     if (self.io->run_one() == 0) break;
   }
 }
