@@ -657,6 +657,22 @@ class ServeTest(ProgramTest):
         self.assertEqual(server.process.wait(PATIENCE), 0)
         self.assertEqual(server.log()[-1]["event"], "ended")
 
+    def test_an_answer_that_was_not_to_be_the_last_is_followed_by_another(self):
+        server = self.start()
+        body = json.dumps({"text": SENTENCES[:60], "target": "de", "stream": True, "decoding": {"beam": 16}}).encode()
+        with server.socket() as connection:
+            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            data = connection.recv(1)
+            server.process.send_signal(signal.SIGTERM)
+            server.event("draining")
+            connection.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            data += read_all(connection)
+        stream, _, last = data.partition(b"\r\n0\r\n\r\n")
+        self.assertEqual(stream.count(b"event: line"), 60)
+        self.assertTrue(last.startswith(b"HTTP/1.1 200 OK"), last)
+        self.assertIn(b"Connection: close", last)
+        self.assertEqual(server.process.wait(PATIENCE), 0)
+
     def test_clients_that_ask_twice_lose_nothing_where_the_server_is_killed(self):
         servers, stop, answers = [self.start()], threading.Event(), []
         port = servers[0].port

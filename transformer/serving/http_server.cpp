@@ -468,7 +468,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   }
 
   void sent() {
-    if (keep_alive_ && !server_.draining) return next_request();
+    if (keep_alive_) return next_request();  // the client was told so, even where the end began meanwhile
     if (is_whole_ && buffer_.size() == 0) return close();
     linger();
   }
