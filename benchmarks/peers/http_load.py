@@ -120,8 +120,8 @@ async def meanwhile(*tasks):
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def ask_all(port, requests, clients):
-    """Every request once."""
+async def ask_all(port, requests, clients, watched=True):
+    """Every request once, and /health meanwhile unless it is not to be watched."""
     load = Load()
     todo = iter(range(len(requests)))
 
@@ -135,7 +135,7 @@ async def ask_all(port, requests, clients):
             load.texts[i] = text_of(body)
         connection.close()
 
-    async with meanwhile(watch_health(port, load.health)):
+    async with meanwhile(*([watch_health(port, load.health)] if watched else [])):
         began = time.perf_counter()
         await asyncio.gather(*(client() for _ in range(clients)))
         load.seconds = time.perf_counter() - began
@@ -144,11 +144,14 @@ async def ask_all(port, requests, clients):
 
 async def ask_for(port, requests, clients, seconds, warm=2):
     """Requests again and again; what is answered in so many seconds counts, once the server is warm."""
-    load = Load(seconds=seconds)
+    load = Load()
     begins = time.perf_counter() + warm
     ends = begins + seconds
+    # Where a batch is answered at once, the time from one to another is what counts.
+    before = last = begins
 
     async def client(number):
+        nonlocal before, last
         connection = await Connection.open(port)
         while (asked := time.perf_counter()) < ends:
             i = number % len(requests)
@@ -156,12 +159,17 @@ async def ask_for(port, requests, clients, seconds, warm=2):
             answered = time.perf_counter()
             assert status == 200, body
             load.texts[i] = text_of(body)
-            if begins <= answered < ends:
+            if answered < begins:
+                before = answered
+            elif answered < ends:
+                last = answered
                 load.latencies.append(answered - asked)
             number += clients
         connection.close()
 
     await asyncio.gather(*(client(number) for number in range(clients)))
+    assert load.latencies, f"nothing was answered within {seconds} s"
+    load.seconds = last - before
     return load
 
 
