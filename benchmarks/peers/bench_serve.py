@@ -15,7 +15,7 @@ text its validation sentences, and every answer is compared with what `translate
               is fastest here.
 --soak:       100,000 short sentences from 32 clients.
 
-Without any of these: the first four, which take two minutes. --all: all of them, in ten."""
+Without any of these: the first four, which take three minutes. --all: all of them, in ten."""
 
 import argparse
 import asyncio
