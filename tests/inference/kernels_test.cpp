@@ -557,6 +557,29 @@ TEST_CASE("activations are what double precision makes of them, element by eleme
   }
 }
 
+TEST_CASE("probabilities are added as double precision adds them; what is not a number stays none") {
+  for (const auto* kernels : tested_kernels()) {
+    INFO(kernels->name);
+    for (const int64_t count : {1, 4, 15, 16, 17, 33, 100}) {
+      auto logits = random_values(count, 22, 10);
+      const float shift = *std::max_element(logits.begin(), logits.end()) + 0.5f;
+      logits.back() = -std::numeric_limits<float>::infinity();
+      const std::vector<float> before = random_values(count, 23);
+      auto sums = before;
+      sums.push_back(-5);  // the next row's
+      kernels->add_probabilities(logits.data(), count, shift, sums.data());
+      CHECK(sums.back() == -5);
+      for (size_t i = 0; i < logits.size(); ++i) {
+        const double expected = double(before[i]) + std::exp(double(logits[i]) - double(shift));
+        CHECK(double(sums[i]) == Approx(expected).margin(1e-6));
+      }
+      logits.front() = std::numeric_limits<float>::quiet_NaN();
+      kernels->add_probabilities(logits.data(), count, shift, sums.data());
+      CHECK(std::isnan(sums.front()));
+    }
+  }
+}
+
 TEST_CASE("activations of what is not a number are none, and touch nothing beside them") {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   for (const auto* kernels : tested_kernels()) {

@@ -59,36 +59,46 @@ Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int
   whole_.assign(rows.begin(), rows.end());
   for (auto& row : whole_) row.whole = true;
   const bool of_logs = ensemble_.average == Ensemble::Average::log_probabilities;
+  const Kernels& kernels = ensemble_.models.front()->kernels();
   means_.assign(rows.size() * size, 0);
   for (size_t member = 0; member < batches_.size(); ++member) {
     const double weight = ensemble_.weights[member];
     batches_[member].step(whole_, 1, [&](size_t row, const RowScores& scores) {
       float* means = means_.data() + row * size;
       const auto shift = static_cast<float>(of_logs ? scores.normaliser : scores.normaliser - std::log(weight));
-      const auto factor = static_cast<float>(weight);
-      for (size_t token = 0; token < size; ++token) {
-        const float value = scores.logits[token] - shift;
-        means[token] += of_logs ? factor * value : std::exp(value);
+      if (!of_logs) {
+        kernels.add_probabilities(scores.logits.data(), std::ssize(scores.logits), shift, means);
+        return;
       }
+      const auto factor = static_cast<float>(weight);
+      for (size_t token = 0; token < size; ++token) means[token] += factor * (scores.logits[token] - shift);
     });
   }
   const int64_t returned = std::min(width, static_cast<int64_t>(size));
   Continuations continuations{returned, {}, {}};
   for (size_t row = 0; row < rows.size(); ++row) {
     const std::span means(means_.data() + row * size, size);
-    double normaliser = 0;
-    for (float& mean : means) {
-      if (!of_logs) mean = std::log(mean);
-      // It shows in the normaliser.
-      if (std::isnan(mean)) normaliser = std::numeric_limits<double>::quiet_NaN();
+    // What is not a number shows in the normaliser.
+    int numbers = 1;
+    for (const float mean : means) numbers &= static_cast<int>(mean == mean);  // NOLINT(misc-redundant-expression)
+    const double normaliser = numbers == 1 ? 0 : std::numeric_limits<double>::quiet_NaN();
+    if (rows[row].whole) {
+      if (!of_logs) {
+        for (float& mean : means) mean = std::log(mean);
+      }
+      told(row, {means, normaliser});
+      // As InferenceBatch: who is told of a row asks for nothing else of it.
+      continuations.tokens.resize(continuations.tokens.size() + static_cast<size_t>(returned));
+      continuations.log_probabilities.resize(continuations.tokens.size());
+      continue;
     }
-    if (rows[row].whole) told(row, {means, normaliser});
     best_of(means, returned, best_);
     for (size_t i = 0; i < static_cast<size_t>(returned); ++i) {
-      const bool found = i < best_.size();
+      const bool found = i < best_.size() && (of_logs || best_[i].first > 0);
+      double score = -std::numeric_limits<double>::infinity();
+      if (found) score = of_logs ? static_cast<double>(best_[i].first) : std::log(static_cast<double>(best_[i].first));
       continuations.tokens.push_back(found ? best_[i].second : 0);
-      continuations.log_probabilities.push_back(
-          (found ? static_cast<double>(best_[i].first) : -std::numeric_limits<double>::infinity()) - normaliser);
+      continuations.log_probabilities.push_back(score - normaliser);
     }
   }
   return continuations;

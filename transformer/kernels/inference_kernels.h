@@ -88,6 +88,10 @@ struct Kernels {
 
   /// Takes up `count` logits of the tokens from `first` on; tokens below `allowed` count in the sum alone.
   void (*select)(const float* logits, int64_t count, int32_t first, int32_t allowed, Selection& selection);
+
+  /// sums [count] += exp(logits [count] - shift), where `shift` is no less than any logit but for rounding. What is
+  /// below exp(-87) counts as 0.
+  void (*add_probabilities)(const float* logits, int64_t count, float shift, float* sums);
 };
 
 }  // namespace transformer
