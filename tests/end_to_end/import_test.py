@@ -110,7 +110,16 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
         losses = [entry["loss"] for entry in metrics if entry["kind"] == "train"]
         self.assertEqual(len(losses), 1)
         self.assertAlmostEqual(losses[0], expected, delta=1e-4)
-        # What comes of it is a model like others.
+        # What comes of it is a model like others, of the same origin, and so is what a run that goes on makes.
+        def described(*parts):
+            output, _ = self.run_program(EVALUATE, "describe", "--model", self.root.joinpath("tuned", *parts),
+                                         "--format", "json")
+            known = json.loads(output)
+            return known["licence"], known["origin"]
+        wanted = ("cc-by-4.0", "Hugging Face, MarianMT; trained further")
+        self.assertEqual(described(), wanted)
+        self.run_program(TRAIN, config, "--set", "training.steps=2")
+        self.assertEqual(described("checkpoints", "step-00000002"), wanted)
         self.assertEqual(len(self.ours(self.root / "tuned")), LINES)
         shutil.rmtree(self.root / "tuned")
         for file in (config, *files.values()):

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const ModelFiles some_files = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", "pieces"}};
+const ModelFiles some_files = {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", "pieces"}}};
 
 // A model with its optimizer, of which no number is that of another.
 struct Training {
@@ -211,7 +211,7 @@ TEST_CASE("a checkpoint that cannot be written is no checkpoint, and the older o
   write_checkpoint(run.path(), training.state(), some_files);
   training.progress.step = 4;
   auto files = some_files;
-  files.emplace_back("no/such/folder", "text");
+  files.contents.emplace_back("no/such/folder", "text");
   CHECK_THROWS_AS(write_checkpoint(run.path(), training.state(), files), std::runtime_error);
   CHECK(names_in(run / "checkpoints") == Names{"step-00000003"});
   // Nor where there cannot be a folder for it.

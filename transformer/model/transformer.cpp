@@ -182,9 +182,11 @@ void write_weights(const std::filesystem::path& file, TensorMap weights, std::op
 }
 
 void write_bound_weights(const std::filesystem::path& file, TensorMap weights, const std::filesystem::path& config_yaml,
-                         std::optional<torch::ScalarType> type) {
+                         std::optional<torch::ScalarType> type, const std::map<std::string, std::string>& provenance) {
   convert(weights, type);
-  write_tensors(file, weights, bound_metadata(config_yaml));
+  auto metadata = bound_metadata(config_yaml);
+  metadata.insert(provenance.begin(), provenance.end());
+  write_tensors(file, weights, metadata);
 }
 
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& file, torch::ScalarType type) {

@@ -4,7 +4,9 @@
 #include <torch/nn/pimpl.h>
 
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "transformer/architecture/settings.h"
@@ -95,7 +97,8 @@ void write_weights(const std::filesystem::path& file, TensorMap weights, std::op
 /// The same, bound to the settings of the `config_yaml` that lies beside them (bound_metadata in
 /// architecture/model_directory.h).
 void write_bound_weights(const std::filesystem::path& file, TensorMap weights, const std::filesystem::path& config_yaml,
-                         std::optional<torch::ScalarType> type = {});
+                         std::optional<torch::ScalarType> type = {},
+                         const std::map<std::string, std::string>& provenance = {});
 
 /// Writes all parameters as safetensors in `type` (whole or not at all; see base/tensor_file.h).
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& file,

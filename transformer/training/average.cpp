@@ -79,12 +79,12 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
                   "choose another folder for the average");
     }
   }
-  ModelFiles files;
+  ModelFiles files{.contents = {}, .provenance = provenance(directories.front())};
   for (const auto& name : model_file_names(directories.front())) {
-    files.emplace_back(name, read_file(directories.front() / name));
+    files.contents.emplace_back(name, read_file(directories.front() / name));
     if (name == "config.yaml") continue;
     for (const auto& other : directories) {
-      if (!something_at(other / name) || read_file(other / name) != files.back().second) {
+      if (!something_at(other / name) || read_file(other / name) != files.contents.back().second) {
         throw Error(other.string(),
                     fmt::format("its vocabulary ({}) is not that of {}", name, directories.front().string()),
                     "only models of one run, or started from one model, have a mean that makes sense");

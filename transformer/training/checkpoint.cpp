@@ -159,11 +159,11 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
   fs::remove(directory / checksums_name, error);
   if (error) throw Failure((directory / checksums_name).string(), "cannot be replaced: " + error.message());
   std::vector<std::string> names{weights_name};
-  for (const auto& [name, content] : files) {
+  for (const auto& [name, content] : files.contents) {
     write_atomically(directory / name, content);
     names.push_back(name);
   }
-  write_bound_weights(directory / weights_name, weights, directory / "config.yaml", type);
+  write_bound_weights(directory / weights_name, weights, directory / "config.yaml", type, files.provenance);
   write_checksums(directory, names);
 }
 
@@ -193,13 +193,13 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
     fs::create_directories(partial);
     write_tensors(partial / optimizer_name, contents, {{"format", "transformer-optimizer-1"}});
     write_atomically(partial / progress_name, json.dump(2) + "\n");
-    for (const auto& [file, content] : files) {
+    for (const auto& [file, content] : files.contents) {
       write_atomically(partial / file, content);
       names.push_back(file);
     }
     const auto weights = state.average ? state.average->values() : weights_of(state.model);
     if (std::find(names.begin(), names.end(), config_name) != names.end()) {
-      write_bound_weights(partial / weights_name, weights, partial / config_name);
+      write_bound_weights(partial / weights_name, weights, partial / config_name, {}, files.provenance);
     } else {
       write_weights(partial / weights_name, weights);
     }
@@ -258,7 +258,7 @@ std::vector<fs::path> resumable_checkpoints(const fs::path& run) {
 void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
   std::vector<std::string> names{weights_name, optimizer_name, progress_name};
   if (state.files) {
-    for (const auto& [name, content] : *state.files) names.push_back(name);
+    for (const auto& [name, content] : state.files->contents) names.push_back(name);
   } else {
     for (const auto& name : model_file_names(checkpoint)) names.push_back(name);
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -47,8 +48,11 @@ struct Progress {
   int64_t window_steps = 0;         // steps
 };
 
-/// The files of a model directory besides the weights: config.yaml and vocabularies, as (name, content).
-using ModelFiles = std::vector<std::pair<std::string, std::string>>;
+/// What a model directory has besides the weights.
+struct ModelFiles {
+  std::vector<std::pair<std::string, std::string>> contents;  ///< config.yaml and vocabularies, as (name, content)
+  std::map<std::string, std::string> provenance = {};         ///< what the weights say of where they came from
+};
 
 /// Those of them that `directory` has: config.yaml first. Throws Error where config.yaml or every vocabulary is
 /// missing.

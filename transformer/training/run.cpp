@@ -115,6 +115,27 @@ std::string described_start(const RunSettings& settings) {
   return text;
 }
 
+// What is known of where the weights came from that a model starts with, or has started with: a licence stays with what is
+// made of them.
+std::map<std::string, std::string> start_of(const RunSettings& settings, const fs::path& output, bool begun) {
+  if (begun) {
+    for (const auto& checkpoint : resumable_checkpoints(output)) {
+      try {
+        return provenance(checkpoint);
+      } catch (const Error&) {
+        continue;  // damaged: said so when training goes on from an older one
+      }
+    }
+    return {};
+  }
+  if (settings.training.init_from.empty()) return {};
+  auto known = provenance(settings.training.init_from);
+  constexpr std::string_view further = "; trained further";
+  const auto origin = known.find("origin");
+  if (origin != known.end() && !origin->second.ends_with(further)) origin->second += further;
+  return known;
+}
+
 // The vocabularies in `output`: given, or learned first where they are not there yet.
 Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettings& model, const fs::path& output,
                                   const Log& log) {
@@ -410,8 +431,10 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     vocabularies =
         Vocabularies::load(output, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
   }
-  ModelFiles files{{"config.yaml", settings.config}};
-  for (const auto& name : vocabulary_names(settings.vocabulary)) files.emplace_back(name, read_file(output / name));
+  ModelFiles files{.contents = {{"config.yaml", settings.config}}, .provenance = start_of(settings, output, begun)};
+  for (const auto& name : vocabulary_names(settings.vocabulary)) {
+    files.contents.emplace_back(name, read_file(output / name));
+  }
   const auto& data = settings.data;
   if (const auto& languages = vocabularies->target->languages(); !languages.empty()) {
     languages.piece(data.source_language, "data.source_language");
