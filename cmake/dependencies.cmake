@@ -4,12 +4,12 @@ include(libraries)
 
 transformer_require(nlohmann_json nlohmann-json3-dev)
 # Asio and Beast, which are headers alone.
-transformer_require(Boost libboost1.81-dev 1.75)
+transformer_require(Boost "libboost1.81-dev (libboost-dev where that is 1.75 or newer)" 1.75)
 if(TRANSFORMER_APPS OR TRANSFORMER_TESTS)
   transformer_require(CLI11 libcli11-dev)
 endif()
 if(TRANSFORMER_TESTS)
-  transformer_require(Catch2 catch2 2)
+  transformer_require(Catch2 catch2)  # 2 or 3
 endif()
 
 find_program(MOLD_PROGRAM mold)

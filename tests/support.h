@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
-#include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+
+#include "catch.h"
 
 namespace transformer::test {
 

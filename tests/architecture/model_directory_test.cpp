@@ -7,7 +7,6 @@
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -7,7 +7,6 @@
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
 
 TEST_CASE("parameters are counted without being made") {
   auto list = variations();

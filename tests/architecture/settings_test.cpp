@@ -1,14 +1,12 @@
 #include "transformer/architecture/settings.h"
 
-#include <catch2/catch.hpp>
-
+#include "catch.h"
 #include "model/reference.h"
 #include "transformer/architecture/longest_text.h"
 #include "transformer/base/error.h"
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
 using Shared = ModelSettings::SharedEmbeddings;
 
 TEST_CASE("defaults are the base model's") {

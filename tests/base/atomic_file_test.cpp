@@ -12,7 +12,6 @@
 #include "transformer/base/error.h"
 
 using namespace transformer;
-using Catch::Matchers::Equals;
 using transformer::test::read_file;
 using transformer::test::TemporaryDirectory;
 using transformer::test::write_file;
@@ -138,7 +137,7 @@ TEST_CASE("a missing folder, a folder as target and a file as folder fail with t
 TEST_CASE("a folder that may not be written to fails with the path and the reason") {
   // The kernel's own folder refuses everyone, root included.
   CHECK_THROWS_AS(AtomicFile("/proc/self/out"), Failure);
-  CHECK_THROWS_WITH(AtomicFile("/proc/self/out"), Catch::Matchers::StartsWith("cannot write /proc/self/out: "));
+  CHECK_THROWS_WITH(AtomicFile("/proc/self/out"), StartsWith("cannot write /proc/self/out: "));
 }
 
 TEST_CASE("a full disk fails with the path and the reason, keeps the older file and leaves nothing behind") {
@@ -168,7 +167,7 @@ TEST_CASE("output that would replace its input is refused") {
   std::filesystem::create_hard_link(directory / "in", directory / "same");
   for (const char* name : {"in", "link", "same"}) {
     CHECK_THROWS_WITH(check_output_file("--output", directory / name, {"", directory / "none", directory / "in"}),
-                      Catch::Contains("--output") && Catch::Contains(name));
+                      Contains("--output") && Contains(name));
   }
   CHECK_NOTHROW(check_output_file("--output", "/dev/null", {"/dev/null"}));
   CHECK_NOTHROW(check_output_file("--output", directory / "new", {directory / "in"}));

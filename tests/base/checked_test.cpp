@@ -1,8 +1,9 @@
 #include "transformer/base/checked.h"
 
-#include <catch2/catch.hpp>
 #include <cstdint>
 #include <vector>
+
+#include "catch.h"
 
 using transformer::checked_product;
 

@@ -29,7 +29,7 @@ TEST_CASE("any bit flipped or byte cut in a file or in the list of checksums is 
   write_checksums(directory.path(), {"a", "b"});
   REQUIRE_NOTHROW(verify_checksums(directory.path()));
   REQUIRE_NOTHROW(verify_checksums(directory.path(), {"b"}));
-  CHECK_THROWS_WITH(verify_checksums(directory.path(), {"c"}), Catch::Contains("does not list c"));
+  CHECK_THROWS_WITH(verify_checksums(directory.path(), {"c"}), Contains("does not list c"));
   for (const char* name : {"a", checksums_name}) {
     const auto file = directory / name;
     const std::string whole = read_file(file);
@@ -48,7 +48,7 @@ TEST_CASE("any bit flipped or byte cut in a file or in the list of checksums is 
     write_file(file, whole);
   }
   std::filesystem::remove(directory / "b");
-  CHECK_THROWS_WITH(verify_checksums(directory.path()), Catch::Contains("b: cannot be read"));
+  CHECK_THROWS_WITH(verify_checksums(directory.path()), Contains("b: cannot be read"));
 }
 
 TEST_CASE("a list of checksums speaks of the files beside it alone, once each") {
@@ -60,7 +60,7 @@ TEST_CASE("a list of checksums speaks of the files beside it alone, once each") 
     INFO(why);
     for (const std::vector<std::string>& names : {std::vector<std::string>{}, {"a"}}) {
       CHECK_THROWS_WITH(verify_checksums(directory.path(), names),
-                        Catch::Contains("is damaged: ") && Catch::Contains(why) && !Catch::Contains("\033"));
+                        Contains("is damaged: ") && Contains(why) && !Contains("\033"));
     }
   };
   const std::string good = sum + "  a\n";
@@ -75,8 +75,8 @@ TEST_CASE("a list of checksums speaks of the files beside it alone, once each") 
   // Neither waits for a writer.
   std::filesystem::remove(directory / "a");
   REQUIRE(mkfifo((directory / "a").c_str(), 0600) == 0);
-  CHECK_THROWS_WITH(verify_checksums(directory.path()), Catch::Contains("a: is not a regular file"));
+  CHECK_THROWS_WITH(verify_checksums(directory.path()), Contains("a: is not a regular file"));
   std::filesystem::remove(directory / checksums_name);
   REQUIRE(mkfifo((directory / checksums_name).c_str(), 0600) == 0);
-  CHECK_THROWS_WITH(verify_checksums(directory.path()), Catch::Contains("is damaged: "));
+  CHECK_THROWS_WITH(verify_checksums(directory.path()), Contains("is damaged: "));
 }

@@ -6,9 +6,6 @@
 #include "transformer/base/settings.h"
 
 using namespace transformer;
-using Catch::Matchers::Contains;
-using Catch::Matchers::EndsWith;
-using Catch::Matchers::Equals;
 using transformer::test::error_of;
 using transformer::test::TemporaryDirectory;
 using transformer::test::write_file;

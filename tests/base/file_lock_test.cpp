@@ -7,7 +7,6 @@
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Contains;
 
 TEST_CASE("one at a time works in a folder, and others are told so") {
   TemporaryDirectory folder;

@@ -1,15 +1,14 @@
 #include "transformer/base/folder.h"
 
-#include <catch2/catch.hpp>
 #include <fstream>
 #include <string>
 
+#include "catch.h"
 #include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
 
 using namespace transformer;
-using Catch::Contains;
 using transformer::test::error_of;
 using transformer::test::TemporaryDirectory;
 using transformer::test::write_file;

@@ -8,7 +8,6 @@
 #include "support.h"
 
 using namespace transformer;
-using Catch::Matchers::Contains;
 using transformer::test::read_file;
 using transformer::test::TemporaryDirectory;
 using transformer::test::write_file;

@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <string>
+
+#include "catch.h"
 
 using namespace transformer;
 

@@ -5,8 +5,6 @@
 
 namespace transformer::test {
 
-using Catch::Contains;
-
 TEST_CASE("a file is read whole, or refused by its size") {
   const TemporaryDirectory folder;
   for (const size_t size : {size_t{0}, size_t{1}, size_t{65535}, size_t{65536}, size_t{65537}, size_t{200000}}) {

@@ -9,8 +9,6 @@
 #include "transformer/base/error.h"
 
 using namespace transformer;
-using Catch::Matchers::Contains;
-using Catch::Matchers::Equals;
 using transformer::test::error_of;
 using transformer::test::run_reference;
 using transformer::test::TemporaryDirectory;

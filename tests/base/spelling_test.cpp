@@ -1,6 +1,6 @@
 #include "transformer/base/spelling.h"
 
-#include <catch2/catch.hpp>
+#include "catch.h"
 
 using namespace transformer;
 

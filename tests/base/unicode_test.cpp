@@ -1,9 +1,10 @@
 #include "transformer/base/unicode.h"
 
 #include <array>
-#include <catch2/catch.hpp>
 #include <cstdio>
 #include <memory>
+
+#include "catch.h"
 
 namespace transformer::test {
 

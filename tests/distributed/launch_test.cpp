@@ -99,7 +99,7 @@ TEST_CASE("A half-set environment is an error that names the variable") {
     CAPTURE(name);
     const auto text = error_of([&] { read_launch(without(torchrun_environment(), name)); });
     CHECK(text.starts_with(fmt::format("{}: is missing", name)));
-    CHECK_THAT(text, Catch::Contains("torchrun"));
+    CHECK_THAT(text, Contains("torchrun"));
   }
   CHECK(error_of([] { read_launch({{"RANK", "0"}}); }).starts_with("WORLD_SIZE: is missing"));
   for (const char* name :
@@ -242,7 +242,7 @@ TEST_CASE("Every process on a machine takes a GPU of its own") {
   CHECK(local_device("cpu", launch, 0) == "cpu");
   CHECK(local_device("cuda", {}, 4) == "cuda");
   launch.local_rank = 3;
-  CHECK_THAT(error_of([&] { local_device("cuda", launch, 2); }), Catch::Contains("4 processes, but 2 GPUs"));
+  CHECK_THAT(error_of([&] { local_device("cuda", launch, 2); }), Contains("4 processes, but 2 GPUs"));
 }
 
 TEST_CASE("torchrun's settings without torchrun are explained; a single process needs none") {
@@ -266,7 +266,7 @@ TEST_CASE("the agent of a launcher is told what a process fails of, unless it is
   CHECK_NOTHROW(with_error_file([] {}));
   CHECK_FALSE(std::filesystem::exists(file));
   CHECK_THROWS_AS(with_error_file([] { throw Error("training.steps", "is \"many\""); }), Error);
-  CHECK_THAT(read_file(file), Catch::Matchers::StartsWith(R"({"message":{"message":"training.steps: is \"many\"",)"));
+  CHECK_THAT(read_file(file), StartsWith(R"({"message":{"message":"training.steps: is \"many\"",)"));
   setenv("TORCHELASTIC_ERROR_FILE", (folder / "nowhere/error.json").c_str(), 1);
   CHECK_THROWS_AS(with_error_file([] { throw Failure("disk", "full"); }), Failure);
   unsetenv("TORCHELASTIC_ERROR_FILE");

@@ -16,11 +16,11 @@ using Lines = std::vector<std::string>;
 namespace {
 
 /// What sacreBLEU and Python make of a set of odd sentences; computed once a run.
-const json& reference(const std::string& section) {
+const json& reference(const char* section) {
   static std::map<std::string, json> sections;
   if (!sections.count(section)) {
     test::TemporaryDirectory directory;
-    test::run_reference("evaluation_metrics.py", section + " '" + (directory / "out.json").string() + "'");
+    test::run_reference("evaluation_metrics.py", std::string(section) + " '" + (directory / "out.json").string() + "'");
     sections[section] = json::parse(test::read_file(directory / "out.json"));
   }
   return sections.at(section);
@@ -124,7 +124,7 @@ TEST_CASE("compound-split BLEU equals unsmoothed BLEU of text in ATAT format, an
     options.tokenizer = BleuOptions::Tokenizer::none;
     const Bleu split = corpus_bleu(hypotheses, references, options);
     check_bleu(split, example.at("compounds").at("none"));
-    CHECK_THAT(to_string(split, options), Catch::Matchers::StartsWith("compound-split BLEU = "));
+    CHECK_THAT(to_string(split, options), StartsWith("compound-split BLEU = "));
     options.compound_split = false;
     different_from_plain += corpus_bleu(hypotheses, references, options).score != split.score;
   }
@@ -215,7 +215,7 @@ TEST_CASE("paired bootstrap resampling is repeatable and finds no difference bet
 TEST_CASE("unequal numbers of sentences are refused") {
   CHECK_THROWS_WITH(corpus_bleu({"a", "b"}, {{"a"}}),
                     "2 hypotheses but 1 reference sentences; give one line of each for every sentence");
-  CHECK_THROWS_WITH(corpus_chrf({"a"}, {{"a"}, {"b", "c"}}), Catch::Matchers::Contains("2 reference sentences"));
+  CHECK_THROWS_WITH(corpus_chrf({"a"}, {{"a"}, {"b", "c"}}), Contains("2 reference sentences"));
   CHECK_THROWS_AS(corpus_bleu({}, {{}}), Error);
   CHECK_THROWS_AS(corpus_bleu({"a"}, {}), Error);
 }

@@ -450,7 +450,6 @@ TEST_CASE("options out of range are named") {
     }
     return "accepted";
   };
-  using Catch::Matchers::StartsWith;
   CHECK_THAT(message({.beam = 0}), StartsWith("decoding.beam: 0"));
   CHECK_THAT(message({.beam = -3}), StartsWith("decoding.beam: -3"));
   CHECK_THAT(message({.alpha = std::nan("")}), StartsWith("decoding.alpha: "));

@@ -224,7 +224,6 @@ TEST_CASE("a draft whose weights are damaged proposes nothing and harms nobody")
 }
 
 TEST_CASE("a draft that does not go with the model is refused") {
-  using Catch::Matchers::Contains;
   const auto model = packed(tiny_settings(pieces), 4);
   const auto refusal = [&](const Models& draft, const Models& of) {
     return error_of([&] { Engine(of, {.draft = draft}); });

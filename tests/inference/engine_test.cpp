@@ -165,7 +165,6 @@ TEST_CASE("what cannot be decoded is refused when it is submitted, and harms nob
   const auto refusal = [&](DecodingRequest request) {
     return error_of([&] { engine.submit({std::move(request)}, [](size_t, const DecodingResult&) {}); });
   };
-  using Catch::Matchers::Contains;
   CHECK_THAT(refusal({{}, 3}), Contains("empty"));
   CHECK_THAT(refusal({{5, 40, 2}, 3}), Contains("word piece 40"));
   CHECK_THAT(refusal({Ids(21, 5), 3}), Contains("max_positions"));

@@ -239,19 +239,18 @@ TEST_CASE("weights packed into a file are those that are packed at loading, bit 
       CHECK(log_probabilities(*stored, sources, targets) == log_probabilities(*trained, sources, targets));
 
       // For nothing else, and in no other precision.
-      CHECK_THAT(error_of([&] { load_transformer(packed.path()); }), Catch::Contains("packed for decoding"));
+      CHECK_THAT(error_of([&] { load_transformer(packed.path()); }), Contains("packed for decoding"));
       const auto other = precision == Precision::int8 ? Precision::bf16 : Precision::int8;
       CHECK_THAT(error_of([&] { InferenceModel::load(packed.path(), settings, other); }),
-                 Catch::Contains(std::string("packed as ") + precision_name(precision)));
+                 Contains(std::string("packed as ") + precision_name(precision)));
       CHECK_THAT(
           error_of([&] { InferenceModel::pack(packed.path(), settings, precision, folder / "again.safetensors"); }),
-          Catch::Contains("packed for decoding"));
+          Contains("packed for decoding"));
     }
   }
 }
 
 TEST_CASE("a file of packed weights that is another model's, or damaged, is refused by name") {
-  using Catch::Matchers::Contains;
   const auto settings = tiny_settings(pieces).resolved();
   const test::TemporaryDirectory folder, packed;
   for (const auto* directory : {&folder, &packed}) {
@@ -485,8 +484,7 @@ TEST_CASE("weights that are not finite are refused by name, in every precision")
       Transformer modules(*settings);
       const std::string refused_name = name;
       const auto check = [&](const std::string& refusal) {
-        CHECK_THAT(refusal,
-                   Catch::Contains("model.safetensors") && Catch::Contains(refused_name) && Catch::Contains("finite"));
+        CHECK_THAT(refusal, Contains("model.safetensors") && Contains(refused_name) && Contains("finite"));
       };
       check(error_of([&] { load_weights(*modules, folder / "model.safetensors"); }));
       for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
@@ -518,7 +516,6 @@ TEST_CASE("weights beyond measure end in a failure, in every precision and which
 }
 
 TEST_CASE("weights of another model are refused by name") {
-  using Catch::Matchers::Contains;
   const auto settings = tiny_settings(pieces);
   const auto weights = weights_of(*tiny_transformer(settings));
   const auto refusal = [&](const TensorMap& given) {
@@ -541,7 +538,6 @@ TEST_CASE("weights of another model are refused by name") {
 }
 
 TEST_CASE("word pieces that do not exist and positions that were not learned are refused") {
-  using Catch::Matchers::StartsWith;
   auto settings = tiny_settings(pieces);
   settings.positions = ModelSettings::Positions::learned;
   settings.max_positions = 3;
@@ -594,7 +590,7 @@ TEST_CASE("modules on a CPU decode in their own precisions") {
   write_tiny_model(directory.path());
   for (const auto precision : {Precision::fp16, Precision::int8}) {
     CHECK_THAT(error_of([&] { load_module_backend(directory.path(), torch::kCPU, precision); }),
-               Catch::Matchers::StartsWith("precision: the modules decode in float32 or bf16"));
+               StartsWith("precision: the modules decode in float32 or bf16"));
   }
   const std::vector<Ids> sources = {{7, 30, 12, Vocabulary::end}};
   const auto decoded = [&](Precision precision) {
@@ -610,7 +606,7 @@ TEST_CASE("fp16 is for GPUs") {
   const TemporaryDirectory directory;
   write_tiny_model(directory.path());
   CHECK_THAT(error_of([&] { Translator(directory.path(), "cpu", {.precision = Precision::fp16}); }),
-             Catch::Matchers::StartsWith("precision: fp16 is for decoding on a GPU"));
+             StartsWith("precision: fp16 is for decoding on a GPU"));
 }
 
 TEST_CASE("modules decode in bf16 and fp16 what they do in float32, in every variation") {

@@ -518,7 +518,6 @@ TEST_CASE("certain tokens only ever become more, and begin the first hypothesis"
 
 TEST_CASE("settings and wishes that contradict each other are refused by name") {
   const auto problem = [](DecodingSettings settings) { return error_of([&] { settings.validated(); }); };
-  using Catch::Matchers::StartsWith;
   DecodingSettings settings;
   settings.temperature = 0.5;
   CHECK_THAT(problem(settings), StartsWith("decoding.temperature"));

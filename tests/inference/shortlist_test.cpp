@@ -239,8 +239,8 @@ TEST_CASE("a shortlist's file is read as it was written, for its own vocabularie
         CHECK(std::binary_search(candidates.begin(), candidates.end(), target));
     }
   }
-  CHECK_THAT(error_of([&] { Shortlist::read(file, {other, one}); }), Catch::Contains("other vocabularies"));
-  CHECK_THAT(error_of([&] { Shortlist::read(folder / "none", {one, other}); }), Catch::Contains("cannot be opened"));
+  CHECK_THAT(error_of([&] { Shortlist::read(file, {other, one}); }), Contains("other vocabularies"));
+  CHECK_THAT(error_of([&] { Shortlist::read(folder / "none", {one, other}); }), Contains("cannot be opened"));
 
   // Whatever byte is another: refused, or a list of pieces that there are.
   const auto bytes = read_file(file);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "catch.h"
 #include "transformer/inference/beam_search.h"
 
 namespace transformer::test {

@@ -251,7 +251,6 @@ TEST_CASE("a model with two vocabularies reads with one and writes with the othe
 }
 
 TEST_CASE("what does not make a model is named") {
-  using Catch::Matchers::Contains;
   const TemporaryDirectory empty;
   CHECK_THAT(error_of([&] { Translator(empty / "nowhere"); }), Contains("nowhere"));
   CHECK_THAT(error_of([&] { Translator translator(empty.path()); }), Contains("config.yaml"));
@@ -267,7 +266,6 @@ TEST_CASE("what does not make a model is named") {
 }
 
 TEST_CASE("a line too long for the model is named by its number") {
-  using Catch::Matchers::StartsWith;
   const Translator translator(model_directory().path());
   std::string long_line;
   while (long_line.size() < 12000) long_line += "qx ";
@@ -296,7 +294,7 @@ TEST_CASE("the halves of translate are the whole, around a line that is too long
   REQUIRE(sources.size() == 10);
   CHECK(translator.longest_source() == 5000);
   CHECK(static_cast<int64_t>(sources[2].size()) > translator.longest_source());
-  CHECK_THAT(translator.too_long(sources[2].size()), Catch::Matchers::Contains(std::to_string(sources[2].size())));
+  CHECK_THAT(translator.too_long(sources[2].size()), Contains(std::to_string(sources[2].size())));
   CHECK(sources[5].empty());
   sources[2].clear();
   auto found = translator.translate_encoded(sources);

@@ -214,11 +214,11 @@ TEST_CASE("whatever a constraint returns, no search reads beyond its scores") {
     CHECK(message({Vocabulary::unknown}).empty());
     for (const int64_t token : {size, size + 1000000, int64_t{-1}, std::numeric_limits<int64_t>::min(),
                                 std::numeric_limits<int64_t>::max(), Vocabulary::padding, Vocabulary::begin}) {
-      CHECK_THAT(message({5, token, 6}), Catch::Contains(std::to_string(token)));
+      CHECK_THAT(message({5, token, 6}), Contains(std::to_string(token)));
     }
-    CHECK_THAT(message({}), Catch::Contains("no token"));
-    CHECK_THAT(message({7, 5, 7}), Catch::Contains("token 7 twice"));
-    CHECK_THAT(message({7, 5}, true), Catch::Contains("no state after token"));
+    CHECK_THAT(message({}), Contains("no token"));
+    CHECK_THAT(message({7, 5, 7}), Contains("token 7 twice"));
+    CHECK_THAT(message({7, 5}, true), Contains("no state after token"));
   }
 }
 

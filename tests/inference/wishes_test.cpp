@@ -108,8 +108,7 @@ TEST_CASE("what is allowed behind a beginning is every piece that agrees with it
       CHECK(text.starts_with(whole));
     }
   }
-  CHECK_THAT(error_of([&] { (void)tiny.packed->encode_wishes({.prefix = std::string(9000, 'a')}); }),
-             Catch::Matchers::Equals(""));
+  CHECK_THAT(error_of([&] { (void)tiny.packed->encode_wishes({.prefix = std::string(9000, 'a')}); }), Equals(""));
 }
 
 TEST_CASE("translations begin with what they shall begin with, packed as through the modules") {
@@ -137,7 +136,7 @@ TEST_CASE("translations begin with what they shall begin with, packed as through
   auto bounded = DecodingSettings{};
   bounded.max_length = 2;
   CHECK_THAT(error_of([&] { (void)tiny.packed->with(bounded).encode_wishes({.prefix = "badoki luméno"}); }),
-             Catch::Contains("at most 2 word pieces cannot begin so"));
+             Contains("at most 2 word pieces cannot begin so"));
 }
 
 TEST_CASE("forbidden phrases are found in texts as by looking for them, however they are spelled") {
@@ -198,10 +197,10 @@ TEST_CASE("translations hold what is required and nothing that is forbidden, pac
   const auto refusal = [&](const LineWishes& wish) {
     return error_of([&] { (void)tiny.packed->encode_wishes(wish); });
   };
-  CHECK_THAT(refusal({.required = {"ba do"}, .forbidden = tiny.packed->forbid({"do"})}), Catch::Contains("forbidden"));
+  CHECK_THAT(refusal({.required = {"ba do"}, .forbidden = tiny.packed->forbid({"do"})}), Contains("forbidden"));
   CHECK_THAT(
       error_of([&] { (void)tiny.packed->with({.search = Search::sampling}).encode_wishes({.required = {"ba"}}); }),
-      Catch::Contains("decoding.search"));
+      Contains("decoding.search"));
 }
 
 TEST_CASE("rows that are looked at whole and left as they are change no bit") {
@@ -312,11 +311,11 @@ TEST_CASE("an ensemble searches by the mean of its models, alone and in batches"
     for (size_t i = 0; i < requests.size(); ++i) CHECK(same[i][0].tokens == plain[i][0].tokens);
   }
   const auto refusal = [&](const Ensemble& ensemble) { return error_of([&] { (void)ensemble.validated(); }); };
-  CHECK_THAT(refusal({}), Catch::Contains("no model"));
-  CHECK_THAT(refusal({.models = {packed_model(a)}, .weights = {1, 2}}), Catch::Contains("weights"));
-  CHECK_THAT(refusal({.models = {packed_model(a)}, .weights = {0}}), Catch::Contains("more than 0"));
+  CHECK_THAT(refusal({}), Contains("no model"));
+  CHECK_THAT(refusal({.models = {packed_model(a)}, .weights = {1, 2}}), Contains("weights"));
+  CHECK_THAT(refusal({.models = {packed_model(a)}, .weights = {0}}), Contains("more than 0"));
   CHECK_THAT(refusal({.models = {packed_model(a), packed_model(tiny_transformer(tiny_settings(pieces + 1)))}}),
-             Catch::Contains("different sizes"));
+             Contains("different sizes"));
 }
 
 }  // namespace transformer::test

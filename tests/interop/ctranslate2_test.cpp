@@ -16,7 +16,6 @@
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
 namespace fs = std::filesystem;
 
 namespace {
@@ -154,7 +153,7 @@ TEST_CASE("what CTranslate2 cannot compute is refused by name, and nothing is wr
     const TemporaryDirectory folder;
     write_model(folder / "ours", tiny(change));
     const auto message = error_of([&] { export_ctranslate2(folder / "ours", folder / "theirs"); });
-    CHECK_THAT(message, Catch::StartsWith(name) && Contains("CTranslate2"));
+    CHECK_THAT(message, StartsWith(name) && Contains("CTranslate2"));
     CHECK(std::distance(fs::directory_iterator(folder.path()), {}) == 1);
   }
 }

@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <catch2/catch.hpp>
 #include <string>
 
+#include "catch.h"
 #include "error_of.h"
 #include "transformer/interop/json_value.h"
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
 using namespace std::string_literals;
 
 namespace {

@@ -8,7 +8,6 @@
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
 using torch::Tensor;
 
 namespace {

@@ -1,13 +1,13 @@
 #include "transformer/model/fused/parallel.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#include "catch.h"
 #include "for_a_while.h"
 
 namespace {

@@ -9,7 +9,6 @@
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
 using Positions = ModelSettings::Positions;
 
 namespace {

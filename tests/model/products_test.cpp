@@ -2,10 +2,10 @@
 
 #include <torch/types.h>
 
-#include <catch2/catch.hpp>
 #include <cmath>
 #include <tuple>
 
+#include "catch.h"
 #include "for_a_while.h"
 #include "transformer/kernels/product_kernels.h"
 

@@ -13,7 +13,6 @@
 #include "transformer/base/tensor_file.h"
 
 using namespace transformer;
-using Catch::Matchers::Contains;
 using transformer::test::read_file;
 using transformer::test::run_reference;
 using transformer::test::TemporaryDirectory;
@@ -299,7 +298,7 @@ TEST_CASE("damaged files are refused by name, with the tensor at fault") {
     write_file(directory / "t", damage.bytes);
     INFO(damage.message);
     CHECK_THROWS_AS(read_tensors(directory / "t"), Error);
-    CHECK_THROWS_WITH(read_tensors(directory / "t"), Catch::Matchers::StartsWith((directory / "t").string() + ": ") &&
+    CHECK_THROWS_WITH(read_tensors(directory / "t"), StartsWith((directory / "t").string() + ": ") &&
                                                          Contains(damage.message) &&
                                                          Contains("; the file is damaged or is no safetensors file"));
   }

@@ -6,7 +6,6 @@
 #include "report_support.h"
 
 using namespace transformer;
-using Catch::Matchers::Contains;
 using test::parsed;
 
 namespace {

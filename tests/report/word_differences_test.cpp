@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <catch2/catch.hpp>
 #include <random>
 
+#include "catch.h"
 #include "transformer/base/unicode.h"
 
 using namespace transformer;

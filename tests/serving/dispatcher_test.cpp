@@ -1,7 +1,6 @@
 #include "transformer/serving/dispatcher.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <functional>
 #include <future>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "catch.h"
 #include "transformer/inference/translator.h"
 #include "transformer/serving/request_error.h"
 

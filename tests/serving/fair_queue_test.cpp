@@ -1,7 +1,8 @@
 #include "transformer/serving/fair_queue.h"
 
-#include <catch2/catch.hpp>
 #include <string>
+
+#include "catch.h"
 
 using namespace transformer;
 

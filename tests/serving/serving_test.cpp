@@ -1,6 +1,6 @@
-#include <catch2/catch.hpp>
 #include <string>
 
+#include "catch.h"
 #include "error_of.h"
 #include "support.h"
 #include "transformer/serving/api_keys.h"

@@ -1,7 +1,6 @@
 #include "transformer/serving/translation_call.h"
 
 #include <atomic>
-#include <catch2/catch.hpp>
 #include <functional>
 #include <future>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "catch.h"
 #include "transformer/serving/request_error.h"
 #include "transformer/serving/task_pool.h"
 

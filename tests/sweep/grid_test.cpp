@@ -10,8 +10,6 @@
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
-using Catch::Matchers::EndsWith;
 
 namespace {
 

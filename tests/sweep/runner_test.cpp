@@ -11,8 +11,6 @@
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
-using Catch::Matchers::EndsWith;
 
 namespace {
 

@@ -11,8 +11,6 @@
 
 namespace transformer::test {
 
-using Catch::Contains;
-
 namespace {
 
 // A corpus whose sentences are as long as given: of single letters, each a piece.

@@ -22,7 +22,6 @@
 
 namespace transformer::test {
 
-using Catch::Contains;
 namespace fs = std::filesystem;
 
 namespace {

@@ -8,8 +8,6 @@
 
 namespace transformer::test {
 
-using Catch::Contains;
-
 namespace {
 
 std::vector<std::string> names(std::initializer_list<std::filesystem::path> files) {

@@ -111,9 +111,9 @@ TEST_CASE("glossaries are read, and mistakes in them named") {
            {std::string(1001, 'a') + "\tb\n", ":1: a term of more than 1000 bytes"},
            {"a\xFF\tb\n", "UTF-8"}}) {
     write_file(file, text);
-    CHECK_THAT(error_of([&] { Glossary::read(file); }), Catch::Contains(mistake));
+    CHECK_THAT(error_of([&] { Glossary::read(file); }), Contains(mistake));
   }
-  CHECK_THAT(error_of([] { Glossary({{"a", "b"}, {"a", "c"}}); }), Catch::Contains("term 2 of the glossary"));
+  CHECK_THAT(error_of([] { Glossary({{"a", "b"}, {"a", "c"}}); }), Contains("term 2 of the glossary"));
 }
 
 TEST_CASE("long texts are searched in a time that grows with their length alone") {

@@ -4,7 +4,6 @@
 
 namespace transformer::test {
 
-using Catch::Contains;
 using Lines = std::vector<std::string>;
 
 TEST_CASE("lines end with \\n or \\r\\n, the last one may end with the file") {

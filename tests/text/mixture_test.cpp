@@ -9,8 +9,6 @@
 
 namespace transformer::test {
 
-using Catch::Contains;
-
 namespace {
 
 // How often each pair is used by an epoch.

@@ -10,7 +10,6 @@
 
 namespace transformer::test {
 
-using Catch::Contains;
 using Type = SentencePieceModel::Type;
 
 namespace {

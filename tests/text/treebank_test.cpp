@@ -76,7 +76,7 @@ TEST_CASE("compressed treebanks are read like plain ones") {
   const auto trees = read_treebank(folder / "trees.gz");
   REQUIRE(trees.size() == 1);
   CHECK(to_string(trees[0]) == "(TOP (NP (NN dog)))");
-  CHECK_THAT(test::error_of([&] { read_treebank(folder / "none.mrg"); }), Catch::Contains("none.mrg: no such file"));
+  CHECK_THAT(test::error_of([&] { read_treebank(folder / "none.mrg"); }), Contains("none.mrg: no such file"));
 }
 
 TEST_CASE("malformed trees are named by file and line, with what was expected") {
@@ -91,15 +91,15 @@ TEST_CASE("malformed trees are named by file and line, with what was expected") 
   CHECK(complaint("(X ())") == "trees.mrg:1: expected a label after '(', found ')'");
   CHECK(complaint("(X ((NN a)))") == "trees.mrg:1: expected a label after '(', found '('");
   CHECK_THAT(complaint("(X (NN a))\n\n(X (NP (NN b)\n\n"),
-             Catch::StartsWith("trees.mrg:3: the tree that begins here is not complete; expected 2 more ')'"));
+             StartsWith("trees.mrg:3: the tree that begins here is not complete; expected 2 more ')'"));
   CHECK(
       complaint("(ROOT (NP\n (NN a))\n(ROOT (NN b))") ==
       "trees.mrg:3: expected 1 more ')' before the next tree, which begins here with '(ROOT'; the tree begins in line "
       "1");
-  CHECK_THAT(complaint("(X (NN \xff))"), Catch::StartsWith("trees.mrg:1: not UTF-8"));
+  CHECK_THAT(complaint("(X (NN \xff))"), StartsWith("trees.mrg:1: not UTF-8"));
   std::string deep;
   for (int i = 0; i < 100000; ++i) deep += "(X ";
-  CHECK_THAT(complaint(deep), Catch::Contains("nested deeper than 1000"));
+  CHECK_THAT(complaint(deep), Contains("nested deeper than 1000"));
   CHECK(test::error_of([] { read_tree("(X (NN a)) (X (NN b))", "line 7"); }) == "line 7: expected one tree, found 2");
 }
 

@@ -9,7 +9,6 @@
 
 namespace transformer::test {
 
-using Catch::Contains;
 using Algorithm = VocabularySettings::Algorithm;
 
 namespace {

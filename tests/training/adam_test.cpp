@@ -85,13 +85,13 @@ TEST_CASE("an optimizer's state of another model is refused by the name of what 
   for (const auto& [name, tensor] : whole) {
     auto state = whole;
     state.erase(name);
-    CHECK_THAT(error_of([&] { adam.load(state, "here"); }), Catch::StartsWith("here") && Catch::Contains(name));
+    CHECK_THAT(error_of([&] { adam.load(state, "here"); }), StartsWith("here") && Contains(name));
     state[name] = torch::zeros({5}, tensor.options());
-    CHECK_THAT(error_of([&] { adam.load(state, "here"); }), Catch::StartsWith("here") && Catch::Contains(name));
+    CHECK_THAT(error_of([&] { adam.load(state, "here"); }), StartsWith("here") && Contains(name));
     // One number would be copied to every place.
     if (tensor.numel() == 2) {
       state[name] = torch::zeros({1}, tensor.options());
-      CHECK_THAT(error_of([&] { adam.load(state, "here"); }), Catch::Contains(name));
+      CHECK_THAT(error_of([&] { adam.load(state, "here"); }), Contains(name));
     }
   }
 }

@@ -163,7 +163,7 @@ TEST_CASE("a checkpoint without the weights under its averages is refused") {
   Training saved(3), loaded(4);
   const auto checkpoint = write_checkpoint(run.path(), saved.state(), some_files);
   CHECK_THAT(error_of([&] { load_checkpoint(checkpoint, loaded.state(true)); }),
-             Catch::Contains("optimizer.safetensors") && Catch::Contains("missing"));
+             Contains("optimizer.safetensors") && Contains("missing"));
 }
 
 TEST_CASE("a checkpoint of another format is refused as such") {
@@ -183,7 +183,7 @@ TEST_CASE("a checkpoint of another format is refused as such") {
     return error_of([&] { load_checkpoint(checkpoint, loaded.state()); });
   };
   progress["format"] = 2;
-  CHECK_THAT(load(progress), Catch::Contains("progress.json") && Catch::Contains("format"));
+  CHECK_THAT(load(progress), Contains("progress.json") && Contains("format"));
   // Fields that version 0.1's first builds did not write may be missing, and no others.
   progress["format"] = 1;
   const std::set<std::string> newer = {"batch_state", "micro_batch_tokens", "window_gradient_norm",
@@ -196,7 +196,7 @@ TEST_CASE("a checkpoint of another format is refused as such") {
     if (newer.contains(name)) {
       CHECK(message.empty());
     } else {
-      CHECK_THAT(message, Catch::Contains("progress.json") && Catch::Contains("damaged"));
+      CHECK_THAT(message, Contains("progress.json") && Contains("damaged"));
     }
   }
   auto lacking = progress;
@@ -327,7 +327,7 @@ TEST_CASE("a model directory is its weights, its files and the checksums of all"
   CHECK(torch::equal(read_tensors(directory / "model.safetensors").tensors.at("w"), weights.at("w")));
   const auto checksums = read_file(directory / "checksums.xxh128");
   for (const char* name : {"config.yaml", "model.safetensors", "vocabulary.model"}) {
-    CHECK_THAT(checksums, Catch::Contains(name));
+    CHECK_THAT(checksums, Contains(name));
   }
   write_model_directory(directory, weights, some_files, torch::kBFloat16);
   const auto rounded = read_tensors(directory / "model.safetensors").tensors.at("w");
@@ -345,15 +345,14 @@ TEST_CASE("a model directory is its weights, its files and the checksums of all"
 TEST_CASE("the files of a model directory are found, and what is missing is named") {
   TemporaryDirectory directory;
   const auto names = [&] { return model_file_names(directory.path()); };
-  CHECK_THAT(error_of(names),
-             Catch::StartsWith(directory.path().string()) && Catch::Contains("config.yaml is missing"));
+  CHECK_THAT(error_of(names), StartsWith(directory.path().string()) && Contains("config.yaml is missing"));
   write_file(directory / "vocabulary.model", "");
   write_file(directory / "target.model", "");
-  CHECK_THAT(error_of(names), Catch::Contains("config.yaml is missing"));
+  CHECK_THAT(error_of(names), Contains("config.yaml is missing"));
   write_file(directory / "config.yaml", "");
   CHECK(names() == Names{"config.yaml", "vocabulary.model", "target.model"});
   fs::remove(directory / "vocabulary.model");
   CHECK(names() == Names{"config.yaml", "target.model"});
   fs::remove(directory / "target.model");
-  CHECK_THAT(error_of(names), Catch::Contains("its vocabulary is missing"));
+  CHECK_THAT(error_of(names), Contains("its vocabulary is missing"));
 }

@@ -11,7 +11,6 @@
 
 using namespace transformer;
 using namespace transformer::test;
-using Catch::Matchers::Contains;
 
 namespace {
 

@@ -2,9 +2,9 @@
 
 #include <torch/types.h>
 
-#include <catch2/catch.hpp>
 #include <cmath>
 
+#include "catch.h"
 #include "transformer/training/rdrop_loss.h"
 
 using namespace transformer;

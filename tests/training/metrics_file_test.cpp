@@ -69,20 +69,20 @@ TEST_CASE("metrics that cannot be looked at are not taken for none") {
   TemporaryDirectory run;
   std::filesystem::create_symlink(metrics_name, run / metrics_name);  // leads to itself
   CHECK_THROWS_AS(Metrics(run.path(), 0, 1), Failure);
-  CHECK_THROWS_WITH(Metrics(run.path(), 0, 1), Catch::Contains((run / metrics_name).string() + ": cannot be read"));
+  CHECK_THROWS_WITH(Metrics(run.path(), 0, 1), Contains((run / metrics_name).string() + ": cannot be read"));
 }
 
 TEST_CASE("metrics that cannot be written are named") {
   TemporaryDirectory run;
   std::filesystem::create_directory(run / metrics_name);  // a folder in the file's place
   CHECK_THROWS_AS(Metrics(run.path(), 0, 1), Failure);
-  CHECK_THROWS_WITH(Metrics(run.path(), 0, 1), Catch::Contains((run / metrics_name).string()));
+  CHECK_THROWS_WITH(Metrics(run.path(), 0, 1), Contains((run / metrics_name).string()));
   // Every write to it finds the disk full, but only when it is flushed.
   TemporaryDirectory full;
   std::filesystem::create_symlink("/dev/full", full / metrics_name);
-  CHECK_THROWS_WITH(Metrics(full.path(), 0, 1), Catch::Contains("disk full"));
+  CHECK_THROWS_WITH(Metrics(full.path(), 0, 1), Contains("disk full"));
   // A program that runs cannot be cut; to its own length, so that nothing could be lost.
   TemporaryDirectory busy;
   std::filesystem::create_symlink("/proc/self/exe", busy / metrics_name);
-  CHECK_THROWS_WITH(Metrics(busy.path(), std::numeric_limits<int64_t>::max(), 1), Catch::Contains("cannot be cut"));
+  CHECK_THROWS_WITH(Metrics(busy.path(), std::numeric_limits<int64_t>::max(), 1), Contains("cannot be cut"));
 }

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "catch.h"
 #include "error_of.h"
 #include "support.h"
 #include "transformer/base/checksum.h"
@@ -12,7 +12,6 @@
 #include "transformer/training/checkpoint.h"
 
 using namespace transformer;
-using Catch::Contains;
 using transformer::test::error_of;
 using transformer::test::read_file;
 using transformer::test::TemporaryDirectory;

@@ -148,8 +148,7 @@ TEST_CASE("a task that lacks something, or cannot say how large its batches get,
   CHECK_THROWS_AS(Trainer(alone, task, run.settings, folder.path()), std::invalid_argument);
   run.settings.micro_batch = TrainingSettings::MicroBatch::automatic;
   run.settings.micro_batch_tokens = 0;
-  CHECK_THAT(error_of([&] { run.train(folder / "run"); }),
-             Catch::Matchers::Contains("set training.micro_batch_tokens"));
+  CHECK_THAT(error_of([&] { run.train(folder / "run"); }), Contains("set training.micro_batch_tokens"));
 }
 
 TEST_CASE("the library writes to no log unless it is given one") {
@@ -318,7 +317,7 @@ TEST_CASE("derivatives of derivatives are refused by every part that would get t
   const auto twice = [](const torch::Tensor& value, const torch::Tensor& input) {
     torch::autograd::grad({value.sum()}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/true);
   };
-  const auto refused = Catch::Matchers::Contains("no derivatives of derivatives");
+  const auto refused = Contains("no derivatives of derivatives");
   const auto hidden = torch::randn({4, 3}, torch::requires_grad()), weight = torch::randn({7, 3});
   const auto targets = torch::tensor({1, 2, 3, 4});
   CHECK_THROWS_WITH(twice(projected_label_smoothing_loss(hidden, weight, targets, 0.1, 0, torch::kFloat).loss, hidden),

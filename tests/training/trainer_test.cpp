@@ -235,7 +235,7 @@ TEST_CASE("R-Drop and left-out layers follow from the seed: runs go on bit for b
   CHECK(equal_bits(trained(settings, model, runs / "parts", /*resume=*/true), whole));
 
   model.dropout = 0;
-  CHECK_THROWS_WITH(trained(settings, model, runs / "none"), Catch::StartsWith("training.rdrop: "));
+  CHECK_THROWS_WITH(trained(settings, model, runs / "none"), StartsWith("training.rdrop: "));
 }
 
 TEST_CASE("a deterministic run asks LibTorch for it, changes nothing on a CPU, and leaves the process as it was") {
@@ -398,8 +398,7 @@ TEST_CASE("a damaged checkpoint is recognised, whatever byte it is, and the one 
   CHECK(std::filesystem::exists(runs / "run" / "checkpoints" / "damaged-step-00000004"));
   CHECK(equal_bits(trained(settings, task.model_settings(), runs / "run", true), whole));
   for (const auto& checkpoint : list_checkpoints(runs / "run")) write_file(checkpoint / "progress.json", "{}");
-  CHECK_THROWS_WITH(load_newest_checkpoint(runs / "run", state),
-                    Catch::Contains("none") && Catch::Contains("--restart"));
+  CHECK_THROWS_WITH(load_newest_checkpoint(runs / "run", state), Contains("none") && Contains("--restart"));
 }
 
 TEST_CASE("the best checkpoints are kept besides the newest, and averaged where that is asked for") {
@@ -523,7 +522,7 @@ TEST_CASE("a loss that is not finite ends the run and leaves the checkpoints") {
   CHECK_THROWS_AS(trained(settings, task.model_settings(), runs / "run", /*resume=*/true), Failure);
   CHECK(list_checkpoints(runs / "run").size() == 1);
   CHECK_THROWS_WITH(trained(settings, task.model_settings(), runs / "run", /*resume=*/true),
-                    Catch::Contains("not finite") && Catch::Contains("rate_factor"));
+                    Contains("not finite") && Contains("rate_factor"));
 }
 
 TEST_CASE("no checkpoint is written of weights that are ruined, whatever ruins them") {
@@ -559,16 +558,15 @@ TEST_CASE("no checkpoint is written of weights that are ruined, whatever ruins t
       every.rate_factor = factor;
       const auto message = ruined(every, fmt::format("factor-{}", factor));
       INFO(message);
-      CHECK_THAT(message, Catch::StartsWith("step 5: ") && Catch::Contains("finite") &&
-                              Catch::Contains("checkpoint of step 4") && Catch::Contains("--from 4") &&
-                              Catch::Contains("training.rate_factor="));
+      CHECK_THAT(message, StartsWith("step 5: ") && Contains("finite") && Contains("checkpoint of step 4") &&
+                              Contains("--from 4") && Contains("training.rate_factor="));
     }
   }
   SECTION("with a moving average") {
     auto averaged = settings;
     averaged.moving_average = 0.9;
     averaged.rate_factor = 1e30;
-    CHECK_THAT(ruined(averaged, "average"), Catch::Contains("finite"));
+    CHECK_THAT(ruined(averaged, "average"), Contains("finite"));
   }
   SECTION("a validation that finds it") {
     auto validated = settings;
@@ -581,14 +579,14 @@ TEST_CASE("no checkpoint is written of weights that are ruined, whatever ruins t
                                    },
                                .stop = nullptr};
       CHECK_THAT(ruined(validated, fmt::format("validation-{}", perplexity), hooks),
-                 Catch::StartsWith("step 6: ") && Catch::Contains("validation") && Catch::Contains("--from 4"));
+                 StartsWith("step 6: ") && Contains("validation") && Contains("--from 4"));
     }
   }
   SECTION("before the first checkpoint") {
     auto first = settings;
     first.rate_factor = 1e38;
     CHECK_THROWS_WITH(trained(first, task.model_settings(), runs / "first"),
-                      Catch::Contains("no checkpoint") && Catch::Contains("--restart") && !Catch::Contains("--from"));
+                      Contains("no checkpoint") && Contains("--restart") && !Contains("--from"));
     CHECK(resumable_checkpoints(runs / "first").empty());
   }
 }

@@ -167,7 +167,7 @@ MappedFile open_listed(const fs::path& entry, const char* name, const Json& mani
   require(file.bytes() == bytes, fmt::format("{} has {} bytes, not {}", name, file.bytes(), bytes));
   Checksum checksum;
   checksum.add(file.as<char>().data(), file.bytes());
-  require(checksum.text() == listed.at("checksum"), fmt::format("{} has another checksum", name));
+  require(checksum.text() == listed.at("checksum").get<std::string>(), fmt::format("{} has another checksum", name));
   return file;
 }
 
