@@ -38,6 +38,8 @@ void Recipe::settle() {
   run.config = settings.yaml();
   run.rules = settings.rules();
   decoding.validated();  // else a model is trained that nothing can translate with
+  // Or a run ends where it is validated first.
+  if (run.training.validate_bleu && run.training.device != "cpu") check_for_modules(decoding);
 }
 
 RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {

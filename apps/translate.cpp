@@ -149,6 +149,7 @@ class Translating {
       texts[i].clear();
       sources[i].clear();
     }
+    if (format_.json) find_entropies(sources, translations);
     LineWork::Done done{.lines = count, .texts = {""}};
     std::vector<Links> links;
     if (aligner_) links = aligned(*aligner_, texts, sources, translations);
@@ -181,6 +182,20 @@ class Translating {
   }
 
  private:
+  void find_entropies(const std::vector<std::vector<int64_t>>& sources,
+                      std::vector<std::vector<Translation>>& translations) const {
+    // All at once, so that pairs of one length share a pass.
+    std::vector<std::vector<int64_t>> read;
+    std::vector<Translation*> written;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      for (auto& translation : translations[i]) {
+        read.push_back(sources[i]);
+        written.push_back(&translation);
+      }
+    }
+    translator_.find_entropies(read, written);
+  }
+
   /// What is wished of each line; lines that it cannot be had of become bad ones.
   std::vector<EncodedWishes> encode_wishes(std::vector<InputLine>& lines, std::vector<std::vector<int64_t>>& sources,
                                            int64_t first) const {
@@ -235,7 +250,8 @@ class TranslatingTexts {
     std::vector<std::string> given;
     for (size_t i = 0; i < count; ++i) given.push_back(lines[i].usable() ? lines[i].text : "");
     std::vector<std::string> outputs;
-    const auto texts = translated(given, outputs);
+    auto texts = translated(given, outputs);
+    if (format_.json) find_entropies(texts);
     LineWork::Done done{.lines = count, .texts = {""}};
     auto& written = done.texts[0];
     std::vector<Links> links;
@@ -276,6 +292,18 @@ class TranslatingTexts {
     texts = translate_texts(translator_, std::move(sources), wishes_.glossary());
     for (const auto& text : texts) outputs.push_back(text.joined.text);
     return texts;
+  }
+
+  void find_entropies(std::vector<TranslatedText>& texts) const {
+    std::vector<std::string> segments;
+    std::vector<Translation*> written;
+    for (auto& text : texts) {
+      for (size_t i = 0; i < text.segments.size(); ++i) {
+        segments.emplace_back(text.source.segment(i));
+        written.push_back(&text.segments[i]);
+      }
+    }
+    translator_.find_entropies(translator_.encode(segments), written);
   }
 
   std::vector<Links> aligned(const std::vector<TranslatedText>& texts) const {
@@ -333,7 +361,8 @@ int main(int argc, char** argv) {
     std::string output_format = "text";
     app.add_option("--output-format", output_format,
                    "text, or jsonl: an object for every line of input, with the translation's text, score and word "
-                   "pieces, how probable each was, how sure each word is, and word alignments; --n-best lists others")
+                   "pieces, how probable each was, how sure each word is (confidence) and how open its choice was "
+                   "(entropy, in nats), and word alignments; --n-best lists others")
         ->check(CLI::IsMember({"text", "jsonl"}))
         ->option_text("{text,jsonl} [text]");
     app.add_option("--mbr", format.mbr,

@@ -30,17 +30,21 @@ ordered_json object_of(const Translation& translation, const std::optional<std::
     alignment = ordered_json::array();
     for (const auto& link : *links) alignment.push_back({link.source, link.target});
   }
-  const double sentence = confidence(translation);
-  ordered_json object = {{"text", translation.text},
-                         {"score", translation.score},
-                         {"log_probability", translation.log_probability},
-                         {"confidence", std::isnan(sentence) ? ordered_json() : ordered_json(sentence)},
-                         {"finished", translation.finished},
-                         {"tokens", std::move(pieces)},
-                         {"token_log_probabilities", translation.token_log_probabilities},
-                         {"words", words_of(translation.text)},
-                         {"word_confidences", word_confidences(translation, vocabulary)},
-                         {"alignment", std::move(alignment)}};
+  const auto number = [](double value) { return std::isnan(value) ? ordered_json() : ordered_json(value); };
+  ordered_json object = {
+      {"text", translation.text},
+      {"score", translation.score},
+      {"log_probability", translation.log_probability},
+      {"confidence", number(confidence(translation))},
+      {"entropy", number(entropy(translation))},
+      {"finished", translation.finished},
+      {"tokens", std::move(pieces)},
+      {"token_log_probabilities", translation.token_log_probabilities},
+      {"words", words_of(translation.text)},
+      {"word_confidences", word_confidences(translation, vocabulary)},
+      {"word_entropies",
+       translation.token_entropies.empty() ? ordered_json() : ordered_json(word_entropies(translation, vocabulary))},
+      {"alignment", std::move(alignment)}};
   if (!translation.missing.empty()) object["missing_phrases"] = translation.missing;
   return object;
 }

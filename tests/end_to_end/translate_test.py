@@ -207,6 +207,7 @@ class TranslateTest(ProgramTest):
         self.assertEqual([line.split(" ||| ")[1] for line in several[0:60:3]], plain.split("\n")[:20])
         for wrong, name in ((("--temperature", "0.5"), "decoding.temperature"),
                             ((*sampling, "--beam-groups", "2"), "decoding.beam_groups"),
+                            ((*sampling, "--coverage-penalty", "0.2"), "decoding.coverage_penalty"),
                             (("--min-length", "5", "--max-length", "4"), "decoding.min_length")):
             _, errors = self.run_program(*wrong, text=text, status=2)
             self.assert_one_line(errors, name)
@@ -238,6 +239,7 @@ class TranslateTest(ProgramTest):
                 (["--draft", SHIPPED, "--search", "sampling", "--n-best", 3], ("decoding.n_best", "one sample")),
                 (["--draft", SHIPPED, "--beam", 1, "--model", SHIPPED], ("--draft", "one model")),
                 (["--draft", SHIPPED, "--beam", 1, "--device", "cuda"], ("--draft", "CPU")),
+                (["--draft", SHIPPED, "--beam", 1, "--coverage-penalty", 0.2], ("decoding.coverage_penalty", "draft")),
                 (["--draft", self.model, "--beam", 1], (str(self.model), "another vocabulary")),
                 (["--draft", self.root / "none", "--beam", 1], ("none",)),
                 (["--draft", SHIPPED, "--beam", 1, "--proposals", 65], ("proposals",))):
@@ -668,6 +670,9 @@ class TranslateTest(ProgramTest):
     def assert_tells_all(self, entry):
         self.assertEqual(entry["words"], entry["text"].split())
         self.assertEqual(len(entry["word_confidences"]), len(entry["words"]))
+        self.assertEqual(len(entry["word_entropies"]), len(entry["words"]))
+        # No more than all choices alike have of a vocabulary of less than a thousand pieces.
+        self.assertTrue(all(0 <= each <= math.log(1000) for each in [entry["entropy"], *entry["word_entropies"]]))
         self.assertEqual(len(entry["token_log_probabilities"]), len(entry["tokens"]) + entry["finished"])
         logs = entry["token_log_probabilities"]
         self.assertAlmostEqual(sum(logs), entry["log_probability"], places=9)

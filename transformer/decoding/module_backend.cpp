@@ -179,7 +179,10 @@ StepFunction transformer_step(Transformer model, const Tensor& source,
 }
 
 std::vector<std::vector<Hypothesis>> ModuleBackend::decode(std::vector<DecodingRequest> requests) const {
-  for (const auto& request : requests) request.check(model_->projection_weight().size(0));
+  for (const auto& request : requests) {
+    request.check(model_->projection_weight().size(0));
+    check_for_modules(request.settings);
+  }
   std::vector<std::vector<Hypothesis>> results(requests.size());
   std::vector<size_t> places(requests.size());  // in order of length: little padding is computed
   std::iota(places.begin(), places.end(), size_t{0});

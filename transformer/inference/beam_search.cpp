@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <tuple>
@@ -23,6 +24,15 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, double alpha) {
   const auto tokens = static_cast<double>(std::max<int64_t>(length, 1));
   return std::pow(kind == DecodingSettings::LengthPenalty::gnmt ? (5 + tokens) / 6 : tokens, alpha);
+}
+
+double coverage_penalty(std::span<const float> attention, double beta) {
+  double sum = 0;
+  for (const float received : attention) {
+    // In this order, what is not a number is the least, too.
+    sum += std::log(static_cast<double>(std::min(std::max(least_attention, received), 1.0F)));
+  }
+  return beta * sum;
 }
 
 void Continuations::add_row(std::vector<Candidate> candidates) {
@@ -262,6 +272,7 @@ bool SentenceSearch::advance_group(const Continuations& continuations, int64_t f
                                    std::span<const int64_t> avoided) {
   gather_candidates(continuations, first_row);
   if (options_.search == DecodingSettings::Search::sampling) return advance_samples();
+  if (wants_attention()) cover(continuations, first_row);
   avoided_.assign(avoided.begin(), avoided.end());
   if (control_ && !control_->required.empty()) {
     allocate_banks();
@@ -292,6 +303,7 @@ bool SentenceSearch::advance_group(const Continuations& continuations, int64_t f
   }
   live_ = std::move(next);
   std::swap(carried_, next_carried_);
+  std::swap(coverage_, next_coverage_);
   ++length_;
   if (end_ == no_end && length_ == max_length_) {
     // A step more could only look for ends.
@@ -363,11 +375,31 @@ void SentenceSearch::live_on(std::vector<Live>& next, const Candidate& candidate
   nodes_.push_back({candidate.token, live_[row].node, candidate.log_probability});
   next.push_back({candidate.log_probability, candidate.ranked, static_cast<int64_t>(nodes_.size()) - 1, candidate.row,
                   candidate.token});
+  if (wants_attention()) next_coverage_.push_back(covered_[row]);
   if (!control_) return;
   auto carried = carried_[row];
   carried.required.append(candidate.token);
   if (control_->forbidden) carried.forbidden = control_->forbidden->after(carried.forbidden, candidate.token);
   next_carried_.push_back(std::move(carried));
+}
+
+/// Adds what the live hypotheses attend to in this step up.
+void SentenceSearch::cover(const Continuations& continuations, int64_t first_row) {
+  next_coverage_.clear();
+  const auto first = static_cast<size_t>(first_row);
+  if (continuations.attention.size() < first + live_.size()) {
+    throw std::logic_error("SentenceSearch: a coverage penalty needs the attention of every row");
+  }
+  covered_.assign(continuations.attention.begin() + first_row,
+                  continuations.attention.begin() + first_row + std::ssize(live_));
+  if (length_ == 0) coverage_.assign(1, std::vector<float>(covered_.front().size()));
+  for (size_t row = 0; row < live_.size(); ++row) {
+    if (covered_[row].empty() || covered_[row].size() != coverage_[row].size()) {
+      throw std::logic_error("SentenceSearch: a row's attention is over the positions of its source");
+    }
+    std::transform(covered_[row].begin(), covered_[row].end(), coverage_[row].begin(), covered_[row].begin(),
+                   std::plus<>());
+  }
 }
 
 void SentenceSearch::gather_candidates(const Continuations& continuations, int64_t first_row) {
@@ -455,6 +487,10 @@ std::vector<double> SentenceSearch::token_log_probabilities(int64_t node, double
 /// What ends with `last`, a continuation of the live hypothesis `row` or this itself.
 Hypothesis SentenceSearch::hypothesis(const Live& last, int64_t length, bool finished, size_t row) const {
   Hypothesis result{{}, last.log_probability, score(last.ranked, length), finished};
+  if (wants_attention()) {
+    // What this step attends to writes the end, of which what was cut has none.
+    result.score += coverage_penalty(finished ? covered_[row] : coverage_[row], options_.coverage_penalty);
+  }
   // Most do not come among the best, and need no tokens: see `close`.
   const bool kept = options_.search == DecodingSettings::Search::sampling || std::ssize(best_) < options_.n_best ||
                     !ranks_before(best_.back(), result) || control_;
@@ -479,7 +515,8 @@ bool SentenceSearch::enough_finished() const {
   if (options_.stop == DecodingSettings::Stop::beam_finished || options_.beam == 1) return finished_ >= options_.beam;
   if (std::ssize(best_) < options_.n_best) return false;
   // Going on never raises a log-probability, and the length penalty is monotonic in the length, so a live hypothesis
-  // reaches at most its score of now at the shortest or the longest length it may still end with.
+  // reaches at most its score of now at the shortest or the longest length it may still end with. A coverage penalty is
+  // 0 at most.
   double ranked = live_.front().ranked;
   for (const auto& live : live_) ranked = std::max(ranked, live.ranked);
   const double bound = std::max(score(ranked, length_ + 1), score(ranked, max_length_ + 1));

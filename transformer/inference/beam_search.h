@@ -18,6 +18,9 @@ struct Continuations {
   int64_t width = 0;
   std::vector<int64_t> tokens;
   std::vector<double> log_probabilities;  // log p(token | row's prefix)
+  /// Of each row that is asked for it (SentenceSearch::wants_attention), how it attends to its source's positions [S];
+  /// empty where none is.
+  std::vector<std::vector<float>> attention = {};
 
   struct Candidate {
     double log_probability;
@@ -31,14 +34,15 @@ struct Continuations {
 /// Advances the model by one token. `tokens[row]` is the newest token of live hypothesis `row`; `parents[row]` is the
 /// row of the previous call that it continues (in the first call, the sentence's index). A sentence's rows are
 /// neighbours, and sentences stay in order; those that are done have no rows any more. Returns for each row its best
-/// `width` continuations (all of them if the vocabulary is smaller). A log-probability of -infinity rules a token out.
+/// `width` continuations (all of them if the vocabulary is smaller), and its attention where a sentence's settings have
+/// a coverage penalty. A log-probability of -infinity rules a token out.
 using StepFunction =
     std::function<Continuations(std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width)>;
 
 struct Hypothesis {
   std::vector<int64_t> tokens;  // without begin and end
   double log_probability = 0;   // sum over tokens, the end included, as the model has it
-  double score = 0;      // log_probability / length_penalty(tokens, the end included), penalties and bias counted
+  double score = 0;      // log_probability / length_penalty(tokens, the end included), all penalties and bias counted
   bool finished = true;  // false: cut at the maximum length before its end token
   std::vector<size_t> missing = {};                  // of OutputControl::required, those that it does not hold
   std::vector<double> token_log_probabilities = {};  // of each token and, where it finished, of the end
@@ -47,6 +51,12 @@ struct Hypothesis {
 /// lp(Y): ((5 + |Y|) / 6)^alpha (Wu et al. 2016, eq. 14; §6.1) or |Y|^alpha. `length` is |Y| and counts the end token;
 /// below 1 it is taken for 1.
 double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, double alpha);
+
+/// cp(X, Y): β Σ_i log(min(Σ_j p_ij, 1)) (Wu et al. 2016, eq. 14), where `attention` [S] holds what each position of
+/// the source has received of all those of the output, Σ_j p_ij. One that has received less than `least_attention`,
+/// nothing say, is taken to have received that, so that the result is a number. Never more than 0.
+double coverage_penalty(std::span<const float> attention, double beta);
+inline constexpr float least_attention = 1e-10F;
 
 /// Beam search over a step function; it knows no model. Returns for each sentence its `n_best` hypotheses, best first
 /// (fewer where no more exist, never none).
@@ -60,6 +70,10 @@ double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, doub
 /// - `Stop::beam_finished`: when as many hypotheses have finished as the beam is wide.
 ///
 /// Beam 1 is greedy search under either rule: it ends with its first end token.
+///
+/// Scores are log-probabilities over the length penalty; a coverage penalty is added to those of hypotheses that ended
+/// or were cut, and so decides which are the best and not what lives on. Of what it may still become for a live one
+/// nothing is known but that it is 0 at most, so that `Stop::exact` stops later with it.
 ///
 /// Finished hypotheses rank before those cut at the maximum length, which only fill up where too few have finished; of
 /// these, those that lack fewer required phrases come first. With `SentenceSearch::no_end` for an end nothing finishes,
@@ -114,6 +128,8 @@ class SentenceSearch {
   bool wants_whole_rows(int64_t ahead = 0) const;
   /// What may follow live hypothesis `row`, for the next `advance`, which then looks at no continuations.
   void take_row(size_t row, const RowScores& scores);
+  /// Whether `advance` needs Continuations::attention, of each position of the output as it is written, its end's too.
+  bool wants_attention() const { return options_.coverage_penalty != 0; }
 
   struct Live {
     double log_probability = 0;
@@ -170,6 +186,7 @@ class SentenceSearch {
   bool advance_groups(const Continuations& continuations, int64_t first_row);
   bool advance_samples();
   void live_on(std::vector<Live>& next, const Candidate& candidate);
+  void cover(const Continuations& continuations, int64_t first_row);
   double score(double ranked, int64_t length) const;
   Hypothesis hypothesis(const Live& last, int64_t length, bool finished, size_t row) const;
   void close(Hypothesis&& hypothesis);
@@ -184,8 +201,11 @@ class SentenceSearch {
   bool not_numbers_ = false;                // the model gave a NaN
   std::vector<Live> live_ = {{}};
   std::vector<Carried> carried_, next_carried_;  // of the live, where there are wishes
-  std::vector<int64_t> samples_;                 // of the live, which sample's each is
-  std::vector<Node> nodes_;                      // all hypotheses as a tree of back pointers
+  // Of the live, where there is a coverage penalty, what each position of the source has received so far [S]; covered_:
+  // with the step that is being taken.
+  std::vector<std::vector<float>> coverage_, next_coverage_, covered_;
+  std::vector<int64_t> samples_;  // of the live, which sample's each is
+  std::vector<Node> nodes_;       // all hypotheses as a tree of back pointers
   std::vector<Hypothesis> best_;
   std::vector<Candidate> candidates_;
   std::vector<int64_t> avoided_;                   // tokens that groups before have chosen

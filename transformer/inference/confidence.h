@@ -14,4 +14,11 @@ double confidence(const Translation& translation);
 /// a piece share their confidence. `vocabulary` is the target's.
 std::vector<double> word_confidences(const Translation& translation, const Vocabulary& vocabulary);
 
+/// How open the choice was of what it wrote: the mean of its token_entropies, in nats, from 0 for one that had no
+/// alternative to the logarithm of the vocabulary's size. NaN where they are not known.
+double entropy(const Translation& translation);
+
+/// The same for each word, as word_confidences has them; none where they are not known.
+std::vector<double> word_entropies(const Translation& translation, const Vocabulary& vocabulary);
+
 }  // namespace transformer

@@ -9,6 +9,12 @@
 
 namespace transformer {
 
+void check_for_modules(const DecodingSettings& settings) {
+  if (settings.coverage_penalty == 0) return;
+  throw Error("decoding.coverage_penalty", "is for decoding on a CPU: on a GPU attention is not kept",
+              "use the device 'cpu', or set coverage_penalty to 0");
+}
+
 PackedBackend::PackedBackend(std::shared_ptr<const InferenceModel> model, std::shared_ptr<Engine> engine)
     : model_(std::move(model)), engine_(std::move(engine)) {}
 

@@ -32,6 +32,9 @@ class DecodingBackend {
   virtual std::vector<std::vector<Hypothesis>> decode(std::vector<DecodingRequest> requests) const = 0;
 };
 
+/// Throws Error for settings that modules, which decode on GPUs, cannot search by.
+void check_for_modules(const DecodingSettings& settings);
+
 /// Packed weights, decoded by an engine's workers; sentences of callers at the same time share batches.
 class PackedBackend : public DecodingBackend {
  public:
@@ -46,7 +49,7 @@ class PackedBackend : public DecodingBackend {
 };
 
 /// What transformer_modules.so exports, under a name that changes with what passes through it.
-#define TRANSFORMER_OPEN_MODULE_BACKEND transformer_open_module_backend_5
+#define TRANSFORMER_OPEN_MODULE_BACKEND transformer_open_module_backend_6
 using OpenModuleBackend = DecodingBackend*(const std::filesystem::path& directory, const std::string& device,
                                            const InferenceOptions& inference);
 #define TRANSFORMER_NAME_OF(symbol) #symbol

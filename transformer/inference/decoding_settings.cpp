@@ -19,6 +19,14 @@ void DecodingSettings::describe(Fields<DecodingSettings>& field) {
         "what a log-probability is divided by: gnmt: ((5 + length) / 6)^alpha; power: length^alpha",
         {{"gnmt", LengthPenalty::gnmt}, {"power", LengthPenalty::power}})
       .free();
+  field("coverage_penalty", &DecodingSettings::coverage_penalty,
+        "β of the coverage penalty, which favours outputs that leave nothing out: β times the sum, over the "
+        "input's word pieces and its end, of log(min(attention, 1)) is added to the score of an output that has "
+        "ended, after the length penalty (GNMT, eq. 14); attention is what each received in all, of the decoder's "
+        "last layer, the mean of its heads, and 1e-10 at least. It ranks outputs, and no word pieces on the way; "
+        "for beam search on a CPU; 0: none",
+        between(0, 1000))
+      .free();
   field("stop", &DecodingSettings::stop,
         "when a sentence is done: exact: when nothing better can follow; beam_finished: when as many hypotheses have "
         "finished as the beam is wide",
@@ -116,6 +124,10 @@ DecodingSettings DecodingSettings::validated() const {
     if (beam_groups > 1) {
       throw Error("decoding.beam_groups", "is for beam search, and decoding.search is sampling",
                   "set search to beam, or beam_groups to 1");
+    }
+    if (coverage_penalty != 0) {
+      throw Error("decoding.coverage_penalty", "ranks what beam search finds, and decoding.search is sampling",
+                  "set search to beam, or coverage_penalty to 0");
     }
   } else {
     check_sampled("temperature", temperature == defaults.temperature);

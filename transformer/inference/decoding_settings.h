@@ -21,6 +21,7 @@ struct DecodingSettings {
   int64_t beam = 4;
   double alpha = 0.6;
   LengthPenalty length_penalty = LengthPenalty::gnmt;
+  double coverage_penalty = 0;  // β; 0: none
   Stop stop = Stop::exact;
   int64_t max_extra_length = 50;  // output is at most input + this many tokens
   int64_t n_best = 1;             // hypotheses returned for each sentence, at most `beam`; samples drawn

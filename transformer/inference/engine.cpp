@@ -240,7 +240,9 @@ class Engine::Implementation::Worker {
     int64_t most = 0, others = 0;
     for (auto& sentence : active_) {
       const auto& settings = sentence.request().settings;
-      if (settings.hypotheses() == 1 && settings.proposals > 0 && batch_.free(sentence.place)) {
+      // What is guessed is read several positions a step, of which attention is not told.
+      if (settings.hypotheses() == 1 && settings.proposals > 0 && !sentence.search.wants_attention() &&
+          batch_.free(sentence.place)) {
         chosen.push_back(&sentence);
         most = std::max(most, settings.proposals);
       } else {
@@ -353,7 +355,12 @@ class Engine::Implementation::Worker {
       const auto& all = sentence.search.live();
       for (size_t k = 0; k < all.size(); ++k) {
         const auto& live = all[k];
-        add({sentence.place, live.parent, live.node < 0 ? Vocabulary::begin : live.token, whole}, k);
+        add({.place = sentence.place,
+             .parent = live.parent,
+             .token = live.node < 0 ? Vocabulary::begin : live.token,
+             .whole = whole,
+             .attention = sentence.search.wants_attention()},
+            k);
       }
       for (const int64_t token : sentence.proposals) add({sentence.place, 0, token, whole, /*follows=*/true}, 0);
     }

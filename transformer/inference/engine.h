@@ -33,8 +33,8 @@ class Engine {
     /// always decoded, whatever it takes.
     int64_t cache_bytes = 0;
     /// A small model of the same vocabularies, which proposes what the model then checks several tokens at a time
-    /// (DraftBatch), for sentences with one hypothesis whose settings want proposals; null: none. Results stay the
-    /// same to the last bit.
+    /// (DraftBatch), for sentences with one hypothesis and no coverage penalty whose settings want proposals; null:
+    /// none. Results stay the same to the last bit.
     std::shared_ptr<const InferenceModel> draft = nullptr;
     /// Proposals are as many as pay (DraftPace); false: as many as settings want, for tests and measurements.
     bool adapt_proposals = true;

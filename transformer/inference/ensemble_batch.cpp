@@ -9,6 +9,19 @@
 
 namespace transformer {
 
+namespace {
+
+/// Adds a member's attention to the mean of all.
+void add_attention(const std::vector<std::vector<float>>& rows, double weight, std::vector<std::vector<float>>& mean) {
+  mean.resize(rows.size());
+  for (size_t row = 0; row < rows.size(); ++row) {
+    mean[row].resize(rows[row].size());
+    for (size_t i = 0; i < rows[row].size(); ++i) mean[row][i] += static_cast<float>(weight) * rows[row][i];
+  }
+}
+
+}  // namespace
+
 EnsembleBatch::EnsembleBatch(const Ensemble& ensemble) : ensemble_(ensemble) {
   for (const auto& model : ensemble.models) batches_.emplace_back(*model);
 }
@@ -61,9 +74,10 @@ Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int
   const bool of_logs = ensemble_.average == Ensemble::Average::log_probabilities;
   const Kernels& kernels = ensemble_.models.front()->kernels();
   means_.assign(rows.size() * size, 0);
+  std::vector<std::vector<float>> attention;
   for (size_t member = 0; member < batches_.size(); ++member) {
     const double weight = ensemble_.weights[member];
-    batches_[member].step(whole_, 1, [&](size_t row, const RowScores& scores) {
+    const auto found = batches_[member].step(whole_, 1, [&](size_t row, const RowScores& scores) {
       float* means = means_.data() + row * size;
       const auto shift = static_cast<float>(of_logs ? scores.normaliser : scores.normaliser - std::log(weight));
       if (!of_logs) {
@@ -73,9 +87,10 @@ Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int
       const auto factor = static_cast<float>(weight);
       for (size_t token = 0; token < size; ++token) means[token] += factor * (scores.logits[token] - shift);
     });
+    add_attention(found.attention, weight, attention);
   }
   const int64_t returned = std::min(width, static_cast<int64_t>(size));
-  Continuations continuations{returned, {}, {}};
+  Continuations continuations{returned, {}, {}, std::move(attention)};
   for (size_t row = 0; row < rows.size(); ++row) {
     const std::span means(means_.data() + row * size, size);
     // What is not a number shows in the normaliser.

@@ -95,9 +95,10 @@ struct InferenceBatch::Implementation {
   std::vector<const void*> records;
   std::vector<Selection> selections;
   std::function<void(const WatchedAttention&)> watcher;
-  std::vector<float> told;         // weights with those of the positions outside the window, [H, keys]
-  GatheredMatrix listed;           // the projection, to what sentences with a shortlist need of it
-  int64_t unlisted_sentences = 0;  // those without
+  std::vector<std::vector<float>> row_attention;  // of the rows of a step that it is wanted of; empty: of none
+  std::vector<float> told;                        // weights with those of the positions outside the window, [H, keys]
+  GatheredMatrix listed;                          // the projection, to what sentences with a shortlist need of it
+  int64_t unlisted_sentences = 0;                 // those without
   std::vector<float> candidate_logits, whole_row;
   std::vector<float> best_logits, left;
   std::vector<int32_t> best_tokens;
@@ -266,6 +267,17 @@ struct InferenceBatch::Implementation {
         {kind, static_cast<int64_t>(layer), place, query, keys, {weights, static_cast<size_t>(settings.heads * keys)}});
   }
 
+  /// Of the last attention, of a single query over so many positions, the mean over the heads.
+  std::vector<float> mean_of_heads(int64_t positions) const {
+    std::vector<float> mean(static_cast<size_t>(positions));
+    const float* weights = scores.data();
+    for (int64_t head = 0; head < settings.heads; ++head, weights += positions) {
+      std::transform(mean.begin(), mean.end(), weights, mean.begin(), std::plus<>());
+    }
+    for (float& weight : mean) weight /= static_cast<float>(settings.heads);
+    return mean;
+  }
+
   /// Stores a record, rounded where records are.
   void store(const float* keys_and_values, void* to) const {
     if (rounded) {
@@ -429,6 +441,10 @@ struct InferenceBatch::Implementation {
     const auto rows = static_cast<int64_t>(given.size());
     reserve(rows);
     follow(given);
+    row_attention.clear();
+    if (std::any_of(given.begin(), given.end(), [](const Row& row) { return row.attention; })) {
+      row_attention.resize(given.size());
+    }
     std::vector<std::span<void* const>> histories(given.size());
     std::vector<const OutputConstraint*> constraints(given.size());
     for (size_t row = 0, slot = 0, ahead = 0; row < given.size(); ++row) {
@@ -462,10 +478,15 @@ struct InferenceBatch::Implementation {
       // Hypotheses of a sentence share its memory, and so do its positions.
       for (int64_t row = 0, end = 0; row < rows; row = end) {
         const int64_t place = given[row].place;
-        while (end < rows && given[end].place == place) ++end;
+        // Of a single row, the weights are left behind.
+        const bool wanted = given[row].attention && index + 1 == model.decoder().size();
+        do {
+          ++end;
+        } while (!wanted && end < rows && given[end].place == place);
         const auto& memory = sentences[place].memory_records;
         const int64_t offset = static_cast<int64_t>(index) * static_cast<int64_t>(memory.size()) * record;
         attend(heads_of(layer.memory_additive), rounded, row, end - row, memory, offset);
+        if (wanted) row_attention[static_cast<size_t>(row)] = mean_of_heads(std::ssize(memory));
       }
       finish_attention(rows, layer.memory_output, layer.after_memory_attention);
       feed_forward(rows, layer.feed_forward, layer.after_feed_forward);
@@ -528,16 +549,29 @@ struct InferenceBatch::Implementation {
     finish_stack(rows, model.decoder_norm());
   }
 
-  void score(std::span<const Target> targets, std::span<std::vector<double>> results) {
-    read(targets);
-    std::vector<std::pair<std::vector<double>*, int64_t>> wanted;  // of every row: whose, and which token
-    for (size_t i = 0; i < targets.size(); ++i) {
-      if (targets[i].next.empty()) {
-        wanted.insert(wanted.end(), targets[i].read.size(), {nullptr, 0});
-      }
-      for (const int64_t token : targets[i].next) wanted.emplace_back(&results[i], token);
+  /// H = -Σ p log p of softmax(`row`), whose maximum and sum of exp(logit - maximum) `selection` has.
+  static double entropy_of(std::span<const float> row, const Selection& selection) {
+    double sum = 0;  // of exp(logit - maximum) (logit - maximum)
+    for (const float logit : row) {
+      const float below = logit - selection.maximum;
+      const float weight = std::exp(below);
+      if (weight > 0) sum += static_cast<double>(weight * below);
     }
-    if (std::all_of(wanted.begin(), wanted.end(), [](const auto& each) { return !each.first; })) return;
+    // Rounding may leave less than nothing of it.
+    return std::max(0.0, std::log(selection.sum) - sum / selection.sum);
+  }
+
+  void score(std::span<const Target> targets, std::span<std::vector<double>> results,
+             std::span<std::vector<double>> entropies) {
+    read(targets);
+    // Of every row, which target is told of it and of which token; none: no_target.
+    constexpr size_t no_target = std::numeric_limits<size_t>::max();
+    std::vector<std::pair<size_t, int64_t>> wanted;
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i].next.empty()) wanted.insert(wanted.end(), targets[i].read.size(), {no_target, 0});
+      for (const int64_t token : targets[i].next) wanted.emplace_back(i, token);
+    }
+    if (std::all_of(wanted.begin(), wanted.end(), [](const auto& each) { return each.first == no_target; })) return;
     constexpr float infinity = std::numeric_limits<float>::infinity();
     const auto columns = PackedMatrix::padded(model.projection().outputs());
     for (size_t first = 0; first < wanted.size(); first += scored_rows) {
@@ -548,10 +582,14 @@ struct InferenceBatch::Implementation {
       model.projection().select(activations, 0, selections, logits, /*kept=*/true);
       for (size_t row = 0; row < rows; ++row) {
         const auto& [of, token] = wanted[first + row];
-        if (!of) continue;
-        const float logit = logits.data()[static_cast<int64_t>(row) * columns + token];
+        if (of == no_target) continue;
+        const float* of_row = logits.data() + static_cast<int64_t>(row) * columns;
         const auto& selection = selections[row];
-        of->push_back(static_cast<double>(logit) - (static_cast<double>(selection.maximum) + std::log(selection.sum)));
+        results[of].push_back(static_cast<double>(of_row[token]) -
+                              (static_cast<double>(selection.maximum) + std::log(selection.sum)));
+        if (entropies.empty()) continue;
+        const auto outputs = static_cast<size_t>(model.projection().outputs());
+        entropies[of].push_back(entropy_of({of_row, outputs}, selection));
       }
     }
   }
@@ -758,7 +796,9 @@ void InferenceBatch::release() {
 Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width, const WholeRow& told) {
   if (width < 1) throw std::invalid_argument("InferenceBatch::step: no continuations are asked for");
   const auto constraints = implementation_->advance(rows);
-  return implementation_->best(rows, width, constraints, told);
+  auto continuations = implementation_->best(rows, width, constraints, told);
+  continuations.attention = std::move(implementation_->row_attention);
+  return continuations;
 }
 
 void InferenceBatch::take_back(int64_t place, int64_t positions) {
@@ -776,7 +816,8 @@ bool InferenceBatch::free(int64_t place) const {
   return sentence.length == 0 ? sentence.constraint->free() : sentence.constraints.front()->free();
 }
 
-std::vector<std::vector<double>> InferenceBatch::score(std::span<const Target> targets) {
+std::vector<std::vector<double>> InferenceBatch::score(std::span<const Target> targets,
+                                                       std::vector<std::vector<double>>* entropies) {
   auto& self = *implementation_;
   for (const auto& target : targets) {
     if (target.read.empty() || !(target.next.empty() || target.next.size() == target.read.size())) {
@@ -789,13 +830,15 @@ std::vector<std::vector<double>> InferenceBatch::score(std::span<const Target> t
     }
   }
   std::vector<std::vector<double>> scores(targets.size());
+  if (entropies) entropies->assign(targets.size(), {});
   for (size_t first = 0; first < targets.size();) {
     size_t end = first;
     size_t tokens = 0;
     do {
       tokens += targets[end++].read.size();
     } while (end < targets.size() && tokens + targets[end].read.size() <= static_cast<size_t>(encoded_tokens));
-    self.score(targets.subspan(first, end - first), std::span(scores).subspan(first, end - first));
+    self.score(targets.subspan(first, end - first), std::span(scores).subspan(first, end - first),
+               entropies ? std::span(*entropies).subspan(first, end - first) : std::span<std::vector<double>>());
     first = end;
   }
   return scores;

@@ -64,6 +64,7 @@ class InferenceBatch {
     /// A guess of what continues the row before, and read in the same step, a position further. The sentence has one
     /// hypothesis then, and is `free`; its parent means nothing.
     bool follows = false;
+    bool attention = false;  // to its source is wanted, too, of all rows of the sentence or of none
   };
   /// Told of all that may follow a row, by its index.
   using WholeRow = std::function<void(size_t row, const RowScores& scores)>;
@@ -71,7 +72,7 @@ class InferenceBatch {
   /// smaller), to the last bit the same whichever rows share the step. A sentence's rows are neighbours. Padding and
   /// begin are never proposed, nor what a constraint rules out. With a shortlist, probabilities are shared out among
   /// its candidates alone. Of rows that are wanted whole, `told` is called instead, in order, and their continuations
-  /// mean nothing.
+  /// mean nothing. Attention, where it is wanted, is the last layer's, the mean of its heads.
   Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {});
   /// Forgets the last positions of a sentence with one hypothesis, as if they had never been read: so many at most, and
   /// not all.
@@ -86,8 +87,10 @@ class InferenceBatch {
     std::span<const int64_t> next;  // the tokens that follow, one for each that is read; or none, for `watch` alone
   };
   /// log p of every token that follows, given those before it: to the last bit what steps over the same tokens give,
-  /// but computed for all positions at once, as the encoder does. The sentences stay as they were.
-  std::vector<std::vector<double>> score(std::span<const Target> targets);
+  /// but computed for all positions at once, as the encoder does. The sentences stay as they were. `entropies`, where
+  /// given, gets as many numbers: the entropy, in nats, of the distribution over the whole vocabulary at each position.
+  std::vector<std::vector<double>> score(std::span<const Target> targets,
+                                         std::vector<std::vector<double>>* entropies = nullptr);
 
   /// From now on `watcher` is told of every attention that `add` and `score` compute. It slows both down.
   void watch(std::function<void(const WatchedAttention&)> watcher);

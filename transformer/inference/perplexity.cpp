@@ -28,8 +28,10 @@ struct Pair {
   std::vector<int64_t> target;  // without begin and end
 };
 
-/// log p of every token of each pair's target, its end included.
-std::vector<std::vector<double>> judge(const InferenceModel& model, const std::vector<Pair>& pairs) {
+enum class Judged { log_probability, entropy };
+
+/// That of every token of each pair's target, its end included.
+std::vector<std::vector<double>> judge(const InferenceModel& model, const std::vector<Pair>& pairs, Judged judged) {
   InferenceBatch batch(model);
   std::vector<std::vector<int64_t>> reads, writes;
   for (const auto& pair : pairs) {
@@ -41,14 +43,17 @@ std::vector<std::vector<double>> judge(const InferenceModel& model, const std::v
   const auto places = batch.add(given);
   std::vector<InferenceBatch::Target> targets;
   for (size_t i = 0; i < pairs.size(); ++i) targets.push_back({places[i], reads[i], writes[i]});
-  return batch.score(targets);
+  if (judged == Judged::log_probability) return batch.score(targets);
+  std::vector<std::vector<double>> entropies;
+  (void)batch.score(targets, &entropies);
+  return entropies;
 }
 
 /// What `judge` says of `count` pairs, which `pair` gives by their index, shared out among workers. `length` orders
 /// them.
 template <class Length, class PairOf>
 std::vector<std::vector<double>> judge_all(const InferenceModel& model, size_t count, Length length, PairOf pair,
-                                           int64_t threads) {
+                                           int64_t threads, Judged judged = Judged::log_probability) {
   std::vector<size_t> order(count);  // the longest first, pairs of one length together
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return length(a) > length(b); });
@@ -57,10 +62,23 @@ std::vector<std::vector<double>> judge_all(const InferenceModel& model, size_t c
     const auto indices = std::span(order).subspan(first, last - first);
     std::vector<Pair> pairs;
     for (const size_t index : indices) pairs.push_back(pair(index));
-    auto found = judge(model, pairs);
+    auto found = judge(model, pairs, judged);
     for (size_t i = 0; i < indices.size(); ++i) results[indices[i]] = std::move(found[i]);
   });
   return results;
+}
+
+std::vector<std::vector<double>> judge_tokens(const InferenceModel& model,
+                                              std::span<const std::vector<int64_t>> sources,
+                                              std::span<const std::vector<int64_t>> targets, int64_t threads,
+                                              const ToldLanguages& told, Judged judged) {
+  const auto length = [&](size_t pair) { return targets[pair].size(); };
+  const auto pair = [&](size_t index) { return Pair{told.source(sources[index]), told.target(targets[index])}; };
+  auto found = judge_all(model, sources.size(), length, pair, threads, judged);
+  if (told.any()) {
+    for (auto& scores : found) scores.erase(scores.begin());
+  }
+  return found;
 }
 
 }  // namespace
@@ -94,13 +112,14 @@ std::vector<std::vector<double>> token_log_probabilities(const InferenceModel& m
                                                          std::span<const std::vector<int64_t>> sources,
                                                          std::span<const std::vector<int64_t>> targets, int64_t threads,
                                                          const ToldLanguages& told) {
-  const auto length = [&](size_t pair) { return targets[pair].size(); };
-  const auto pair = [&](size_t index) { return Pair{told.source(sources[index]), told.target(targets[index])}; };
-  auto found = judge_all(model, sources.size(), length, pair, threads);
-  if (told.any()) {
-    for (auto& scores : found) scores.erase(scores.begin());
-  }
-  return found;
+  return judge_tokens(model, sources, targets, threads, told, Judged::log_probability);
+}
+
+std::vector<std::vector<double>> token_entropies(const InferenceModel& model,
+                                                 std::span<const std::vector<int64_t>> sources,
+                                                 std::span<const std::vector<int64_t>> targets, int64_t threads,
+                                                 const ToldLanguages& told) {
+  return judge_tokens(model, sources, targets, threads, told, Judged::entropy);
 }
 
 double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings) {

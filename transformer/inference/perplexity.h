@@ -33,7 +33,14 @@ std::vector<std::vector<double>> token_log_probabilities(const InferenceModel& m
                                                          std::span<const std::vector<int64_t>> sources,
                                                          std::span<const std::vector<int64_t>> targets,
                                                          int64_t threads = 1, const ToldLanguages& told = {});
-/// A target's log p, the sum of its tokens', over the length penalty of `settings`: the score that searches rank by.
+/// The entropy, in nats, of the model's distribution over its whole vocabulary where it wrote each token of `targets`,
+/// and last its end: how open the choice was. The rest as in token_log_probabilities.
+std::vector<std::vector<double>> token_entropies(const InferenceModel& model,
+                                                 std::span<const std::vector<int64_t>> sources,
+                                                 std::span<const std::vector<int64_t>> targets, int64_t threads = 1,
+                                                 const ToldLanguages& told = {});
+/// A target's log p, the sum of its tokens', over the length penalty of `settings`: the score that searches rank by,
+/// but for a coverage penalty.
 double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings);
 /// The sum of each target's.
 std::vector<double> log_probabilities(const InferenceModel& model, std::span<const std::vector<int64_t>> sources,

@@ -40,8 +40,18 @@ struct Translator::Implementation {
     backend = std::make_shared<PackedBackend>(ensemble.models.front(), engine);
   }
 
+  /// Throws Error for settings that cannot be searched by here.
+  void check(const DecodingSettings& search) const {
+    if (!engine) check_for_modules(search);
+    check_draft(search);
+  }
+
   /// Throws Error where a draft has no place in a search.
   void check_draft(const DecodingSettings& search) const {
+    if (draft && search.coverage_penalty != 0) {
+      throw Error("decoding.coverage_penalty", "ranks several hypotheses, and a draft guesses what one goes on with",
+                  "set coverage_penalty to 0, or leave the draft out");
+    }
     if (!draft || search.hypotheses() == 1) return;
     const bool sampling = search.search == DecodingSettings::Search::sampling;
     throw Error(sampling ? "decoding.n_best" : "decoding.beam",
@@ -207,7 +217,7 @@ void Translator::set(const DecodingSettings& settings) {
   auto& self = *implementation_;
   const bool same_batches = settings.batch_sentences == self.settings.batch_sentences;
   const auto valid = settings.validated();
-  self.check_draft(valid);
+  self.check(valid);
   self.settings = valid;
   if (self.engine && !same_batches) self.start(self.ensemble);
 }
@@ -247,7 +257,7 @@ void Translator::set_draft(const std::filesystem::path& directory) {
 Translator Translator::with(const DecodingSettings& settings) const {
   const auto& self = *implementation_;
   Translator other(self.backend, self.vocabularies, settings);
-  self.check_draft(other.settings());
+  self.check(other.settings());
   other.implementation_->draft = self.draft;
   other.implementation_->ensemble = self.ensemble;
   other.implementation_->engine = self.engine;
@@ -318,6 +328,26 @@ std::vector<std::vector<double>> Translator::score(std::span<const std::vector<i
   if (!packed()) throw std::logic_error("Translator::score: packed weights do not decode here");
   return token_log_probabilities(*packed(), sources, targets, threads,
                                  ToldLanguages(implementation_->vocabularies, settings));
+}
+
+void Translator::find_entropies(std::span<const std::vector<int64_t>> sources,
+                                std::span<Translation* const> translations) const {
+  const auto& self = *implementation_;
+  if (self.ensemble.models.size() != 1) return;
+  std::vector<std::vector<int64_t>> read, written;
+  std::vector<Translation*> of;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (sources[i].empty() || translations[i]->token_log_probabilities.empty()) continue;
+    read.push_back(sources[i]);
+    written.push_back(translations[i]->tokens);
+    of.push_back(translations[i]);
+  }
+  auto found = token_entropies(*packed(), read, written, 1, ToldLanguages(self.vocabularies, self.settings));
+  for (size_t i = 0; i < of.size(); ++i) {
+    // The end that was not written is not told of.
+    found[i].resize(of[i]->token_log_probabilities.size());
+    of[i]->token_entropies = std::move(found[i]);
+  }
 }
 
 Translation Translator::translation(Hypothesis hypothesis) const {

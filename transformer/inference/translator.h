@@ -29,6 +29,9 @@ struct Translation {
   std::vector<double> token_log_probabilities = {};  // of each token and, where it finished, of the end
   bool finished = true;                              // false: cut at the maximum length
   std::vector<size_t> missing = {};                  // of LineWishes::required, those that it does not hold
+  /// Of each token and, where it finished, of the end, how open the choice was (Translator::find_entropies); none where
+  /// nobody asked.
+  std::vector<double> token_entropies = {};
 };
 
 /// What is asked of one line's translation.
@@ -79,15 +82,15 @@ class Translator {
   const ModelSettings& model_settings() const;  // resolved
   /// The packed weights, where decoding uses them, of an ensemble its first model's; else null.
   std::shared_ptr<const InferenceModel> packed() const;
-  /// Throws Error for settings out of range, or that a draft has no place in.
+  /// Throws Error for settings out of range, or that a draft has no place in or modules cannot search by.
   void set(const DecodingSettings& settings);
   /// Has outputs written in what this list says of their sources; null: in the whole vocabulary. Throws Error on a GPU,
   /// whose modules know nothing of it.
   void set_shortlist(std::shared_ptr<const Shortlist> shortlist);
   /// Has the model in `directory`, a small one of the same vocabularies, guess what this one then checks several tokens
   /// at a time (Engine::Options::draft): faster, and to the last bit the same. For greedy search, or one sample a line:
-  /// from then on `set` and `with` throw Error for settings with more hypotheses. Throws Error for such settings, on a
-  /// GPU, with several models, for what is wrong with the directory and for another vocabulary.
+  /// from then on `set` and `with` throw Error for settings with more hypotheses or a coverage penalty. Throws Error
+  /// for such settings, on a GPU, with several models, for what is wrong with the directory and for another vocabulary.
   void set_draft(const std::filesystem::path& directory);
   /// This translator with other settings, for one of several threads: the model itself is shared. Throws as `set` does.
   Translator with(const DecodingSettings& settings) const;
@@ -129,6 +132,9 @@ class Translator {
   std::vector<std::vector<double>> score(std::span<const std::vector<int64_t>> sources,
                                          std::span<const std::vector<int64_t>> targets,
                                          const DecodingSettings& settings, int64_t threads = 1) const;
+  /// Fills token_entropies of translations in, each of the source of its index, by one pass over what was written. Not
+  /// of empty ones; of none where several models decode together, or modules do.
+  void find_entropies(std::span<const std::vector<int64_t>> sources, std::span<Translation* const> translations) const;
   /// A hypothesis of its as text.
   Translation translation(Hypothesis hypothesis) const;
   /// translate_encoded without text, for tests.

@@ -139,6 +139,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     if (LanguagePair{search.source_language, search.target_language} != told) {
       throw RequestError(400, "decoding.source_language and decoding.target_language follow from source and target");
     }
+    if (!model_->translator().engine()) check_for_modules(search);
     return search.validated();
   }
 
