@@ -39,6 +39,7 @@ struct MatrixFlops {
   /// 2 · D·V · B·T, or as many target tokens as are projected; V is the target's vocabulary.
   int64_t vocabulary_projection = 0;
 
+  /// Of one forward pass.
   int64_t forward() const { return attention_projections + attention_products + feed_forward + vocabulary_projection; }
   /// Forward and backward: every product has a gradient for each of its two factors, of the same cost.
   int64_t training() const { return 3 * forward(); }

@@ -14,17 +14,39 @@ namespace transformer {
 /// The model's sizes and switches (settings section `model`; §3, Table 3). Defaults are the paper's base model.
 struct ModelSettings {
   /// Where positions come from (§3.5, Table 3 E).
-  enum class Positions { sinusoidal, learned };
+  enum class Positions {
+    sinusoidal,  // sines and cosines, of any length
+    learned      // trained, for max_positions positions
+  };
   /// Which of source, target and projection share a matrix (§3.4).
-  enum class SharedEmbeddings { all, target, none };
+  enum class SharedEmbeddings {
+    all,     // source, target and projection
+    target,  // target and projection
+    none     // each has its own
+  };
   /// How a query is compared with a key (§3.2.1).
-  enum class Compatibility { scaled_dot_product, dot_product, additive };
+  enum class Compatibility {
+    scaled_dot_product,  // q·k / sqrt(d_k), eq. 1
+    dot_product,         // q·k, without the scale
+    additive             // v·tanh(W_q q + W_k k) in every head
+  };
   /// The sub-layer after attention (§3.3).
-  enum class FeedForward { network, attention_over_parameters };
+  enum class FeedForward {
+    network,                   // eq. 2
+    attention_over_parameters  // trained keys and values in its place
+  };
   /// Of the feed-forward network.
-  enum class Activation { relu, gelu, swiglu, swish };
+  enum class Activation {
+    relu,    // max(0, x), the paper's
+    gelu,    // x Φ(x)
+    swiglu,  // silu(x W_3) · (x W_1): a third matrix
+    swish    // x / (1 + exp(-x))
+  };
   /// Of the sub-layers' sums, or of what goes into them (§3.1).
-  enum class Normalization { post, pre };
+  enum class Normalization {
+    post,  // LayerNorm(x + Sublayer(x)), the paper's
+    pre    // x + Sublayer(LayerNorm(x)), and a last one behind the stack
+  };
 
   int64_t d_model = 512;
   int64_t d_ff = 2048;

@@ -18,8 +18,8 @@ std::map<std::string, std::vector<int64_t>> weight_shapes(const ModelSettings& s
 
 /// A weight where it is kept, read some rows at a time, so that a model that is packed is never in memory twice.
 struct StoredWeight {
-  ElementType type = ElementType::float32;
-  std::vector<int64_t> shape;
+  ElementType type = ElementType::float32;  // that it is stored in
+  std::vector<int64_t> shape;               // as in weight_shapes
   /// `count` rows (along the first dimension) from `first` on, as float32, into numbers. For floating-point types only.
   std::function<void(int64_t first, int64_t count, float* numbers)> rows;
 };

@@ -26,15 +26,19 @@ class AtomicFile {
     uint64_t bytes = 0;          // of it that count; what lies behind them goes
   };
 
+  /// Opens a temporary file beside the one that `file` leads to, or `file` itself where it is a stream.
   explicit AtomicFile(const std::filesystem::path& file);
   /// Goes on in `unfinished`, made where it is missing, as the temporary file: without commit() it stays. Whether it is
   /// the caller's own is the caller's to know. `file` must be no stream.
   AtomicFile(const std::filesystem::path& file, const Unfinished& unfinished);
+  /// Without commit() the temporary file is deleted, unless it is Unfinished; a stream keeps what was written.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
+  /// Appends. Bytes are held back and written a mebibyte at a time, so that a full disk may show at a later call.
   void write(const void* data, size_t bytes);
+  /// The same of a text's bytes.
   void write(std::string_view text) { write(text.data(), text.size()); }
 
   /// Hands over what was written so far: to whoever reads a stream, or so that an unfinished file holds it.

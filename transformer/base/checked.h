@@ -21,6 +21,7 @@ std::optional<int64_t> checked_product(const Sizes& sizes) {
   return is_zero ? 0 : product;
 }
 
+/// The same of sizes between braces.
 inline std::optional<int64_t> checked_product(std::initializer_list<int64_t> sizes) {
   return checked_product<std::initializer_list<int64_t>>(sizes);
 }

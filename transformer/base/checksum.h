@@ -12,12 +12,15 @@ namespace transformer {
 /// and read. It finds damage; it is no protection against people.
 class Checksum {
  public:
+  /// Of no bytes yet.
   Checksum();
   ~Checksum();
   Checksum(Checksum&&) noexcept;
   Checksum& operator=(Checksum&&) noexcept;
 
+  /// Takes up the next bytes. How they are cut into pieces changes nothing.
   void add(const void* data, size_t bytes);
+  /// The same of a text's bytes.
   void add(std::string_view text) { add(text.data(), text.size()); }
   /// Of what was added so far: 32 hexadecimal digits, as `xxh128sum` prints them.
   std::string text() const;

@@ -13,7 +13,13 @@ struct SettingValue;
 /// tree. document.cpp is the one file that knows the YAML library.
 class Document {
  public:
-  enum class Kind { nothing, scalar, list, mapping };
+  /// What a part of the tree is.
+  enum class Kind {
+    nothing,  // no value, as behind `key:`, or null
+    scalar,   // one text: whether it is a number is not asked here
+    list,     // parts without names
+    mapping   // parts with names, in the file's order
+  };
   struct Entry;
 
   /// Throws Error for a file that is missing, no text, no YAML or empty, and for one that holds several documents.
@@ -25,6 +31,7 @@ class Document {
   /// YAML of a command line, which `where` names. Throws Error for what is none.
   static Document parse(const std::string& text, const std::string& where);
 
+  /// What may be asked of it: text(), elements() or keys().
   Kind kind() const;
   /// "grid.yaml:7".
   const std::string& where() const { return where_; }
@@ -55,10 +62,11 @@ class Document {
   std::string where_;
 };
 
+/// A key of a mapping, and what it stands for.
 struct Document::Entry {
-  std::string key;
+  std::string key;    // a plain name, given once
   std::string where;  // of the key
-  Document value;
+  Document value;     // of any kind
 };
 
 }  // namespace transformer

@@ -21,6 +21,7 @@ class Error : public std::runtime_error {
 /// is not finite. Programs print it as one line and end with status 1.
 class Failure : public std::runtime_error {
  public:
+  /// The three parts as Error has them.
   Failure(const std::string& where, const std::string& what, const std::string& remedy = "")
       : std::runtime_error((where.empty() ? "" : where + ": ") + what + (remedy.empty() ? "" : "; " + remedy)) {}
 };

@@ -9,9 +9,15 @@ namespace transformer {
 /// however it ends.
 class FileLock {
  public:
-  enum class Wait { no, yes };
+  /// Whether to wait for another process that holds the file.
+  enum class Wait {
+    no,  // give up at once
+    yes  // until that process lets go of it, however long that takes
+  };
 
+  /// Opens `file` and takes hold of it. Throws nothing: is_open() and error_number() say how it went.
   FileLock(const std::filesystem::path& file, Wait wait);
+  /// Lets go of the file, which stays where it is.
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;

@@ -9,7 +9,11 @@
 namespace transformer {
 
 /// How a line of a log is meant.
-enum class LogLevel { info, warning, error };
+enum class LogLevel {
+  info,     // the work goes as it should
+  warning,  // worth knowing, though the work goes on
+  error     // what ended the work, or a part of it
+};
 
 /// How far a piece of work is.
 struct WorkProgress {

@@ -12,11 +12,13 @@ class MappedFile {
  public:
   /// Throws Failure when the file cannot be opened or mapped.
   explicit MappedFile(const std::filesystem::path& file);
+  /// Ends the mapping; what as() gave must not be used any more.
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
+  /// The file's size when it was mapped.
   size_t bytes() const { return bytes_; }
   /// The bytes as numbers; those that fill no whole number are left out.
   template <class T>

@@ -12,6 +12,7 @@ class NewFolder {
  public:
   /// Throws Failure where the folder cannot be made.
   explicit NewFolder(const std::filesystem::path& path);
+  /// Without commit() all that was written is deleted.
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;

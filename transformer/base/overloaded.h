@@ -5,6 +5,7 @@ namespace transformer {
 /// Functions for each alternative of a variant, for std::visit.
 template <class... Cases>
 struct Overloaded : Cases... {
+  /// Overload resolution chooses the case.
   using Cases::operator()...;
 };
 template <class... Cases>

@@ -14,7 +14,9 @@ namespace transformer {
 /// where it is (nohup).
 class BlockedSignals {
  public:
+  /// Blocks `signals` in this thread and in those that it starts from now on.
   explicit BlockedSignals(std::initializer_list<int> signals);
+  /// Puts back what was blocked before.
   ~BlockedSignals();
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;
@@ -29,6 +31,7 @@ class BlockedSignals {
   struct sigaction child_before_ {};
 };
 
+/// What start_process is told.
 struct ProcessOptions {
   std::vector<std::string> command;                // the program, looked up in PATH where it has no slash
   std::map<std::string, std::string> environment;  // variables that differ from this process's

@@ -11,7 +11,14 @@ namespace transformer {
 
 /// A setting's value as a source spells it, before its type is known.
 struct SettingValue {
-  enum class Kind { nothing, scalar, list, mapping, too_long } kind = Kind::nothing;
+  /// What the source holds in the value's place.
+  enum class Kind {
+    nothing,                       // no value
+    scalar,                        // one text
+    list,                          // texts
+    mapping,                       // anything else: a mapping, or a list of more than texts
+    too_long                       // a list of more bytes than a settings file may have
+  } kind = Kind::nothing;          // which decides how many texts there are
   std::vector<std::string> texts;  // of a scalar one
 
   /// For messages that say what was found instead: "'wide'", "a list", "nothing".

@@ -24,7 +24,10 @@ SettingOverride parse_override(const std::string& text);
 
 /// What to do with a section of a file that this program did not declare. Unknown settings inside declared sections
 /// are errors either way.
-enum class UnknownSections { rejected, ignored };
+enum class UnknownSections {
+  rejected,  // an Error, with the nearest name
+  ignored    // passed over with all that is in them
+};
 
 /// Named sections of settings, each bound to a struct that must outlive this object. The structs' values when they are
 /// bound are the defaults; every later source writes into the structs and overrides what came before:
@@ -39,6 +42,7 @@ enum class UnknownSections { rejected, ignored };
 /// Error the structs may hold part of the failed source.
 class Settings {
  public:
+  /// Declares section `name`, of which reference and help say `title`. `settings` may have been set before.
   template <class S>
   void section(const std::string& name, S& settings, const std::string& title) {
     std::vector<SettingField> fields;

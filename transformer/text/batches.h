@@ -12,9 +12,10 @@ namespace transformer {
 
 /// Ids in rows of one length.
 struct IdMatrix {
-  int64_t rows = 0, columns = 0;
-  std::vector<int64_t> ids;  // [rows, columns]
+  int64_t rows = 0, columns = 0;  // B and its longest length in a batch
+  std::vector<int64_t> ids;       // [rows, columns]
 
+  /// Of no rows.
   IdMatrix() = default;
   /// All of them `id`.
   IdMatrix(int64_t rows_, int64_t columns_, int64_t id)

@@ -17,6 +17,7 @@ enum class CharacterKind {
   punctuation,  // any other
   symbol,       // emoji, currencies, what has no category
 };
+/// Of any code point; those that Unicode assigns to nothing are symbols.
 CharacterKind kind_of(char32_t code_point);
 
 /// Letters, digits and marks: what words are made of.

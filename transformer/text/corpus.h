@@ -18,10 +18,10 @@ namespace transformer {
 
 /// Where training and validation text lies (settings section `data`). Paths are relative to the working directory.
 struct DataSettings {
-  std::vector<std::string> train_source,
-      train_target;                   // parallel: the k-th source file belongs to the k-th target file
+  /// Parallel: the k-th source file belongs to the k-th target file.
+  std::vector<std::string> train_source, train_target;
   std::vector<double> train_weights;  // how often an epoch uses each pair of training files; empty: once
-  std::vector<std::string> validation_source, validation_target;
+  std::vector<std::string> validation_source, validation_target;  // what validations judge by
   int64_t max_length = 256;     // pieces a side; longer pairs are left out of training
   double max_length_ratio = 0;  // of a pair's longer side to its shorter; other pairs are left out; 0: no limit
   std::string source_language, target_language;  // of models that know many (Vocabulary::Languages)

@@ -37,8 +37,8 @@ class CorpusCache {
  public:
   /// What the ids depend on besides the text.
   struct Recipe {
-    std::string text;  // the same for the same ids
-    int64_t source_vocabulary_size = 0, target_vocabulary_size = 0;
+    std::string text;                                                // the same for the same ids
+    int64_t source_vocabulary_size = 0, target_vocabulary_size = 0;  // beyond which ids are damage
   };
   /// Passes every pair to the function that it is given, and reports.
   using Tokenise = std::function<CorpusReport(const TakePair&)>;

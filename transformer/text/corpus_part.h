@@ -16,20 +16,21 @@ struct CorpusReport {
   int64_t too_long = 0;       // dropped (cut with keep_all): a side longer than max_length
   int64_t ratio = 0;          // dropped (kept with keep_all): one side max_length_ratio times as long as the other
   int64_t source_tokens = 0;  // of kept pairs, without begin and end
-  int64_t target_tokens = 0;
-  std::string checksum;               // of the text as it was read, lines of both sides in order, whatever was kept
-  int64_t from_cache = 0;             // pairs of files that needed no tokenising
+  int64_t target_tokens = 0;  // the same of the target
+  std::string checksum;       // of the text as it was read, lines of both sides in order, whatever was kept
+  int64_t from_cache = 0;     // pairs of files that needed no tokenising
   std::vector<std::string> warnings;  // what was wrong with the cache and has been put right
 };
 
 /// The sentence pairs of one pair of files: the ids of all sentences in a row, and where each begins.
 struct CorpusPart {
-  std::span<const int32_t> source_ids, target_ids;
+  std::span<const int32_t> source_ids, target_ids;          // without begin and end
   std::span<const int64_t> source_offsets, target_offsets;  // one more than there are pairs
   int64_t longest = 0;                                      // pieces of the longest side of all
-  CorpusReport report;
-  std::shared_ptr<const void> storage;  // what the spans point into
+  CorpusReport report;                                      // of these two files alone
+  std::shared_ptr<const void> storage;                      // what the spans point into
 
+  /// Pairs that were kept.
   int64_t pairs() const { return static_cast<int64_t>(source_offsets.size()) - 1; }
 };
 

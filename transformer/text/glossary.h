@@ -17,8 +17,9 @@ namespace transformer {
 /// would do. Of terms that begin at one place the longest counts, and none within another.
 class Glossary {
  public:
+  /// What is found, and what its translation is to hold.
   struct Term {
-    std::string source, target;
+    std::string source, target;  // in their normal form
   };
   /// Bytes of a term and of its translation, at most.
   static constexpr size_t longest = 1000;
@@ -31,10 +32,12 @@ class Glossary {
   Glossary(Glossary&&) noexcept;
   Glossary& operator=(Glossary&&) noexcept;
 
+  /// In the order that they were given in.
   const std::vector<Term>& terms() const;
 
+  /// A term in a text, as a span of its bytes.
   struct Match : TextSpan {
-    size_t term = 0;
+    size_t term = 0;  // index into terms()
   };
   /// Where terms stand in `normal`, a text in its normal form.
   std::vector<Match> find(std::string_view normal) const;

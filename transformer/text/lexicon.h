@@ -12,6 +12,7 @@ namespace transformer {
 /// translation of one piece of its source, or of nothing, each as likely beforehand (Brown et al. 1993, §4.1).
 class Lexicon {
  public:
+  /// How much is looked at.
   struct Options {
     int64_t iterations = 5;          // of expectation maximisation
     int64_t most_pairs = 1'000'000;  // sentence pairs that are looked at, evenly over the corpus
@@ -21,9 +22,10 @@ class Lexicon {
   /// The vocabularies' sizes. Memory grows with the different pairs of pieces that occur together, 12 bytes each.
   static Lexicon learn(const Corpus& corpus, int64_t source_size, int64_t target_size, const Options& options);
 
+  /// A translation of a piece.
   struct Entry {
-    int32_t target = 0;
-    float probability = 0;
+    int32_t target = 0;     // a piece of the target's vocabulary
+    float probability = 0;  // p(target | source)
   };
   /// The translations of a piece, the most probable first, equal ones by their id; none for one that does not occur.
   const std::vector<Entry>& of(int64_t source) const { return entries_.at(static_cast<size_t>(source)); }

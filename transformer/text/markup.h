@@ -34,21 +34,23 @@ struct MarkedText {
   /// What is next to a placeholder: a blank or no text, a punctuation mark or another sign, a word that it is part of,
   /// or before it a comma that it begins with, which goes without a blank.
   enum class Beside { blank, sign, word, comma };
+  /// A tag, or whatever else is no text.
   struct Tag {
     std::string markup;    // as it is written
     size_t position = 0;   // the byte of `text` that it stands before
     int64_t partner = -1;  // among the tags: the end of the element that this one begins, or its beginning; -1: neither
     bool breaks = false;   // sentences do not go over it: of paragraphs, headings, list items, table cells, line breaks
-    bool placeholder = false;
+    bool placeholder = false;  // no tag, but carried over like one
     Beside before = Beside::blank, behind = Beside::blank;  // a placeholder's
   };
-  std::string text;
-  std::vector<Tag> tags;
+  std::string text;            // what is read: without tags, references resolved
+  std::vector<Tag> tags;       // in the order in which they are written
   bool has_references = true;  // between the tags, for & < >
 
   /// Where sentences end in any case, ascending.
   std::vector<size_t> breaks() const;
 };
+/// Takes any text: see above.
 MarkedText parse_markup(std::string_view marked, const CarriedOver& carried = {});
 
 /// `text` as it is written between tags: & < > as references.
@@ -57,14 +59,14 @@ std::string escaped_text(std::string_view text);
 /// A stretch of a text, and of its translation, whose words are linked: (word of the source, word of the target), both
 /// counted from 0 within the stretch, as split_words counts them.
 struct AlignedSegment {
-  TextSpan source, target;
-  std::vector<std::pair<size_t, size_t>> links = {};
+  TextSpan source, target;                            // bytes of the whole texts
+  std::vector<std::pair<size_t, size_t>> links = {};  // in any order
 };
 
 /// Where a tag comes to stand in a translation: before the byte `position`.
 struct PlacedTag {
-  size_t tag = 0;  // of MarkedText::tags
-  size_t position = 0;
+  size_t tag = 0;       // of MarkedText::tags
+  size_t position = 0;  // in bytes
 };
 
 /// Every tag's place in `translation`, in the order in which they are written: each tag once, each element's end behind

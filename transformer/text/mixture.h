@@ -9,7 +9,7 @@ namespace transformer {
 
 /// Consecutive sentence pairs.
 struct PairRange {
-  int64_t first = 0, count = 0;
+  int64_t first = 0, count = 0;  // pairs from `first` to `first + count - 1`
   auto operator<=>(const PairRange&) const = default;
 };
 
@@ -21,11 +21,12 @@ struct PairRange {
 /// weight * size pairs of the stream. So over any number of epochs no pair is used more than once oftener than
 /// another of the same corpus, whatever the weight.
 struct Mixture {
-  std::vector<int64_t> sizes;
+  std::vector<int64_t> sizes;   // pairs of each corpus
   std::vector<double> weights;  // one a corpus, from 0 to largest_weight; empty: all 1
-  uint64_t seed = 1;
-  bool shuffle = true;  // false: passes in the order of the pairs
+  uint64_t seed = 1;            // of the passes' orders
+  bool shuffle = true;          // false: passes in the order of the pairs
 
+  /// Of a weight: more is taken for a slip.
   static constexpr double largest_weight = 1000;
 
   /// The pairs of `epoch` in pools of about `pool_pairs`, all of about the same size, with every corpus spread over all

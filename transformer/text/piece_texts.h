@@ -14,10 +14,14 @@ namespace transformer {
 /// "▁", one byte for "<0xC3>". Reserved pieces put nothing in.
 class PieceTexts {
  public:
+  /// Copies what it needs of `vocabulary`.
   explicit PieceTexts(const Vocabulary& vocabulary);
 
+  /// Pieces of the vocabulary, those without a text among them.
   int64_t size() const { return static_cast<int64_t>(texts_.size()); }
+  /// What `piece` puts in, which must be one of the vocabulary's.
   const std::string& of(int64_t piece) const { return texts_[static_cast<size_t>(piece)]; }
+  /// What pieces put in one after the other.
   std::string of(std::span<const int64_t> pieces) const;
 
   /// The pieces whose text begins with `beginning`, which is not empty. "<0x20>" is never among them, nor below.

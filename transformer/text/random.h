@@ -19,6 +19,7 @@ class Random {
     ((state_ = next() ^ purpose), ...);
   }
 
+  /// 64 random bits.
   uint64_t next() {
     uint64_t z = state_ += 0x9E3779B97F4A7C15;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
@@ -26,6 +27,7 @@ class Random {
     return z ^ (z >> 31);
   }
 
+  /// From 0 to bound - 1, all alike probable. `bound` must not be 0.
   uint64_t below(uint64_t bound) {
     // Numbers from the last, incomplete multiple of bound would favour small results.
     const uint64_t limit = std::numeric_limits<uint64_t>::max() / bound * bound;
@@ -34,6 +36,7 @@ class Random {
     return number % bound;
   }
 
+  /// Puts `items` into a random order, all orders alike probable (Fisher and Yates).
   template <class T>
   void shuffle(std::vector<T>& items) {
     for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);

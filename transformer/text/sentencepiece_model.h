@@ -12,15 +12,25 @@ namespace transformer {
 
 /// What a SentencePiece model's file says, so far as it is needed here (sentencepiece_model.proto).
 struct SentencePieceModel {
-  enum class Type { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+  /// What a piece is for, by the numbers of the file.
+  enum class Type {
+    normal = 1,        // put into texts
+    unknown = 2,       // stands for what no piece spells
+    control = 3,       // of no text, such as </s>
+    user_defined = 4,  // kept whole wherever a text has it
+    unused = 5,        // takes up an id and stands for nothing
+    byte = 6           // one byte, "<0xC3>"
+  };
+  /// A piece as the file has it.
   struct Piece {
-    std::string_view text;
-    float score = 0;
-    Type type = Type::normal;
+    std::string_view text;     // "▁" for a space
+    float score = 0;           // the higher, the sooner it is chosen
+    Type type = Type::normal;  // `normal` where the file says nothing
   };
 
   /// Of a file; far above any vocabulary's.
   static constexpr size_t most_bytes = size_t{64} << 20;
+  /// Of a model, and of a table.
   static constexpr size_t most_pieces = 4'000'000;
   static constexpr size_t longest_piece = 512;  // bytes
 
@@ -29,11 +39,16 @@ struct SentencePieceModel {
   /// Where ids are not the places of `pieces` but of a list of its own, as Marian's are: what each id stands for,
   /// beginning with the four reserved ones (Vocabulary). Empty elsewhere.
   std::vector<std::string_view> table;
+  /// Where a source names its language.
+  enum class LanguagePlace {
+    nowhere,      // nobody is told
+    before_text,  // its piece is the first
+    behind_end    // its piece comes last, behind the end
+  };
   /// Of a table whose vocabulary has many languages: those of its pieces that name one, and those that stand for
-  /// nothing in a text, such as a mask; the reserved ones are neither. And where a source names its language.
-  enum class LanguagePlace { nowhere, before_text, behind_end };
+  /// nothing in a text, such as a mask; the reserved ones are neither.
   std::vector<std::string_view> languages, controls;
-  LanguagePlace language_place = LanguagePlace::nowhere;
+  LanguagePlace language_place = LanguagePlace::nowhere;  // nowhere but with `languages`
 
   /// Reads `bytes`, of which nothing is believed: SentencePiece itself reads and writes beyond its arrays, or ends the
   /// process, for files that nobody has learned. What comes out of here it loads and applies without that.

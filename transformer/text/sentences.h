@@ -8,14 +8,19 @@ namespace transformer {
 
 /// Bytes of a text, from `begin` up to `end`.
 struct TextSpan {
-  size_t begin = 0, end = 0;
+  size_t begin = 0, end = 0;  // in bytes
 
+  /// These bytes of `text`, the one that the span is of.
   std::string_view of(std::string_view text) const { return text.substr(begin, end - begin); }
   bool operator==(const TextSpan&) const = default;
 };
 
 /// Whose abbreviations and ordinals a full stop may belong to.
-enum class SentenceLanguage { any, english, german };
+enum class SentenceLanguage {
+  any,      // not known: careful with full stops behind numbers
+  english,  // "Mr.", "e.g."; numbers are no ordinals
+  german    // "z. B."; "3." may be an ordinal
+};
 
 /// The sentences of a line, in order, without blanks at their ends; nothing but blanks is between them.
 ///

@@ -15,10 +15,12 @@ namespace transformer {
 /// "* ", "+ ", "• ", "– ", "1. ", "12) ", "a) ") stays as it is, byte for byte. "3. Mai" is no item, but a day.
 class SplitText {
  public:
+  /// A sentence, or a part of one.
   struct Segment : TextSpan {
     bool cut = false;  // the sentence goes on in the next segment
   };
 
+  /// An empty text.
   SplitText() = default;
   /// Every line is a paragraph of its own. `breaks`, ascending, are other places in the text over which no sentence
   /// goes.
@@ -27,8 +29,11 @@ class SplitText {
   /// As one segment, blanks at its ends left out; none where it is blank.
   static SplitText whole(std::string text);
 
+  /// As it was given.
   const std::string& text() const { return text_; }
+  /// From the beginning to the end; none overlap.
   const std::vector<Segment>& segments() const { return segments_; }
+  /// The bytes of one of them, from 0.
   std::string_view segment(size_t index) const { return segments_[index].of(text_); }
 
   /// Cuts what is longer than `longest` by `length` (of at least 1) into parts that are not: where it can behind a
@@ -36,8 +41,9 @@ class SplitText {
   /// again. Returns how many segments were cut. A single character is never cut, whatever its length.
   int64_t cut_longer(int64_t longest, const std::function<int64_t(std::string_view)>& length);
 
+  /// The translated text.
   struct Joined {
-    std::string text;
+    std::string text;                // whole
     std::vector<TextSpan> segments;  // where each one's translation lies in it
   };
   /// The text with `translations` in the places of its segments. Between sentences that no space separates, as in

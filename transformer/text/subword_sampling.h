@@ -11,13 +11,13 @@ namespace transformer {
 
 /// Spells the same sentences in other pieces each time they are trained on, which makes more of a small corpus.
 struct SubwordSampling {
-  Vocabularies vocabularies;
-  double alpha = 0;  // Vocabulary::sample's; 0: the pieces of the corpus
+  Vocabularies vocabularies;  // those that split the corpus
+  double alpha = 0;           // Vocabulary::sample's; 0: the pieces of the corpus
 };
 
 /// Piece ids of a pair's two sides, without begin and end.
 struct SampledPair {
-  std::vector<int64_t> source, target;
+  std::vector<int64_t> source, target;  // as long as the drawn spelling makes them
 };
 
 /// Draws pieces for each of `pairs`. The same `seed` draws the same. A side keeps the corpus's pieces where they hold

@@ -14,8 +14,9 @@ namespace transformer {
 struct Tree {
   std::string label;      // of the constituent, or the word's tag; empty: none, as many treebanks' topmost node has
   std::string word = {};  // empty: this is a constituent
-  std::vector<Tree> children = {};
+  std::vector<Tree> children = {};  // in the order of their words
 
+  /// Whether it is a leaf, a word under its tag.
   bool is_word() const { return !word.empty(); }
   bool operator==(const Tree&) const = default;
 };
@@ -78,6 +79,7 @@ Tree read_tree(std::string_view line, const std::string& where);
 /// `split_words` makes of a line of such words is these words. Escaped again, they stay as they are.
 std::string escaped_word(std::string_view word);
 
+/// In which words trees are written.
 struct LinearizeOptions {
   bool copy_words = false;  // words stand for themselves; otherwise each is XX
 };
@@ -87,6 +89,7 @@ struct LinearizeOptions {
 /// space.
 std::string linearize(const Tree& tree, const LinearizeOptions& options = {});
 
+/// A tree, and whether it was one.
 struct Delinearized {
   Tree tree;                // TOP over constituents over words, whose tags are XX
   bool well_formed = true;  // nothing had to be put right

@@ -16,7 +16,10 @@ namespace transformer {
 /// How a vocabulary is learned (settings section `vocabulary`).
 struct VocabularySettings {
   /// Byte-pair encoding, or a unigram language model.
-  enum class Algorithm { bpe, unigram };
+  enum class Algorithm {
+    bpe,     // merges of the most frequent pairs (Sennrich et al. 2016)
+    unigram  // pieces by their probability (Kudo 2018)
+  };
   Algorithm algorithm = Algorithm::bpe;
   bool joint = true;                   // one vocabulary for both languages
   double character_coverage = 1.0;     // share of characters that become symbols; the rest is spelled in bytes
@@ -42,8 +45,9 @@ class Vocabulary {
   /// text, or behind its end, and is the first that a target begins with.
   struct Languages {
     std::map<std::string, int64_t> pieces = {};  // by their codes
-    bool behind_end = false;
+    bool behind_end = false;                     // where a source names its language; else it stands before the text
 
+    /// Whether nobody has to be told.
     bool empty() const { return pieces.empty(); }
     /// The piece of `code`, which `setting` gives. Throws Error naming the nearest where there is none.
     int64_t piece(const std::string& code, const std::string& setting) const;
