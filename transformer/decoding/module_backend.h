@@ -25,6 +25,7 @@ StepFunction transformer_step(Transformer model, const torch::Tensor& source,
 /// which only one thread may do.
 class ModuleBackend : public DecodingBackend {
  public:
+  /// `model` is shared, not copied.
   explicit ModuleBackend(Transformer model) : model_(std::move(model)) {}
 
   const ModelSettings& settings() const override { return model_->settings(); }

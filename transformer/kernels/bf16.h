@@ -6,7 +6,7 @@ namespace transformer {
 
 /// bfloat16 in memory: the upper half of a float32.
 struct Bf16 {
-  uint16_t bits;
+  uint16_t bits;  // sign, 8 of exponent, 7 of fraction
 };
 
 }  // namespace transformer

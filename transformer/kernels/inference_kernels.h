@@ -11,16 +11,16 @@ namespace transformer {
 /// What becomes of a panel's sums: + bias, then max(0, .) where wanted, then stored.
 struct PanelOutput {
   const float* bias;  // of the panel's columns; null: none
-  bool relu;
-  float* values;   // of the first row's first column
-  int64_t stride;  // from row to row
+  bool relu;          // after the bias
+  float* values;      // of the first row's first column
+  int64_t stride;     // from row to row
 };
 
 /// int8's scales: the product of integers times the row's scale times the column's.
 struct PanelScales {
-  const float* rows;
-  const float* columns;
-  const int32_t* sums;  // of the panel's weights over the depth, a column each
+  const float* rows;     // one for each row of activations
+  const float* columns;  // one for each output column
+  const int32_t* sums;   // of the panel's weights over the depth, a column each
 };
 
 /// The best tokens of one row and what its softmax is divided by, gathered while the logits pass by.
@@ -37,12 +37,13 @@ struct Selection {
 /// Queries of several rows over the same positions. Keys and values lie in a record for each position: `offset`
 /// elements after records[i] the keys [heads d_k], then the values [heads d_v].
 struct AttentionInput {
+  /// More are attended to in several goes.
   static constexpr int64_t rows_at_once = 4;
-  const float* queries;  // [rows, heads d_k]
-  int64_t rows, stride;  // stride: from query to query
-  const void* const* records;
-  int64_t offset, count;
-  int64_t heads, d_k, d_v;
+  const float* queries;             // [rows, heads d_k]
+  int64_t rows, stride;             // stride: from query to query
+  const void* const* records;       // [count], of the positions
+  int64_t offset, count;            // in elements; positions
+  int64_t heads, d_k, d_v;          // H, and the widths of a head
   float scale;                      // of the dot products
   const float* additive = nullptr;  // v [heads, d_k]: scores are v·tanh(query + key) instead; null: dot products
 };
@@ -51,12 +52,13 @@ struct AttentionInput {
 /// panel, 4 bytes of a column (1 float, 2 bf16, 4 int8 along the depth) lie beside the next column's. Every row of a
 /// product is computed in the same order however many rows there are, so that a batch never changes a result.
 struct Kernels {
-  const char* name;
-  int64_t columns;  // of a panel
+  const char* name;  // of the instruction set: "avx2"
+  int64_t columns;   // of a panel
 
   /// One panel for `rows` rows of activations that lie `a_stride` bytes apart, over a depth of 4 bytes * groups.
   void (*product_float)(const void* a, int64_t a_stride, int64_t rows, int64_t groups, const void* panel,
                         const PanelOutput& output);
+  /// The same of bf16 in pairs along the depth.
   void (*product_bf16)(const void* a, int64_t a_stride, int64_t rows, int64_t groups, const void* panel,
                        const PanelOutput& output);
   /// Activations as unsigned bytes, 128 standing for 0.
@@ -84,6 +86,7 @@ struct Kernels {
   /// scores, of records in float32 or bf16. `scores` [rows_at_once, heads, count] is scratch, and holds the weights
   /// afterwards where there is a single row. A row's result does not depend on the others.
   void (*attend_float)(const AttentionInput& input, float* scores, float* attended, int64_t stride);
+  /// The same of records in bf16.
   void (*attend_bf16)(const AttentionInput& input, float* scores, float* attended, int64_t stride);
 
   /// Takes up `count` logits of the tokens from `first` on; tokens below `allowed` count in the sum alone.

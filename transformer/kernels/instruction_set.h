@@ -16,21 +16,30 @@ struct TrainingKernels;  // training_kernels.h
 
 /// The kernels of one instruction set; null where it has nothing of its own for a purpose.
 struct InstructionSet {
-  const Kernels* inference;
-  const ProductKernels* products;  // of large matrices, in training
-  const TrainingKernels* training;
+  const Kernels* inference;         // of decoding with packed weights
+  const ProductKernels* products;   // of large matrices, in training
+  const TrainingKernels* training;  // of fused sub-layers
 };
 
+/// What every processor runs: the compiler's own choice.
 extern const InstructionSet portable_instructions;
 #if defined(__x86_64__)
+/// AVX2 with FMA.
 extern const InstructionSet avx2_instructions;
+/// AVX-512 F, BW, DQ and VL.
 extern const InstructionSet avx512_instructions;
+/// With products of int8 (VNNI).
 extern const InstructionSet avx512_vnni_instructions;
+/// With products of bf16.
 extern const InstructionSet avx512_bf16_instructions;
+/// With products of int8 and bf16 in tiles (AMX).
 extern const InstructionSet avx512_amx_instructions;
 #elif defined(__aarch64__)
+/// NEON with products of int8.
 extern const InstructionSet neon_dotprod_instructions;
+/// With products of int8 matrices.
 extern const InstructionSet neon_i8mm_instructions;
+/// With products of bf16 matrices.
 extern const InstructionSet neon_bf16_instructions;
 #endif
 

@@ -13,31 +13,31 @@ namespace transformer {
 /// Which elements are dropped follows from the seed and an element's row and column alone: no mask is stored, the
 /// backward pass draws the same, and threads may share rows out as they like.
 struct RowDropout {
-  uint64_t seed;
+  uint64_t seed;       // of a sub-layer's pass
   uint32_t threshold;  // rate * 2^31; 0: nothing is dropped
   float scale;         // 1 / (1 - rate)
 };
 
 /// Rows `first` .. `first + count` of a matrix of `width` columns, its rows side by side.
 struct Rows {
-  int64_t first, count, width;
+  int64_t first, count, width;  // in rows, rows and elements
 };
 
 /// One head of one sentence. Elements of a row lie side by side, rows a stride (in elements) apart.
 struct AttentionHead {
-  int64_t queries, keys, d_k, d_v;
-  int64_t query_stride, key_stride, value_stride, result_stride;
-  float scale;          // of the dot products
-  bool causal;          // query t sees keys up to t
-  const bool* allowed;  // [keys], true = may attend; null: all
-  RowDropout dropout;   // on the weights
-  int64_t first_row;    // of this head's queries, for dropout
+  int64_t queries, keys, d_k, d_v;                                // T, S, and the head's widths
+  int64_t query_stride, key_stride, value_stride, result_stride;  // in elements, from row to row
+  float scale;                                                    // of the dot products
+  bool causal;                                                    // query t sees keys up to t
+  const bool* allowed;                                            // [keys], true = may attend; null: all
+  RowDropout dropout;                                             // on the weights
+  int64_t first_row;                                              // of this head's queries, for dropout
 };
 
 /// A row of logits judged against a target.
 struct RowLoss {
-  double negative_log_likelihood;
-  double mean;  // over the vocabulary, of -log p
+  double negative_log_likelihood;  // of the target
+  double mean;                     // over the vocabulary, of -log p
 };
 
 /// Loops over matrices that products are made of, whose elements are T, and over those around them, which are float32.
@@ -84,10 +84,11 @@ struct TypedTrainingKernels {
   RowLoss (*smoothed_loss)(T* logits, int64_t count, int64_t target, double smoothing, bool gradient);
 };
 
+/// The kernels of one instruction set.
 struct TrainingKernels {
-  const char* name;
-  TypedTrainingKernels<float> in_float;
-  TypedTrainingKernels<Bf16> in_bf16;
+  const char* name;                      // of the instruction set: "avx2"
+  TypedTrainingKernels<float> in_float;  // elements of products are float32
+  TypedTrainingKernels<Bf16> in_bf16;    // elements of products are bf16, as under autocast
   /// result = dropout(scale * row + position).
   void (*embed)(const float* embedding, const float* position, int64_t width, float scale, const RowDropout& dropout,
                 int64_t row, float* result);

@@ -32,6 +32,7 @@ TORCH_MODULE(TokenEmbedding);
 /// The LayerNorm of embeddings with their positions, where there is one (submodule `norm`).
 class EmbeddingNormImpl : public torch::nn::Module {
  public:
+  /// With gains of 1 and biases of 0; `epsilon` is added to the variance.
   EmbeddingNormImpl(int64_t d_model, double epsilon);
 
   /// x [.., D] -> [.., D].

@@ -8,14 +8,15 @@
 
 namespace transformer {
 
+/// Sizes of the sub-layer, as ModelSettings has them.
 struct ParameterAttentionOptions {
-  int64_t d_model = 512;
-  int64_t heads = 8;     // h_p
-  int64_t d_k = 64;      // d_pk
-  int64_t d_v = 64;      // d_pv
-  int64_t pairs = 1536;  // n_p
-  double dropout = 0;    // on the weights, in training
-  bool bias = false;     // of the query's and the output's projection
+  int64_t d_model = 512;  // D, of what goes in and comes out
+  int64_t heads = 8;      // h_p
+  int64_t d_k = 64;       // d_pk
+  int64_t d_v = 64;       // d_pv
+  int64_t pairs = 1536;   // n_p
+  double dropout = 0;     // on the weights, in training
+  bool bias = false;      // of the query's and the output's projection
 };
 
 /// Attention over parameters in the feed-forward network's place (the paper's unprinted section "Two Feed-Forward
@@ -24,6 +25,7 @@ struct ParameterAttentionOptions {
 /// d_pk], `values` [h_p, n_p, d_pv], `output.weight` [D, h_p d_pv]: (h_p D + h_p n_p)(d_pk + d_pv) numbers.
 class ParameterAttentionImpl : public PositionWise {
  public:
+  /// With random weights.
   explicit ParameterAttentionImpl(const ParameterAttentionOptions& options);
   torch::Tensor forward(const torch::Tensor& x) override;
 

@@ -16,8 +16,8 @@ TensorMap average_weights(const std::vector<std::filesystem::path>& directories)
 struct AverageOptions {
   std::vector<std::filesystem::path> inputs;  // model directories, or a single run
   int64_t last = 0;                           // of a run: its newest checkpoints; 0: `inputs` are averaged themselves
-  std::filesystem::path output;
-  bool bf16 = false;  // type of the written weights; float32 otherwise
+  std::filesystem::path output;               // the model directory that is made
+  bool bf16 = false;                          // type of the written weights; float32 otherwise
 };
 
 /// Writes the mean of several models as a model directory with the first one's settings and vocabularies, and returns

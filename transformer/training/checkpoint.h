@@ -75,7 +75,10 @@ struct TrainingState {
 
 /// Why a checkpoint was written. One of an interruption is there to go on from; being off the schedule it is neither
 /// averaged nor counted, and goes once a later one exists. Otherwise an interrupted run would end with another model.
-enum class CheckpointKind { scheduled, interruption };
+enum class CheckpointKind {
+  scheduled,    // due by steps or by the clock, or a validation among the best
+  interruption  // the run was told to stop
+};
 
 /// Writes the checkpoint `run`/checkpoints/step-NNNNNNNN (or interrupted-step-NNNNNNNN): a model directory (with what
 /// `files` holds of one) plus optimizer.safetensors and progress.json, every file's checksum beside them. It appears
@@ -106,7 +109,11 @@ void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std
 /// What a name in a run's folder checkpoints/ says.
 struct CheckpointName {
   /// What is there under the name.
-  enum class State { whole, partial, damaged };  // partial: being written, or left half deleted by a killed process
+  enum class State {
+    whole,    // as it was written
+    partial,  // being written, or left half deleted by a killed process
+    damaged   // set aside, because files were missing or had other bytes
+  };
 
   State state = State::whole;                       // what it says of the folder
   CheckpointKind kind = CheckpointKind::scheduled;  // why it was written

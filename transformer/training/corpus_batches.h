@@ -11,7 +11,7 @@ namespace transformer {
 
 /// What is trained on. `corpus` must outlive what holds this.
 struct TrainingText {
-  const Corpus& corpus;
+  const Corpus& corpus;              // training pairs
   std::vector<double> weights = {};  // of the corpus's parts (Batches::Options); empty: all alike
   Vocabularies vocabularies = {};    // for `sampling`
   double sampling = 0;               // training.subword_sampling

@@ -15,8 +15,8 @@ namespace transformer {
 struct DeviceBatch {
   std::vector<at::Tensor> tensors;  // as in MicroBatch
   int64_t items = 0;                // as there, and so are the next two: known without asking the device
-  int64_t source_tokens = 0;
-  int64_t target_tokens = 0;
+  int64_t source_tokens = 0;        // ends counted
+  int64_t target_tokens = 0;        // ends counted
 
  private:
   friend class DeviceTransfer;
@@ -27,6 +27,7 @@ struct DeviceBatch {
 /// earlier step still computes, and without the host waiting.
 class DeviceTransfer {
  public:
+  /// To `device`, with a stream for it where that is a GPU.
   explicit DeviceTransfer(c10::Device device);
 
   /// Starts the transfer of a batch that is made.

@@ -20,14 +20,16 @@ std::vector<int64_t> micro_batch_sizes(int64_t batch_tokens, int64_t processes, 
 /// fifths of what is available may be used: memory grows in proportion to tokens.
 class MemoryProbe {
  public:
+  /// What is probed, and for whom.
   struct Options {
-    c10::Device device = c10::kCPU;
-    int processes_here = 1;        // that share a CPU's memory and do the same
-    int64_t reserved_bytes = 0;    // that training will need besides
-    int64_t smallest_tokens = 64;  // of a pass worth measuring
+    c10::Device device = c10::kCPU;  // that passes run on
+    int processes_here = 1;          // that share a CPU's memory and do the same
+    int64_t reserved_bytes = 0;      // that training will need besides
+    int64_t smallest_tokens = 64;    // of a pass worth measuring
     /// Makes a pass, forward and backward, of about so many tokens, as costly as they get.
     std::function<void(int64_t tokens)> pass;
   };
+  /// Nothing is tried before the first question.
   explicit MemoryProbe(Options options);
 
   /// Whether a pass of so many tokens fits. What `pass` throws but for want of memory passes through.

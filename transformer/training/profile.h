@@ -15,6 +15,7 @@ namespace transformer {
 /// live as long as the range.
 class ProfiledRange {
  public:
+  /// Begins the part.
   explicit ProfiledRange(const char* name) : record_(at::RecordScope::USER_SCOPE) {
     if (record_.isActive()) record_.before(name);
   }
@@ -42,6 +43,7 @@ class Profile {
   void start();
   /// Ends the recording and writes the file, whole or not at all. Throws Failure naming the file.
   void stop();
+  /// Whether it is recording.
   bool running() const { return running_; }
 
  private:

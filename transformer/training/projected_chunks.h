@@ -26,7 +26,9 @@ inline at::Tensor smoothed(const at::Tensor& negative_log_likelihood, const at::
 /// The gradients of hidden states [N, D], weight [V, D] and bias [V], undefined for none, as chunks of the logits' give
 /// them.
 struct ProjectionGradients {
+  /// Of nothing: all undefined.
   ProjectionGradients() = default;
+  /// Memory for gradients of such tensors, which `add` fills.
   ProjectionGradients(const at::Tensor& of_hidden, const at::Tensor& of_weight, const at::Tensor& of_bias)
       : hidden(at::empty(of_hidden.sizes(), of_hidden.options())),
         weight(of_hidden.size(0) > 0 ? at::empty(of_weight.sizes(), of_weight.options())
@@ -46,7 +48,7 @@ struct ProjectionGradients {
   /// For the backward pass, whose upstream gradient they still lack.
   std::vector<at::Tensor> list() const { return {hidden, weight, bias}; }
 
-  at::Tensor hidden, weight, bias;
+  at::Tensor hidden, weight, bias;  // of the loss, [N, D], [V, D] and [V]
 
  private:
   bool begun_ = false;

@@ -46,7 +46,10 @@ struct RunOptions {
 };
 
 /// How a call ended: with a model, or because it was told to stop.
-enum class RunEnd { finished, interrupted };
+enum class RunEnd {
+  finished,    // a model is there, made now or before
+  interrupted  // a checkpoint is there, to go on from
+};
 
 /// From text to a model directory: learns vocabularies or takes those of `training.init_from`, reads the corpus,
 /// trains, averages checkpoints and leaves `training.output` as a model directory with summary.json beside it. An

@@ -40,7 +40,12 @@ struct RunFolderOptions {
 /// Only one process may use a folder at a time, and of several that train together only rank 0.
 class RunFolder {
  public:
-  enum class Found { nothing, run, finished_run };
+  /// What was there before.
+  enum class Found {
+    nothing,      // nothing that can be gone on with
+    run,          // a run with a checkpoint to go on from
+    finished_run  // a run that has left its model
+  };
 
   /// Looks at `folder` and decides what a run with the settings `config` (Settings::yaml(), kinds in `rules`) may do
   /// there; changes nothing, except that what a killed process left half done is finished or reverted. Throws Error
@@ -71,6 +76,7 @@ class RunFolder {
   /// Brings back what the last restart or `from` set aside. Throws Error where nothing is.
   static void undo(const std::filesystem::path& folder);
 
+  /// The record's name, of which a run's folder is known.
   static constexpr const char* record_name = RunRecord::name;
 
  private:

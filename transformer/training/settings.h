@@ -12,17 +12,39 @@ namespace transformer {
 /// How a model is trained (settings section `training`; §5). Defaults are the paper's base model.
 struct TrainingSettings {
   /// Of matrix products.
-  enum class Precision { float32, tf32, bf16, automatic };
+  enum class Precision {
+    float32,   // of weights and products alike
+    tf32,      // float32 with products in TensorFloat-32, on GPUs
+    bf16,      // products in bfloat16; weights and optimizer stay float32
+    automatic  // bf16 where the processor multiplies it natively, else float32
+  };
   /// Whether their size is given, or found out.
-  enum class MicroBatch { fixed, automatic };
+  enum class MicroBatch {
+    fixed,     // micro_batch_tokens says it
+    automatic  // as large as memory allows, tried out before training begins
+  };
   /// Of the learning rate.
-  enum class Schedule { noam, inverse_square_root, constant, linear };
+  enum class Schedule {
+    noam,                 // the paper's (§5.3): NoamSchedule
+    inverse_square_root,  // InverseSquareRootSchedule
+    constant,             // ConstantSchedule
+    linear                // LinearSchedule
+  };
   /// By which a model is the best.
-  enum class Criterion { perplexity, bleu };
+  enum class Criterion {
+    perplexity,  // the lowest
+    bleu         // the highest
+  };
   /// Which checkpoints the final model is the mean of.
-  enum class Averaged { last, best };
+  enum class Averaged {
+    last,  // the newest
+    best   // those after the best validations
+  };
   /// As the final model's are written.
-  enum class Weights { float32, bf16 };
+  enum class Weights {
+    float32,  // as they were trained
+    bf16      // rounded: half the file
+  };
 
   std::string output = "runs/model";
   std::string init_from;  // a model directory; empty: random weights

@@ -28,7 +28,9 @@ struct Validation {
   std::string signature;       // how `bleu` was computed
 };
 
+/// What a profiled run leaves in its folder: a Chrome trace.
 inline constexpr const char* trace_name = "trace.json";  // in a run's folder
+/// What a finished run leaves in its folder: times, counts, the final model's scores.
 inline constexpr const char* summary_name = "summary.json";
 
 /// How training goes, every `training.log_every` steps: means over the steps since the last one.
@@ -59,7 +61,12 @@ struct TrainerHooks {
 /// What a run was, and how it ended.
 struct TrainingSummary {
   /// What ended it.
-  enum class End { steps, time, patience, interruption };
+  enum class End {
+    steps,        // training.steps were done
+    time,         // training.max_minutes were over
+    patience,     // no new best for training.patience validations
+    interruption  // a signal
+  };
   End end = End::steps;       // why there are no more steps
   int64_t steps = 0;          // that were taken, earlier parts of a resumed run included, as in what follows
   int64_t source_tokens = 0;  // trained on
@@ -114,9 +121,10 @@ class Trainer {
   };
   /// A step's micro-batches that are this rank's, and what all ranks know of the step.
   struct Drawn {
+    /// One of them.
     struct Mine {
-      int64_t number;
-      DeviceBatch batch;
+      int64_t number;     // among the step's
+      DeviceBatch batch;  // on its way to the device
     };
     std::vector<Mine> mine;
     BatchPosition position;  // after them

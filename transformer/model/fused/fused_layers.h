@@ -29,16 +29,16 @@ bool fusable(const torch::Tensor& x);
 /// x + Dropout(Sublayer(LayerNorm(x))).
 struct FusedResidual {
   torch::Tensor gain, bias;  // [D]
-  double epsilon, dropout;
-  bool before;
+  double epsilon, dropout;   // added to the variance; rate
+  bool before;               // else the normalisation is of the sum
 };
 
 /// The projections of MultiHeadAttention; biases may be undefined.
 struct FusedProjections {
-  torch::Tensor input_weight, input_bias, output_weight, output_bias;
-  int64_t heads, d_k, d_v;
-  double scale;    // of the dot products
-  double dropout;  // on the weights
+  torch::Tensor input_weight, input_bias, output_weight, output_bias;  // as MultiHeadAttention has them
+  int64_t heads, d_k, d_v;                                             // H, widths of a head's keys and values
+  double scale;                                                        // of the dot products
+  double dropout;                                                      // on the weights
 };
 
 /// Attention by `projections` of x [B, T, D] over itself, or over `memory` [B, S, D] where that is defined, within
@@ -50,9 +50,10 @@ torch::Tensor fused_attention(const torch::Tensor& x, const torch::Tensor& memor
 /// to stay near the processor.
 bool fusable_attention(const torch::Tensor& x, const torch::Tensor& memory, const std::optional<torch::Tensor>& mask);
 
+/// The two linear layers of FeedForward, of ReLU; biases may be undefined.
 struct FusedNetwork {
-  torch::Tensor inner_weight, inner_bias, outer_weight, outer_bias;
-  double dropout;  // after the activation
+  torch::Tensor inner_weight, inner_bias, outer_weight, outer_bias;  // W_1, b_1, W_2, b_2 of eq. 2
+  double dropout;                                                    // after the activation
 };
 
 /// max(0, x W_1 + b_1) W_2 + b_2, within `residual`.

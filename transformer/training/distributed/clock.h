@@ -8,8 +8,10 @@ namespace transformer {
 
 // Time as the processes of a run measure it: in seconds, each by its own clock.
 
+/// Never set back, and of no meaning to another process.
 using Clock = std::chrono::steady_clock;
 
+/// Seconds that have passed since then.
 inline double seconds_since(Clock::time_point time) {
   return std::chrono::duration<double>(Clock::now() - time).count();
 }

@@ -12,7 +12,10 @@
 namespace transformer {
 
 /// How tensors travel between processes: Gloo for CPUs, NCCL for GPUs (through LibTorch's CUDA part; see open_device).
-enum class Backend { gloo, nccl };
+enum class Backend {
+  gloo,  // over TCP, from the host's memory
+  nccl   // between GPUs, without the host
+};
 
 /// What a process says to the others of its run, and hears of them.
 ///
@@ -26,7 +29,7 @@ class Communicator {
  public:
   /// How processes talk.
   struct Options {
-    Backend backend = Backend::gloo;
+    Backend backend = Backend::gloo;  // for tensors; what hosts say to each other goes through Gloo
     /// How long a process waits for another in one operation, and at the start for all to come. It must be longer than
     /// the processes' paces differ between two operations; work that one of them does alone goes through on_rank_0,
     /// which does not count.

@@ -26,17 +26,19 @@ namespace transformer {
 /// backward().
 class DistributedDataParallel {
  public:
+  /// How gradients are cut into sums.
   struct Options {
     double first_bucket_mb = 1;  // small, so that the first sum starts early
-    double bucket_mb = 25;
+    double bucket_mb = 25;       // of all other buckets
   };
 
   /// How many bytes went into sums, and when.
   struct Statistics {
+    /// Gradients that travel together.
     struct Bucket {
-      int64_t bytes = 0;
-      double begun = 0;  // seconds after the backward pass began
-      double ended = 0;  // NCCL: when it was handed to the GPU
+      int64_t bytes = 0;  // of its gradients
+      double begun = 0;   // seconds after the backward pass began
+      double ended = 0;   // NCCL: when it was handed to the GPU
     };
     int64_t steps = 0;            // calls of backward()
     int64_t collectives = 0;      // buckets summed
@@ -50,6 +52,7 @@ class DistributedDataParallel {
   /// move it before). Parameters and buffers take rank 0's values. Throws Error naming the first parameter whose name,
   /// shape or type differs between ranks. `communicator` must outlive this.
   DistributedDataParallel(Communicator& communicator, const torch::nn::Module& module, const Options& options);
+  /// With the defaults.
   DistributedDataParallel(Communicator& communicator, const torch::nn::Module& module)
       : DistributedDataParallel(communicator, module, Options()) {}
   ~DistributedDataParallel();
@@ -68,6 +71,7 @@ class DistributedDataParallel {
   /// All ranks. Throws Failure naming the first parameter of which two ranks do not hold the same bits.
   void check_replicas();
 
+  /// Of the steps so far.
   const Statistics& statistics() const;
 
  private:

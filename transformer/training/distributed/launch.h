@@ -21,18 +21,26 @@ Environment process_environment();
 
 /// Which of a run's processes this one is, and where they meet.
 struct Launch {
-  enum class Launcher { none, processes, torchrun, mpirun, srun };
+  /// What started the processes.
+  enum class Launcher {
+    none,       // a single process
+    processes,  // run_processes
+    torchrun,   // torchrun, or who sets its variables
+    mpirun,     // Open MPI
+    srun        // Slurm
+  };
 
-  Launcher launcher = Launcher::none;
-  int rank = 0;              // among all processes
-  int world_size = 1;        // how many there are
-  int local_rank = 0;        // among those on this machine
-  int local_world_size = 1;  // how many those are
-  std::string address;       // where the store is that the processes meet at; empty: one process, no store
-  int port = 0;
-  bool agent_store = false;  // the launcher holds the store; otherwise rank 0 does
-  std::string run;           // tells runs and attempts that share a store apart
+  Launcher launcher = Launcher::none;  // whose variables were read
+  int rank = 0;                        // among all processes
+  int world_size = 1;                  // how many there are
+  int local_rank = 0;                  // among those on this machine
+  int local_world_size = 1;            // how many those are
+  std::string address;                 // where the store is that the processes meet at; empty: one process, no store
+  int port = 0;                        // of the store
+  bool agent_store = false;            // the launcher holds the store; otherwise rank 0 does
+  std::string run;                     // tells runs and attempts that share a store apart
 
+  /// Whether there is anybody to talk to.
   bool distributed() const { return world_size > 1; }
   /// All processes are on this machine.
   bool on_one_machine() const { return local_world_size == world_size; }

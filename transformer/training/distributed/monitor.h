@@ -32,6 +32,7 @@ class Monitor : public std::enable_shared_from_this<Monitor> {
   /// its own.
   Monitor(c10::intrusive_ptr<c10d::Store> store, const Launch& launch, double timeout, EndProcess end_process = {});
 
+  /// Starts the thread, which keeps this alive until it ends.
   void start();
   /// Ends the thread, or leaves it behind where the store holds it for good.
   void stop();
@@ -39,12 +40,13 @@ class Monitor : public std::enable_shared_from_this<Monitor> {
   /// An operation of all ranks begins here.
   void enter();
   /// Rank 0: a call of on_rank_0 begins: work that may take long, such as writing a checkpoint, and is not to be cut
-  /// off..
+  /// off.
   void begin_section();
-  /// .. and has ended.
+  /// Rank 0: that call has ended.
   void end_section();
   /// Tells the others why this rank ends; the first reason counts.
   void fail(int origin, const std::string& reason);
+  /// Tells the others that this rank has come to its end in good order.
   void leave();
 
   /// Throws Failure if another rank has failed, or been silent for the whole time limit.
@@ -56,6 +58,7 @@ class Monitor : public std::enable_shared_from_this<Monitor> {
   /// For the process that holds the store: waits until all others have said that they go, or said nothing for long.
   void wait_for_others(double limit);
 
+  /// Seconds without a sign of life after which a rank counts as dead.
   double silence() const { return silence_; }
 
  private:

@@ -5,11 +5,12 @@
 
 namespace transformer {
 
+/// How patient run_processes is.
 struct ProcessesOptions {
   /// How long the others may go on after one process failed. They are told of it at once and normally end by
   /// themselves; then they get SIGTERM, and `kill_seconds` later SIGKILL.
   double grace_seconds = 10;
-  double kill_seconds = 5;
+  double kill_seconds = 5;  // between SIGTERM and SIGKILL
 };
 
 /// Starts `count` copies of this program with `arguments` (the first is the program's name) as ranks 0 to count - 1 on

@@ -6,6 +6,7 @@
 
 namespace transformer {
 
+/// LibTorch's store of keys and values.
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
 
 /// The store that the processes of a run meet at: opened here by rank 0, unless the launcher holds it, and reached by
