@@ -13,10 +13,12 @@ class InferenceModel;
 
 /// Attention's weights, [L, H, T, S]: of each layer, head and query, over the keys. Rows sum to 1.
 struct AttentionWeights {
-  int64_t layers = 0, heads = 0, queries = 0, keys = 0;
-  std::vector<float> values;
+  int64_t layers = 0, heads = 0, queries = 0, keys = 0;  // L, H, T and S
+  std::vector<float> values;                             // row after row
 
+  /// The weights [keys] of one query.
   std::span<float> row(int64_t layer, int64_t head, int64_t query);
+  /// The same, to be read.
   std::span<const float> row(int64_t layer, int64_t head, int64_t query) const;
 };
 
@@ -51,9 +53,10 @@ std::vector<int64_t> read_tokens(std::vector<int64_t> pieces);
 /// without spaces are all one word), white space belongs to the word behind it, and begin and end tokens are words of
 /// their own. Bytes that together spell no character become U+FFFD.
 struct JoinedTokens {
-  std::vector<std::string> words;
-  std::vector<int64_t> word_of;  // of every token, ascending, each word at least once
+  std::vector<std::string> words;  // begin and end as the vocabulary names them
+  std::vector<int64_t> word_of;    // of every token, ascending, each word at least once
 };
+/// `tokens` are ids of `vocabulary`, in the order of the text.
 JoinedTokens joined_tokens(const Vocabulary& vocabulary, const std::vector<int64_t>& tokens);
 
 /// Weights of tokens as those of words [L, H, words of the queries, words of the keys]: how much attention a

@@ -15,16 +15,17 @@ namespace transformer {
 
 /// The best continuations of every live row, best first: `tokens[row * width + i]`.
 struct Continuations {
-  int64_t width = 0;
-  std::vector<int64_t> tokens;
+  int64_t width = 0;                      // of every row
+  std::vector<int64_t> tokens;            // [rows, width]
   std::vector<double> log_probabilities;  // log p(token | row's prefix)
   /// Of each row that is asked for it (SentenceSearch::wants_attention), how it attends to its source's positions [S];
   /// empty where none is.
   std::vector<std::vector<float>> attention = {};
 
+  /// A token that may come next.
   struct Candidate {
-    double log_probability;
-    int64_t token;
+    double log_probability;  // given the row's prefix
+    int64_t token;           // each token at most once
   };
   /// Adds a row that can be continued by `candidates` alone, in any order: the best `width` of them, equal ones by
   /// token; where there are fewer, the rest is impossible.
@@ -39,6 +40,7 @@ struct Continuations {
 using StepFunction =
     std::function<Continuations(std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width)>;
 
+/// An output of a sentence, whole or cut.
 struct Hypothesis {
   std::vector<int64_t> tokens;  // without begin and end
   double log_probability = 0;   // sum over tokens, the end included, as the model has it
@@ -105,7 +107,7 @@ std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::
 /// Everything that may follow a hypothesis: log p(token) = logits[token] - normaliser; -infinity rules a token out.
 struct RowScores {
   std::span<float> logits;  // [V]; scratch, which is given back as it was
-  double normaliser = 0;
+  double normaliser = 0;    // log of the sum of exp(logits)
 };
 
 /// The search for one sentence's output, for those who decide themselves which sentences advance together; the rules
@@ -115,6 +117,7 @@ class SentenceSearch {
   /// As `end`: no token ends a hypothesis, all reach the maximum length.
   static constexpr int64_t no_end = -1;
 
+  /// For an output of at most `max_length` tokens before `end`, of which nothing is wished.
   SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end);
   /// What `request.control` holds must outlive the search.
   explicit SentenceSearch(const DecodingRequest& request);
@@ -131,12 +134,13 @@ class SentenceSearch {
   /// Whether `advance` needs Continuations::attention, of each position of the output as it is written, its end's too.
   bool wants_attention() const { return options_.coverage_penalty != 0; }
 
+  /// A hypothesis that may go on.
   struct Live {
-    double log_probability = 0;
-    double ranked = 0;   // what hypotheses are compared by: with penalties and bias
-    int64_t node = -1;   // of the newest token in the tree of all hypotheses
-    int64_t parent = 0;  // among the live of the step before
-    int64_t token = 0;   // the newest
+    double log_probability = 0;  // of its tokens, as the model has it
+    double ranked = 0;           // what hypotheses are compared by: with penalties and bias
+    int64_t node = -1;           // of the newest token in the tree of all hypotheses
+    int64_t parent = 0;          // among the live of the step before
+    int64_t token = 0;           // the newest
   };
   /// In the beginning one without any token.
   const std::vector<Live>& live() const { return live_; }

@@ -14,6 +14,7 @@ namespace transformer {
 
 class InferenceModel;
 
+/// What decodes, and what outputs may be.
 struct ContinuousSearchOptions {
   int64_t threads = 1;            // workers; they share the weights and nothing else
   int64_t end = Vocabulary::end;  // the token that ends a hypothesis, or SentenceSearch::no_end

@@ -38,6 +38,7 @@ void check_for_modules(const DecodingSettings& settings);
 /// Packed weights, decoded by an engine's workers; sentences of callers at the same time share batches.
 class PackedBackend : public DecodingBackend {
  public:
+  /// `engine` decodes with `model`, perhaps beside others of an ensemble.
   PackedBackend(std::shared_ptr<const InferenceModel> model, std::shared_ptr<Engine> engine);
 
   const ModelSettings& settings() const override;
@@ -50,10 +51,14 @@ class PackedBackend : public DecodingBackend {
 
 /// What transformer_modules.so exports, under a name that changes with what passes through it.
 #define TRANSFORMER_OPEN_MODULE_BACKEND transformer_open_module_backend_6
+/// That function: the caller owns what it returns.
 using OpenModuleBackend = DecodingBackend*(const std::filesystem::path& directory, const std::string& device,
                                            const InferenceOptions& inference);
+/// The text of a name.
 #define TRANSFORMER_NAME_OF(symbol) #symbol
+/// The text of what a macro stands for.
 #define TRANSFORMER_NAME(symbol) TRANSFORMER_NAME_OF(symbol)
+/// By which the function is looked up in the module.
 inline constexpr const char* open_module_backend_name = TRANSFORMER_NAME(TRANSFORMER_OPEN_MODULE_BACKEND);
 #undef TRANSFORMER_NAME
 #undef TRANSFORMER_NAME_OF

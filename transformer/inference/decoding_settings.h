@@ -10,12 +10,22 @@ namespace transformer {
 /// How output is searched for (settings section `decoding`; §6.1). Defaults are the paper's.
 struct DecodingSettings {
   /// How output is chosen.
-  enum class Search { beam, sampling };
+  enum class Search {
+    beam,     // the best that beam search finds
+    sampling  // drawn at random as the model distributes it
+  };
   /// What log-probabilities are divided by: ((5 + length) / 6)^alpha, or length^alpha.
-  enum class LengthPenalty { gnmt, power };
+  enum class LengthPenalty {
+    gnmt,  // ((5 + length) / 6)^alpha (Wu et al. 2016)
+    power  // length^alpha
+  };
   /// When a sentence is done.
-  enum class Stop { exact, beam_finished };
+  enum class Stop {
+    exact,         // nothing better can follow
+    beam_finished  // as many have finished as the beam is wide
+  };
 
+  /// The most that `proposals` may be.
   static constexpr int64_t most_proposals = 64;
 
   int64_t beam = 4;

@@ -24,22 +24,28 @@ class DraftBatch {
 
   /// Encodes the sources of requests, which are not asked for their constraints. Returns each one's place.
   std::vector<int64_t> add(std::span<const DecodingRequest* const> requests);
+  /// The sentence is done; its place goes to another.
   void remove(int64_t place);
+  /// All are.
   void clear();
 
+  /// What is asked for one sentence, and the outcome.
   struct Guess {
-    int64_t place;
+    int64_t place;              // that `add` returned
     SentenceSearch search;      // as far as it is; it runs ahead
     std::vector<int64_t> read;  // what a step of the model would have read then: the begin and all tokens
     int64_t most;               // proposals, InferenceBatch::most_taken_back at most
     // The outcome: what comes next, as far as guessed, and no end; and how probable the draft finds each.
     std::vector<int64_t> proposals{};
-    std::vector<double> probabilities{};
-    double chance = 1;  // that all of them are right
+    std::vector<double> probabilities{};  // of each proposal, by the draft
+    double chance = 1;                    // that all of them are right
   };
+  /// Guesses for all at once. A draft that gives a NaN proposes nothing from there on.
   void propose(std::span<Guess> guesses);
 
+  /// Bytes that keys and values take.
   int64_t cache_bytes() const { return batch_.cache_bytes(); }
+  /// Gives back what is kept of sentences that are gone.
   void release() { batch_.release(); }
 
  private:

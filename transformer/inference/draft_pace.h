@@ -9,7 +9,9 @@ namespace transformer {
 /// Seconds of this thread's on a processor: what other programs do beside it does not count.
 class CpuClock {
  public:
+  /// Starts now.
   CpuClock() : start_(now()) {}
+  /// Since it was made.
   double seconds() const { return now() - start_; }
 
  private:
@@ -29,7 +31,9 @@ class DraftPace {
   /// Of one kind of pass.
   class Cost {
    public:
+    /// A pass over so many rows took so long.
     void observe(int64_t rows, double seconds);
+    /// Whether any pass was observed.
     bool known() const { return weight_ > 0; }
     /// What a pass takes. Meaningless where nothing is known.
     double of(int64_t rows) const;
@@ -45,6 +49,7 @@ class DraftPace {
   /// How often the model agreed.
   class Luck {
    public:
+    /// The model agreed, or it did not.
     void observe(bool right);
     /// The probability that a proposal is right, where `prior` is expected before anything is seen.
     double chance(double prior) const;
@@ -53,7 +58,9 @@ class DraftPace {
     double right_ = 0, all_ = 0;
   };
 
+  /// Of the model that is sped up.
   Cost& model() { return model_; }
+  /// Of the draft.
   Cost& draft() { return draft_; }
 
   /// What became of a sentence's proposals, of which the draft was as sure as `probabilities` say: the first `right` of
@@ -67,9 +74,9 @@ class DraftPace {
 
   /// The probability that a proposal is right which the draft finds so probable.
   double chance(double probability) const;
-  /// Whether a proposal is worth its row which is right and reached with this probability, and whether it is worth to
-  /// ask the draft for one more behind it.
+  /// Whether a proposal is worth its row which is right and reached with this probability.
   bool worth_row(double chance) const { return chance >= least_for_row_; }
+  /// Whether it is worth to ask the draft for one more behind such a proposal.
   bool worth_another(double chance) const { return chance * overall_.chance(expected_chance) >= least_for_another_; }
 
  private:

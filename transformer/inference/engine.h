@@ -61,6 +61,7 @@ class Engine {
     int64_t proposed = 0;  // tokens
     int64_t accepted = 0;  // of these: each is a token more for its step
   };
+  /// Sums over all workers.
   Drafted drafted() const;
 
   /// Told of each sentence as it is done, by its index among the requests that were submitted together; on a worker's

@@ -16,15 +16,23 @@ class EnsembleBatch {
   /// The ensemble is validated, and must outlive the batch.
   explicit EnsembleBatch(const Ensemble& ensemble);
 
-  // As those of InferenceBatch:
+  /// Places are the same in every model's batch. This and what follows is as InferenceBatch has it.
   std::vector<int64_t> add(std::span<const InferenceBatch::Source> sources);
+  /// The sentence is done, in every model's batch.
   void remove(int64_t place);
+  /// All are.
   void clear();
+  /// Advances every model, and returns the best continuations by the mean of them all.
   Continuations step(std::span<const InferenceBatch::Row> rows, int64_t width, const InferenceBatch::WholeRow& told);
+  /// Forgets positions in every model's batch.
   void take_back(int64_t place, int64_t positions);
+  /// Whether no constraint has any say from here on.
   bool free(int64_t place) const;
+  /// Of all models' batches.
   int64_t cache_bytes() const;
+  /// Gives back what any model's batch keeps.
   void release();
+  /// In all models' batches.
   static int64_t expected_bytes(const Ensemble& ensemble, int64_t pieces, int64_t beam);
 
  private:

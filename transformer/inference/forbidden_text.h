@@ -27,12 +27,15 @@ class ForbiddenText {
 
   /// Before the first token.
   static constexpr int64_t beginning = 0;
+  /// What a text may not go on with.
   struct State {
     std::vector<int64_t> forbidden;   // tokens that would complete a phrase
     std::vector<int64_t> never_last;  // others, after which the text must go on
     bool may_end = true;              // whether the text may end here
   };
+  /// `state` is `beginning`, or came from `after`. The answer lives as long as this.
   const State& at(int64_t state) const;
+  /// The state that `token` leads to.
   int64_t after(int64_t state, int64_t token) const;
 
   /// Whether `tokens` as a whole output hold none of the phrases.

@@ -14,12 +14,17 @@ namespace transformer {
 
 class Shortlist;
 
-enum class AttentionKind { encoder, decoder, cross };
+/// Who attends to what.
+enum class AttentionKind {
+  encoder,  // the source to itself
+  decoder,  // the output to itself
+  cross     // the output to the source
+};
 
 /// The attention of one query of a sentence: in the encoder or the decoder of itself, or across, of the decoder over
 /// the source.
 struct WatchedAttention {
-  AttentionKind kind;
+  AttentionKind kind;              // which of the three
   int64_t layer;                   // from 0
   int64_t place;                   // of the sentence in the batch
   int64_t query;                   // its position
@@ -41,6 +46,7 @@ class InferenceBatch {
   InferenceBatch(InferenceBatch&&) noexcept;
   InferenceBatch& operator=(InferenceBatch&&) noexcept;
 
+  /// A sentence to be decoded.
   struct Source {
     std::span<const int64_t> pieces;                               // and the end
     int64_t beam = 1;                                              // hypotheses at most
@@ -74,9 +80,10 @@ class InferenceBatch {
   /// its candidates alone. Of rows that are wanted whole, `told` is called instead, in order, and their continuations
   /// mean nothing. Attention, where it is wanted, is the last layer's, the mean of its heads.
   Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {});
-  /// Forgets the last positions of a sentence with one hypothesis, as if they had never been read: so many at most, and
-  /// not all.
+  /// The most that `take_back` forgets at once.
   static constexpr int64_t most_taken_back = DecodingSettings::most_proposals;
+  /// Forgets the last positions of a sentence with one hypothesis, as if they had never been read: most_taken_back at
+  /// most, and not all.
   void take_back(int64_t place, int64_t positions);
   /// Whether no constraint of the sentence's has any say from here on.
   bool free(int64_t place) const;

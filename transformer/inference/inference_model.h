@@ -26,36 +26,41 @@ class WeightSource;
 /// compatibility's matrices are multiplied into the projections of queries and keys before these are rounded.
 class InferenceModel {
  public:
+  /// What a normalisation is scaled by and shifted by.
   struct Norm {
     std::vector<float> gain, bias;  // [D]
   };
-  // A sub-layer's normalisation is called `after` it, as its parameters are, also where it comes before.
+  /// A feed-forward network's matrices (§3.3). A sub-layer's normalisation is called `after` it, as its parameters are,
+  /// also where it comes before.
   struct Network {
     PackedMatrix inner, gate, outer;  // gate: SwiGLU's
   };
   /// Attention over parameters, in a network's place.
   struct ParameterAttention {
-    PackedMatrix query, output;
+    PackedMatrix query, output;        // W^Q [h_p d_pk, D] and W^O [D, h_p d_pv]
     Buffer<unsigned char> pairs;       // [n_p, record], keys and values times sqrt(D)
     std::vector<const void*> records;  // of each pair
   };
+  /// The sub-layer after attention.
   using FeedForward = std::variant<Network, ParameterAttention>;
+  /// A layer of the encoder's stack.
   struct EncoderLayer {
-    PackedMatrix query_key_value, attention_output;
-    std::vector<float> additive;  // v [H, d_k]; none where compatibility is a dot product
-    Norm after_attention;
-    FeedForward feed_forward;
-    Norm after_feed_forward;
+    PackedMatrix query_key_value, attention_output;  // W^Q, W^K and W^V in one; W^O
+    std::vector<float> additive;                     // v [H, d_k]; none where compatibility is a dot product
+    Norm after_attention;                            // of the sum around attention
+    FeedForward feed_forward;                        // at every position by itself
+    Norm after_feed_forward;                         // of the sum around it
   };
+  /// A layer of the decoder's stack.
   struct DecoderLayer {
-    PackedMatrix query_key_value, self_output;
-    std::vector<float> self_additive;
-    Norm after_self_attention;
-    PackedMatrix query, key_value, memory_output;
-    std::vector<float> memory_additive;
-    Norm after_memory_attention;
-    FeedForward feed_forward;
-    Norm after_feed_forward;
+    PackedMatrix query_key_value, self_output;     // of self-attention, as the encoder's
+    std::vector<float> self_additive;              // v of self-attention; may be none
+    Norm after_self_attention;                     // of the sum around self-attention
+    PackedMatrix query, key_value, memory_output;  // W^Q of the output; W^K and W^V of the memory in one; W^O
+    std::vector<float> memory_additive;            // v of attention over the memory; may be none
+    Norm after_memory_attention;                   // of the sum around that
+    FeedForward feed_forward;                      // at every position by itself
+    Norm after_feed_forward;                       // of the sum around it
   };
 
   /// Packs `weights`. Throws Error naming the first that is missing, unknown, of another shape, of integers or not
@@ -75,8 +80,11 @@ class InferenceModel {
   static void pack(const std::filesystem::path& directory, const ModelSettings& settings, Precision precision,
                    const std::filesystem::path& file);
 
+  /// Resolved.
   const ModelSettings& settings() const { return settings_; }
+  /// That weights were rounded to.
   Precision precision() const { return precision_; }
+  /// The instruction set that it is packed for.
   const Kernels& kernels() const { return kernels_; }
   /// Of the packed weights.
   size_t bytes() const { return bytes_; }
@@ -89,14 +97,18 @@ class InferenceModel {
   /// where the model does that, into x [D]. Throws Error past the
   /// last learned position.
   void embed_source(int64_t token, int64_t position, float* x) const;
+  /// The same of the target's side.
   void embed_target(int64_t token, int64_t position, float* x) const;
   /// To the vocabulary, with its biases where the model has them.
   const PackedMatrix& projection() const { return *projection_; }
 
+  /// Layers from the first on.
   const std::vector<EncoderLayer>& encoder() const { return encoder_; }
+  /// Layers from the first on.
   const std::vector<DecoderLayer>& decoder() const { return decoder_; }
-  /// Of a stack's output, with normalisation before the sub-layers; empty else.
+  /// Of the encoder's output, with normalisation before the sub-layers; empty else.
   const Norm& encoder_norm() const { return encoder_norm_; }
+  /// The same of the decoder's.
   const Norm& decoder_norm() const { return decoder_norm_; }
 
  private:

@@ -22,9 +22,10 @@ std::shared_ptr<const OutputConstraint> begins_with_told(int64_t token, std::sha
 /// text but the last word's come first, and then any that spell the rest, or more than the rest. Blanks at the end of
 /// the text end the word. Throws Error where the vocabulary cannot spell it.
 struct OutputPrefix {
-  std::shared_ptr<const OutputConstraint> constraint;
-  int64_t tokens = 0;  // that it takes, at most
+  std::shared_ptr<const OutputConstraint> constraint;  // never null
+  int64_t tokens = 0;                                  // that it takes, at most
 };
+/// `pieces` are the vocabulary's.
 OutputPrefix begins_with(std::string_view text, const Vocabulary& vocabulary, std::shared_ptr<const PieceTexts> pieces);
 
 }  // namespace transformer

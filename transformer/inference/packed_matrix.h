@@ -22,10 +22,15 @@ class Buffer {
   static_assert(std::is_trivial_v<T>);
 
  public:
+  /// No memory.
   Buffer() = default;
+  /// Room for `size` elements.
   explicit Buffer(int64_t size);
+  /// Null without memory.
   T* data() { return data_.get(); }
+  /// The same, to be read.
   const T* data() const { return data_.get(); }
+  /// Elements that there is room for.
   int64_t size() const { return size_; }
   /// Room for `size`; what was there is lost when it has to grow.
   void reserve(int64_t size) {
@@ -61,6 +66,7 @@ class WeightMemory {
 /// Rows of activations [rows, depth], rounded as the matrix they meet wants them. Reused from product to product.
 class Activations {
  public:
+  /// For matrices of this precision, packed for these kernels.
   Activations(const Kernels& kernels, Precision precision) : kernels_(kernels), precision_(precision) {}
 
   /// Takes up x, whose rows lie `stride` apart. In float32 nothing is copied: x has to stay.
@@ -84,11 +90,13 @@ class PackedMatrix {
  public:
   /// Outputs are written in whole panels: rows of an output need room for a multiple of this many.
   static constexpr int64_t widest_panel = 64;
+  /// The next multiple of widest_panel.
   static int64_t padded(int64_t columns) { return (columns + widest_panel - 1) / widest_panel * widest_panel; }
 
   /// Gives rows [count, depth] of a weight, row-major, from `first` on; they are read before the next call.
   using RowSource = std::function<const float*(int64_t first, int64_t count)>;
 
+  /// No matrix: to be assigned to.
   PackedMatrix() = default;
   /// Packs weight [outputs, depth], and `bias` [outputs] where there is one, into `memory`, which the matrix keeps
   /// alive. Rows are asked for in order, some at a time, so that the weight never has to be in memory whole.
@@ -104,6 +112,7 @@ class PackedMatrix {
     std::span<const float> scales;          // [outputs], of int8 alone
     std::span<const int32_t> sums;          // [outputs], of int8 alone
   };
+  /// Bytes of the panels of a matrix of these sizes.
   static int64_t stored_panels_bytes(Precision precision, int64_t outputs, int64_t depth);
   /// A matrix as it was stored. Where the kernels have panels of that width they read it where it lies (which should be
   /// a multiple of 64 bytes; else, and for other widths, it is copied).
@@ -111,12 +120,18 @@ class PackedMatrix {
                const float* bias, std::shared_ptr<WeightMemory> memory);
   /// The panels as they are stored, whole.
   std::vector<unsigned char> stored_panels() const;
+  /// What int8's columns are multiplied by, [outputs]; empty in other precisions.
   std::span<const float> scales() const { return {scales_, scales_ ? static_cast<size_t>(outputs_) : 0}; }
+  /// Sums of int8's columns over the depth, [outputs]; empty in other precisions.
   std::span<const int32_t> sums() const { return {sums_, sums_ ? static_cast<size_t>(outputs_) : 0}; }
 
+  /// That the weights were rounded to.
   Precision precision() const { return precision_; }
+  /// N, columns of a product.
   int64_t outputs() const { return outputs_; }
+  /// K, inputs of the layer.
   int64_t depth() const { return depth_; }
+  /// Of panels, biases, scales and sums.
   size_t bytes() const;
 
   /// y [rows, outputs] = a W^T + bias, then max(0, .) with `relu`. Rows of y lie `stride` >= padded(outputs) apart.
@@ -168,12 +183,16 @@ class GatheredMatrix {
   /// Whoever needs an output says so, and says when it no longer does. An output's slot is the same as long as somebody
   /// needs it.
   void need(std::span<const int32_t> outputs);
+  /// Takes back one `need` of each of these.
   void release(std::span<const int32_t> outputs);
+  /// Nobody needs any output any more.
   void clear();
 
+  /// The column of `matrix` that an output lies in which somebody needs; -1 where it lies in none.
   int64_t slot(int32_t output) const { return slots_[static_cast<size_t>(output)]; }
   /// Of slots, used or not: the columns of `matrix`.
   int64_t size() const { return std::ssize(users_); }
+  /// To be multiplied with. It changes with the next `need`.
   const PackedMatrix& matrix() const { return matrix_; }
 
  private:

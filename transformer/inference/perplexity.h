@@ -16,7 +16,7 @@ struct DecodingSettings;
 struct Perplexity {
   double loss = 0;        // mean -log p of a target token, in nats; a sentence's end counts as one
   double perplexity = 0;  // exp(loss): per word piece, as in Table 3
-  int64_t tokens = 0;
+  int64_t tokens = 0;     // of all targets, ends counted
 };
 
 /// What the sum of -log p over so many tokens makes.

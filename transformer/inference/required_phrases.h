@@ -10,6 +10,7 @@ namespace transformer {
 /// Phrases that an output shall hold, and how far a hypothesis is with them.
 class RequiredPhrases {
  public:
+  /// Each as its tokens.
   using Phrases = std::vector<std::vector<int64_t>>;
 
   /// `phrases`, none of which is empty, must outlive it. A hypothesis without a token.
@@ -19,7 +20,9 @@ class RequiredPhrases {
   /// what begins a phrase again.
   void append(int64_t token);
 
+  /// Whether no phrase is missing.
   bool all_met() const { return left() == 0; }
+  /// Indices of the phrases that are not there yet, ascending.
   std::vector<size_t> missing() const;
   /// Tokens that count: those of the phrases that are there, and of the one that has begun.
   int64_t tokens() const { return of_met_ + begun_; }

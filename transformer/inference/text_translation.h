@@ -12,7 +12,7 @@ namespace transformer {
 
 /// A text that was translated segment by segment.
 struct TranslatedText {
-  SplitText source;
+  SplitText source;                   // with its segments, cut ones among them
   std::vector<Translation> segments;  // the best of each
   std::vector<size_t> pieces;         // word pieces of each segment of the source
   SplitText::Joined joined;           // the whole translation
@@ -23,9 +23,10 @@ struct TranslatedText {
 /// The word pieces of each of `text`'s segments, after those that are longer than `translator.longest_source()` were
 /// cut (SplitText::cut_longer), and how many those were.
 struct EncodedSegments {
-  std::vector<std::vector<int64_t>> pieces;
-  int64_t cut = 0;
+  std::vector<std::vector<int64_t>> pieces;  // of each segment, without begin and end
+  int64_t cut = 0;                           // segments that were too long
 };
+/// Cuts `text` where it has to be.
 EncodedSegments encode_segments(const Translator& translator, SplitText& text);
 
 /// Translates texts of any length: sentences longer than `translator.longest_source()` are cut (SplitText::cut_longer),

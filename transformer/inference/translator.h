@@ -95,12 +95,13 @@ class Translator {
   /// This translator with other settings, for one of several threads: the model itself is shared. Throws as `set` does.
   Translator with(const DecodingSettings& settings) const;
 
+  /// What the output of line `line`, counted from 0, may be; null: anything.
+  using ConstraintOf = std::function<std::shared_ptr<const OutputConstraint>(size_t line)>;
   /// n-best translations of each line, best first; a line without text gives one empty translation of score 0.
   /// Throws Error naming the line, counted from `first_line`, that is too long for the model.
   ///
   /// With `constraint_of`, which is called with the index of each line that has text, outputs are what their
   /// constraints allow (none where it returns null), as far as they are not cut at the maximum length.
-  using ConstraintOf = std::function<std::shared_ptr<const OutputConstraint>(size_t line)>;
   std::vector<std::vector<Translation>> translate(const std::vector<std::string>& lines, int64_t first_line = 1,
                                                   const ConstraintOf& constraint_of = {}) const;
   /// The two halves of `translate`, for who would rather do without a line that is too long than end there: the pieces

@@ -21,6 +21,7 @@ namespace transformer {
 /// most 6 may open without a word, and at most 3 of one label. Of GUM's trees 4 in 1,000 have more of one label.
 class TreeConstraints {
  public:
+  /// Finds the brackets among the vocabulary's pieces.
   explicit TreeConstraints(std::shared_ptr<const Vocabulary> vocabulary);
 
   /// Whether pieces open labelled constituents, as they do where trees were among what the vocabulary was learned from.

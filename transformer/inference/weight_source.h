@@ -18,18 +18,19 @@ namespace transformer {
 
 /// A matrix of an InferenceModel: some rows of a weight, or all.
 struct MatrixOf {
-  std::string name;    // of its own, in a file of packed weights
-  std::string weight;  // in a file of weights as they were trained
-  int64_t first = 0, outputs = 0, depth = 0;
+  std::string name;                           // of its own, in a file of packed weights
+  std::string weight;                         // in a file of weights as they were trained
+  int64_t first = 0, outputs = 0, depth = 0;  // rows from `first` on, `outputs` of them, of `depth` numbers each
 };
 
 /// The trained keys and values of attention over parameters: a record for each pair, the heads' keys and then their
 /// values.
 struct PairsOf {
-  std::string name;  // of the sub-layer
-  int64_t heads = 0, pairs = 0, d_k = 0, d_v = 0;
-  float scale = 1;
+  std::string name;                                // of the sub-layer
+  int64_t heads = 0, pairs = 0, d_k = 0, d_v = 0;  // h_p, n_p, d_pk and d_pv
+  float scale = 1;                                 // of keys and values: sqrt(D)
 
+  /// Bytes of a record: of float32, in all other precisions of bf16.
   int64_t record_bytes(Precision precision) const {
     return heads * (d_k + d_v) * (precision == Precision::float32 ? 4 : 2);
   }
@@ -40,9 +41,12 @@ class WeightSource {
  public:
   virtual ~WeightSource() = default;
 
+  /// Some rows of a weight as a packed matrix, with `bias` [outputs] or null. Throws Error where a number is not
+  /// finite.
   virtual PackedMatrix matrix(const MatrixOf& wanted, const float* bias) = 0;
   /// What is not in a matrix: biases, normalisations, learned positions. Throws Error where one is not finite.
   virtual std::vector<float> numbers(const std::string& name, const std::vector<int64_t>& shape) = 0;
+  /// All records [pairs, record], one after the other.
   virtual Buffer<unsigned char> pairs(const PairsOf& wanted) = 0;
   /// Multiplies an attention's matrices of additive compatibility into its projections, which are asked for later.
   virtual void fold_additive(const std::string& attention, const std::vector<int64_t>& shape) = 0;
@@ -74,6 +78,7 @@ class TrainedWeights : public WeightSource {
 /// Packs weights, and keeps what it hands out for a file of packed weights.
 class PackedWeightsWriter : public WeightSource {
  public:
+  /// `source` must outlive this, and packs in `precision`.
   PackedWeightsWriter(WeightSource& source, Precision precision) : source_(source), precision_(precision) {}
 
   PackedMatrix matrix(const MatrixOf& wanted, const float* bias) override;
@@ -108,6 +113,7 @@ class PackedWeights : public WeightSource {
   static std::optional<Precision> precision_of(const std::filesystem::path& file,
                                                const std::map<std::string, std::string>& metadata);
 
+  /// Maps `file`. Throws Error where it is damaged, or its weights are of another precision.
   PackedWeights(const std::filesystem::path& file, Precision precision, const Kernels& kernels);
 
   PackedMatrix matrix(const MatrixOf& wanted, const float* bias) override;

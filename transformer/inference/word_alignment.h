@@ -24,7 +24,11 @@ struct Translation;
 /// choosing a head (benchmarks/results/alignment-model-en-de.txt); a single head may align far better, another one in
 /// every model, which benchmarks/alignments.py finds.
 struct AlignmentSettings {
-  enum class At { writing, reading };
+  /// Which position's attention is a word's.
+  enum class At {
+    writing,  // of the one that writes it
+    reading   // of the one behind, which reads it
+  };
 
   int64_t alignment_layer = 0;  // of the decoder, from 1; 0: the last
   int64_t alignment_head = 0;   // of the layer, from 1; 0: the mean of all
@@ -34,15 +38,15 @@ struct AlignmentSettings {
 
 /// Word `target` of the output stands for word `source` of the input, both counted from 0.
 struct AlignmentLink {
-  int64_t source = 0, target = 0;
+  int64_t source = 0, target = 0;  // indices of words
   bool operator==(const AlignmentLink&) const = default;
 };
 
 /// How much of the attention of each word of an output each word of the input received, by which alignments are found
 /// (joined_weights). What the end token received, or wrote, is left out, so that rows sum to 1 at most.
 struct WordAttention {
-  size_t source_words = 0, target_words = 0;
-  std::vector<float> weights = {};  // [target_words, source_words]
+  size_t source_words = 0, target_words = 0;  // alignment_words of both lines
+  std::vector<float> weights = {};            // [target_words, source_words]
 };
 
 /// "0-0 2-1", in the order of the output's words: the format of Pharaoh, Moses, fast_align and Marian.

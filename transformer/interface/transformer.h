@@ -29,12 +29,14 @@ extern "C" {
 /// does not change it.
 #define TRANSFORMER_ABI 1
 
-/// TRANSFORMER_ABI of the library that runs, and its version, such as "0.1.0".
+/// TRANSFORMER_ABI of the library that runs.
 uint32_t transformer_abi(void);
+/// The version of the library that runs, such as "0.1.0". Lives as long as the program.
 const char* transformer_version(void);
 
+/// How a call went; transformer_error() says more.
 typedef enum transformer_status {
-  TRANSFORMER_OK = 0,
+  TRANSFORMER_OK = 0,       ///< it did what it was asked
   TRANSFORMER_FAILURE = 1,  ///< while running: out of memory, say
   TRANSFORMER_MISTAKE = 2   ///< in what was given: a folder that is no model, an option, a line
 } transformer_status;
@@ -45,6 +47,7 @@ const char* transformer_error(void);
 
 // --- a model ---------------------------------------------------------------------------------------------
 
+/// A model that was loaded: its weights, its vocabularies, its threads.
 typedef struct transformer_model transformer_model;
 
 /// How a model computes. Fields that are 0 have their default, so: `transformer_options options = {0};`, then `size`.
@@ -62,11 +65,13 @@ void transformer_model_free(transformer_model* model);
 
 // --- translations ------------------------------------------------------------------------------------------
 
+/// What log-probabilities are divided by before translations of different lengths are compared.
 typedef enum transformer_length_penalty {
   TRANSFORMER_LENGTH_PENALTY_GNMT = 0,  ///< ((5 + length) / 6)^alpha (§6.1)
   TRANSFORMER_LENGTH_PENALTY_POWER = 1  ///< length^alpha
 } transformer_length_penalty;
 
+/// When the search for a line's translation ends.
 typedef enum transformer_stop {
   TRANSFORMER_STOP_EXACT = 0,         ///< a sentence is done when nothing better can follow
   TRANSFORMER_STOP_BEAM_FINISHED = 1  ///< when as many hypotheses have finished as the beam is wide
@@ -90,6 +95,7 @@ typedef struct transformer_search {
 /// Sets every field of `search` but its size.
 transformer_status transformer_search_defaults(const transformer_model* model, transformer_search* search);
 
+/// What transformer_translate found: translations of several lines, to be asked for one by one.
 typedef struct transformer_translations transformer_translations;
 
 /// Translates `count` lines. `search`: NULL for the model's own. A line without text has one translation, "". Refused,
@@ -99,14 +105,17 @@ transformer_status transformer_translate(const transformer_model* model, const c
 /// NULL is nothing to free.
 void transformer_translations_free(transformer_translations* translations);
 
-/// Lines that were translated, and the translations of one of them: 1 to n_best, 0 for a line that there is none of.
+/// Lines that were translated; 0 of NULL.
 size_t transformer_translations_lines(const transformer_translations* translations);
+/// Translations of line `line`, from 0: 1 to n_best, or 0 for a line that there is none of.
 size_t transformer_translations_of_line(const transformer_translations* translations, size_t line);
 
 /// Of line `line` the translation of rank `rank`, both from 0, the best first: its text, which lives as long as
-/// `translations`; its score, log probability / length penalty; its log-probability. NULL and NaN where there is none.
+/// `translations`. NULL where there is none.
 const char* transformer_translation_text(const transformer_translations* translations, size_t line, size_t rank);
+/// The score of the same: log probability / length penalty. NaN where there is none.
 double transformer_translation_score(const transformer_translations* translations, size_t line, size_t rank);
+/// The log-probability of the same, in nats. NaN where there is none.
 double transformer_translation_log_probability(const transformer_translations* translations, size_t line, size_t rank);
 
 // --- scores --------------------------------------------------------------------------------------------------
