@@ -17,23 +17,32 @@ namespace transformer {
 /// `{.tokenizer = ..., .smoothing = none, .compound_split = true}`; they are higher than sacreBLEU's on the same text.
 struct BleuOptions {
   /// How text becomes words.
-  enum class Tokenizer { mteval_13a, none };
+  enum class Tokenizer {
+    mteval_13a,  // tokenize_13a
+    none         // words are what blanks separate
+  };
   /// What stands for orders without a match.
-  enum class Smoothing { none, floor, add_k, exponential };
-  Tokenizer tokenizer = Tokenizer::mteval_13a;
-  Smoothing smoothing = Smoothing::exponential;
+  enum class Smoothing {
+    none,        // nothing: the score is 0
+    floor,       // `smoothing_value` matches
+    add_k,       // `smoothing_value` more matches and n-grams, from 2-grams on
+    exponential  // half a match, a quarter, and so on
+  };
+  Tokenizer tokenizer = Tokenizer::mteval_13a;           // after lowering case
+  Smoothing smoothing = Smoothing::exponential;          // of orders that have n-grams
   std::optional<double> smoothing_value = std::nullopt;  // by default 0.1 for floor, 1 for add_k; the others take none
-  bool lowercase = false;
+  bool lowercase = false;                                // of both sides
   bool effective_order = false;  // leave out orders longer than the sentence: for single sentences
   bool compound_split = false;   // after tokenizing, score the parts of hyphenated words as tokens
 };
 
 /// BLEU up to 4-grams (Papineni et al. 2002), in per cent.
 struct Bleu {
+  /// n-grams of 1 to 4 tokens count.
   static constexpr int64_t orders = 4;
-  double score = 0;  // from 0 to 100
-  std::array<double, orders> precisions{};
-  double brevity_penalty = 0;
+  double score = 0;                                     // from 0 to 100
+  std::array<double, orders> precisions{};              // of each order, in per cent
+  double brevity_penalty = 0;                           // exp(1 - reference / hypothesis length), at most 1
   int64_t hypothesis_length = 0, reference_length = 0;  // tokens
   std::array<int64_t, orders> matches{}, totals{};      // n-grams: found in a reference, and of the hypotheses
   double ratio() const;                                 // hypothesis over reference length
@@ -50,6 +59,7 @@ Bleu sentence_bleu(const std::string& hypothesis, const std::vector<std::string>
 /// A row is [hypothesis length, closest reference length, 4 match counts, 4 n-gram counts].
 Statistics bleu_statistics(const std::vector<std::string>& hypotheses,
                            const std::vector<std::vector<std::string>>& references, const BleuOptions& options = {});
+/// Of a sum of rows that bleu_statistics gave with the same options.
 Bleu bleu_from_statistics(std::span<const int64_t> sum, const BleuOptions& options = {});
 /// What a sentence's row is counted from: of each order.
 std::vector<NgramCounts> bleu_ngrams(const std::string& sentence, const BleuOptions& options = {});

@@ -8,9 +8,10 @@
 
 namespace transformer {
 
+/// How sentences are drawn.
 struct BootstrapOptions {
-  int64_t samples = 1000;
-  uint64_t seed = 1;
+  int64_t samples = 1000;  // draws, each of as many sentences as there are
+  uint64_t seed = 1;       // of all draws
 };
 
 /// A metric's value, and what resampling the sentences makes of it.
@@ -18,13 +19,14 @@ struct Estimate {
   double score = 0;             // on the sentences as they are
   double mean = 0;              // of the samples
   double lower = 0, upper = 0;  // 95 % of the samples lie between them
+  /// For "score ± half width".
   double half_width() const { return 0.5 * (upper - lower); }
 };
 
 /// How two outputs for the same sentences compare.
 struct Comparison {
   Estimate baseline, system, difference;  // difference: system - baseline
-  double p_value = 1;
+  double p_value = 1;                     // that equally good outputs differ so
 };
 
 /// Paired bootstrap resampling (Koehn 2004) as sacreBLEU's `paired_bs` does it: both outputs are scored on the same

@@ -9,7 +9,7 @@ namespace transformer {
 
 /// Counts over sentences, and what follows from them. Shares are in per cent; of nothing they are 0.
 struct BracketCounts {
-  int64_t sentences = 0;
+  int64_t sentences = 0;             // of the corpus
   int64_t unparsed = 0;              // without a parse, or with one over other words
   int64_t unscored = 0;              // nothing but punctuation
   int64_t gold = 0;                  // brackets of the treebank
@@ -20,24 +20,31 @@ struct BracketCounts {
   int64_t no_crossing = 0;           // parsed sentences without such
   int64_t two_or_less_crossing = 0;  // with at most two
 
+  /// Adds another part of the corpus.
   BracketCounts& operator+=(const BracketCounts& other);
   bool operator==(const BracketCounts&) const = default;
 
+  /// Matched ones of the parses' brackets.
   double precision() const;
+  /// Matched ones of the treebank's brackets.
   double recall() const;
+  /// The harmonic mean of precision and recall.
   double f1() const;
   /// Of all sentences that are scored.
   double exact_match() const;
-  /// Of those that have a parse: brackets a sentence, and shares of the sentences.
+  /// Brackets that cross, a sentence that has a parse.
   double average_crossing() const;
+  /// Of sentences that have a parse, those without.
   double without_crossing() const;
+  /// Of sentences that have a parse, those with at most two.
   double with_two_or_less_crossing() const;
 };
 
 /// Brackets of a corpus, in all and in sentences of at most 40 words (punctuation counted).
 struct BracketScore {
+  /// Words of a short sentence, at most.
   static constexpr int64_t short_length = 40;
-  BracketCounts all, short_sentences;
+  BracketCounts all, short_sentences;  // over the whole corpus, and over the short ones
 };
 
 /// Compares one parse with the treebank's tree by the rules of EVALB with COLLINS.prm, those of the published figures

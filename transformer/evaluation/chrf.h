@@ -11,10 +11,10 @@ namespace transformer {
 
 /// The defaults are chrF2; `{.word_order = 2}` is chrF++.
 struct ChrfOptions {
-  int64_t character_order = 6;
-  int64_t word_order = 0;
-  int64_t beta = 2;  // how much more recall counts than precision
-  bool lowercase = false;
+  int64_t character_order = 6;  // n-grams of 1 to so many characters
+  int64_t word_order = 0;       // and of 1 to so many words; 0: none
+  int64_t beta = 2;             // how much more recall counts than precision
+  bool lowercase = false;       // of both sides
 };
 
 /// Character n-gram F-score of a corpus in per cent (Popović 2015, 2017), equal to sacreBLEU 2; white space does not
@@ -26,6 +26,7 @@ double corpus_chrf(const std::vector<std::string>& hypotheses, const std::vector
 /// A row is [n-grams of the hypothesis, of the reference, matches] for each character order, then each word order.
 Statistics chrf_statistics(const std::vector<std::string>& hypotheses,
                            const std::vector<std::vector<std::string>>& references, const ChrfOptions& options = {});
+/// Of a sum of rows that chrf_statistics gave with the same options.
 double chrf_from_statistics(std::span<const int64_t> sum, const ChrfOptions& options = {});
 /// What a sentence's row is counted from: of each character order, then of each word order.
 std::vector<NgramCounts> chrf_ngrams(const std::string& sentence, const ChrfOptions& options = {});

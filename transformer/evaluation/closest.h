@@ -10,8 +10,8 @@ namespace transformer {
 
 /// One of several translations, and what it scores against the reference, in per cent.
 struct Closest {
-  size_t index = 0;
-  double score = 0;
+  size_t index = 0;  // among the hypotheses
+  double score = 0;  // of the sentence
 };
 
 /// Of `hypotheses`, the one that is most like `reference`, the first of those that are alike: what a student learns

@@ -20,20 +20,27 @@ inline constexpr const char* ctranslate2_specification = "TransformerSpec";
 inline constexpr const char* ctranslate2_weights_file = "model.bin";
 
 /// The types of elements, as model.bin numbers them.
-enum class Ctranslate2Type : uint8_t { float32, int8, int16, int32, float16, bfloat16 };
+enum class Ctranslate2Type : uint8_t {
+  float32,  // 0 in the file
+  int8,     // 1, a scale for each row beside it
+  int16,    // 2, one scale beside it
+  int32,    // 3
+  float16,  // 4
+  bfloat16  // 5
+};
 
 /// A value of model.bin: where its elements lie, in row-major order, aligned for no type.
 struct Ctranslate2Variable {
-  Ctranslate2Type type = Ctranslate2Type::float32;
-  std::vector<int64_t> shape;  ///< empty for a single number
-  std::string_view bytes;
+  Ctranslate2Type type = Ctranslate2Type::float32;  // of its elements
+  std::vector<int64_t> shape;                       ///< empty for a single number
+  std::string_view bytes;                           // as they lie in the file
 };
 
 /// What a model.bin holds: names of variables, aliases among them. They keep the file mapped.
 struct Ctranslate2Variables {
-  std::map<std::string, Ctranslate2Variable> values;
-  std::map<std::string, std::string> aliases;  ///< other names, and the variables that they stand for
-  std::shared_ptr<const void> owner;
+  std::map<std::string, Ctranslate2Variable> values;  // by the names of the specification
+  std::map<std::string, std::string> aliases;         ///< other names, and the variables that they stand for
+  std::shared_ptr<const void> owner;                  // what keeps the bytes where they are
 
   /// The variable of a name or of an alias; null where there is none.
   const Ctranslate2Variable* find(const std::string& name) const;

@@ -15,6 +15,7 @@ class ForeignWeights {
   /// Those of the file `origin`, of a model that messages call `kind` ("Marian's transformer").
   ForeignWeights(StoredWeights weights, std::string origin, std::string kind);
 
+  /// Whether there is one of this name; to ask is not to use it.
   bool has(const std::string& name) const { return weights_.contains(name); }
   /// Its shape; an empty one where there is no such weight.
   std::vector<int64_t> shape(const std::string& name) const;

@@ -26,8 +26,11 @@ class Configuration {
 
   /// What `key` is set to, or else `otherwise`. Each throws Error for a value of another type.
   int64_t whole(std::string_view key) const;
+  /// A number without a fraction.
   int64_t whole(std::string_view key, int64_t otherwise) const;
+  /// A number of any kind.
   double number(std::string_view key, double otherwise) const;
+  /// True or false.
   bool flag(std::string_view key, bool otherwise) const;
   /// A text; of an object that describes a token, its "content".
   std::string text(std::string_view key, const std::string& otherwise) const;

@@ -18,9 +18,9 @@ struct MultilingualText {
 
 /// What a model's own library says of its languages.
 enum class LanguageList {
-  folder,  // nothing: the folder lists them, as NLLB's
-  m2m_100,
-  mbart_50
+  folder,   // nothing: the folder lists them, as NLLB's
+  m2m_100,  // M2M100's hundred, as "__fr__"
+  mbart_50  // the fifty of mBART-50, as "fr_XX"
 };
 
 /// Reads the files of `folder`: sentencepiece.bpe.model; vocab.json where ids come from there, as M2M100's do, and else

@@ -12,7 +12,7 @@ namespace transformer {
 
 /// A model of another system as a model directory of ours needs it.
 struct ImportedModel {
-  ModelSettings settings;
+  ModelSettings settings;  // written as config.yaml's section `model`
   /// Makes the numbers of each weight, by our names and in our shapes, one after the other.
   std::map<std::string, std::function<std::vector<float>()>> weights;
   /// The vocabularies' files: "vocabulary.model", or "source.model" and "target.model".

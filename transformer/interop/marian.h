@@ -22,13 +22,14 @@ std::vector<int64_t> marian_width(int64_t d_model);
 /// Which of ours each of Marian's is.
 std::vector<int64_t> inverse(std::span<const int64_t> order);
 
-/// Row, or column, i of the result is row order[i] of `numbers` [.., width], or column order[i] of `numbers` [rows,
-/// ..].
+/// Row i of the result is row order[i] of `numbers` [.., width].
 std::vector<float> permuted_rows(std::span<const float> numbers, int64_t width, std::span<const int64_t> order);
+/// Column i of the result is column order[i] of `numbers` [rows, ..].
 std::vector<float> permuted_columns(std::span<const float> numbers, int64_t rows, std::span<const int64_t> order);
 
 /// What becomes of a sub-layer, whichever way is converted, given what ours is called and what theirs.
 struct SublayerConversion {
+  /// Told of each sub-layer's weights by what begins their names.
   std::function<void(const std::string&ours, const std::string&theirs)> attention, norm, feed_forward;
 };
 /// Goes through the sub-layers of all layers.

@@ -16,8 +16,8 @@ namespace transformer {
 
 /// An array of a .npz file.
 struct NpzArray {
-  ElementType type = ElementType::float32;
-  std::vector<int64_t> shape;
+  ElementType type = ElementType::float32;  // as the .npy header's descr says
+  std::vector<int64_t> shape;               // in elements; empty: a single number
   /// Its elements in row-major order, unpacked anew at every call. Throws Error where they are damaged.
   std::function<std::string()> bytes;
 };

@@ -10,7 +10,7 @@ namespace transformer {
 
 /// Which of another system's pieces do what the four reserved ones do here (Vocabulary), by their ids there.
 struct ReservedPieces {
-  int64_t end = 0, unknown = 0;
+  int64_t end = 0, unknown = 0;  // which every vocabulary has
   /// What fills batches there; without one a row of zeros does, that is never put out.
   std::optional<int64_t> padding = {};
   /// The piece whose embedding starts decoding; without one zeros do.
@@ -22,12 +22,14 @@ struct ReservedPieces {
 
 /// Another system's vocabulary in the order that ours have: the reserved pieces come first, the others stay in order.
 struct Renumbering {
+  /// In `theirs`: a row of zeros, and no piece of theirs.
   static constexpr int64_t zeros = -1;
 
   std::vector<std::string> pieces;  ///< by our ids
   std::vector<int64_t> theirs;      ///< the id there of each of ours; `zeros` where there is none
   std::vector<bool> never_put_out;  ///< of our ids: what has no place among their outputs
 
+  /// Ours, the reserved ones among them.
   int64_t size() const { return static_cast<int64_t>(theirs.size()); }
 
   /// The rows of an embedding [theirs, width], or of the projection, by our ids.

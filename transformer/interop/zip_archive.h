@@ -11,10 +11,10 @@ namespace transformer {
 
 /// A file within a zip archive.
 struct ZipEntry {
-  std::string_view packed;  ///< its bytes as they lie in the archive
-  uint64_t size = 0;        ///< of its bytes, unpacked
-  uint32_t checksum = 0;    ///< CRC-32 of its bytes, by the archive's list of files
-  bool is_deflated = false;
+  std::string_view packed;   ///< its bytes as they lie in the archive
+  uint64_t size = 0;         ///< of its bytes, unpacked
+  uint32_t checksum = 0;     ///< CRC-32 of its bytes, by the archive's list of files
+  bool is_deflated = false;  // packed by deflate; else as they are
 };
 
 /// The files of a zip archive (with zip64) by their names, views of the archive. Nothing that it says is believed: they

@@ -8,6 +8,7 @@
 
 namespace transformer {
 
+/// What the page shows in the beginning.
 struct AttentionPageOptions {
   /// Index of the word that is picked in the beginning, of the first view's queries, which then is what is shown first.
   /// Otherwise that is cross-attention, where there is some, with its first query picked.

@@ -12,14 +12,20 @@ namespace transformer {
 
 /// One of a model's three attentions over one sentence.
 struct AttentionView {
-  enum class Kind { encoder, decoder, cross };
+  /// Who attends to what.
+  enum class Kind {
+    encoder,  // the source to itself
+    decoder,  // the output to itself
+    cross     // the output to the source
+  };
 
-  Kind kind = Kind::encoder;
+  Kind kind = Kind::encoder;               // of queries and keys
   std::vector<std::string> queries, keys;  // who attends, and to what: tokens, or words
   std::vector<int64_t> layers, heads;      // the numbers of those that are here, from 1
   int64_t layer_count = 0;                 // of the model
   std::vector<float> weights;              // [layers, heads, queries, keys], rows sum to 1
 
+  /// One of the weights, by indices into `layers`, `heads`, `queries` and `keys`.
   float weight(size_t layer, size_t head, size_t query, size_t key) const {
     return weights[((layer * heads.size() + head) * queries.size() + query) * keys.size() + key];
   }
@@ -33,11 +39,11 @@ std::string_view title_of(AttentionView::Kind kind);
 /// What a model attends to while it reads `source` and writes `target`. All text is plain UTF-8 and escaped as each
 /// format needs.
 struct AttentionReport {
-  std::string model;  // a name or a path
-  std::string source, target;
-  bool words = false;  // queries and keys are words joined from tokens
-  std::vector<AttentionView> views;
-  std::optional<Tree> tree;  // over the source's words
+  std::string model;                 // a name or a path
+  std::string source, target;        // the line, and its translation
+  bool words = false;                // queries and keys are words joined from tokens
+  std::vector<AttentionView> views;  // at most one of a kind
+  std::optional<Tree> tree;          // over the source's words
   /// For every token or word of the source, the end included, which of the tree's words it belongs to; -1: none.
   std::vector<int64_t> tree_word;
 };
@@ -59,7 +65,7 @@ inline constexpr int attention_report_version = 1;
 
 /// A tree as it is drawn beside its words: a node without its place across the page.
 struct TreeNode {
-  std::string label;
+  std::string label;                   // of the constituent
   int64_t level = 0;                   // above the words, which are at 0: one more than the highest child's
   double row = 0;                      // where it stands along the words: in the middle of its children
   double first = 0, last = 0;          // rows of the first and the last child

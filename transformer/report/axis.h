@@ -7,8 +7,9 @@
 
 namespace transformer {
 
+/// Where ticks stand, and values between them.
 enum class Scale {
-  linear,
+  linear,       // ticks at round values, equally far apart
   logarithmic,  // ticks at 1, 2 and 5 times powers of ten
   binary,       // logarithmic, ticks at powers of two
 };
@@ -16,9 +17,10 @@ enum class Scale {
 /// Whether an axis of this scale has a place for `value`: finite, and positive on a logarithmic one.
 bool can_show(Scale scale, double value);
 
+/// A place of an axis that is named.
 struct Tick {
-  double value = 0;
-  std::string label;
+  double value = 0;   // in the axis's own unit
+  std::string label;  // short: "20k"
 };
 
 /// Round values from `lower` to `upper`, both included, ascending, at most `most` (at least 2) of them. All labels
@@ -27,9 +29,10 @@ struct Tick {
 /// positive.
 std::vector<Tick> axis_ticks(double lower, double upper, Scale scale, int64_t most = 7);
 
+/// One of a plot's two axes.
 struct Axis {
-  std::string label;
-  Scale scale = Scale::linear;
+  std::string label;                   // what is measured, and in what unit
+  Scale scale = Scale::linear;         // of places by values
   std::optional<double> lower, upper;  // absent: so that all points fit
 };
 
@@ -42,9 +45,13 @@ class Projection {
 
   /// The place of `value`, which may lie outside.
   double operator()(double value) const;
+  /// Whether `value` is among those shown.
   bool contains(double value) const { return value >= lower_ && value <= upper_; }
+  /// The least value shown.
   double lower() const { return lower_; }
+  /// The greatest value shown.
   double upper() const { return upper_; }
+  /// Those of axis_ticks that are shown.
   const std::vector<Tick>& ticks() const { return ticks_; }
 
  private:

@@ -22,47 +22,51 @@ struct PlotPoint {
   bool marked = true;   // with a mark, where the series has marks
 };
 
+/// Points that belong together.
 struct PlotSeries {
-  std::string name;  // in the legend, once for series of the same name; empty: not in the legend
-  std::vector<PlotPoint> points;
-  bool line = true;
-  bool markers = true;
+  std::string name;               // in the legend, once for series of the same name; empty: not in the legend
+  std::vector<PlotPoint> points;  // in the order in which a line joins them
+  bool line = true;               // joins the points
+  bool markers = true;            // stand at the points
   /// Colour and mark: the same number looks the same in every plot; -1 is the ink of the text, for what others are
   /// compared with.
   int64_t style = 0;
-  bool dashed = false;
+  bool dashed = false;  // the line, whatever the style
 };
 
+/// What line_plot draws.
 struct LinePlot {
-  std::string title;
-  Axis x, y;
-  std::vector<PlotSeries> series;
-  bool diagonal = false;  // draw y = x as far as it is visible
-  double width = 480;
-  double height = 320;  // of title and axes; the legend lies below and adds to it
+  std::string title;               // above the plot
+  Axis x, y;                       // across, and upwards
+  std::vector<PlotSeries> series;  // the first lies undermost
+  bool diagonal = false;           // draw y = x as far as it is visible
+  double width = 480;              // of the whole picture
+  double height = 320;             // of title and axes; the legend lies below and adds to it
 };
 
 /// A row of a dot plot: a horizontal line that belongs to one label.
 struct DotRow {
-  std::string label;
-  std::string group;  // a thin line parts rows of different groups
-  std::optional<double> value;
-  double error = 0;  // half the length of the error bar; 0: none
-  double band = 0;   // half the length of the grey band around 0; 0: none
-  bool hollow = false;
+  std::string label;                // left of the row
+  std::string group;                // a thin line parts rows of different groups
+  std::optional<double> value;      // where its dot is; absent: there is none
+  double error = 0;                 // half the length of the error bar; 0: none
+  double band = 0;                  // half the length of the grey band around 0; 0: none
+  bool hollow = false;              // its dot
   std::optional<double> reference;  // a second value, drawn as a hollow diamond
   std::string note;                 // at the right end; by default the value with its sign
   std::string title;                // shown while the mouse is over the row
 };
 
+/// What dot_plot draws.
 struct DotPlot {
-  std::string title;
-  std::string x_label;
-  std::vector<DotRow> rows;
+  std::string title;                                                // above the plot
+  std::string x_label;                                              // below it
+  std::vector<DotRow> rows;                                         // from the top on
   std::string filled_name, hollow_name, reference_name, band_name;  // legend; empty: left out
-  double width = 480;
+  double width = 480;                                               // of the whole picture
 };
 
+/// Where the text goes.
 enum class SvgUse {
   embedded,    // an <svg> element for a page that contains plot_style()
   standalone,  // a file of its own

@@ -10,6 +10,7 @@
 /// What plots are drawn of. Every add_... appends SVG to `out`; looks are names of classes in plot.css.
 namespace transformer::plot {
 
+/// Of labels and legends, in SVG units.
 inline constexpr double font_size = 12;
 inline constexpr const char* nothing_yet = "no values yet";  // in the place of points
 
@@ -19,8 +20,9 @@ double text_width(std::string_view text, double size = font_size);
 /// `text` as far as it fits, with an ellipsis where it does not.
 std::string shortened(std::string_view text, double width, double size = font_size);
 
-/// The class of a series' colour, and the attribute of its line's dashes.
+/// The class of a series' colour.
 std::string style_class(int64_t style);
+/// The attribute of its line's dashes, a blank before it; empty: none.
 std::string dashes(int64_t style, bool dashed);
 
 /// What is shown while the mouse is over the element that is open.
@@ -29,16 +31,19 @@ void add_title(std::string& out, const std::string& title);
 /// A mark of about nine units across.
 void add_mark(std::string& out, double x, double y, int64_t style, bool hollow = false);
 
+/// Text at a place; `more` are attributes.
 void add_text(std::string& out, double x, double y, std::string_view text, std::string_view look,
               std::string_view more = "");
 
+/// A straight line from (x1, y1) to (x2, y2); `more` are attributes.
 void add_line(std::string& out, double x1, double y1, double x2, double y2, std::string_view look,
               std::string_view more = "");
 
+/// A name, and a sample of what it names.
 struct LegendEntry {
-  std::string name;
-  int64_t style = 0;
-  bool line = true, mark = true, hollow = false, dashed = false, band = false;
+  std::string name;                                                             // beside the sample
+  int64_t style = 0;                                                            // of the series
+  bool line = true, mark = true, hollow = false, dashed = false, band = false;  // what the sample has
 };
 
 /// The legend's entries in columns from (left, top) on; returns its height.

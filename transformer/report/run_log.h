@@ -10,7 +10,7 @@ namespace transformer {
 
 /// What a run said of itself at a step. What it did not say, or what is no finite number, is absent.
 struct RunPoint {
-  int64_t step = 0;
+  int64_t step = 0;                     // the first is 1
   std::optional<double> seconds;        // of training so far
   std::optional<double> loss;           // nats a target token; in training against smoothed targets
   std::optional<double> perplexity;     // per word piece
@@ -29,10 +29,10 @@ struct RunLog {
   std::vector<RunPoint> training;       // in the file's order; of a very long run every second, fourth, ...
   std::vector<RunPoint> validation;     // of the models that were validated
   std::optional<RunPoint> final_model;  // of the model that the run ended with
-  std::string bleu_signature;
-  bool finished = false;
-  std::optional<int64_t> steps;       // that it is to take
-  std::optional<int64_t> parameters;  // of a finished run
+  std::string bleu_signature;           // which BLEU it was
+  bool finished = false;                // it has left its model
+  std::optional<int64_t> steps;         // that it is to take
+  std::optional<int64_t> parameters;    // of a finished run
 };
 
 /// Most training reports that are kept of a run; of more, every second goes.
@@ -49,8 +49,9 @@ std::filesystem::path newest_validation(const std::filesystem::path& folder);
 
 /// The files of a validation text that the run's config.yaml names: data.validation_source and validation_target.
 struct ValidationText {
-  std::vector<std::string> source, target;
+  std::vector<std::string> source, target;  // one of each belongs to one of the other
 };
+/// Of a run's folder; no files where its config.yaml names none.
 ValidationText validation_text(const std::filesystem::path& folder);
 
 }  // namespace transformer

@@ -11,18 +11,19 @@ namespace transformer {
 
 /// A sentence of the validation text, and what became of it in every run of a report.
 struct ComparedSentence {
+  /// What one run made of it.
   struct Output {
-    std::string text;
+    std::string text;  // its translation
     double score = 0;  // by which sentences are the best and the worst: BLEU of the sentence
   };
-  int64_t line = 0;  // from 1
-  std::string source, reference;
+  int64_t line = 0;                            // from 1
+  std::string source, reference;               // of that line
   std::vector<std::optional<Output>> outputs;  // for each run of the report
 };
 
 /// Several runs side by side. All text is plain and escaped as the page needs it.
 struct RunReport {
-  std::vector<RunLog> runs;
+  std::vector<RunLog> runs;                   // in the order in which they are shown
   std::vector<ComparedSentence> best, worst;  // in that order
   std::vector<std::string> remarks;           // why there are no sentences of a run, or what was left out
   double reload_seconds = 0;                  // the page loads itself anew so often; 0: never
@@ -38,6 +39,7 @@ void choose_sentences(RunReport& report, std::vector<ComparedSentence> sentences
 /// runs that have only begun. A <meta> element carries the page's version.
 std::string run_html(const RunReport& report);
 
+/// Of the page that run_html writes.
 inline constexpr int run_report_version = 1;
 
 }  // namespace transformer

@@ -8,17 +8,18 @@ namespace transformer {
 
 /// A model in one precision: how well it translates a text, and how fast.
 struct SpeedFigures {
+  /// How fast, with so many sentences at a time.
   struct Timed {
     int64_t sentences = 1;             // that are decoded at the same time
     double words_per_second = 0;       // of the source
     double words_per_core_second = 0;  // the same by the processor's clock, over all threads
   };
 
-  std::string model;      // as it is called
-  std::string precision;  // as options name it
-  double bleu = 0, chrf = 0;
-  int64_t bytes = 0, parameters = 0;
-  std::vector<Timed> timed;  // the same sizes in the same order for all
+  std::string model;                  // as it is called
+  std::string precision;              // as options name it
+  double bleu = 0, chrf = 0;          // of the whole text
+  int64_t bytes = 0, parameters = 0;  // of the model's weights
+  std::vector<Timed> timed;           // the same sizes in the same order for all
 };
 
 /// A table for a terminal: a line for each of `figures`, which have the same Timed::sentences.

@@ -9,7 +9,7 @@ namespace transformer {
 
 /// Mean and sample standard deviation (divisor n - 1) of finite values.
 struct Spread {
-  int64_t count = 0;
+  int64_t count = 0;                // finite values
   double mean = 0;                  // 0 where count is 0
   std::optional<double> deviation;  // absent below two values
 };
@@ -19,14 +19,15 @@ Spread spread_of(const std::vector<double>& values);
 
 /// How a row's mean stands to the base row's, measured by the spread of the base row's seeds.
 struct RowDifference {
+  /// Whether the difference is more than chance.
   enum class Verdict {
     unknown,  // the base row has fewer than two seeds, so that chance cannot be told from effect
     within,   // |difference| <= limit: seeds alone explain it
     beyond,   // more than the seeds' spread
   };
-  double difference = 0;  // row - base
-  double limit = 0;       // 2 s sqrt(1/n_row + 1/n_base); 0 where the verdict is unknown
-  Verdict verdict = Verdict::unknown;
+  double difference = 0;               // row - base
+  double limit = 0;                    // 2 s sqrt(1/n_row + 1/n_base); 0 where the verdict is unknown
+  Verdict verdict = Verdict::unknown;  // of the difference
 };
 
 /// `s` is the sample standard deviation of the base row over its n_base seeds; it serves all rows, because a row has

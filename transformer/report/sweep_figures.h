@@ -26,6 +26,7 @@ struct RowFigures {
   std::set<std::string> signatures;         // of finished runs' BLEU
   std::optional<RowDifference> perplexity_difference, bleu_difference;  // to the base row, which has none itself
 
+  /// Runs in this state.
   int64_t count(SweepRun::State state) const;
   /// What matters most about the runs: failed, else running, else waiting, and finished where all are.
   SweepRun::State worst_state() const;
@@ -33,12 +34,13 @@ struct RowFigures {
 
 /// What is computed from a whole report.
 struct SweepFigures {
-  std::vector<RowFigures> rows;      // as in the report
-  std::optional<size_t> base_row;    // which of them the others are compared with
-  std::set<std::string> signatures;  // of all rows
-  std::map<SweepRun::State, int64_t> runs;
-  double seconds = 0, flops = 0;  // of all runs together, finished or not; what is not finite is left out
+  std::vector<RowFigures> rows;             // as in the report
+  std::optional<size_t> base_row;           // which of them the others are compared with
+  std::set<std::string> signatures;         // of all rows
+  std::map<SweepRun::State, int64_t> runs;  // of all rows: how many are in each state
+  double seconds = 0, flops = 0;            // of all runs together, finished or not; what is not finite is left out
 
+  /// The row that others are compared with; null: there is none.
   const RowFigures* base() const { return base_row ? &rows[*base_row] : nullptr; }
 };
 
@@ -48,19 +50,21 @@ SweepFigures sweep_figures(const SweepReport& report);
 
 /// One of the two figures that rows are judged by: where the paper's, ours and our difference to the base row are kept.
 struct Figure {
-  std::optional<double> PublishedFigures::*printed;
-  Spread RowFigures::*ours;
-  std::optional<RowDifference> RowFigures::*difference;
-  bool more_is_better;
+  std::optional<double> PublishedFigures::*printed;      // in what the paper prints
+  Spread RowFigures::*ours;                              // in a row
+  std::optional<RowDifference> RowFigures::*difference;  // in a row
+  bool more_is_better;                                   // of BLEU, not of perplexity
 
+  /// The two that there are.
   static const Figure perplexity, bleu;
 };
 
 /// The rows by the verdict on their difference, in the report's order; those without a verdict are in none.
 struct Findings {
   std::vector<const RowFigures*> better, worse;  // beyond the seeds' spread
-  std::vector<const RowFigures*> within;
+  std::vector<const RowFigures*> within;         // seeds alone explain them
 };
+/// By one of the two figures.
 Findings find_differences(const SweepFigures& sweep, const Figure& figure);
 
 /// The paper's figure and the mean of ours, of all rows that have both.

@@ -9,48 +9,54 @@ namespace transformer {
 
 /// One evaluation during training, a point of a learning curve.
 struct CurvePoint {
-  int64_t step = 0;           // optimizer steps so far
-  int64_t target_tokens = 0;  // target tokens trained on so far; 0: not known
-  double perplexity = 0;      // per word piece, of the development set; not finite: left out of the plots
-  std::optional<double> bleu;
+  int64_t step = 0;            // optimizer steps so far
+  int64_t target_tokens = 0;   // target tokens trained on so far; 0: not known
+  double perplexity = 0;       // per word piece, of the development set; not finite: left out of the plots
+  std::optional<double> bleu;  // of the development set, in per cent
 };
 
 /// One training of a row, with one seed. What is not known yet, or not at all, is absent or 0.
 struct SweepRun {
-  enum class State { waiting, running, finished, failed };
+  /// How far it has come.
+  enum class State {
+    waiting,   // not started, or interrupted
+    running,   // its process is at work
+    finished,  // it has left its model
+    failed     // it ended without one
+  };
 
-  uint64_t seed = 0;
-  State state = State::waiting;
-  std::string reason;  // of a failure: one line, as the user would read it
-  std::optional<double> perplexity, bleu;
-  std::string bleu_signature;  // which BLEU it is: "BLEU|nrefs:1|case:mixed|..."
-  int64_t parameters = 0;
-  double seconds = 0;  // of training
-  double flops = 0;    // floating-point operations of training
-  std::vector<CurvePoint> curve;
+  uint64_t seed = 0;                       // training.seed
+  State state = State::waiting;            // finished: its figures are those of its model
+  std::string reason;                      // of a failure: one line, as the user would read it
+  std::optional<double> perplexity, bleu;  // of the final model, on the development set
+  std::string bleu_signature;              // which BLEU it is: "BLEU|nrefs:1|case:mixed|..."
+  int64_t parameters = 0;                  // of the model
+  double seconds = 0;                      // of training
+  double flops = 0;                        // floating-point operations of training
+  std::vector<CurvePoint> curve;           // by steps, ascending
 };
 
 /// What the paper prints for a row of its Table 3; figures that it leaves out are absent.
 struct PublishedFigures {
-  std::optional<double> perplexity, bleu, parameters_millions;
+  std::optional<double> perplexity, bleu, parameters_millions;  // BLEU in per cent
 };
 
 /// A variation: one row of the table, trained with one seed or several.
 struct SweepRow {
-  std::string name;     // unique within the report: "A-h1"
-  std::string group;    // Table 3's block letter: rows of one group are drawn together; may be empty
-  std::string changes;  // what differs from the base configuration: "heads 1, d_k 512, d_v 512"
-  std::optional<PublishedFigures> paper;
-  std::vector<SweepRun> runs;
+  std::string name;                       // unique within the report: "A-h1"
+  std::string group;                      // Table 3's block letter: rows of one group are drawn together; may be empty
+  std::string changes;                    // what differs from the base configuration: "heads 1, d_k 512, d_v 512"
+  std::optional<PublishedFigures> paper;  // absent: no row of Table 3
+  std::vector<SweepRun> runs;             // a seed each
 };
 
 /// Everything a report shows. All text is plain text and escaped as each format needs.
 struct SweepReport {
-  std::string title;
-  std::string description;  // paragraphs are parted by an empty line; may be empty
-  std::string base_config;  // the configuration that rows are deltas of, as text (a path or the YAML itself)
-  std::vector<SweepRow> rows;
-  std::string base_row;  // name of the row that the others are compared with; empty or unknown: no comparison
+  std::string title;           // the heading
+  std::string description;     // paragraphs are parted by an empty line; may be empty
+  std::string base_config;     // the configuration that rows are deltas of, as text (a path or the YAML itself)
+  std::vector<SweepRow> rows;  // in the order of the tables
+  std::string base_row;        // name of the row that the others are compared with; empty or unknown: no comparison
 };
 
 /// The report as Markdown whose tables GitHub renders: the paper's figures beside ours (perplexity per word piece; BLEU

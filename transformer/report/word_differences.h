@@ -8,8 +8,13 @@ namespace transformer {
 
 /// A stretch of words that two texts share, or that one of them alone has.
 struct WordStretch {
-  enum class In { both, first, second };
-  In in;
+  /// Whose the words are.
+  enum class In {
+    both,   // of the two alike
+    first,  // of the first alone
+    second  // of the second alone
+  };
+  In in;              // which text it is of
   std::string words;  // with single spaces between them
 
   bool operator==(const WordStretch&) const = default;

@@ -21,6 +21,7 @@ class ApiKeys {
   /// with blanks in them and for such as are shorter than 8 bytes.
   explicit ApiKeys(const std::filesystem::path& file);
 
+  /// Whether requests have to bring one.
   bool needed() const { return !keys_.empty(); }
   /// Which of them it is; every key is compared, whichever it is.
   std::optional<size_t> find(std::string_view key) const;

@@ -17,9 +17,10 @@ namespace transformer {
 /// handed over waits no longer than for a place in a batch, and all else can still be overtaken by a client with less.
 class Dispatcher {
  public:
+  /// How much may wait before more is refused.
   struct Limits {
-    size_t waiting = 20000;  // sentences of all clients
-    size_t waiting_of_client = 10000;
+    size_t waiting = 20000;            // sentences of all clients
+    size_t waiting_of_client = 10000;  // sentences of one client
   };
   /// Who else holds the engine must have let go of it before this goes: its workers call what is here until they end.
   /// `started` is told how many sentences the engine has whenever it is given one more.
@@ -34,7 +35,9 @@ class Dispatcher {
   /// None of its sentences is decoded any further. `done` may be at its last call when this returns.
   void cancel(Ticket& ticket);
 
+  /// Sentences that are not handed over yet.
   size_t waiting() const;
+  /// Sentences that the engine has.
   size_t running() const;
 
  private:

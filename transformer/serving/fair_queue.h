@@ -68,8 +68,11 @@ class FairQueue {
     return count;
   }
 
+  /// Items of all clients.
   size_t size() const { return size_; }
+  /// Whether nothing waits.
   bool empty() const { return size_ == 0; }
+  /// Items of one client; 0 of one who is not known.
   size_t size_of(const std::string& client) const {
     const auto found = clients_.find(client);
     return found == clients_.end() ? 0 : found->second.size;

@@ -19,14 +19,15 @@ struct HttpRequest {
   std::string api_key = {};            // of the headers Authorization: Bearer or X-API-Key
   std::string client = {};             // its address
   std::string id = {};                 // for the log and the header X-Request-Id
-  std::string body = {};
+  std::string body = {};               // whole, no longer than max_body_bytes
 };
 
+/// An answer, or the head of one that comes in parts.
 struct HttpResponse {
-  int status = 200;
-  std::string content_type = "application/json";
-  std::string body = {};
-  std::vector<std::pair<std::string, std::string>> headers = {};
+  int status = 200;                                               // of HTTP
+  std::string content_type = "application/json";                  // of `body`, or of the parts
+  std::string body = {};                                          // empty where parts follow
+  std::vector<std::pair<std::string, std::string>> headers = {};  // besides the server's own; (name, value)
 };
 
 /// {"error": sentence}: the form of every error.
@@ -34,10 +35,10 @@ HttpResponse error_response(int status, const std::string& sentence);
 
 /// What a request led to, for metrics and the log.
 struct Served {
-  std::string model = {};  // empty: none
-  int64_t lines = 0;       // with text
-  int64_t source_tokens = 0, output_tokens = 0;
-  std::string texts = {};  // as JSON, where the log may hold them
+  std::string model = {};                        // empty: none
+  int64_t lines = 0;                             // with text
+  int64_t source_tokens = 0, output_tokens = 0;  // word pieces
+  std::string texts = {};                        // as JSON, where the log may hold them
 };
 
 /// Where the answer to one request goes, from any thread: either `send`, or `begin`, any number of `write` and `end`.
@@ -45,9 +46,13 @@ struct Served {
 class HttpReply {
  public:
   virtual ~HttpReply() = default;
+  /// The whole answer.
   virtual void send(HttpResponse response, Served served) = 0;
+  /// The answer's head: parts follow.
   virtual void begin(HttpResponse head) = 0;
+  /// A part, sent as soon as the client takes it.
   virtual void write(std::string part) = 0;
+  /// The last part has come.
   virtual void end(Served served) = 0;
 };
 
@@ -61,12 +66,13 @@ class HttpTask {
 
 /// A request that was answered, or given up.
 struct HttpRecord {
-  std::string method = {}, path = {}, id = {}, client = {};
-  int status = 0;  // 499: the client left
-  double seconds = 0;
-  Served served = {};
+  std::string method = {}, path = {}, id = {}, client = {};  // as in HttpRequest
+  int status = 0;                                            // 499: the client left
+  double seconds = 0;                                        // from when it had come whole until its answer was sent
+  Served served = {};                                        // as the reply was told
 };
 
+/// What the server asks of whoever answers.
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
@@ -74,6 +80,7 @@ class HttpHandler {
   virtual HttpResponse refusal(const std::string& method, const std::string& path) = 0;
   /// Answers now or later; must return soon. The task, which may be null, is kept until the answer is sent.
   virtual std::shared_ptr<HttpTask> handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
+  /// Told of every request once it is over.
   virtual void record(const HttpRecord& record) = 0;
 };
 

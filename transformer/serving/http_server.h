@@ -35,7 +35,7 @@ class HttpServer {
   void drain();
   /// `run` returns soon, and nothing is answered any more.
   void stop();
-  /// That are open.
+  /// Those that are open now.
   size_t connections() const;
   /// `max_connections`, or fewer where the limit of open files is lower.
   size_t connections_at_most() const;

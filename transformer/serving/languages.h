@@ -11,13 +11,14 @@ namespace transformer {
 
 /// What a model translates from and to, as codes (ISO 639-1, or longer: pt-BR).
 struct LanguagePair {
-  std::string source, target;
+  std::string source, target;  // empty where it is not said
   bool operator==(const LanguagePair&) const = default;
 };
 
 /// What a model translates: from one language into one, or from each of many into each other one.
 class ServedLanguages {
  public:
+  /// From one language into one.
   explicit ServedLanguages(LanguagePair pair) : usual_(std::move(pair)) {}
   /// `usual`: what it translates where nothing is said; empty: it has to be.
   ServedLanguages(std::vector<std::string> codes, LanguagePair usual)
@@ -25,7 +26,9 @@ class ServedLanguages {
 
   /// Whether the model knows many, which are its `codes`.
   bool many() const { return !codes_.empty(); }
+  /// In the order that they were given in; none of a model of one pair.
   const std::vector<std::string>& codes() const { return codes_; }
+  /// What is translated where a request names no languages; empty parts have to be named.
   const LanguagePair& usual() const { return usual_; }
   /// Whether it is one of the `codes`.
   bool knows(const std::string& code) const;

@@ -23,11 +23,13 @@ class ServingMetrics {
 
   /// A value of this moment; labels as in {model="a"}, or none.
   struct Gauge {
-    std::string name, meaning, labels;
-    double value;
+    std::string name, meaning, labels;  // as Prometheus has them; the meaning becomes its HELP
+    double value;                       // now
   };
+  /// All of it, behind `gauges`, of which those of one name are neighbours.
   std::string text(const std::vector<Gauge>& gauges) const;
 
+  /// NAME="VALUE", the value escaped.
   static std::string label(std::string_view name, std::string_view value);
 
  private:

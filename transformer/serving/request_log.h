@@ -13,13 +13,16 @@ namespace transformer {
 /// too slow lines are left out, and counted.
 class RequestLog {
  public:
+  /// Starts the thread.
   RequestLog();
   /// Writes what waits, first.
   ~RequestLog();
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
 
+  /// A line, without its end. Returns at once.
   void write(std::string line);
+  /// Lines so far that nobody will read.
   int64_t left_out() const;
 
  private:

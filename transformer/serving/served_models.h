@@ -23,11 +23,15 @@ class ServedModel {
   ServedModel(std::string name, const std::optional<LanguagePair>& languages, const std::filesystem::path& directory,
               const ServingSettings& settings, std::function<void(const std::string& name, size_t running)> started);
 
+  /// By which requests ask for it.
   const std::string& name() const { return name_; }
+  /// What it translates.
   const ServedLanguages& languages() const { return *languages_; }
   /// How it translates these languages, where nothing else is asked for.
   DecodingSettings search(const LanguagePair& languages) const;
+  /// With the decoding settings of its directory.
   const Translator& translator() const { return *translator_; }
+  /// Where requests hand over their sentences.
   Dispatcher& dispatcher() const { return *dispatcher_; }
   /// Of what such a search translates.
   WordAligner aligner(const DecodingSettings& search) const;
@@ -41,16 +45,19 @@ class ServedModel {
 
 /// Who translates what a request asks for.
 struct ServedRoute {
-  std::shared_ptr<const ServedModel> model;
-  LanguagePair languages;
+  std::shared_ptr<const ServedModel> model;  // never null
+  LanguagePair languages;                    // the request's, or the model's usual ones
 };
 
 /// All that are served at a time.
 class ServedModels {
  public:
+  /// None is null.
   using Models = std::vector<std::shared_ptr<const ServedModel>>;
+  /// In the order in which they are asked whether they translate something.
   explicit ServedModels(Models models);
 
+  /// In the order that they were given in.
   const Models& all() const { return models_; }
   /// What /languages answers: every language, and those that it is translated to. It is long where a model knows many,
   /// and made but once.
@@ -65,13 +72,14 @@ class ServedModels {
   std::string languages_json_;
 };
 
+/// Where a model lies, and what it is served as.
+struct ModelPlace {
+  std::string name;                       // by which requests ask for it; no other has it
+  std::filesystem::path directory;        // a model directory
+  std::optional<LanguagePair> languages;  // none: those that it knows
+};
 /// The name and the languages of each of `settings.models`; no languages of a model that knows many, and is to
 /// translate them all. Throws Error where languages are given neither by the model nor by the settings.
-struct ModelPlace {
-  std::string name;
-  std::filesystem::path directory;
-  std::optional<LanguagePair> languages;
-};
 std::vector<ModelPlace> model_places(const ServingSettings& settings);
 
 }  // namespace transformer

@@ -13,6 +13,7 @@ namespace transformer {
 /// A few threads for short pieces of work, done in the order of their coming. What they throw ends the process.
 class TaskPool {
  public:
+  /// Starts `threads` of them, at least one.
   explicit TaskPool(size_t threads) {
     for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
   }
@@ -25,6 +26,7 @@ class TaskPool {
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
+  /// From any thread. Returns at once.
   void post(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
@@ -57,10 +59,12 @@ class TaskPool {
 /// outlive the pool.
 class TaskQueue {
  public:
+  /// Of work that `pool`'s threads do.
   explicit TaskQueue(TaskPool& pool) : pool_(pool) {}
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
+  /// From any thread. Returns at once.
   void post(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));

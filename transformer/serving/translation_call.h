@@ -12,19 +12,19 @@ namespace transformer {
 
 /// What a client asks for, as its body says it; nothing of it is known to be possible yet.
 struct TranslationCall {
-  std::vector<std::string> texts;
-  bool is_list = false;  // one text by itself is answered by itself
-  std::string source, target, model, api_key;
-  int64_t alternatives = 0;               // besides the best
-  std::vector<SettingOverride> decoding;  // settings of the search that are not the model's
-  bool is_html = false;
+  std::vector<std::string> texts;                              // in the order of the answers
+  bool is_list = false;                                        // one text by itself is answered by itself
+  std::string source, target, model, api_key;                  // empty where they are not said
+  int64_t alternatives = 0;                                    // besides the best
+  std::vector<SettingOverride> decoding;                       // settings of the search that are not the model's
+  bool is_html = false;                                        // tags stay, text between them is translated
   bool alignments = false, attention = false, stream = false;  // /v1/translate alone
 };
 
 /// What a client wants judged: how probable a model finds each of `translations` for the text of its index.
 struct ScoreCall {
-  std::vector<std::string> texts, translations;
-  std::string source, target, model, api_key;
+  std::vector<std::string> texts, translations;  // as many of one as of the other
+  std::string source, target, model, api_key;    // empty where they are not said
 };
 
 /// A body that another program wrote, of which nothing is believed. Every mistake throws RequestError saying what was
@@ -32,6 +32,7 @@ struct ScoreCall {
 ///
 /// As LibreTranslate has it: q (a text or a list), source, target, format, alternatives, api_key.
 TranslationCall parse_libretranslate_json(std::string_view body, size_t most_texts);
+/// The same as a form, in which q may come several times.
 TranslationCall parse_libretranslate_form(std::string_view body, size_t most_texts);
 /// As this server has it: text (one or a list), source, target, model, format, decoding, alignments, attention,
 /// stream, api_key.

@@ -8,7 +8,10 @@
 namespace transformer {
 
 /// Whose words a request is in: LibreTranslate's (/translate), or this server's (/v1/translate).
-enum class TranslationInterface { libretranslate, own };
+enum class TranslationInterface {
+  libretranslate,  // q, alternatives, and answers as its clients expect them
+  own              // text, decoding, alignments, attention, streams
+};
 
 /// Answers a request for a translation: reads it and encodes its lines on the pool, has them decoded, and writes the
 /// answer on the pool again. Lines are what line ends separate; each is translated by itself, as `translate` does it,

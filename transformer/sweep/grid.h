@@ -13,13 +13,13 @@ namespace transformer {
 
 /// A variation of a grid's base: what differs from it, trained once for each seed.
 struct GridRow {
-  std::string name;   // a folder's name, too
-  std::string group;  // Table 3's letter; may be empty
-  std::vector<SettingOverride> overrides;
-  std::string changes;          // the same for people: "heads 1, d_k 512"
-  std::vector<uint64_t> seeds;  // at least one
-  std::optional<PublishedFigures> paper;
-  std::string where;  // "grid.yaml:7"
+  std::string name;                        // a folder's name, too
+  std::string group;                       // Table 3's letter; may be empty
+  std::vector<SettingOverride> overrides;  // in the file's order
+  std::string changes;                     // the same for people: "heads 1, d_k 512"
+  std::vector<uint64_t> seeds;             // at least one
+  std::optional<PublishedFigures> paper;   // absent: the paper has no such row
+  std::string where;                       // "grid.yaml:7"
 };
 
 /// An ablation study: a base configuration and rows that are deltas of it (Table 3). As a file:
@@ -41,10 +41,10 @@ struct GridRow {
 ///       - name: h{model.heads}-d{model.d_model}
 ///         model: {heads: [1, 2], d_model: [64, 128]}
 struct Grid {
-  std::filesystem::path file, base, output;
-  std::string title, description, base_row;
-  std::vector<SettingOverride> overrides;  // `set`
-  std::vector<GridRow> rows;
+  std::filesystem::path file, base, output;  // the grid itself; a settings file; a folder
+  std::string title, description, base_row;  // as above; the description may be empty
+  std::vector<SettingOverride> overrides;    // `set`
+  std::vector<GridRow> rows;                 // products multiplied out
 };
 
 /// Reads a grid. `sections` are the names of the sections that settings may stand in; settings themselves are not

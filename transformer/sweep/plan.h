@@ -30,18 +30,20 @@ struct ReadConfiguration {
 
 /// One training: a row with a seed.
 struct PlannedRun {
-  size_t row = 0;  // index into the grid's
-  uint64_t seed = 0;
+  size_t row = 0;                      // index into the grid's
+  uint64_t seed = 0;                   // training.seed
   std::string name;                    // "A-h1/seed-2"
   std::filesystem::path folder, log;   // output/A-h1/seed-2, output/A-h1/seed-2.log
   std::vector<std::string> overrides;  // what train is given as --set, besides the base configuration
-  RunConfiguration configuration;
+  RunConfiguration configuration;      // the base with the overrides
 
+  /// training.steps of the configuration.
   int64_t steps() const;
 };
 
+/// A grid whose runs are settled.
 struct Plan {
-  Grid grid;
+  Grid grid;                     // as it was read, with the options' output
   std::vector<PlannedRun> runs;  // every row's first seed first, then the second ones
 
   /// Index of the run with this name. Throws Error (naming the nearest) where there is none.
@@ -50,6 +52,7 @@ struct Plan {
   std::vector<size_t> runs_of(const std::vector<std::string>& rows) const;
 };
 
+/// What a command line changes of a grid.
 struct PlanOptions {
   std::filesystem::path output;            // empty: the grid's
   std::vector<uint64_t> seeds;             // empty: the rows'

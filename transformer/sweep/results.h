@@ -18,8 +18,8 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read);
 
 /// Where a run that trains is.
 struct RunProgress {
-  int64_t step = 0;
-  double tokens_per_second = 0;
+  int64_t step = 0;              // the last that was reported
+  double tokens_per_second = 0;  // since the report before
 };
 /// The newest that metrics.jsonl says; nothing before its first line.
 std::optional<RunProgress> read_progress(const std::filesystem::path& folder);
@@ -43,6 +43,7 @@ class SweepFiles {
   /// was a record, counts as one in which all names are the sweep's.
   explicit SweepFiles(std::filesystem::path folder);
 
+  /// Whether a file of this name is the sweep's.
   bool owns(const std::string& name) const;
   /// Throws Error where a file of the user's has one of the names; records them otherwise.
   void claim(const std::vector<std::string>& names);

@@ -13,6 +13,7 @@
 
 namespace transformer {
 
+/// With what runs are trained, and where.
 struct RunnerOptions {
   std::string train;                           // the program
   std::vector<std::string> devices = {"cpu"};  // one for each run at a time: "cpu", "cuda:1"; a GPU may occur twice
@@ -21,6 +22,7 @@ struct RunnerOptions {
   Log log = {};                                // runs' starts and ends, and how far all are
 };
 
+/// What became of the chosen runs.
 struct RunnerEnd {
   int64_t finished = 0, failed = 0;  // of the chosen runs; those that were finished before count, too
   int signal = 0;                    // what ended it early; 0: nothing did

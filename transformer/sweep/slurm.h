@@ -8,6 +8,7 @@
 
 namespace transformer {
 
+/// What a job array runs, and as what.
 struct SlurmOptions {
   std::vector<std::string> command;  // the sweep, with what every task of the array needs; `--run NAME` is appended
   std::filesystem::path folder;      // that the command runs in: paths are relative to it
