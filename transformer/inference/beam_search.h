@@ -58,6 +58,7 @@ double length_penalty(DecodingSettings::LengthPenalty kind, int64_t length, doub
 /// the source has received of all those of the output, Σ_j p_ij. One that has received less than `least_attention`,
 /// nothing say, is taken to have received that, so that the result is a number. Never more than 0.
 double coverage_penalty(std::span<const float> attention, double beta);
+/// Of a position of the source, for coverage_penalty.
 inline constexpr float least_attention = 1e-10F;
 
 /// Beam search over a step function; it knows no model. Returns for each sentence its `n_best` hypotheses, best first
