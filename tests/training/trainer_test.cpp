@@ -84,7 +84,8 @@ Transformer trained(const TrainingSettings& settings, const ModelSettings& model
   Transformer model(model_settings, layer_drop(model_settings, settings.layer_drop));
   Communicator alone({}, {});
   Trainer trainer(alone, translation_task(model, {*copy_task().corpus}, settings), settings, run,
-                  {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(copy_task().model)}}, hooks);
+                  {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(copy_task().model)}}},
+                  hooks);
   if (resume) trainer.resume();
   const auto end = trainer.run();
   if (summary) *summary = end;
@@ -427,7 +428,7 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
   std::filesystem::create_directories(runs / "run");
   Communicator alone({}, {});
   Trainer trainer(alone, translation_task(model, {*task.corpus}, settings), settings, runs / "run",
-                  {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}, hooks);
+                  {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}}, hooks);
   trainer.run();
   CHECK(names_of(list_checkpoints(runs / "run")) ==
         std::vector<std::string>{"step-00000004", "step-00000006", "step-00000010", "step-00000014", "step-00000020"});
@@ -599,7 +600,7 @@ TEST_CASE("the final model's validation must be finite") {
   Communicator alone({}, {});
   const auto settings = task.training_settings(2);
   Trainer trainer(alone, translation_task(model, {*task.corpus}, settings), settings, runs / "run",
-                  {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}, {});
+                  {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}}, {});
   trainer.run();
   Validation validation{.loss = 1, .perplexity = std::exp(1), .bleu = {}, .signature = {}};
   trainer.record_final(validation);
