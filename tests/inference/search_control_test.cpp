@@ -163,6 +163,43 @@ TEST_CASE("a beam as wide as the space finds the best of what penalties, bans an
   }
 }
 
+TEST_CASE("rows are asked for whole from where an n-gram could come again") {
+  const auto next = [](Tokens tokens) {  // one likely continuation of every live hypothesis
+    Continuations all{1, std::move(tokens), {}};
+    all.log_probabilities.assign(all.tokens.size(), -1.0);
+    return all;
+  };
+  SentenceSearch one(request_of(20, {.beam = 1, .no_repeat_ngram = 3}));
+  for (const int64_t token : {4, 5, 6, 4}) {
+    CHECK_FALSE(one.wants_whole_rows());
+    REQUIRE_FALSE(one.advance(next({token}), 0));
+  }
+  CHECK_FALSE(one.wants_whole_rows());
+  CHECK(one.wants_whole_rows(Tokens{5}));  // 4 5 has gone on with 6
+  CHECK_FALSE(one.wants_whole_rows(Tokens{6}));
+  CHECK_FALSE(one.wants_whole_rows(Tokens{5, 5}));
+  REQUIRE_FALSE(one.advance(next({5}), 0));
+  REQUIRE(one.wants_whole_rows());
+  std::vector<float> logits(8, -9);
+  logits[6] = -1;
+  logits[7] = -2;
+  one.take_row(0, {logits, 0});
+  CHECK(logits[6] == -1);
+  REQUIRE_FALSE(one.advance({}, 0));
+  CHECK(one.certain() == Tokens{4, 5, 6, 4, 5, 7});
+  CHECK_FALSE(one.wants_whole_rows());
+
+  // One of several that live is enough, and one group of several.
+  SentenceSearch two(request_of(20, {.beam = 2, .no_repeat_ngram = 2}));
+  REQUIRE_FALSE(two.advance({2, {4, 5}, {-1.0, -1.5}}, 0));
+  CHECK_FALSE(two.wants_whole_rows());
+  CHECK(two.wants_whole_rows(Tokens{5, 4}));
+  SentenceSearch groups(request_of(20, {.beam = 2, .no_repeat_ngram = 1, .beam_groups = 2}));
+  CHECK_FALSE(groups.wants_whole_rows());
+  REQUIRE_FALSE(groups.advance({2, {4, 5}, {-1.0, -1.5}}, 0));
+  CHECK(groups.wants_whole_rows());
+}
+
 TEST_CASE("the shortest output may depend on the input") {
   RandomTable table(2, 5);
   DecodingSettings settings{.beam = 3};

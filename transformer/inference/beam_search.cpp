@@ -8,6 +8,7 @@
 #include <limits>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "transformer/base/error.h"
 #include "transformer/inference/sampling.h"
@@ -66,6 +67,19 @@ bool ranks_before(const Hypothesis& a, const Hypothesis& b) {
   return std::tie(b.finished, of_a, b.score) < std::tie(a.finished, of_b, a.score);
 }
 
+/// Tokens that have followed what are now the last n - 1 of `history`.
+std::vector<int64_t> completing_ngrams(std::span<const int64_t> history, int64_t n) {
+  std::vector<int64_t> tokens;
+  const auto context = static_cast<size_t>(n - 1);
+  if (history.size() < context) return tokens;
+  const auto last = history.last(context);
+  for (size_t place = 0; place + context < history.size(); ++place) {
+    const auto before = history.subspan(place, context);
+    if (std::equal(last.begin(), last.end(), before.begin())) tokens.push_back(history[place + context]);
+  }
+  return tokens;
+}
+
 /// Tells a search of a row whose continuations are all that there are.
 void take_continuations(SentenceSearch& search, int64_t row, const Continuations& continuations, int64_t at,
                         std::vector<float>& logits) {
@@ -119,11 +133,22 @@ SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& optio
   }
 }
 
-bool SentenceSearch::wants_whole_rows(int64_t ahead) const {
-  const int64_t length = length_ + ahead;
+bool SentenceSearch::wants_whole_rows(std::span<const int64_t> ahead) const {
   return control_ || options_.search == DecodingSettings::Search::sampling || !options_.write_unknown ||
-         options_.repetition_penalty != 1 || length < min_length_ ||
-         (options_.no_repeat_ngram > 0 && length + 1 >= options_.no_repeat_ngram);
+         options_.repetition_penalty != 1 || length_ + std::ssize(ahead) < min_length_ || repeats_ngram(ahead);
+}
+
+/// Whether any token would repeat an n-gram of a live hypothesis that has gone on with `ahead`.
+bool SentenceSearch::repeats_ngram(std::span<const int64_t> ahead) const {
+  if (options_.no_repeat_ngram == 0 || length_ + std::ssize(ahead) < options_.no_repeat_ngram) return false;
+  if (!groups_.empty()) {
+    return std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) { return group.repeats_ngram(ahead); });
+  }
+  return std::any_of(live_.begin(), live_.end(), [&](const Live& live) {
+    auto history = tokens_of(live.node);
+    history.insert(history.end(), ahead.begin(), ahead.end());
+    return !completing_ngrams(history, options_.no_repeat_ngram).empty();
+  });
 }
 
 void SentenceSearch::take_row(size_t row, const RowScores& scores) {
@@ -140,6 +165,7 @@ void SentenceSearch::take_row(size_t row, const RowScores& scores) {
     }
     return;
   }
+  rows_taken_ = true;
   if (!std::isfinite(scores.normaliser)) {
     not_numbers_ = true;
     return;
@@ -192,8 +218,7 @@ void SentenceSearch::edit_row(size_t row, std::span<float> logits, double& norma
     normaliser += std::log(std::max(sum, std::numeric_limits<double>::min()));
   }
   const int64_t ngram = options_.no_repeat_ngram;
-  const bool repeats = ngram > 0 && length_ + 1 >= ngram;
-  if (repeats || options_.repetition_penalty != 1) history_ = tokens_of(live_[row].node);
+  if (ngram > 0 || options_.repetition_penalty != 1) history_ = tokens_of(live_[row].node);
   const auto first_ban = [&] {
     if (options_.repetition_penalty == 1) return edits_.size();
     auto held = history_;
@@ -208,11 +233,8 @@ void SentenceSearch::edit_row(size_t row, std::span<float> logits, double& norma
 
   if (length_ < min_length_) ban(logits, end_);
   if (!options_.write_unknown) ban(logits, Vocabulary::unknown);
-  if (repeats) {
-    const auto last = history_.end() - (ngram - 1);
-    for (auto place = history_.begin(); place + (ngram - 1) < history_.end(); ++place) {
-      if (std::equal(last, history_.end(), place)) ban(logits, place[ngram - 1]);
-    }
+  if (ngram > 0) {
+    for (const int64_t token : completing_ngrams(history_, ngram)) ban(logits, token);
   }
   if (control_) {
     const auto& carried = carried_[row];
@@ -403,7 +425,7 @@ void SentenceSearch::cover(const Continuations& continuations, int64_t first_row
 }
 
 void SentenceSearch::gather_candidates(const Continuations& continuations, int64_t first_row) {
-  const bool whole = wants_whole_rows();
+  const bool whole = std::exchange(rows_taken_, false);
   if (!whole) candidates_.clear();
   const auto rows = whole ? size_t{0} : live_.size();
   for (size_t row = 0; row < rows; ++row) {

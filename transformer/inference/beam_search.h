@@ -127,9 +127,9 @@ class SentenceSearch {
   /// nothing.
   int64_t width() const { return width_; }
 
-  /// Whether each row of the next step, or of the one `ahead` steps after it, has to be told by `take_row`, because
-  /// continuations alone do not say enough.
-  bool wants_whole_rows(int64_t ahead = 0) const;
+  /// Whether each row of the next step, or of the one after the live hypotheses have gone on with the tokens `ahead`,
+  /// has to be told by `take_row`, because continuations alone do not say enough.
+  bool wants_whole_rows(std::span<const int64_t> ahead = {}) const;
   /// What may follow live hypothesis `row`, for the next `advance`, which then looks at no continuations.
   void take_row(size_t row, const RowScores& scores);
   /// Whether `advance` needs Continuations::attention, of each position of the output as it is written, its end's too.
@@ -176,6 +176,7 @@ class SentenceSearch {
   SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end, const OutputControl* control,
                  uint64_t key, int64_t pieces);
 
+  bool repeats_ngram(std::span<const int64_t> ahead) const;
   void edit_row(size_t row, std::span<float> logits, double& normaliser);
   void ban(std::span<float> logits, int64_t token);
   void change(std::span<float> logits, int64_t token, float to);
@@ -203,6 +204,7 @@ class SentenceSearch {
   uint64_t key_ = 0;                        // of the source
   int64_t length_ = 0;                      // tokens of every live hypothesis
   int64_t finished_ = 0;                    // hypotheses so far, kept or not
+  bool rows_taken_ = false;                 // by `take_row`, for the next `advance`
   bool not_numbers_ = false;                // the model gave a NaN
   std::vector<Live> live_ = {{}};
   std::vector<Carried> carried_, next_carried_;  // of the live, where there are wishes

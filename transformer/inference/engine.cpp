@@ -279,7 +279,11 @@ class Engine::Implementation::Worker {
       // Rows of a step are wanted whole all or none.
       const bool whole = sentence.search.wants_whole_rows();
       int64_t alike = 0;
-      while (alike < std::ssize(sentence.proposals) && sentence.search.wants_whole_rows(alike + 1) == whole) ++alike;
+      const std::span<const int64_t> ahead = sentence.proposals;
+      while (alike < std::ssize(ahead) &&
+             sentence.search.wants_whole_rows(ahead.first(static_cast<size_t>(alike + 1))) == whole) {
+        ++alike;
+      }
       sentence.proposals.resize(static_cast<size_t>(alike));
       sentence.probabilities.resize(static_cast<size_t>(alike));
     }
