@@ -79,7 +79,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
                   "choose another folder for the average");
     }
   }
-  ModelFiles files{.contents = {}, .provenance = provenance(directories.front())};
+  ModelFiles files;
   for (const auto& name : model_file_names(directories.front())) {
     files.contents.emplace_back(name, read_file(directories.front() / name));
     if (name == "config.yaml") continue;
@@ -91,6 +91,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
       }
     }
   }
+  files.provenance = provenance(directories.front());
   write_model_directory(options.output, average_weights(directories), files, options.bf16 ? at::kBFloat16 : at::kFloat);
   return directories;
 }
