@@ -246,6 +246,17 @@ struct InferenceBatch::Implementation {
         input, scores.data(), attended.data() + row * attended_stride(), attended_stride());
   }
 
+  /// Asks the memory for the keys of the first positions of a row that comes next, `offset` elements after their
+  /// records: from there on the kernels do.
+  void ask_for_keys(std::span<const void* const> positions, int64_t offset) const {
+    constexpr size_t first_positions = 4;
+    const int64_t element = element_bytes(model.precision());
+    for (const void* position : positions.first(std::min(positions.size(), first_positions))) {
+      const auto* keys = static_cast<const Bytes*>(position) + offset * element;
+      for (int64_t i = 0; i < key_width * element; i += 64) __builtin_prefetch(keys + i);
+    }
+  }
+
   /// What the query at `position` of `count` sees of them in self-attention: those that exist already, in the decoder.
   Span seen(int64_t position, int64_t count) const {
     if (settings.attention_window == 0) return {0, count};
@@ -462,19 +473,25 @@ struct InferenceBatch::Implementation {
     for (size_t index = 0; index < model.decoder().size(); ++index) {
       const auto& layer = model.decoder()[index];
       project(rows, layer.after_self_attention, layer.query_key_value);
+      const auto page_offset = [&](int64_t row) {
+        return static_cast<int64_t>(index) * tokens_of_page(sentences[given[row].place].beam) * record;
+      };
+      const auto seen_history = [&](int64_t row) {
+        const auto keys = std::ssize(histories[row]);
+        return within(histories[row], seen(keys - 1, keys));
+      };
       for (int64_t row = 0; row < rows; ++row) {
-        const auto history = histories[row];
-        const int64_t page_offset =
-            static_cast<int64_t>(index) * tokens_of_page(sentences[given[row].place].beam) * record;
+        if (row + 1 < rows) ask_for_keys(seen_history(row + 1), page_offset(row + 1));
         store(wide.data() + row * wide_stride() + key_width,
-              static_cast<Bytes*>(history.back()) + page_offset / record * record_bytes);
-        const auto keys = static_cast<int64_t>(history.size());
-        const auto span = seen(keys - 1, keys);
-        attend(heads_of(layer.self_additive), rounded, row, 1, within(history, span), page_offset);
+              static_cast<Bytes*>(histories[row].back()) + page_offset(row) / record * record_bytes);
+        attend(heads_of(layer.self_additive), rounded, row, 1, seen_history(row), page_offset(row));
       }
       finish_attention(rows, layer.self_output, layer.after_self_attention);
 
       project(rows, layer.after_memory_attention, layer.query);
+      const auto memory_offset = [&](const std::vector<const void*>& memory) {
+        return static_cast<int64_t>(index) * std::ssize(memory) * record;
+      };
       // Hypotheses of a sentence share its memory, and so do its positions.
       for (int64_t row = 0, end = 0; row < rows; row = end) {
         const int64_t place = given[row].place;
@@ -484,8 +501,11 @@ struct InferenceBatch::Implementation {
           ++end;
         } while (!wanted && end < rows && given[end].place == place);
         const auto& memory = sentences[place].memory_records;
-        const int64_t offset = static_cast<int64_t>(index) * static_cast<int64_t>(memory.size()) * record;
-        attend(heads_of(layer.memory_additive), rounded, row, end - row, memory, offset);
+        if (end < rows) {
+          const auto& next = sentences[given[end].place].memory_records;
+          ask_for_keys(next, memory_offset(next));
+        }
+        attend(heads_of(layer.memory_additive), rounded, row, end - row, memory, memory_offset(memory));
         if (wanted) row_attention[static_cast<size_t>(row)] = mean_of_heads(std::ssize(memory));
       }
       finish_attention(rows, layer.memory_output, layer.after_memory_attention);
