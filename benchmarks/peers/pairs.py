@@ -151,9 +151,10 @@ def parsed(parser, targets, default_output):
 
 def begun(args, title):
     """Results that begin with what is measured, where, and of which sources."""
+    of_sources = revision()  # before a results file that git knows is written anew
     results = Results(args.output)
     results.add(title)
-    results.add(f"{machine()}; revision {revision()}; {args.pairs} pairs a setting")
+    results.add(f"{machine()}; revision {of_sources}; {args.pairs} pairs a setting")
     if busy():
         results.add(busy())
     return results
