@@ -4,7 +4,8 @@ All is asked over the loopback. Servers have the last of the cores, and the clie
 client waits for an answer before it asks again, on a connection that stays open. The model is the shipped one in int8, its
 text its validation sentences, and every answer is compared with what `translate` says, unless something else is said.
 
---throughput: 32 clients ask for single sentences; `translate`, in turn, reads the same text as a file.
+--throughput: 32 clients ask for single sentences; `translate`, in turn, reads the same text as a file. The clients are a
+              program of their own (load_client.cpp), since all cores are the server's here: in Python they take a tenth.
 --alone:      one client and nobody else, beside a `translate` that is given the same sentences line by line through a pipe,
               its way of the library's own time; then /health while big requests keep all workers busy.
 --idle:       32 clients, alone and beside 2,000 connections that say nothing and 50 that send a byte a second, in turn.
@@ -32,8 +33,8 @@ import subprocess
 import sys
 import time
 
-from http_load import (Connection, RetryingClient, ask_all, ask_for, crowd, meanwhile, percentile, request_for, text_of,
-                       until, watch_health)
+from http_load import (Connection, RetryingClient, ask_all, ask_for, asked_by_light_clients, crowd, meanwhile, percentile,
+                       request_for, text_of, until, watch_health, write_requests)
 from pairs import (BINARIES, PEER_ENVIRONMENTS, ROOT, WORK, alternate, base_model, begun, export_to_ctranslate2, parsed,
                    summary)
 
@@ -121,10 +122,12 @@ class Bench:
         healths = []
 
         def ours():
-            load = asyncio.run(ask_all(server.port, self.requests, self.args.clients))
+            load = asyncio.run(asked_by_light_clients(server.port, WORK / "serve", self.args.clients))
             self.check(load.texts)
             healths.extend(load.health)
             return load.rate
+
+        write_requests(WORK / "serve", self.requests)
 
         with self.serve() as server:
             rates = alternate(ours, lambda: len(self.sentences) / self.translate()[0], self.args.pairs)
@@ -377,10 +380,10 @@ class Bench:
 
         async def asked(port, patience):
             clients = self.args.clients
-            first = await ask_all(port, requests[:clients], clients, watched=False)
+            first = await ask_all(port, requests[:clients], clients)
             if first.seconds > patience:
                 return 0  # hopeless, as MKL's int8 is on processors of another maker
-            return (await ask_all(port, requests[clients:5 * clients], clients, watched=False)).rate
+            return (await ask_all(port, requests[clients:5 * clients], clients)).rate
 
         def rate(way, environment, best):
             patience = 3 * self.args.clients / best if best else float("inf")
@@ -445,7 +448,7 @@ def main():
     parser.add_argument("--requests", type=int, default=100000, help="with --soak (default 100000)")
     parser.add_argument("--idle-connections", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=5, help="and ends, with --restarts (default 5)")
-    args = parsed(parser, ["serve", "translate", "export"], "benchmarks/results/serve-cpu.txt")
+    args = parsed(parser, ["serve", "translate", "export", "load_client"], "benchmarks/results/serve-cpu.txt")
     chosen = [part for part in PARTS if getattr(args, part) or not args.only] or QUICK
 
     cores = sorted(os.sched_getaffinity(0))

@@ -8,6 +8,8 @@ import json
 import random
 import time
 
+from pairs import BINARIES
+
 HEALTH = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
 PATIENCE = 60  # seconds
 
@@ -120,8 +122,8 @@ async def meanwhile(*tasks):
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def ask_all(port, requests, clients, watched=True):
-    """Every request once, and /health meanwhile unless it is not to be watched."""
+async def ask_all(port, requests, clients):
+    """Every request once."""
     load = Load()
     todo = iter(range(len(requests)))
 
@@ -135,10 +137,35 @@ async def ask_all(port, requests, clients, watched=True):
             load.texts[i] = text_of(body)
         connection.close()
 
-    async with meanwhile(*([watch_health(port, load.health)] if watched else [])):
-        began = time.perf_counter()
-        await asyncio.gather(*(client() for _ in range(clients)))
-        load.seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    load.seconds = time.perf_counter() - began
+    return load
+
+
+def write_requests(folder, requests):
+    """For asked_by_light_clients."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "requests").write_bytes(b"".join(b"%d\n%s" % (len(request), request) for request in requests))
+
+
+async def asked_by_light_clients(port, folder, clients):
+    """Every request that was written once, by load_client, and /health meanwhile."""
+    load, answers = Load(), folder / "answers"
+    async with meanwhile(watch_health(port, load.health)):
+        process = await asyncio.create_subprocess_exec(
+            BINARIES / "load_client", str(port), str(clients), folder / "requests", answers, stdout=asyncio.subprocess.PIPE)
+        seconds, _ = await process.communicate()
+    assert process.returncode == 0, "load_client failed"
+    load.seconds = float(seconds)
+    data, at = answers.read_bytes(), 0
+    while at < len(data):
+        end = data.index(b"\n", at)
+        number, status, latency, length = data[at:end].split()
+        at = end + 1 + int(length)
+        assert status == b"200", data[end + 1:at]
+        load.latencies.append(float(latency))
+        load.texts[int(number)] = text_of(data[end + 1:at])
     return load
 
 

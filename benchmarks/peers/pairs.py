@@ -8,6 +8,7 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / "build" / "release" / "bin"
@@ -32,9 +33,16 @@ def machine():
 
 
 def busy():
-    """A warning where others use the machine, else nothing."""
-    load = os.getloadavg()[0]
-    return f"the machine was busy at the start (load {load:.1f}): these figures mean little" if load > 0.5 else ""
+    """A warning where others use the machine, else nothing. (The load average also remembers what is over, and counts
+    processes that stand still.)"""
+    def worked():  # all but idle and iowait
+        times = [int(ticks) for ticks in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        return (sum(times) - times[3] - times[4]) / os.sysconf("SC_CLK_TCK")
+
+    before = worked()
+    time.sleep(1)
+    cores = worked() - before
+    return f"{cores:.1f} cores were busy at the start: these figures mean little" if cores > 0.2 else ""
 
 
 def revision():
@@ -155,6 +163,6 @@ def begun(args, title):
     results = Results(args.output)
     results.add(title)
     results.add(f"{machine()}; revision {of_sources}; {args.pairs} pairs a setting")
-    if busy():
-        results.add(busy())
+    if warning := busy():
+        results.add(warning)
     return results
