@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -576,6 +578,65 @@ TEST_CASE("probabilities are added as double precision adds them; what is not a 
       logits.front() = std::numeric_limits<float>::quiet_NaN();
       kernels->add_probabilities(logits.data(), count, shift, sums.data());
       CHECK(std::isnan(sums.front()));
+    }
+  }
+}
+
+TEST_CASE("the largest, exponentials and their sum, and the best values, of rows that hold what is no number") {
+  constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto* kernels : tested_kernels()) {
+    INFO(kernels->name);
+    for (const int64_t count : {1, 4, 15, 16, 17, 33, 64, 100}) {
+      INFO(count);
+      auto x = random_values(count, 31, 10);
+      for (float& value : x) value -= 40;  // what stands behind the row would be larger
+      const float most = *std::max_element(x.begin(), x.end());
+      CHECK(kernels->largest(x.data(), count) == most);
+
+      std::vector<float> results(static_cast<size_t>(count) + 1, -5);
+      const float sum = kernels->exponentials(x.data(), count, most, 0.7f, results.data());
+      CHECK(results.back() == -5);
+      double expected_sum = 0;
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double expected = std::exp((double(x[i]) - double(most)) * double(0.7f));
+        CHECK(double(results[i]) == Approx(expected).epsilon(1e-5).margin(1e-37));
+        expected_sum += expected;
+      }
+      CHECK(double(sum) == Approx(expected_sum).epsilon(1e-5));
+
+      // Two goes, as an ensemble makes them; equal values in the order of their tokens.
+      if (count > 1) x.back() = x.front();
+      auto sorted = x;
+      std::sort(sorted.begin(), sorted.end(), std::greater<>());
+      const auto best_of = [&](const std::vector<float>& values, std::vector<float>& best, std::vector<int32_t>& tokens) {
+        best.assign(3, 0);
+        tokens.assign(3, -1);
+        Selection selection{-infinity, 0, 3, 0, -infinity, best.data(), tokens.data()};
+        const int64_t first = count / 2;
+        kernels->best(values.data(), first, 0, selection);
+        kernels->best(values.data() + first, count - first, static_cast<int32_t>(first), selection);
+        return selection;
+      };
+      std::vector<float> best;
+      std::vector<int32_t> tokens;
+      const auto selection = best_of(x, best, tokens);
+      CHECK(selection.sum == Approx(std::accumulate(x.begin(), x.end(), 0.0)).epsilon(1e-5));
+      REQUIRE(selection.count == std::min<int64_t>(3, count));
+      for (int32_t i = 0; i < selection.count; ++i) {
+        const auto at = static_cast<size_t>(i);
+        CHECK(best[at] == sorted[at]);
+        CHECK(x[static_cast<size_t>(tokens[at])] == best[at]);
+        if (i > 0 && best[at] == best[at - 1]) CHECK(tokens[at] > tokens[at - 1]);
+      }
+
+      x.front() = nan;
+      CHECK(std::isnan(best_of(x, best, tokens).sum));
+      CHECK(kernels->largest(x.data(), count) == (count == 1 ? -infinity : *std::max_element(x.begin() + 1, x.end())));
+      kernels->exponentials(x.data(), count, most, 1, results.data());
+      CHECK(std::isnan(results.front()));
+      x.front() = -infinity;
+      kernels->exponentials(x.data(), count, most, 1, results.data());
+      CHECK(results.front() == 0);
     }
   }
 }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "transformer/inference/inference_model.h"
-#include "transformer/inference/sampling.h"
 
 namespace transformer {
 
@@ -73,19 +73,22 @@ Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int
   for (auto& row : whole_) row.whole = true;
   const bool of_logs = ensemble_.average == Ensemble::Average::log_probabilities;
   const Kernels& kernels = ensemble_.models.front()->kernels();
-  means_.assign(rows.size() * size, 0);
+  means_.resize(rows.size() * size);
   std::vector<std::vector<float>> attention;
   for (size_t member = 0; member < batches_.size(); ++member) {
     const double weight = ensemble_.weights[member];
     const auto found = batches_[member].step(whole_, 1, [&](size_t row, const RowScores& scores) {
       float* means = means_.data() + row * size;
       const auto shift = static_cast<float>(of_logs ? scores.normaliser : scores.normaliser - std::log(weight));
-      if (!of_logs) {
+      if (!of_logs && member == 0) {
+        kernels.exponentials(scores.logits.data(), std::ssize(scores.logits), shift, 1, means);
+      } else if (!of_logs) {
         kernels.add_probabilities(scores.logits.data(), std::ssize(scores.logits), shift, means);
-        return;
+      } else {
+        if (member == 0) std::fill_n(means, size, 0.0F);
+        const auto factor = static_cast<float>(weight);
+        for (size_t token = 0; token < size; ++token) means[token] += factor * (scores.logits[token] - shift);
       }
-      const auto factor = static_cast<float>(weight);
-      for (size_t token = 0; token < size; ++token) means[token] += factor * (scores.logits[token] - shift);
     });
     add_attention(found.attention, weight, attention);
   }
@@ -93,27 +96,34 @@ Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int
   Continuations continuations{returned, {}, {}, std::move(attention)};
   for (size_t row = 0; row < rows.size(); ++row) {
     const std::span means(means_.data() + row * size, size);
-    // What is not a number shows in the normaliser.
-    int numbers = 1;
-    for (const float mean : means) numbers &= static_cast<int>(mean == mean);  // NOLINT(misc-redundant-expression)
-    const double normaliser = numbers == 1 ? 0 : std::numeric_limits<double>::quiet_NaN();
+    // What is not a number shows in the sum, and in the normaliser.
+    const auto normaliser_for = [](double sum) { return std::isnan(sum) ? sum : 0; };
     if (rows[row].whole) {
+      const double sum = std::accumulate(means.begin(), means.end(), 0.0);
       if (!of_logs) {
         for (float& mean : means) mean = std::log(mean);
       }
-      told(row, {means, normaliser});
+      told(row, {means, normaliser_for(sum)});
       // As InferenceBatch: who is told of a row asks for nothing else of it.
       continuations.tokens.resize(continuations.tokens.size() + static_cast<size_t>(returned));
       continuations.log_probabilities.resize(continuations.tokens.size());
       continue;
     }
-    best_of(means, returned, best_);
+    constexpr float lowest = -std::numeric_limits<float>::infinity();
+    constexpr size_t block = 64;  // few of which hold anything to be taken up
+    best_.resize(static_cast<size_t>(returned));
+    best_tokens_.resize(static_cast<size_t>(returned));
+    Selection selection{lowest, 0, static_cast<int32_t>(returned), 0, lowest, best_.data(), best_tokens_.data()};
+    for (size_t first = 0; first < size; first += block) {
+      kernels.best(means.data() + first, static_cast<int64_t>(std::min(block, size - first)),
+                   static_cast<int32_t>(first), selection);
+    }
     for (size_t i = 0; i < static_cast<size_t>(returned); ++i) {
-      const bool found = i < best_.size() && (of_logs || best_[i].first > 0);
-      double score = -std::numeric_limits<double>::infinity();
-      if (found) score = of_logs ? static_cast<double>(best_[i].first) : std::log(static_cast<double>(best_[i].first));
-      continuations.tokens.push_back(found ? best_[i].second : 0);
-      continuations.log_probabilities.push_back(score - normaliser);
+      const bool found = static_cast<int32_t>(i) < selection.count && (of_logs || best_[i] > 0);
+      double score = static_cast<double>(lowest);
+      if (found) score = of_logs ? static_cast<double>(best_[i]) : std::log(static_cast<double>(best_[i]));
+      continuations.tokens.push_back(found ? best_tokens_[i] : 0);
+      continuations.log_probabilities.push_back(score - normaliser_for(selection.sum));
     }
   }
   return continuations;

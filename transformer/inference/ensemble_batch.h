@@ -40,7 +40,8 @@ class EnsembleBatch {
   std::vector<InferenceBatch> batches_;
   std::vector<InferenceBatch::Row> whole_;
   std::vector<float> means_;  // [rows, V]
-  std::vector<std::pair<float, int64_t>> best_;
+  std::vector<float> best_;
+  std::vector<int32_t> best_tokens_;
 };
 
 }  // namespace transformer

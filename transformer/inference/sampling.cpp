@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "transformer/inference/packed_matrix.h"
+
 namespace transformer {
 
 namespace {
@@ -42,39 +44,44 @@ void best_of(std::span<const float> scores, int64_t count, std::vector<std::pair
 }
 
 int64_t draw(std::span<const float> logits, const DecodingSettings& settings, double uniform) {
+  const Kernels& kernels = *available_kernels().front();
   thread_local std::vector<std::pair<float, int64_t>> best;
+  thread_local std::vector<float> weights;
   const auto scale = static_cast<float>(1 / settings.temperature);
-  float maximum = lowest;
-  for (const float logit : logits) maximum = logit > maximum ? logit : maximum;
+  const float maximum = kernels.largest(logits.data(), std::ssize(logits));
   if (maximum == lowest) return -1;
-  const auto weight = [&](float logit) { return std::exp((logit - maximum) * scale); };
   const auto least = static_cast<float>(settings.min_p);  // the likeliest has a weight of 1
 
-  if (settings.top_k == 0 && settings.top_p == 1) {
-    // Blocks of weights are summed once, and only the one where the draw falls is walked through again.
-    thread_local std::vector<double> sums;
+  // The weight of every token, 0 where it is below `bound`; returns their sum, with all before it after each block.
+  thread_local std::vector<double> sums;
+  constexpr size_t block = 256;
+  const auto weigh = [&](float bound) {
+    weights.resize(logits.size());
     sums.clear();
-    constexpr size_t block = 256;
     double total = 0;
-    const auto counted = [&](float logit) {
-      const float value = weight(logit);
-      return value >= least ? value : 0.0F;
-    };
     for (size_t first = 0; first < logits.size(); first += block) {
-      float sum = 0;
-      for (size_t i = first; i < std::min(first + block, logits.size()); ++i) sum += counted(logits[i]);
+      const auto some = std::span(weights).subspan(first, std::min(block, logits.size() - first));
+      float sum = kernels.exponentials(logits.data() + first, std::ssize(some), maximum, scale, some.data());
+      if (bound > 0) {
+        sum = 0;
+        for (float& weight : some) sum += weight = weight >= bound ? weight : 0;
+      }
       sums.push_back(total += static_cast<double>(sum));
     }
-    const double target = uniform * total;
+    return total;
+  };
+
+  if (settings.top_k == 0 && settings.top_p == 1) {
+    const double target = uniform * weigh(least);
+    // Only the block where the draw falls is walked through.
     const auto place = static_cast<size_t>(std::upper_bound(sums.begin(), sums.end(), target) - sums.begin());
     const size_t chosen = std::min(place, sums.size() - 1);
     double reached = chosen == 0 ? 0 : sums[chosen - 1];
     int64_t last = -1;  // that can be drawn: rounding may leave the target behind the end
     for (size_t i = chosen * block; i < std::min((chosen + 1) * block, logits.size()); ++i) {
-      const float value = counted(logits[i]);
-      if (value == 0) continue;
+      if (weights[i] == 0) continue;
       last = static_cast<int64_t>(i);
-      reached += static_cast<double>(value);
+      reached += static_cast<double>(weights[i]);
       if (reached > target) break;
     }
     if (last >= 0) return last;
@@ -82,35 +89,31 @@ int64_t draw(std::span<const float> logits, const DecodingSettings& settings, do
   }
 
   // The likeliest, more and more of them, until there are enough.
+  const auto weight = [&](float logit) { return static_cast<double>(std::exp((logit - maximum) * scale)); };
   const auto size = static_cast<int64_t>(logits.size());
   const int64_t most = settings.top_k == 0 ? size : std::min(settings.top_k, size);
-  double total = 0;
   size_t kept = 0;
-  double all = 0;  // the nucleus is a share of what top_k leaves
-  if (settings.top_k == 0) {
-    for (const float logit : logits) all += static_cast<double>(weight(logit));
-  }
+  double all = settings.top_k == 0 ? weigh(0) : 0;  // the nucleus is a share of what top_k leaves
+  double total = 0;
   for (int64_t count = settings.top_k == 0 ? std::min<int64_t>(64, most) : most;; count = std::min(count * 8, most)) {
     best_of(logits, count, best);
     if (settings.top_k > 0) {
       all = 0;
-      for (const auto& [logit, token] : best) all += static_cast<double>(weight(logit));
+      for (const auto& [logit, token] : best) all += weight(logit);
     }
     total = 0;
     kept = 0;
-    while (kept < best.size() && (kept == 0 || total < settings.top_p * all)) {
-      total += static_cast<double>(weight(best[kept++].first));
-    }
+    while (kept < best.size() && (kept == 0 || total < settings.top_p * all)) total += weight(best[kept++].first);
     if (kept < best.size() || count == most || static_cast<int64_t>(best.size()) < count) break;
   }
-  while (kept > 1 && weight(best[kept - 1].first) < least) --kept;
+  while (kept > 1 && weight(best[kept - 1].first) < static_cast<double>(least)) --kept;
   total = 0;
-  for (size_t i = 0; i < kept; ++i) total += static_cast<double>(weight(best[i].first));
+  for (size_t i = 0; i < kept; ++i) total += weight(best[i].first);
   const double target = uniform * total;
   double reached = 0;
   size_t chosen = 0;
   for (; chosen + 1 < kept; ++chosen) {
-    reached += static_cast<double>(weight(best[chosen].first));
+    reached += weight(best[chosen].first);
     if (reached > target) break;
   }
   return best[chosen].second;

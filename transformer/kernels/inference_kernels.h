@@ -92,6 +92,15 @@ struct Kernels {
   /// Takes up `count` logits of the tokens from `first` on; tokens below `allowed` count in the sum alone.
   void (*select)(const float* logits, int64_t count, int32_t first, int32_t allowed, Selection& selection);
 
+  /// Takes up `count` values of the tokens from `first` on as they are: `sum` is of themselves, and shows what is not a
+  /// number; `maximum` is not kept.
+  void (*best)(const float* values, int64_t count, int32_t first, Selection& selection);
+  /// The largest of x [count], but for what is not a number; -infinity where there is none.
+  float (*largest)(const float* x, int64_t count);
+  /// results [count] = exp((x [count] - shift) * scale), where `shift` is no less than any x but for rounding and
+  /// `scale` > 0; may be x. Returns their sum. What is below exp(-87) counts as 0.
+  float (*exponentials)(const float* x, int64_t count, float shift, float scale, float* results);
+
   /// sums [count] += exp(logits [count] - shift), where `shift` is no less than any logit but for rounding. What is
   /// below exp(-87) counts as 0.
   void (*add_probabilities)(const float* logits, int64_t count, float shift, float* sums);
