@@ -152,6 +152,31 @@ TEST_CASE("Given translations to judge are one or as many as there are texts") {
   CHECK(refusal([] { parse_score(R"({"text": ["a", "b", "c"], "translation": []})", 2); }).status == 413);
 }
 
+TEST_CASE("A pool does quick work in order beside the rest, and before it ends all that either posts to the other") {
+  std::vector<int> quick;  // by one thread
+  std::atomic<int> hops = 0;
+  std::function<void()> hop;  // used until the pool has ended
+  {
+    TaskPool pool(2);
+    std::promise<void> go;
+    auto gone = go.get_future().share();
+    for (int i = 0; i < 2; ++i) pool.post([gone] { gone.wait(); });
+    std::promise<void> done;
+    for (int i = 0; i < 100; ++i) pool.post_quick([&, i] { quick.push_back(i); });
+    pool.post_quick([&] { done.set_value(); });
+    done.get_future().wait();  // although the others wait
+    go.set_value();
+    hop = [&] {
+      if (++hops < 100) hops % 2 == 0 ? pool.post(hop) : pool.post_quick(hop);
+    };
+    pool.post(hop);
+  }
+  CHECK(hops == 100);
+  std::vector<int> expected(100);
+  std::iota(expected.begin(), expected.end(), 0);
+  CHECK(quick == expected);
+}
+
 TEST_CASE("A queue does one thing at a time, in order, and leaves the pool's other threads free") {
   std::vector<int> done;  // by one thread at a time
   std::atomic<int> at_once = 0, most = 0, others = 0;

@@ -12,7 +12,7 @@ namespace transformer {
 /// What a request meets as it comes; the next may meet other models.
 struct ServingContext {
   const ServingSettings& settings;             // the server's, the same for all requests
-  TaskPool& pool;                              // for what is short
+  TaskPool& pool;                              // for all but decoding
   TaskQueue& scoring;                          // where given translations are judged, a few at a time
   std::shared_ptr<const ServedModels> models;  // as last loaded
   std::shared_ptr<const ApiKeys> keys;         // as last loaded

@@ -10,47 +10,66 @@
 
 namespace transformer {
 
-/// A few threads for short pieces of work, done in the order of their coming. What they throw ends the process.
+/// A few threads for pieces of work, done in the order of their coming. What they throw ends the process.
 class TaskPool {
  public:
-  /// Starts `threads` of them, at least one.
+  /// Starts `threads` of them, at least one, and one for what is quick.
   explicit TaskPool(size_t threads) {
-    for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
+    threads_.emplace_back([this] { run(quick_); });
+    for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(other_); });
   }
   /// Does what was posted, and what that posts, first.
   ~TaskPool() {
     const std::lock_guard lock(mutex_);
     ends_ = true;
-    something_.notify_all();
+    wake_all();
   }
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
   /// From any thread. Returns at once.
-  void post(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-    something_.notify_one();
-  }
+  void post(std::function<void()> task) { post_to(other_, std::move(task)); }
+  /// The same of work that takes a fraction of a millisecond. A single thread does it: where there are thousands a
+  /// second, one that finds the next piece before it sleeps costs less than several that are woken for each in turn, at
+  /// the expense of whoever computes.
+  void post_quick(std::function<void()> task) { post_to(quick_, std::move(task)); }
 
  private:
-  void run() {
+  struct Lane {
+    std::condition_variable something;
+    std::deque<std::function<void()>> tasks;
+  };
+
+  void post_to(Lane& lane, std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    lane.tasks.push_back(std::move(task));
+    ++left_;
+    lane.something.notify_one();
+  }
+
+  void run(Lane& lane) {
     std::unique_lock lock(mutex_);
     while (true) {
-      something_.wait(lock, [&] { return ends_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      auto task = std::move(tasks_.front());
-      tasks_.pop_front();
+      lane.something.wait(lock, [&] { return !lane.tasks.empty() || (ends_ && left_ == 0); });
+      if (lane.tasks.empty()) return;
+      auto task = std::move(lane.tasks.front());
+      lane.tasks.pop_front();
       lock.unlock();
       task();
       task = nullptr;  // and what it holds, without the lock
       lock.lock();
+      if (--left_ == 0 && ends_) wake_all();
     }
   }
 
+  void wake_all() {
+    quick_.something.notify_all();
+    other_.something.notify_all();
+  }
+
   std::mutex mutex_;
-  std::condition_variable something_;
-  std::deque<std::function<void()>> tasks_;
+  Lane quick_, other_;
+  size_t left_ = 0;  // tasks of both that are not done
   bool ends_ = false;
   std::vector<std::jthread> threads_;  // last: they must end before what they use goes
 };

@@ -46,6 +46,9 @@ int64_t words_before(const std::vector<size_t>& ends, size_t position) {
   return std::upper_bound(ends.begin(), ends.end(), position) - ends.begin();
 }
 
+// Of a request, up to which reading it, and making pieces of its text, is quick.
+constexpr size_t quick_bytes = 4096;
+
 class TranslationTask : public HttpTask, public std::enable_shared_from_this<TranslationTask> {
  public:
   TranslationTask(ServingContext context, TranslationInterface interface, HttpRequest request,
@@ -53,14 +56,19 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       : context_(std::move(context)), interface_(interface), request_(std::move(request)), reply_(std::move(reply)) {}
 
   void start() {
-    context_.pool.post([self = shared_from_this()] {
+    auto work = [self = shared_from_this()] {
       if (self->is_given_up()) return;
       try {
         self->prepare();
       } catch (...) {
         self->reply_->send(answer_of_exception(), {});
       }
-    });
+    };
+    if (request_.body.size() + request_.query.size() <= quick_bytes) {
+      context_.pool.post_quick(std::move(work));
+    } else {
+      context_.pool.post(std::move(work));
+    }
   }
 
   void cancel() override {
@@ -217,8 +225,12 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
           request_.client, std::move(requests),
           [self = shared_from_this(), places = std::move(places)](size_t index, DecodingResult result) {
             // Workers are for decoding.
-            self->context_.pool.post(
-                [self, segment = places[index], result = std::move(result)] { self->decoded(segment, result); });
+            auto work = [self, segment = places[index], result = std::move(result)] { self->decoded(segment, result); };
+            if (self->aligner_) {
+              self->context_.pool.post(std::move(work));
+            } else {
+              self->context_.pool.post_quick(std::move(work));
+            }
           });
     }
     if (call_.stream) {
