@@ -157,18 +157,23 @@ class ServePageTest(unittest.TestCase):
         page = self.open()
         self.assertEqual(page.texts("#pair option"), ["5 languages (many)"])
         value = 'document.querySelector("#{}").value'
-        self.assertEqual((page.value(value.format("from")), page.value(value.format("to"))), ("eng_Latn", "ace_Arab"))
+        self.assertEqual((page.value(value.format("from")), page.value(value.format("to"))), ("en", "ace-Arab"))
+        self.assertEqual(page.texts("#to option"), ["Acehnese (Arabic)", "German", "English", "French", "Chinese"])
         self.assertEqual(page.obstacles(), [])
         self.type(page, "Good morning.")
         texts = {}
-        for target in ("fra_Latn", "deu_Latn"):
+        for target in ("fr", "de"):
             page.value(f"""(() => {{ const list = document.querySelector("#to"); list.value = "{target}";
                                      list.dispatchEvent(new Event("change")); }})()""")
             texts[target] = expected(target)
             found = eventually(lambda: " ".join(page.text("#target").split()), lambda found: found == texts[target])
             self.assertEqual(found, texts[target])
-            self.assertEqual(page.value('document.querySelector("#target").lang'), {"fra_Latn": "fr-Latn", "deu_Latn": "de-Latn"}[target])
+            self.assertEqual(page.value('document.querySelector("#target").lang'), target)
         self.assertNotEqual(*texts.values())
+        # An earlier translation comes back in its languages.
+        page.value('document.querySelectorAll("#earlier button")[1].click()')
+        found = eventually(lambda: " ".join(page.text("#target").split()), lambda found: found == texts["fr"])
+        self.assertEqual((found, page.value(value.format("to"))), (texts["fr"], "fr"))
 
     def test_earlier_translations_stay_in_the_browser(self):
         page = self.open()

@@ -13,6 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 
+import libretranslatepy
 import torch
 import transformers
 
@@ -154,11 +155,23 @@ class MultilingualTest(ProgramTest):
                 except urllib.error.HTTPError as error:
                     return error.code, json.load(error)
 
-            languages = ask("/languages")[1]
-            codes = [language["code"] for language in languages]
-            self.assertEqual(len(codes), 5)
-            self.assertEqual(languages[0]["targets"], codes[1:])
-            self.assertEqual(ask("/v1/models")[1]["models"][0]["languages"], codes)
+            client = libretranslatepy.LibreTranslateAPI(address)
+            languages = client.languages()
+            names = {language["code"]: language["name"] for language in languages}
+            self.assertEqual(names, {"ace-Arab": "Acehnese (Arabic)", "de": "German", "en": "English", "fr": "French",
+                                     "zh": "Chinese"})
+            self.assertEqual(languages[0]["targets"], [*names][1:])
+            served = ask("/v1/models")[1]["models"][0]
+            self.assertEqual(served["languages"], ["ace_Arab", "deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans"])
+            self.assertEqual(served["language_codes"], [*names])
+            self.assertEqual(ask("/frontend/settings")[1]["language"]["source"], {"code": "en", "name": "English"})
+            # What is listed means what the model calls otherwise, for each pair that is listed.
+            own = dict(zip(names, served["languages"]))
+            for language in languages:
+                for target in language["targets"]:
+                    found = ask("/v1/translate", text="Hello.", source=language["code"], target=target,
+                                decoding={"max_extra_length": 5})[1]
+                    self.assertEqual((found["source"], found["target"]), (own[language["code"]], own[target]))
             english = corpus("en", 8)
             for target in ("fra_Latn", "deu_Latn"):
                 output, _ = self.run_program(TRANSLATE, *nllb, "--from", "eng_Latn", "--to", target, "--output-format",
@@ -169,6 +182,11 @@ class MultilingualTest(ProgramTest):
                 self.assertEqual(answer["translatedText"], [line["text"] for line in expected])
                 # The folder says which language a text is in where the request does not.
                 self.assertEqual(ask("/translate", q=english, source="auto", target=target), (status, answer))
+                # Clients of this interface speak ISO 639-1.
+                two = {"fra_Latn": "fr", "deu_Latn": "de"}[target]
+                self.assertEqual(client.translate(english[0], "en", two), expected[0]["text"])
+                self.assertEqual(ask("/translate", q=english, source="en", target=two), (status, answer))
+                self.assertEqual(ask("/translate", q=english, source="auto", target=two), (status, answer))
                 own = ask("/v1/translate", text=english[0], source="eng_Latn", target=target, alignments=True)[1]
                 self.assertEqual((own["source"], own["target"]), ("eng_Latn", target))
                 found = own["translations"][0]["lines"][0]["hypotheses"][0]
@@ -189,14 +207,68 @@ class MultilingualTest(ProgramTest):
                 self.assertLess(len(answer["error"]), 1000)
             status, answer = ask("/v1/translate", text="Hello.", model="nllb")
             self.assertEqual((status, answer["error"].split(":")[0]), (400, "target is missing"))
-            for source, target in (("eng_Latn", "xx"), ("xx", "deu_Latn"), ("eng_Latn", "eng_Latn")):
+            for source, target in (("eng_Latn", "xx"), ("xx", "deu_Latn"), ("eng_Latn", "eng_Latn"), ("en", "eng_Latn"),
+                                   ("en", "zh-Hant"), ("en", "nl")):
                 status, answer = ask("/translate", q="Hello.", source=source, target=target)
                 self.assertEqual(status, 400)
-                self.assertIn("5 languages", answer["error"])
+                self.assertIn("5 languages to each other: ace-Arab, de, en, fr, zh", answer["error"])
+            self.assertEqual(ask("/v1/score", text="Hello.", translation="Bonjour.", source="en", target="fr")[1]["scores"],
+                             ask("/v1/score", text="Hello.", translation="Bonjour.", source="eng_Latn",
+                                 target="fra_Latn")[1]["scores"])
         finally:
             server.terminate()
             server.communicate(timeout=60)
-        self.refused("'en'", "5 languages", arguments=[SERVE, *nllb, "--languages", "en:de", "--port", "0"])
+        for pair, parts in (("nl:de", ("'nl'", "5 languages")), ("en:eng_Latn", ("'en:eng_Latn'", "one language"))):
+            self.refused("serving.languages", *parts, arguments=[SERVE, *nllb, "--languages", pair, "--port", "0"])
+
+    def test_models_that_call_a_language_otherwise_are_served_together(self):
+        models = [SOURCE / "data" / "model-en-de", self.root / "mbart", self.root / "nllb"]
+        server = subprocess.Popen([SERVE, *[part for model in models for part in ("--model", model)], "--port", "0",
+                                   "--threads", "1"], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        try:
+            events = map(json.loads, server.stderr)
+            address = next(event["address"] for event in events if event["event"] == "listening")
+            next(event for event in events if event["event"] == "ready")
+            client = libretranslatepy.LibreTranslateAPI("http://" + address)
+            targets = {language["code"]: language["targets"] for language in client.languages()}
+            self.assertEqual(len(targets), len({*targets, *(target for listed in targets.values() for target in listed)}))
+            self.assertLessEqual({"ace-Arab", "ar", "cs", "de", "en", "fr", "zh"}, {*targets})
+            line, = corpus("en", 1)
+            for model, source, target, arguments in (
+                    (models[0], "en", "de", []), (models[0], "auto", "de", []),
+                    (models[1], "de", "en", ["--from", "de_DE", "--to", "en_XX"]),
+                    (models[1], "de_DE", "en_XX", ["--from", "de_DE", "--to", "en_XX"]),
+                    (models[2], "eng_Latn", "deu_Latn", ["--from", "eng_Latn", "--to", "deu_Latn"]),
+                    (models[2], "en", "ace-Arab", ["--from", "eng_Latn", "--to", "ace_Arab"])):
+                with self.subTest(source=source, target=target):
+                    output, _ = self.run_program(TRANSLATE, "--model", model, *arguments, text=line + "\n")
+                    self.assertEqual(client.translate(line, source, target), output.rstrip("\n"))
+        finally:
+            server.terminate()
+            server.communicate(timeout=60)
+
+    def test_a_server_may_be_held_to_one_pair_by_any_of_its_names(self):
+        nllb = ["--model", self.root / "nllb"]
+        server = subprocess.Popen([SERVE, *nllb, "--languages", "en:fra_Latn", "--port", "0", "--threads", "1"],
+                                  stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        try:
+            events = map(json.loads, server.stderr)
+            address = next(event["address"] for event in events if event["event"] == "listening")
+            next(event for event in events if event["event"] == "ready")
+            client = libretranslatepy.LibreTranslateAPI(address if "//" in address else "http://" + address)
+            self.assertEqual(client.languages(), [{"code": "en", "name": "English", "targets": ["fr"]},
+                                                  {"code": "fr", "name": "French", "targets": []}])
+            line, = corpus("en", 1)
+            output, _ = self.run_program(TRANSLATE, *nllb, "--from", "eng_Latn", "--to", "fra_Latn", text=line + "\n")
+            for source, target in (("en", "fr"), ("eng_Latn", "fra_Latn")):
+                self.assertEqual(client.translate(line, source, target), output.rstrip("\n"))
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                client.translate(line, "en", "de")
+            with refused.exception as answer:
+                self.assertIn("en to fr", json.load(answer)["error"])
+        finally:
+            server.terminate()
+            server.communicate(timeout=60)
 
     def refused(self, *parts, arguments):
         before = sorted(self.root.iterdir())

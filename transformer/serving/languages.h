@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,7 +10,7 @@
 
 namespace transformer {
 
-/// What a model translates from and to, as codes (ISO 639-1, or longer: pt-BR).
+/// What a model translates from and to, as it calls them: en, pt-BR, eng_Latn, en_XX.
 struct LanguagePair {
   std::string source, target;  // empty where it is not said
   bool operator==(const LanguagePair&) const = default;
@@ -21,8 +22,7 @@ class ServedLanguages {
   /// From one language into one.
   explicit ServedLanguages(LanguagePair pair) : usual_(std::move(pair)) {}
   /// `usual`: what it translates where nothing is said; empty: it has to be.
-  ServedLanguages(std::vector<std::string> codes, LanguagePair usual)
-      : codes_(std::move(codes)), usual_(std::move(usual)) {}
+  ServedLanguages(std::vector<std::string> codes, LanguagePair usual);
 
   /// Whether the model knows many, which are its `codes`.
   bool many() const { return !codes_.empty(); }
@@ -30,19 +30,35 @@ class ServedLanguages {
   const std::vector<std::string>& codes() const { return codes_; }
   /// What is translated where a request names no languages; empty parts have to be named.
   const LanguagePair& usual() const { return usual_; }
-  /// Whether it is one of the `codes`.
-  bool knows(const std::string& code) const;
-  /// Those that a request means which names these; an empty one stands for the usual. None where the model does not
-  /// translate so.
+  /// Those that a request means which names these (mean_language), as the model calls them; an empty one stands for the
+  /// usual. None where the model does not translate so, or might be meant to translate in several ways.
   std::optional<LanguagePair> find(const std::string& source, const std::string& target) const;
+  /// Whether a request that names this one as its target means one of the `codes`.
+  bool knows_target(const std::string& target) const;
+  /// Why a request names none where it might mean several: "'pt' is each of pt-BR, pt-PT". Else empty.
+  std::string ambiguity(const std::string& source, const std::string& target) const;
+  /// What `own`, which the model calls it, is listed as for clients: short, and a request for it means this one. en for
+  /// eng_Latn and en_XX, zh for zho_Hans and zh-Hant for zho_Hant; what has no underscore is listed as it is.
+  std::string tag(const std::string& own) const;
+  /// Of each of the `codes`.
+  const std::vector<std::string>& tags() const { return tags_; }
   /// "en to de", or "each of 3 languages to each other: ar, de, en".
   std::string text() const;
   bool operator==(const ServedLanguages&) const = default;
 
  private:
-  std::vector<std::string> codes_ = {};
+  std::span<const std::string> sources() const { return many() ? std::span(codes_) : std::span(&usual_.source, 1); }
+  std::span<const std::string> targets() const { return many() ? std::span(codes_) : std::span(&usual_.target, 1); }
+  std::vector<std::string> codes_ = {}, tags_ = {};
   LanguagePair usual_;
 };
+
+/// Which of `own`, the languages that a model knows by these names, a request means by `code`: the one called so; else
+/// those of the same language by ISO 639 (en and eng are eng_Latn, en_XX and en), in the same script or region where
+/// one is named (zh-Hant, pt_BR), and among several the one in the script that the language is usually written in (zh
+/// is zho_Hans), or of which no more is said. no and nb are each other where a model has but one of them. Several
+/// where none of this decides, and none where the model has no such language.
+std::vector<std::string> mean_language(const std::string& code, std::span<const std::string> own);
 
 /// "en:de". Throws Error for what is no pair of codes; `where` begins its message.
 LanguagePair parse_language_pair(const std::string& text, const std::string& where);
@@ -51,7 +67,8 @@ LanguagePair parse_language_pair(const std::string& text, const std::string& whe
 /// ISO 639-1, and in two.
 std::optional<LanguagePair> languages_of_model(const std::filesystem::path& config_yaml);
 
-/// "German" for de and de-AT; for an unknown one the code itself.
+/// "German" for de, "Chinese (traditional)" for zh-Hant, "Portuguese (BR)" for pt-BR; for an
+/// unknown one the code itself.
 std::string language_name(std::string_view code);
 
 }  // namespace transformer

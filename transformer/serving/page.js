@@ -106,8 +106,9 @@
 
   /** What was typed on is one translation, not many. */
   function remember(entry) {
-    const list = earlier().filter((one) => one.text !== entry.text || one.model !== entry.model);
-    const goes = list[0]?.model === entry.model && entry.text.startsWith(list[0].text);
+    const isAlike = (one) => ["model", "from", "to"].every((part) => one?.[part] === entry[part]);
+    const list = earlier().filter((one) => one.text !== entry.text || !isAlike(one));
+    const goes = isAlike(list[0]) && entry.text.startsWith(list[0].text);
     keep([entry, ...list.slice(goes ? 1 : 0)]);
   }
 
@@ -122,7 +123,7 @@
         const index = models.findIndex((model) => model.name === one.model);
         if (index >= 0) pair.selectedIndex = index;
         source.value = one.text;
-        choose();
+        choose(one);
       });
       const item = element("li", "");
       item.append(button);
@@ -130,13 +131,16 @@
     }));
   }
 
+  /** The languages that are chosen of a model that knows many. */
+  const chosen = (model) => (model.languages ? { from: sourceLanguage.value, to: targetLanguage.value } : {});
+
   /** An answer of the model that is chosen. */
   function ask(fields, signal) {
     const headers = { "Content-Type": "application/json" };
     if (key.value) headers.Authorization = `Bearer ${key.value}`;
     const model = models[pair.selectedIndex];
-    const told = model.languages ? { source: sourceLanguage.value, target: targetLanguage.value } : {};
-    const body = JSON.stringify({ model: model.name, ...told, ...fields });
+    const { from, to } = chosen(model);
+    const body = JSON.stringify({ model: model.name, source: from, target: to, ...fields });
     return answer("v1/translate", { method: "POST", headers, body, signal });
   }
 
@@ -209,7 +213,7 @@
       find("others").hidden = true;
       if (only.length === 1) offer(only[0]);
       watch(only.length === 1 ? only[0] : null);
-      remember({ text, translation: found.translations[0].text, model: model.name });
+      remember({ text, translation: found.translations[0].text, model: model.name, ...chosen(model) });
     } catch (error) {
       if (own.signal.aborted) return;
       const isAway = error instanceof TypeError; // fetch says so where nobody answers
@@ -226,10 +230,10 @@
     timer = setTimeout(translate, PAUSE);
   }
 
-  /** A model's code as pages have it: en-Latn for eng_Latn, en for en_XX. */
+  /** A code as pages have it: en for eng. */
   function tag(code) {
     try {
-      return Intl.getCanonicalLocales(code.replace(/_XX$/, "").replace("_", "-"))[0];
+      return Intl.getCanonicalLocales(code.replace("_", "-"))[0];
     } catch {
       return "";
     }
@@ -267,14 +271,16 @@
     choose();
   }
 
-  function choose() {
+  /** Offers the languages of the model that is chosen, first those of an earlier translation or else the usual ones. */
+  function choose({ from, to } = {}) {
     const model = models[pair.selectedIndex];
     find("many").hidden = !model.languages;
-    for (const [list, usual] of [[sourceLanguage, model.source], [targetLanguage, model.target]]) {
-      list.replaceChildren(...(model.languages ?? []).map((code) => {
+    for (const [list, usual, wanted] of [[sourceLanguage, model.source, from], [targetLanguage, model.target, to]]) {
+      list.replaceChildren(...(model.languages ?? []).map((own, index) => {
+        const code = model.language_codes[index];
         const option = element("option", name(code));
         option.value = code;
-        option.selected = code === usual;
+        option.selected = wanted ? code === wanted : own === usual;
         return option;
       }));
     }
@@ -298,7 +304,7 @@
     source.value = (await file.text()).slice(0, source.maxLength);
     later();
   });
-  pair.addEventListener("change", choose);
+  pair.addEventListener("change", () => choose());
   for (const list of [sourceLanguage, targetLanguage]) list.addEventListener("change", start);
   key.addEventListener("change", translate);
   find("form").addEventListener("submit", (event) => event.preventDefault());

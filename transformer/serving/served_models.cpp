@@ -27,16 +27,31 @@ Vocabulary::Languages languages_to_tell(const std::filesystem::path& directory) 
   return std::filesystem::exists(joint, ignored) ? Vocabulary(joint).languages() : Vocabulary::Languages();
 }
 
+/// What a model of many languages calls the one that is meant by `code`. Throws Error where it knows none or several.
+std::string told_as(const std::string& code, const Vocabulary::Languages& known) {
+  std::vector<std::string> codes;
+  for (const auto& [own, piece] : known.pieces) codes.push_back(own);
+  const auto meant = mean_language(code, codes);
+  if (meant.size() > 1) {
+    throw Error("serving.languages", fmt::format("{} is each of {}", in_quotes(code), fmt::join(meant, ", ")),
+                "name one of them");
+  }
+  if (meant.empty()) known.piece(code, "serving.languages");  // says so
+  return meant.front();
+}
+
 std::string languages_json_of(const ServedModels::Models& models) {
   std::map<std::string, std::set<std::string>> targets;
   for (const auto& model : models) {
     const auto& languages = model->languages();
     if (!languages.many()) {
-      targets[languages.usual().source].insert(languages.usual().target);
-      targets[languages.usual().target];
+      const auto target = languages.tag(languages.usual().target);
+      targets[languages.tag(languages.usual().source)].insert(target);
+      targets[target];
     }
-    for (const auto& source : languages.codes()) {
-      for (const auto& target : languages.codes()) {
+    const auto& tags = languages.tags();
+    for (const auto& source : tags) {
+      for (const auto& target : tags) {
         if (target != source) targets[source].insert(target);
       }
     }
@@ -103,6 +118,10 @@ std::string ServedModels::pairs() const {
 ServedRoute ServedModels::find(const std::string& source, const std::string& target, const std::string& model) const {
   const bool any_source = source.empty() || source == "auto";
   const auto refuse = [&](const std::string& there_are) {
+    for (const auto& one : models_) {
+      if (!model.empty() && one->name() != model) continue;
+      if (const auto why = one->languages().ambiguity(source, target); !why.empty()) throw RequestError(400, why);
+    }
     throw RequestError(400, fmt::format("{} to {} is not translated here; there are: {}",
                                         any_source ? "any language" : in_quotes(source), in_quotes(target), there_are));
   };
@@ -124,13 +143,18 @@ ServedRoute ServedModels::find(const std::string& source, const std::string& tar
                        fmt::format("there is no model {}; there are: {}", in_quotes(model), fmt::join(names, ", ")));
   }
   ServedRoute found;
-  bool is_open = false;  // it would be translated, from any of several languages
+  std::string found_source;  // as it is listed: models have names of their own for one language
+  bool is_open = false;      // it would be translated, from any of several languages
   for (const auto& one : models_) {
     const auto& languages = one->languages();
     const auto pair = languages.find(any_source ? "" : source, target);
-    is_open |= any_source && (pair ? found.model && found.languages != *pair
-                                   : languages.many() && languages.usual().source.empty() && languages.knows(target));
-    if (pair && !found.model) found = {one, *pair};
+    const auto pair_source = pair ? languages.tag(pair->source) : "";
+    is_open |=
+        any_source && (pair ? found.model && found_source != pair_source
+                            : languages.many() && languages.usual().source.empty() && languages.knows_target(target));
+    if (!pair || found.model) continue;
+    found = {one, *pair};
+    found_source = pair_source;
   }
   if (is_open) {
     throw RequestError(400, fmt::format("languages are not detected here: name the source; there are: {}", pairs()));
@@ -153,8 +177,10 @@ std::vector<ModelPlace> model_places(const ServingSettings& settings) {
     if (given != "?") {
       place.languages = parse_language_pair(given, "serving.languages");
       if (!known.empty()) {
-        known.piece(place.languages->source, "serving.languages");
-        known.piece(place.languages->target, "serving.languages");
+        for (auto* code : {&place.languages->source, &place.languages->target}) *code = told_as(*code, known);
+        if (place.languages->source == place.languages->target) {
+          throw Error("serving.languages", in_quotes(given) + " is one language twice");
+        }
       }
     } else if (known.empty()) {
       place.languages = languages_of_model(directory / "config.yaml");

@@ -210,9 +210,11 @@ HttpResponse Service::frontend_settings() const {
   const auto all = models();
   Json language = {{"source", nullptr}, {"target", nullptr}};
   if (!all->all().empty()) {
-    const auto& first = all->all().front()->languages().usual();
-    const auto offered = [](const std::string& code) { return code.empty() ? Json() : language_json(code); };
-    language = {{"source", offered(first.source)}, {"target", offered(first.target)}};
+    const auto& first = all->all().front()->languages();
+    const auto offered = [&](const std::string& code) {
+      return code.empty() ? Json() : language_json(first.tag(code));
+    };
+    language = {{"source", offered(first.usual().source)}, {"target", offered(first.usual().target)}};
   }
   return json_response({{"apiKeys", !settings_.api_keys.empty()},
                         {"charLimit", settings_.max_characters},
@@ -272,7 +274,10 @@ HttpResponse Service::models_json() const {
                  {"target", languages.usual().target},
                  {"longest_line_tokens", model->translator().longest_source()},
                  {"decoding", std::move(decoding)}};
-    if (languages.many()) json["languages"] = languages.codes();
+    if (languages.many()) {
+      json["languages"] = languages.codes();
+      json["language_codes"] = languages.tags();
+    }
     list.push_back(std::move(json));
   }
   return json_response({{"models", std::move(list)}});
