@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
         "alignments (/v1/translate), a page at /, and figures at /metrics. It logs a line of JSON for each request. "
         "SIGTERM ends it when what was asked is answered, SIGHUP loads the models anew.");
     std::string configuration;
-    std::vector<std::string> models, languages, overrides;
+    std::vector<std::string> models, languages, drafts, overrides;
     bool reference = false;
     app.add_option("config", configuration, "Settings (YAML), in a section `serving`")->type_name("FILE");
     app.add_option("--model", models, "Model directory, as train writes it (repeatable)")
@@ -99,6 +99,12 @@ int main(int argc, char** argv) {
            "What a model translates, once for each --model: en:de; ? is as the names of its training files end, and "
            "all that a model of many languages knows")
         ->type_name("PAIR")
+        ->allow_extra_args(false);
+    app.add_option("--draft", drafts,
+                   "A small model of the same vocabulary that guesses what the model then checks, several word pieces "
+                   "at a time, once for each --model; none for one without. For requests that have one hypothesis a "
+                   "line: decoding.beam 1, or one sample; their answers stay the same")
+        ->type_name("DIR")
         ->allow_extra_args(false);
     app.add_option("--set", overrides, "Override a setting: --set serving.key=value (repeatable)")
         ->type_name("SERVING.KEY=VALUE")
@@ -120,8 +126,10 @@ int main(int argc, char** argv) {
     if (!models.empty()) {
       settings.models = models;
       settings.languages.clear();
+      settings.drafts.clear();
     }
     if (!languages.empty()) settings.languages = languages;
+    if (!drafts.empty()) settings.drafts = drafts;
     return serve(settings.validated());
   });
 }

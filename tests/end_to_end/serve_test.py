@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import signal
@@ -29,6 +30,7 @@ import libretranslatepy
 from prometheus_client.parser import text_string_to_metric_families
 
 from programs import ENVIRONMENT, ProgramTest
+from toy import write_draft
 
 SERVE, TRANSLATE, EVALUATE = sys.argv[1:4]
 SOURCE = pathlib.Path(sys.argv[4])
@@ -731,6 +733,66 @@ class ServeTest(ProgramTest):
                 times.append(time.monotonic() - began)
             self.assertLess(sorted(times)[25], 0.05)
 
+    def mistake(self, *arguments):
+        done = subprocess.run([SERVE, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE,
+                              env=ENVIRONMENT)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        return [line for line in done.stderr.splitlines() if line.startswith("serve: error: ")][0]
+
+    def test_a_draft_changes_no_answer(self):
+        untrained = self.root / "draft"
+        write_draft(untrained, MODEL, 24, 2, seed=1)
+        greedy, sampled = {"beam": 1}, {"search": "sampling", "temperature": 0.7, "seed": 3}
+        guessed = (greedy, sampled, {**greedy, "proposals": 64, "max_extra_length": 3}, {**sampled, "top_p": 0.9})
+        others = ({}, {"beam": 4, "n_best": 3}, {**sampled, "n_best": 2}, {"coverage_penalty": 0.2, **greedy},
+                  {**greedy, "proposals": 0})
+
+        def answers(server, settings):
+            status, _, answer = self.own(SENTENCES[:60], server, decoding=settings, alignments=True)
+            self.assertEqual(status, 200, answer)
+            return answer
+
+        plain = [answers(self.server, settings) for settings in (*guessed, *others)]
+        for draft in (MODEL, untrained):
+            server = self.start("--draft", draft)
+            proposed, accepted = [(f"transformer_draft_{what}_tokens_total", ("model", "model-en-de"))
+                                  for what in ("proposed", "accepted")]
+            self.assertEqual(server.figures()[proposed], 0)
+            for settings, expected in zip(others, plain[len(guessed):], strict=True):
+                self.assertEqual(answers(server, settings), expected, (draft, settings))
+            self.assertEqual(server.figures()[proposed], 0)
+            for settings, expected in zip(guessed, plain):
+                self.assertEqual(answers(server, settings), expected, (draft, settings))
+            # As it comes to a server: one at a time, and several at once.
+            for number in range(5):
+                status, _, answer = self.own(SENTENCES[number], server, decoding=greedy)
+                self.assertEqual(answer["translations"][0]["text"], plain[0]["translations"][number]["text"])
+            found = in_threads(8, lambda i: self.own(SENTENCES[i], server, decoding=sampled)[2]["translations"][0]["text"])
+            self.assertEqual(found, [self.own(line, decoding=sampled)[2]["translations"][0]["text"] for line in SENTENCES[:8]])
+            figures = server.figures()
+            self.assertGreater(figures[proposed], 0)
+            self.assertLessEqual(figures[accepted], figures[proposed])
+            if draft == MODEL:
+                self.assertGreater(figures[accepted], 0.9 * figures[proposed])
+            self.assertEqual(server.ask("GET", "/v1/models")[2]["models"][0]["draft"], draft.name)
+            server.process.send_signal(signal.SIGHUP)
+            server.event("reloaded")
+            self.assertEqual(answers(server, greedy), plain[0])
+        self.assertIsNone(self.server.ask("GET", "/v1/models")[2]["models"][0]["draft"])
+        self.assertNotIn(proposed, self.server.figures())
+        # Of two models one has a draft.
+        server = self.start("--languages", "?", "--draft", "none", "--model", untrained, "--languages", "en:nl", "--draft",
+                            untrained)
+        self.assertEqual([model["draft"] for model in server.ask("GET", "/v1/models")[2]["models"]], [None, "draft"])
+        self.assertEqual(answers(server, greedy), plain[0])
+
+    def test_drafts_that_do_not_fit_are_refused(self):
+        other = SOURCE / "tests/formats/0.1.0/run"
+        serve = ["--model", MODEL, "--port", 0]
+        self.assertRegex(self.mistake(*serve, "--draft", other), f"{re.escape(str(other))}.*another vocabulary")
+        self.assertIn(str(self.root / "nowhere"), self.mistake(*serve, "--draft", self.root / "nowhere"))
+        self.assertIn("serving.drafts: there is one entry for each model", self.mistake(*serve, "--draft", MODEL, "--draft", MODEL))
+
     def test_settings_come_from_a_file_and_mistakes_are_told(self):
         configuration = self.root / "serve.yaml"
         configuration.write_text(f"serving:\n  models: [{MODEL}, {MODEL}]\n  languages: ['?', 'en:nl']\n  port: 0\n"
@@ -753,11 +815,7 @@ class ServeTest(ProgramTest):
             process.terminate()
             self.assertEqual(process.wait(PATIENCE), 0)
 
-        def mistake(*arguments):
-            done = subprocess.run([SERVE, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE,
-                                  env=ENVIRONMENT)
-            self.assertEqual(done.returncode, 2, done.stderr)
-            return [line for line in done.stderr.splitlines() if line.startswith("serve: error: ")][0]
+        mistake = self.mistake
         self.assertIn("no model is named", mistake())
         self.assertIn("config.yaml", mistake("--model", self.root))
         self.assertIn("did you mean", mistake("--model", MODEL, "--set", "serving.prot=1"))

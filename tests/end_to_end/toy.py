@@ -1,6 +1,11 @@
-"""What the end-to-end tests train on: made-up sentences, translated word by word."""
+"""What the end-to-end tests train on: made-up sentences, translated word by word; and a model that nobody trained."""
 
+import json
+import math
 import random
+import re
+import shutil
+import struct
 
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "dog": "Hund", "cat": "Katze", "tree": "Baum", "house": "Haus",
          "sees": "sieht", "and": "und", "big": "groß", "small": "klein", "my": "mein"}
@@ -30,6 +35,45 @@ data:
 model: {{layers: 1, d_model: 32, d_ff: 64, heads: 2, vocabulary_size: 320, dropout: 0.1}}
 training: {{{training}}}
 """)
+
+
+def write_draft(folder, model, width, layers, seed):
+    """A model of random weights with the vocabulary of the model in the folder `model`."""
+    generator = random.Random(seed)
+    shapes = {"embedding.weight": [4000, width]}
+
+    def add(name, *shape):
+        shapes[name] = list(shape)
+
+    for stack, attentions in (("encoder", ["self_attention"]), ("decoder", ["self_attention", "memory_attention"])):
+        for layer in range(layers):
+            place = f"{stack}.layers.{layer}"
+            for attention in attentions:
+                add(f"{place}.{attention}.input_weight", 3 * width, width)
+                add(f"{place}.{attention}.output.weight", width, width)
+            add(f"{place}.feed_forward.inner.weight", 2 * width, width)
+            add(f"{place}.feed_forward.inner.bias", 2 * width)
+            add(f"{place}.feed_forward.outer.weight", width, 2 * width)
+            add(f"{place}.feed_forward.outer.bias", width)
+            for after in [f"after_{attention}" for attention in attentions] + ["after_feed_forward"]:
+                add(f"{place}.{after}.norm.weight", width)
+                add(f"{place}.{after}.norm.bias", width)
+    header, body = {}, b""
+    for name, shape in shapes.items():
+        numbers = [generator.gauss(0, 0.3) for _ in range(math.prod(shape))]
+        data = struct.pack(f"<{len(numbers)}f", *numbers)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    head = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + body)
+    config = (model / "config.yaml").read_text()
+    sizes = {"d_model": width, "d_ff": 2 * width, "heads": 2, "d_k": width // 2, "d_v": width // 2,
+             "encoder_layers": layers, "decoder_layers": layers}
+    for name, size in sizes.items():
+        config = re.sub(rf"(?m)^  {name}: .*$", f"  {name}: {size}", config)
+    (folder / "config.yaml").write_text(config)
+    shutil.copy(model / "vocabulary.model", folder)
 
 
 def without_times(values):

@@ -11,15 +11,14 @@ import random
 import re
 import resource
 import select
-import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
 import unittest
 
 from programs import ENVIRONMENT, ProgramTest
+from toy import write_draft
 
 TRANSLATE, MAKE_MODEL, EVALUATE = sys.argv[1:4]
 DATA = pathlib.Path(__file__).resolve().parents[2] / "data"
@@ -33,45 +32,6 @@ def sentences(count, seed=1):
         " ".join("".join(generator.choices(syllables, k=2)) for _ in range(generator.randint(1, 9))) + "."
         for _ in range(count)
     ]
-
-
-def write_draft(folder, width, layers, seed):
-    """A model of random weights with the shipped model's vocabulary."""
-    generator = random.Random(seed)
-    shapes = {"embedding.weight": [4000, width]}
-
-    def add(name, *shape):
-        shapes[name] = list(shape)
-
-    for stack, attentions in (("encoder", ["self_attention"]), ("decoder", ["self_attention", "memory_attention"])):
-        for layer in range(layers):
-            place = f"{stack}.layers.{layer}"
-            for attention in attentions:
-                add(f"{place}.{attention}.input_weight", 3 * width, width)
-                add(f"{place}.{attention}.output.weight", width, width)
-            add(f"{place}.feed_forward.inner.weight", 2 * width, width)
-            add(f"{place}.feed_forward.inner.bias", 2 * width)
-            add(f"{place}.feed_forward.outer.weight", width, 2 * width)
-            add(f"{place}.feed_forward.outer.bias", width)
-            for after in [f"after_{attention}" for attention in attentions] + ["after_feed_forward"]:
-                add(f"{place}.{after}.norm.weight", width)
-                add(f"{place}.{after}.norm.bias", width)
-    header, body = {}, b""
-    for name, shape in shapes.items():
-        numbers = [generator.gauss(0, 0.3) for _ in range(math.prod(shape))]
-        data = struct.pack(f"<{len(numbers)}f", *numbers)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    head = json.dumps(header).encode()
-    folder.mkdir()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + body)
-    config = (SHIPPED / "config.yaml").read_text()
-    sizes = {"d_model": width, "d_ff": 2 * width, "heads": 2, "d_k": width // 2, "d_v": width // 2,
-             "encoder_layers": layers, "decoder_layers": layers}
-    for name, size in sizes.items():
-        config = re.sub(rf"(?m)^  {name}: .*$", f"  {name}: {size}", config)
-    (folder / "config.yaml").write_text(config)
-    shutil.copy(SHIPPED / "vocabulary.model", folder)
 
 
 class TranslateTest(ProgramTest):
@@ -218,7 +178,7 @@ class TranslateTest(ProgramTest):
         drafts = [SHIPPED]
         for width, layers in ((8, 1), (24, 2)):
             drafts.append(self.root / f"draft-{width}")
-            write_draft(drafts[-1], width, layers, width)
+            write_draft(drafts[-1], SHIPPED, width, layers, width)
 
         def translated(*arguments):
             return self.run_program("--threads", 2, "--scores", *arguments, text=text, model=SHIPPED)[0]

@@ -1,8 +1,9 @@
-// The C interface as a program in C uses it: interface_test MODEL TRANSLATE.
+// The C interface as a program in C uses it: interface_test MODEL TRANSLATE OTHER_MODEL.
 #define _POSIX_C_SOURCE 200809L
 
 #include <math.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ static void fail(int line, const char* what) {
 
 static const char* directory;
 static const char* translate_program;
+static const char* other_directory;  // of another vocabulary
 
 enum { sentence_count = 5 };
 static const char* const sentences[sentence_count] = {"Good morning.", "Where is the train station?", "",
@@ -156,6 +158,44 @@ static void any_setting_can_be_named(void) {
   transformer_model_free(model);
 }
 
+static void a_draft_changes_nothing(void) {
+  static const char* const settings[] = {"beam=1", "search=sampling\nseed=3", "beam=1\nproposals=64",
+                                         "beam=4\nn_best=2"};
+  transformer_model* plain = load(NULL, 2);
+  transformer_options options = {sizeof options, NULL, 2, directory};  // the best guesses that there are: its own
+  transformer_model* drafted;
+  REQUIRE(transformer_load(directory, &options, &drafted) == TRANSFORMER_OK);
+  for (size_t s = 0; s < sizeof settings / sizeof *settings; ++s) {
+    transformer_search search = search_of(plain);
+    search.settings = settings[s];
+    transformer_translations *expected, *found;
+    REQUIRE(transformer_translate(plain, sentences, sentence_count, &search, &expected) == TRANSFORMER_OK);
+    REQUIRE(transformer_translate(drafted, sentences, sentence_count, &search, &found) == TRANSFORMER_OK);
+    for (size_t i = 0; i < sentence_count; ++i) {
+      const size_t count = transformer_translations_of_line(expected, i);
+      REQUIRE(transformer_translations_of_line(found, i) == count);
+      for (size_t rank = 0; rank < count; ++rank) {
+        REQUIRE(strcmp(transformer_translation_text(found, i, rank), transformer_translation_text(expected, i, rank)) ==
+                0);
+        REQUIRE(transformer_translation_score(found, i, rank) == transformer_translation_score(expected, i, rank));
+      }
+    }
+    transformer_translations_free(expected);
+    transformer_translations_free(found);
+  }
+  transformer_model_free(plain);
+  transformer_model_free(drafted);
+  options.draft = other_directory;
+  REFUSED(transformer_load(directory, &options, &drafted), TRANSFORMER_MISTAKE, "another vocabulary");
+  REQUIRE(drafted == NULL && strstr(transformer_error(), other_directory));
+  options.draft = "/nowhere/draft";
+  REFUSED(transformer_load(directory, &options, &drafted), TRANSFORMER_MISTAKE, "/nowhere/draft");
+  // A program that was compiled before there were drafts.
+  options.size = offsetof(transformer_options, draft);
+  REQUIRE(transformer_load(directory, &options, &drafted) == TRANSFORMER_OK);
+  transformer_model_free(drafted);
+}
+
 static void scores_are_those_of_search(void) {
   transformer_model* model = load("float32", 2);
   transformer_search search = search_of(model);
@@ -216,7 +256,7 @@ static void what_is_wrong_is_named(void) {
   struct {
     transformer_options known;
     size_t later;
-  } grown = {{sizeof grown, NULL, 1}, 0};
+  } grown = {{sizeof grown, NULL, 1, NULL}, 0};
   REQUIRE(transformer_load(directory, &grown.known, &model) == TRANSFORMER_OK);
   transformer_model* none;
   grown.later = 1;
@@ -299,7 +339,7 @@ static void running_out_of_memory_is_told(void) {
       const rlim_t room = pages * (rlim_t)sysconf(_SC_PAGESIZE) + megabytes * 1000000;
       const struct rlimit limit = {room, room};
       setrlimit(RLIMIT_AS, &limit);
-      transformer_options options = {sizeof options, NULL, 1};
+      transformer_options options = {sizeof options, NULL, 1, NULL};
       transformer_model* model;
       transformer_translations* translations = NULL;
       transformer_status status = transformer_load(directory, &options, &model);
@@ -374,15 +414,17 @@ static void threads_share_a_model(void) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   directory = argv[1];
   translate_program = argv[2];
+  other_directory = argv[3];
   REQUIRE(transformer_abi() == TRANSFORMER_ABI);
   REQUIRE(transformer_version()[0] >= '0' && transformer_version()[0] <= '9');
   running_out_of_memory_is_told();  // first, while nothing is there that was freed
   translations_are_the_programs();
   n_best_are_the_programs();
   any_setting_can_be_named();
+  a_draft_changes_nothing();
   scores_are_those_of_search();
   what_is_wrong_is_named();
   threads_share_a_model();

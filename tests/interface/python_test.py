@@ -7,6 +7,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -14,10 +15,11 @@ PACKAGE, LIBRARY, TRANSLATE, SOURCE = sys.argv[1:5]
 MODEL = pathlib.Path(SOURCE, "data/model-en-de")
 LINES = ["Good morning.", "Where is the train station?", "", "The children are playing in the garden.", "Café or tea?"]
 os.environ["TRANSFORMER_LIBRARY"] = LIBRARY
-sys.path.insert(0, PACKAGE)
+sys.path[:0] = [PACKAGE, str(pathlib.Path(SOURCE, "tests/end_to_end"))]
 
 from transformer_cpp import Failure, Mistake, Translation, Translator, TransformerError, version  # noqa: E402
 from transformer_cpp import library as declared  # noqa: E402
+from toy import write_draft  # noqa: E402
 
 
 def program(*arguments, lines=LINES):
@@ -53,6 +55,25 @@ class PythonTest(unittest.TestCase):
         self.assertEqual("".join(of_line[0].text + "\n" for of_line in found),
                          program("--search", "sampling", "--top-p", "0.9", "--seed", "7", "--write-unknown", "false"))
         self.assertEqual(self.translator.translate([]), [])
+
+    def test_a_draft_changes_nothing(self):
+        searches = [{"beam": 1}, {"search": "sampling", "temperature": 0.7, "seed": 3}, {"beam": 1, "proposals": 64},
+                    {}, {"beam": 4, "n_best": 2}, {"search": "sampling", "n_best": 2}]
+        expected = [self.translator.translate(LINES, **search) for search in searches]
+        with tempfile.TemporaryDirectory() as folder:
+            untrained = pathlib.Path(folder, "draft")
+            write_draft(untrained, MODEL, 24, 2, seed=1)
+            for draft in (MODEL, str(untrained)):
+                with Translator(MODEL, threads=2, draft=draft) as translator:
+                    for search, plain in zip(searches, expected):
+                        self.assertEqual(translator.translate(LINES, **search), plain, (draft, search))
+                    self.assertEqual(translator.score(LINES[:1], ["Guten Morgen."]),
+                                     self.translator.score(LINES[:1], ["Guten Morgen."]))
+        other = pathlib.Path(SOURCE, "tests/formats/0.1.0/run")
+        for draft, part in ((other, f"{other}: has another vocabulary"), ("/nowhere", "/nowhere"), ("a\0b", "draft: has a NUL")):
+            with self.assertRaisesRegex(Mistake, re.escape(part)):
+                Translator(MODEL, draft=draft)
+        self.assertRaises(TypeError, lambda: Translator(MODEL, draft=7))
 
     def test_scores_are_those_of_search(self):
         best, second = self.translator.translate(LINES[:1], n_best=2)[0]
@@ -160,7 +181,7 @@ class PythonTest(unittest.TestCase):
             self.assertEqual([field for field, _ in struct._fields_],
                              re.findall(r"(\w+);", re.sub("//.*", "", body)))
         self.assertRegex(version(), r"^\d+\.\d+\.\d+$")
-        self.assertEqual(ctypes.sizeof(declared.Options), 24)
+        self.assertEqual(ctypes.sizeof(declared.Options), 32)
 
 
 if __name__ == "__main__":

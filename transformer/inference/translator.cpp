@@ -26,7 +26,8 @@ namespace transformer {
 struct Translator::Implementation {
   Ensemble ensemble;                            // of packed decoding: without a model elsewhere
   std::shared_ptr<const InferenceModel> draft;  // of it; null: none
-  std::shared_ptr<Engine> engine;               // of it
+  OtherSearches others = OtherSearches::refused;
+  std::shared_ptr<Engine> engine;  // of it
   std::shared_ptr<const DecodingBackend> backend;
   int64_t threads = 1;  // of packed decoding
   Vocabularies vocabularies;
@@ -48,11 +49,12 @@ struct Translator::Implementation {
 
   /// Throws Error where a draft has no place in a search.
   void check_draft(const DecodingSettings& search) const {
-    if (draft && search.coverage_penalty != 0) {
+    if (!draft || others == OtherSearches::decoded_without_it) return;
+    if (search.coverage_penalty != 0) {
       throw Error("decoding.coverage_penalty", "ranks several hypotheses, and a draft guesses what one goes on with",
                   "set coverage_penalty to 0, or leave the draft out");
     }
-    if (!draft || search.hypotheses() == 1) return;
+    if (search.hypotheses() == 1) return;
     const bool sampling = search.search == DecodingSettings::Search::sampling;
     throw Error(sampling ? "decoding.n_best" : "decoding.beam",
                 fmt::format("a draft guesses what one hypothesis goes on with, and this makes {}", search.hypotheses()),
@@ -229,7 +231,7 @@ void Translator::set_shortlist(std::shared_ptr<const Shortlist> shortlist) {
   implementation_->shortlist = std::move(shortlist);
 }
 
-void Translator::set_draft(const std::filesystem::path& directory) {
+void Translator::set_draft(const std::filesystem::path& directory, OtherSearches others) {
   auto& self = *implementation_;
   if (!self.engine) throw Error("draft", "a model on a GPU is decoded without one", "use the device 'cpu'");
   const auto model_settings = read_model_settings(directory);
@@ -245,11 +247,13 @@ void Translator::set_draft(const std::filesystem::path& directory) {
   std::optional<Precision> precision = self.ensemble.models.front()->precision();
   if (PackedWeights::precision_of(file, TensorReader(file).metadata())) precision.reset();
   const auto before = std::exchange(self.draft, InferenceModel::load(directory, model_settings, precision));
+  const auto others_before = std::exchange(self.others, others);
   try {
     self.check_draft(self.settings);
     self.start(self.ensemble);
   } catch (...) {
     self.draft = before;
+    self.others = others_before;
     throw;
   }
 }
@@ -259,6 +263,7 @@ Translator Translator::with(const DecodingSettings& settings) const {
   Translator other(self.backend, self.vocabularies, settings);
   self.check(other.settings());
   other.implementation_->draft = self.draft;
+  other.implementation_->others = self.others;
   other.implementation_->ensemble = self.ensemble;
   other.implementation_->engine = self.engine;
   other.implementation_->threads = self.threads;

@@ -87,11 +87,14 @@ class Translator {
   /// Has outputs written in what this list says of their sources; null: in the whole vocabulary. Throws Error on a GPU,
   /// whose modules know nothing of it.
   void set_shortlist(std::shared_ptr<const Shortlist> shortlist);
+  /// What becomes of searches that a draft has no place in.
+  enum class OtherSearches { refused, decoded_without_it };
   /// Has the model in `directory`, a small one of the same vocabularies, guess what this one then checks several tokens
-  /// at a time (Engine::Options::draft): faster, and to the last bit the same. For greedy search, or one sample a line:
-  /// from then on `set` and `with` throw Error for settings with more hypotheses or a coverage penalty. Throws Error
-  /// for such settings, on a GPU, with several models, for what is wrong with the directory and for another vocabulary.
-  void set_draft(const std::filesystem::path& directory);
+  /// at a time (Engine::Options::draft): faster, and to the last bit the same. For greedy search, or one sample a line;
+  /// where other searches are refused, `set` and `with` throw Error from then on for settings with more hypotheses or a
+  /// coverage penalty. Throws Error for such settings, on a GPU, with several models, for what is wrong with the
+  /// directory and for another vocabulary.
+  void set_draft(const std::filesystem::path& directory, OtherSearches others = OtherSearches::refused);
   /// This translator with other settings, for one of several threads: the model itself is shared. Throws as `set` does.
   Translator with(const DecodingSettings& settings) const;
 

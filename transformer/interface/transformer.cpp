@@ -228,7 +228,8 @@ transformer_status transformer_load(const char* directory, const transformer_opt
   return guarded([&] {
     need(directory, "directory");
     need(model, "model");
-    const transformer_options defaults{.size = sizeof(transformer_options), .precision = nullptr, .threads = 0};
+    const transformer_options defaults{
+        .size = sizeof(transformer_options), .precision = nullptr, .threads = 0, .draft = nullptr};
     const auto given = read_options(options, defaults, first_options_size, "transformer_options");
     constexpr size_t most_threads = 1024;
     if (given.threads > most_threads) {
@@ -238,6 +239,7 @@ transformer_status transformer_load(const char* directory, const transformer_opt
     const int64_t threads = given.threads ? number(given.threads) : transformer::default_threads();
     transformer::Translator translator(directory, "cpu",
                                        {.precision = precision_of(given.precision), .threads = threads});
+    if (given.draft) translator.set_draft(given.draft, transformer::Translator::OtherSearches::decoded_without_it);
     *model = new transformer_model{std::move(translator), threads};
   });
 }

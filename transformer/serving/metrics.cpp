@@ -64,7 +64,7 @@ std::string ServingMetrics::text(const std::vector<Gauge>& gauges) const {
   };
   std::string last;
   for (const auto& gauge : gauges) {
-    if (gauge.name != last) head(gauge.name, "gauge", gauge.meaning);
+    if (gauge.name != last) head(gauge.name, gauge.counts ? "counter" : "gauge", gauge.meaning);
     last = gauge.name;
     fmt::format_to(out, "{}{} {}\n", gauge.name, gauge.labels.empty() ? "" : "{" + gauge.labels + "}", gauge.value);
   }

@@ -25,6 +25,7 @@ class ServingMetrics {
   struct Gauge {
     std::string name, meaning, labels;  // as Prometheus has them; the meaning becomes its HELP
     double value;                       // now
+    bool counts = false;                // whether it only grows
   };
   /// All of it, behind `gauges`, of which those of one name are neighbours.
   std::string text(const std::vector<Gauge>& gauges) const;

@@ -65,28 +65,29 @@ std::string languages_json_of(const ServedModels::Models& models) {
 
 }  // namespace
 
-ServedModel::ServedModel(std::string name, const std::optional<LanguagePair>& languages,
-                         const std::filesystem::path& directory, const ServingSettings& settings,
+ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& settings,
                          std::function<void(const std::string& name, size_t running)> started)
-    : name_(std::move(name)) {
+    : name_(place.name), draft_(place.draft) {
   InferenceOptions inference;
   inference.precision = settings.precision;
   inference.threads = settings.threads > 0 ? settings.threads : default_threads();
-  translator_ = std::make_unique<Translator>(directory, "cpu", inference);
+  translator_ = std::make_unique<Translator>(place.directory, "cpu", inference);
   if (settings.batch_sentences > 0) {
     auto search = translator_->settings();
     search.batch_sentences = settings.batch_sentences;
     translator_->set(search);
   }
+  // Who asks for several hypotheses is answered, too.
+  if (!draft_.empty()) translator_->set_draft(draft_, Translator::OtherSearches::decoded_without_it);
   const auto& known = translator_->vocabularies().target->languages();
-  if (!languages) {
+  if (!place.languages) {
     std::vector<std::string> codes;
     for (const auto& [code, piece] : known.pieces) codes.push_back(code);
-    if (codes.empty()) throw Error(directory.string(), "which languages the model translates is not known");
+    if (codes.empty()) throw Error(place.directory.string(), "which languages the model translates is not known");
     const auto& own = translator_->settings();
     languages_.emplace(std::move(codes), LanguagePair{own.source_language, own.target_language});
   } else {
-    languages_.emplace(*languages);
+    languages_.emplace(*place.languages);
   }
   const Dispatcher::Limits limits{.waiting = static_cast<size_t>(settings.max_waiting),
                                   .waiting_of_client = static_cast<size_t>(settings.max_waiting_of_client)};
@@ -168,7 +169,7 @@ std::vector<ModelPlace> model_places(const ServingSettings& settings) {
   for (size_t i = 0; i < settings.models.size(); ++i) {
     const std::filesystem::path directory = settings.models[i];
     check_model_directory(directory);
-    ModelPlace place{std::filesystem::weakly_canonical(directory).filename().string(), directory, std::nullopt};
+    ModelPlace place{std::filesystem::weakly_canonical(directory).filename().string(), directory, std::nullopt, {}};
     const bool is_known =
         std::any_of(places.begin(), places.end(), [&](const auto& other) { return other.name == place.name; });
     if (is_known) place.name = directory.string();
@@ -188,6 +189,10 @@ std::vector<ModelPlace> model_places(const ServingSettings& settings) {
         throw Error(directory.string(), "which languages the model translates is not known",
                     "say so: --languages en:de, once for each --model");
       }
+    }
+    if (i < settings.drafts.size() && settings.drafts[i] != "none") {
+      place.draft = settings.drafts[i];
+      check_model_directory(place.draft);
     }
     places.push_back(std::move(place));
   }

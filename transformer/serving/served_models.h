@@ -15,13 +15,24 @@
 
 namespace transformer {
 
+/// Where a model lies, and what it is served as.
+struct ModelPlace {
+  std::string name;                       // by which requests ask for it; no other has it
+  std::filesystem::path directory;        // a model directory
+  std::optional<LanguagePair> languages;  // the only ones it is to translate; none: those that it knows
+  std::filesystem::path draft;            // that of the model that guesses for it (Translator::set_draft); empty: none
+};
+/// The name, the languages and the draft of each of `settings.models`; no languages of a model that knows many, and is
+/// to translate them all. Throws Error where languages are given neither by the model nor by the settings, and for what
+/// is no model directory.
+std::vector<ModelPlace> model_places(const ServingSettings& settings);
+
 /// A model that requests are sent to: loaded once, with workers of its own that live as long as it.
 class ServedModel {
  public:
-  /// `languages`: the only ones it is to translate; none: all those that it knows. Throws what Translator throws of the
-  /// directory, and Error where it knows none.
-  ServedModel(std::string name, const std::optional<LanguagePair>& languages, const std::filesystem::path& directory,
-              const ServingSettings& settings, std::function<void(const std::string& name, size_t running)> started);
+  /// Throws what Translator throws of the directories, and Error where no languages are given and it knows none.
+  ServedModel(const ModelPlace& place, const ServingSettings& settings,
+              std::function<void(const std::string& name, size_t running)> started);
 
   /// By which requests ask for it.
   const std::string& name() const { return name_; }
@@ -29,6 +40,8 @@ class ServedModel {
   const ServedLanguages& languages() const { return *languages_; }
   /// How it translates these languages, where nothing else is asked for.
   DecodingSettings search(const LanguagePair& languages) const;
+  /// The directory of the model that guesses for it, for those who ask; empty: none does.
+  const std::filesystem::path& draft() const { return draft_; }
   /// With the decoding settings of its directory.
   const Translator& translator() const { return *translator_; }
   /// Where requests hand over their sentences.
@@ -38,6 +51,7 @@ class ServedModel {
 
  private:
   std::string name_;
+  std::filesystem::path draft_;
   std::optional<ServedLanguages> languages_;
   std::unique_ptr<Dispatcher> dispatcher_;  // it outlives the workers, which the translator may hold longest
   std::unique_ptr<Translator> translator_;
@@ -71,15 +85,5 @@ class ServedModels {
   Models models_;
   std::string languages_json_;
 };
-
-/// Where a model lies, and what it is served as.
-struct ModelPlace {
-  std::string name;                       // by which requests ask for it; no other has it
-  std::filesystem::path directory;        // a model directory
-  std::optional<LanguagePair> languages;  // none: those that it knows
-};
-/// The name and the languages of each of `settings.models`; no languages of a model that knows many, and is to
-/// translate them all. Throws Error where languages are given neither by the model nor by the settings.
-std::vector<ModelPlace> model_places(const ServingSettings& settings);
 
 }  // namespace transformer

@@ -107,8 +107,7 @@ void Service::load() {
   ServedModels::Models loaded;
   for (const auto& place : model_places(settings_)) {
     auto model = std::make_unique<ServedModel>(
-        place.name, place.languages, place.directory, settings_,
-        [this](const std::string& name, size_t running) { metrics_.count_running(name, running); });
+        place, settings_, [this](const std::string& name, size_t running) { metrics_.count_running(name, running); });
     // The last to use it may be one of its own workers, which cannot wait for itself.
     loaded.push_back({model.release(), [this](const ServedModel* done) { pool_.post([done] { delete done; }); }});
   }
@@ -257,6 +256,17 @@ HttpResponse Service::metrics() const {
                       ServingMetrics::label("model", model->name()),
                       static_cast<double>(model->dispatcher().running())});
   }
+  // Counted by the engine: those of a model that is loaded anew begin at nothing.
+  const auto drafted = [&](const char* name, const char* meaning, int64_t Engine::Drafted::*member) {
+    for (const auto& model : all->all()) {
+      if (model->draft().empty()) continue;
+      gauges.push_back({name, meaning, ServingMetrics::label("model", model->name()),
+                        static_cast<double>(model->translator().engine()->drafted().*member), /*counts=*/true});
+    }
+  };
+  drafted("transformer_draft_proposed_tokens_total", "Word pieces that drafts proposed.", &Engine::Drafted::proposed);
+  drafted("transformer_draft_accepted_tokens_total", "Of these, those that the model wrote.",
+          &Engine::Drafted::accepted);
   return {.status = 200, .content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(gauges)};
 }
 
@@ -269,11 +279,14 @@ HttpResponse Service::models_json() const {
     Json decoding;
     for (const auto& [name, value] : settings.values()) decoding[name.substr(name.find('.') + 1)] = value;
     const auto& languages = model->languages();
-    Json json = {{"name", model->name()},
-                 {"source", languages.usual().source},
-                 {"target", languages.usual().target},
-                 {"longest_line_tokens", model->translator().longest_source()},
-                 {"decoding", std::move(decoding)}};
+    Json json = {
+        {"name", model->name()},
+        {"source", languages.usual().source},
+        {"target", languages.usual().target},
+        {"longest_line_tokens", model->translator().longest_source()},
+        {"draft",
+         model->draft().empty() ? Json() : Json(std::filesystem::weakly_canonical(model->draft()).filename().string())},
+        {"decoding", std::move(decoding)}};
     if (languages.many()) {
       json["languages"] = languages.codes();
       json["language_codes"] = languages.tags();

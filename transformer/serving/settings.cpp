@@ -11,6 +11,11 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
         "what each model translates, in their order: en:de; empty, or ? for one of them: as the names of its training "
         "files end, and each of its languages into each other where a model knows many")
       .free();
+  field("drafts", &ServingSettings::drafts,
+        "a small model of the same vocabulary for each model, in their order, that guesses what it then checks: faster "
+        "where a request has one hypothesis a line and few are translated at once, and the same to the last bit; "
+        "empty, or none for one of them: none")
+      .free();
   field("host", &ServingSettings::host,
         "address to listen at; 0.0.0.0 or ::, to which all can connect, is for behind a proxy")
       .free();
@@ -80,6 +85,9 @@ ServingSettings ServingSettings::validated() const {
   if (models.empty()) throw Error("serving.models", "no model is named", "--model DIR, once for each");
   if (!languages.empty() && languages.size() != models.size()) {
     throw Error("serving.languages", "there is one entry for each model, in their order", "? is as the model says");
+  }
+  if (!drafts.empty() && drafts.size() != models.size()) {
+    throw Error("serving.drafts", "there is one entry for each model, in their order", "none is for one without");
   }
   return settings;
 }

@@ -13,6 +13,7 @@ namespace transformer {
 struct ServingSettings {
   std::vector<std::string> models;
   std::vector<std::string> languages;
+  std::vector<std::string> drafts;
   std::string host = "127.0.0.1";
   int64_t port = 5000;
   Precision precision = Precision::float32;

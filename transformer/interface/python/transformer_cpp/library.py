@@ -9,7 +9,7 @@ ABI = 1
 
 
 class Options(Structure):
-    _fields_ = [("size", c_size_t), ("precision", c_char_p), ("threads", c_size_t)]
+    _fields_ = [("size", c_size_t), ("precision", c_char_p), ("threads", c_size_t), ("draft", c_char_p)]
 
 
 class Search(Structure):

@@ -47,6 +47,13 @@ def _number(name: str, value: int) -> int:
     return value
 
 
+def _path(name: str, value: Union[str, os.PathLike]) -> bytes:
+    path = os.fsencode(value)
+    if b"\0" in path:
+        raise Mistake(f"{name}: has a NUL in its name")
+    return path
+
+
 def _one_of(name: str, value: str, names: Tuple[str, ...]) -> int:
     if value not in names:
         raise Mistake(f"{name}: takes one of: {', '.join(names)}, found {value!r}")
@@ -84,19 +91,22 @@ class Translator:
 
     precision: what weights and activations are rounded to, "float32" (as trained), "bf16" or "int8".
     threads: that a call uses, each with lines of its own; 0: one for each processor.
+    draft: the directory of a small model of the same vocabulary that guesses what this one then checks, several word
+    pieces at a time: faster where few lines are translated at once, and the same to the last bit. For calls with one
+    hypothesis a line (beam=1, or search="sampling"); others do without it.
     """
 
-    def __init__(self, directory: Union[str, os.PathLike], *, precision: str = "float32", threads: int = 0) -> None:
+    def __init__(self, directory: Union[str, os.PathLike], *, precision: str = "float32", threads: int = 0,
+                 draft: Optional[Union[str, os.PathLike]] = None) -> None:
         self._model = None
         self._users = 0
         self._closed = False
         self._lock = threading.Lock()
         if not isinstance(precision, str):
             raise TypeError(f"precision takes a str, found {precision!r}")
-        path = os.fsencode(directory)
-        if b"\0" in path:
-            raise Mistake("directory: has a NUL in its name")
-        options = Options(ctypes.sizeof(Options), precision.replace("\0", "?").encode(), _number("threads", threads))
+        path = _path("directory", directory)
+        options = Options(ctypes.sizeof(Options), precision.replace("\0", "?").encode(), _number("threads", threads),
+                          None if draft is None else _path("draft", draft))
         model = ctypes.c_void_p()
         _check(library.transformer_load(path, options, model))
         self._model = model
