@@ -413,6 +413,9 @@ class ServeTest(ProgramTest):
         self.assertEqual(status(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200)), 400)
         self.assertEqual(status(b"GET /health\r\n\r\n"), 400)
         self.assertEqual(status(b"GET /health HTTP/9.9\r\n\r\n"), 400)
+        for target, code in ((b"http://a/health", 200), (b"HTTP://a:1/health?b", 200), (b"http://a", 200), (b"http://a?b", 200),
+                             (b"http://", 200), (b"http:/", 404), (b"http://a/http://a/health", 404), (b"*", 404)):
+            self.assertEqual(status(b"GET " + target + b" HTTP/1.1\r\nConnection: close\r\n\r\n"), code, target)
         self.assertEqual(status(head + b"Content-Length: -1\r\n\r\n{}"), 400)
         self.assertEqual(status(head + b"Content-Length: 99999999999999999999999\r\n\r\n{}"), 400)
         self.assertEqual(status(head + b"Content-Length: 3000000\r\n\r\n{}"), 413)

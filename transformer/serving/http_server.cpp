@@ -59,6 +59,16 @@ bool usable_id(beast::string_view id) {
   });
 }
 
+/// What is asked for, where a client names its host, too, as it would a proxy (RFC 9112, 3.2.2).
+beast::string_view without_host(beast::string_view target) {
+  for (const beast::string_view scheme : {"http://", "https://"}) {
+    if (target.size() < scheme.size() || !beast::iequals(target.substr(0, scheme.size()), scheme)) continue;
+    const size_t path = target.find_first_of("/?", scheme.size());
+    return path == beast::string_view::npos || target[path] == '?' ? "/" : target.substr(path);
+  }
+  return target;
+}
+
 std::string media_type(beast::string_view header) {
   auto type = std::string(trim(text_of(header.substr(0, header.find(';')))));
   for (char& c : type) {
@@ -269,7 +279,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     const auto& message = parser_->get();
     version_ = message.version();
     method_ = text_of(message.method_string());
-    const auto target = message.target();
+    const auto target = without_host(message.target());
     path_ = text_of(target.substr(0, target.find('?')));
     if (usable_id(message["X-Request-Id"])) id_ = text_of(message["X-Request-Id"]);
     if (server_.settings.trust_proxy) {
