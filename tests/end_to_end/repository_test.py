@@ -69,6 +69,44 @@ class RepositoryTest(unittest.TestCase):
         done = subprocess.run([SOURCE / "scripts" / "demo", "--unknown"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
 
+    def test_as_many_compilers_run_as_memory_holds(self):
+        def jobs(folder, *arguments, **environment):
+            known = {name: value for name, value in os.environ.items() if name != "CMAKE_BUILD_PARALLEL_LEVEL"}
+            done = subprocess.run([SOURCE / "scripts" / "jobs", *(arguments or ("1500", folder))], capture_output=True,
+                                  text=True, env=dict(known, OMP_NUM_THREADS="16", **environment))  # nproc's cores
+            return done.returncode, done.stdout.strip(), done.stderr
+
+        gigabyte = 10**9
+        unlimited = 9223372036854771712
+        for available, swap, files, wanted, remark in (
+                (64, 0, {}, 16, ""),
+                (7, 0, {}, 4, ""),
+                (64, 0, {"memory.max": "max"}, 16, ""),
+                (64, 0, {"memory.max": 4 * gigabyte}, 2, ""),  # a container's own group is its root
+                (64, 0, {"job/a/memory.max": 3 * gigabyte}, 2, ""),
+                (64, 0, {"memory/memory.limit_in_bytes": unlimited}, 16, ""),
+                (64, 0, {"memory/memory.limit_in_bytes": unlimited, "memory/old/memory.limit_in_bytes": 2 * gigabyte}, 1, ""),
+                (3, 0, {"memory.max": 8 * gigabyte}, 2, ""),
+                (1, 8, {}, 1, ""),
+                (1, 0, {}, 1, "jobs: 1000 MB of memory are free, and a compiler takes up to 1500 MB")):
+            with self.subTest(available=available, files=files), tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder)
+                (root / "proc" / "self").mkdir(parents=True)
+                (root / "proc" / "meminfo").write_text(
+                    f"MemTotal: 99 kB\nMemAvailable: {available * 1000000} kB\nSwapFree: {swap * 1000000} kB\n")
+                (root / "proc" / "self" / "cgroup").write_text("4:memory:/old\n0::/job/a\n")
+                for name, text in files.items():
+                    file = root / "sys" / "fs" / "cgroup" / name
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(f"{text}\n")
+                status, answer, message = jobs(folder)
+                self.assertEqual((status, answer), (0, str(wanted)))
+                self.assertEqual(message.count("\n"), 1 if remark else 0)
+                self.assertTrue(message.startswith(remark), message)
+                self.assertEqual(jobs(folder, CMAKE_BUILD_PARALLEL_LEVEL="7"), (0, "7", ""))
+        self.assertEqual(jobs("", "many")[0], 2)
+        self.assertRegex(jobs("", "1500")[1], r"^\d+$")  # of this machine
+
     def test_issue_forms_are_forms(self):
         forms = [file for file in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if file.name != "config.yml"]
         self.assertGreaterEqual(len(forms), 2)
