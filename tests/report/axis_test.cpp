@@ -103,6 +103,11 @@ TEST_CASE("a projection puts values between its ends, evenly on its scale") {
     CHECK(one.lower() < one.upper());
     for (const double value : values) CHECK(one.contains(value));
   }
+  // A value that never changes has labels of a few digits beside it, not of six.
+  const Projection rate({}, {0.001, 0.001}, 0, 1, 5);
+  CHECK(rate.lower() == Approx(0.0009));
+  CHECK(rate.upper() == Approx(0.0011));
+  for (const auto& tick : rate.ticks()) CHECK(tick.label.size() <= 7);
 }
 
 TEST_CASE("a logarithmic axis has no place for what is not positive") {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+#include <string>
 
 #include "report_support.h"
 
@@ -67,6 +69,17 @@ TEST_CASE("one point, equal points and huge values can be drawn") {
       CHECK(parsed("svg", line_plot(plot)).at("names").at("circle") >= 2);
     }
   }
+}
+
+TEST_CASE("marks of seven groups without lines differ") {
+  std::set<std::string> looks;
+  for (int64_t style = -1; style < 7; ++style) {
+    LinePlot plot;
+    plot.series = {
+        {.name = "", .points = {{.x = 1, .y = 1, .title = "", .label = ""}}, .line = false, .style = style}};
+    looks.insert(line_plot(plot));
+  }
+  CHECK(looks.size() == 8);
 }
 
 TEST_CASE("labels of points do not overlap") {

@@ -59,9 +59,23 @@ TEST_CASE("a run's figures are what its metrics say") {
   const auto page = parsed("html", run_html(report_of({log})));
   const auto& table = page["tables"][0];
   CHECK(table[0] == std::vector<std::string>{"run", "state", "step", "target tokens", "time", "loss", "PPL", "best PPL",
-                                             "BLEU", "best BLEU", "tokens/s", "memory", "parameters"});
+                                             "BLEU", "best BLEU", "tokens/s", "memory"});
   CHECK(table[1] == std::vector<std::string>{"run", "not finished", "10", "1,000", "60 min", "5.50", "50.00", "50.00",
-                                             "2.50", "2.50", "500", "2.0 GB", ""});
+                                             "2.50", "2.50", "500", "2.0 GB"});
+
+  // What a column has no value of in any run is left out; what one run has stays for all.
+  auto other = log;
+  other.name = "other";
+  other.parameters = 1234;
+  other.final_model->bleu.reset();
+  for (auto& validated : other.validation) validated.bleu.reset();
+  const auto heads = [](const std::vector<RunLog>& logs) {
+    return parsed("html", run_html(report_of(logs)))["tables"][0][0].get<std::vector<std::string>>();
+  };
+  const auto alone = heads({other}), both = heads({log, other});
+  const auto has = [](const auto& all, const char* head) { return std::find(all.begin(), all.end(), head) != all.end(); };
+  CHECK((has(alone, "parameters") && !has(alone, "BLEU") && !has(alone, "best BLEU") && has(alone, "PPL")));
+  CHECK((has(both, "parameters") && has(both, "BLEU") && has(both, "best BLEU")));
 }
 
 TEST_CASE("a run is finished by its summary, and its steps are its configuration's") {

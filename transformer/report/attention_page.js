@@ -298,7 +298,7 @@ function renderMap() {
 function renderOverview() {
   const v = view();
   board = element("div", {className: "thumbs"});
-  board.style.gridTemplateColumns = `repeat(${v.heads.length}, max-content)`;
+  board.style.gridTemplateColumns = `repeat(${v.heads.length}, minmax(64px, 240px))`;
   v.layers.forEach((layer, l) => v.heads.forEach((head, h) => {
     const canvas = element("canvas");
     paint(canvas, (q, k) => weight(l, h, q, k), v.queries.length, v.keys.length);

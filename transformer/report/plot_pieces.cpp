@@ -66,7 +66,9 @@ void add_title(std::string& out, const std::string& title) {
 }
 
 void add_mark(std::string& out, double x, double y, int64_t style, bool hollow) {
-  const std::string look = fmt::format("class=\"mark {}{}\"", style_class(style), hollow ? " hollow" : "");
+  // Where colours and shapes begin anew, marks that no line with dashes goes through are told apart by their inside.
+  const bool open = hollow || (style >= 0 && style / hues % 2 == 1);
+  const std::string look = fmt::format("class=\"mark {}{}\"", style_class(style), open ? " hollow" : "");
   const auto polygon = [&](std::initializer_list<std::pair<double, double>> corners) {
     out += fmt::format("<polygon {} points=\"", look);
     const char* separator = "";

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <iterator>
@@ -9,6 +10,16 @@
 #include "transformer/report/markup.h"
 
 namespace transformer {
+
+void drop_empty_columns(ReportTable& table, const std::function<bool(const ReportTable::Column&)>& may_go) {
+  for (size_t column = table.columns.size(); column-- > 0;) {
+    const auto is_empty = [&](const auto& cells) { return cells[column].text.empty(); };
+    if (!may_go(table.columns[column]) || !std::all_of(table.rows.begin(), table.rows.end(), is_empty)) continue;
+    const auto place = static_cast<std::ptrdiff_t>(column);
+    table.columns.erase(table.columns.begin() + place);
+    for (auto& cells : table.rows) cells.erase(cells.begin() + place);
+  }
+}
 
 std::string html_table(const ReportTable& table, const std::string& look) {
   std::string out = fmt::format("<div class=\"scroll\"><table class=\"{}\">\n<thead><tr>", look);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct ReportTable {
   std::vector<Column> columns;          // from the left
   std::vector<std::vector<Cell>> rows;  // a cell for each column
 };
+
+/// Takes out the columns in which no row has text, of those that `may_go` is true of.
+void drop_empty_columns(ReportTable& table, const std::function<bool(const ReportTable::Column&)>& may_go);
 
 /// As HTML that a click on a head sorts, with report_table.js in the page. `look` is the table's class.
 std::string html_table(const ReportTable& table, const std::string& look);

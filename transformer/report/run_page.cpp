@@ -209,6 +209,8 @@ ReportTable table_of(const RunReport& report) {
                           cell(most(values_of(run.training, &RunPoint::memory)), memory_text),
                           cell(parameters, rounded)});
   }
+  // Without validation there is no BLEU, and a run that goes on has not counted its parameters yet.
+  drop_empty_columns(table, [](const auto& column) { return column.number; });
   return table;
 }
 

@@ -156,14 +156,7 @@ ReportTable results_table(const SweepFigures& sweep) {
     table.rows.push_back(std::move(cells));
   }
   // A grid of one's own has no figures of the paper's.
-  for (size_t column = table.columns.size(); column-- > 0;) {
-    const auto is_empty = [&](const std::vector<Cell>& cells) { return cells[column].text.empty(); };
-    if (!table.columns[column].head.ends_with(" paper") || !std::all_of(table.rows.begin(), table.rows.end(), is_empty))
-      continue;
-    const auto place = static_cast<std::ptrdiff_t>(column);
-    table.columns.erase(table.columns.begin() + place);
-    for (auto& cells : table.rows) cells.erase(cells.begin() + place);
-  }
+  drop_empty_columns(table, [](const auto& column) { return column.head.ends_with(" paper"); });
   return table;
 }
 
