@@ -181,6 +181,9 @@ size_t address_end(std::string_view text, size_t begin, bool in_markup) {
   }
   if (position == begin) return none;
   const size_t host = position;
+  // Looked at first: behind "www.(" is no address, however long what follows goes on.
+  const auto begins = at(text, host);
+  if (!is_name(begins) && (static_cast<unsigned char>(begins) & 0x80) == 0) return none;
   int64_t round = 0, curly = 0;  // brackets that are open
   while (position < text.size()) {
     const char c = text[position];
@@ -203,8 +206,7 @@ size_t address_end(std::string_view text, size_t begin, bool in_markup) {
       break;
     }
   }
-  const bool any = position > host && (is_name(text[host]) || (static_cast<unsigned char>(text[host]) & 0x80) != 0);
-  return any ? position : none;
+  return position > host ? position : none;
 }
 
 bool is_local(char c) {
