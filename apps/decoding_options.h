@@ -36,8 +36,7 @@ class DecodingOptions {
                      "Model directory, as train writes it; given several times, models of one vocabulary that decode "
                      "together, on a CPU")
           ->required()
-          ->take_all()
-          ->expected(1)
+          ->allow_extra_args(false)
           ->option_text("DIR ...");
       app.add_option("--weights", weights_,
                      "With several models: how much each counts, such as 2,1; if not given, all "

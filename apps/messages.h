@@ -92,8 +92,10 @@ inline std::string argument_mistake(const CLI::App& program, const CLI::ParseErr
       return fmt::format("unknown command {}{}", in_quotes(words.back()), nearest(words.back(), commands));
     }
     if (!commands.empty() && missing) return fmt::format("a command is missing: {}{}", fmt::join(commands, ", "), see);
-    if (!missing)
-      return fmt::format("{} is one argument too many{}", in_quotes(words.empty() ? "" : words.back()), see);
+    if (!missing) {
+      return fmt::format("{} is one argument too many{}{}", in_quotes(words.empty() ? "" : words.back()),
+                         command->get_option_no_throw("--input") ? "; a file to read is named with --input" : "", see);
+    }
     return what + see;
   }
 

@@ -75,7 +75,7 @@ TEST_CASE("a document names unknown keys, repeated ones and what else was found"
   CHECK_THAT(error("[1, 2]\n"), EndsWith("grid.yaml:1: a grid was expected, found a list"));
   CHECK_THAT(error("{a: b\n"), Contains("not valid YAML"));
   CHECK_THAT(error(""), Contains("the file is empty"));
-  CHECK_THAT(error_of([&] { Document::read(directory / "none.yaml"); }), Contains("there is no such file"));
+  CHECK_THAT(error_of([&] { Document::read(directory / "none.yaml"); }), Contains("no such file; check the path"));
 }
 
 TEST_CASE("settings are overridden from a document, with its lines in what goes wrong") {

@@ -304,7 +304,7 @@ TEST_CASE("files that are no settings fail in one line with the file and, where 
   TemporaryDirectory directory;
   Bound bound;
   CHECK_THAT(error_of([&] { bound.settings.load(directory / "none.yaml"); }),
-             Equals((directory / "none.yaml").string() + ": there is no such file; check the path"));
+             Equals((directory / "none.yaml").string() + ": no such file; check the path"));
   CHECK_THAT(error_of([&] { bound.settings.load(directory.path()); }),
              Equals(directory.path().string() + ": this is a folder; name a settings file (YAML)"));
 }
@@ -339,7 +339,7 @@ TEST_CASE("mistakes around extends are named") {
     return error_of([&] { bound.settings.load(directory / name); });
   };
   write_file(directory / "a.yaml", "net: {width: 3}\nextends: none.yaml\n");
-  CHECK(load("a.yaml") == root + "a.yaml:2: extends " + root + "none.yaml: there is no such file; check the path");
+  CHECK(load("a.yaml") == root + "a.yaml:2: extends " + root + "none.yaml: no such file; check the path");
   write_file(directory / "a.yaml", "extends: [b.yaml]\n");
   CHECK_THAT(load("a.yaml"), Contains("a.yaml:1: extends takes the path of a settings file, found a list"));
   write_file(directory / "a.yaml", "extends: ''\n");

@@ -130,7 +130,12 @@ class MessagesTest(ProgramTest):
         self.refused(TRANSLATE, "--model", "x", "--precision", "bf61", parts=["--precision takes one of", "'bf61'"])
         self.refused(TRANSLATE, "--model", parts=["--model needs a value"])
         self.refused(TRANSLATE, parts=["--model is required"])
-        self.refused(TRAIN, "a.yaml", "b.yaml", parts=["one argument too many"])
+        self.refused(TRAIN, "a.yaml", "b.yaml", parts=["one argument too many; see train --help"])
+        self.refused(pathlib.Path(TRANSLATE).parent / "average", "--last", "5", "--output", "mean", "missing",
+                     parts=["missing: is not a folder; name a run"])
+        for program in ("translate", "parse"):
+            self.refused(pathlib.Path(TRANSLATE).parent / program, "--model", MODEL, "in.en",
+                         parts=["'in.en' is one argument too many; a file to read is named with --input"])
 
     def test_nothing_reaches_a_terminal_raw(self):
         (self.root / "bad.yaml").write_text(f"model:\n  {'x' * 900000}: 3\n")

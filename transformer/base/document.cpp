@@ -39,7 +39,7 @@ std::string read_text(const std::filesystem::path& file, const std::string& wher
   };
   std::error_code problem;
   const auto status = std::filesystem::status(file, problem);
-  if (status.type() == std::filesystem::file_type::not_found) fail("there is no such file", "check the path");
+  if (status.type() == std::filesystem::file_type::not_found) fail("no such file", "check the path");
   if (std::filesystem::is_directory(status)) fail("this is a folder", "name a settings file (YAML)");
   errno = 0;
   std::ifstream stream(file, std::ios::binary);

@@ -57,6 +57,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
       throw Error("--last", fmt::format("{} folders are named", directories.size()), "name one run, or leave it out");
     }
     const auto run = directories.front();
+    if (!fs::is_directory(run)) throw Error(run.string(), "is not a folder", "name a run, as train writes it");
     directories = list_checkpoints(run);
     const auto count = static_cast<int64_t>(directories.size());
     if (count < options.last) {
