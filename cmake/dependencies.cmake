@@ -3,7 +3,10 @@
 include(libraries)
 
 transformer_require(nlohmann_json nlohmann-json3-dev)
-# Asio and Beast, which are headers alone.
+# Asio and Beast, which are headers alone. Boost says itself where it is; CMake's own search warns of its end since 3.30.
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 NEW)
+endif()
 transformer_require(Boost "libboost1.81-dev (libboost-dev where that is 1.75 or newer)" 1.75)
 if(TRANSFORMER_APPS OR TRANSFORMER_TESTS)
   transformer_require(CLI11 libcli11-dev)
