@@ -679,6 +679,12 @@ def long_text():
     put("markup", "placeholders", "Hello <b>{name}</b>, \"%1$s\" (%d/%d) 100 %ige {{x}} ${y}: {n, number}!\nHallo, ige x")
     put("markup", "addresses", "see (https://a.b/c_(d)?e=f&amp;g&gt;) www.x.y, or me@x.org. {a}{b}MB\nsiehe MB, oder & so")
     put("markup", "nothing", "")
+    put("normalization", "blanks", " a\tb\u00a0\u3000c\u2028d\r\n")
+    put("normalization", "marks", "e\u0301 a\u0323\u0308\u0301 \u0308x \u1ebf \u212b \u0344 \u1fee \u0958")
+    put("normalization", "hangul", "\u1112\u1161\u11ab \ud55c\u11a8 \uac00\u11a8")
+    put("normalization", "controls", b"\x01 a\x7fb\xc2\x85 \x1b[0m \xe2\x80\x8b")
+    put("normalization", "broken", b"a\xff\xed\xa0\x80 \xf4\x90\x80\x80 \xc3")
+    put("normalization", "plain", "\u00c4rger im Stra\u00dfenverkehr, \u0250\u02af")
 
 
 def translation_calls():
