@@ -52,11 +52,15 @@ EXPLAINED = pathlib.Path(__file__).with_name("explained.txt")
 
 # File below transformer/ -> the test binaries that have to notice. A file that others include names one that is compiled.
 FILES = {
+    "base/checked.h": ["base"],
+    "base/tensor_file.cpp": ["base", "model"],
     "training/label_smoothing_loss.cpp": ["training"],
     "training/noam_schedule.cpp": ["training"],
     "training/learning_rate.cpp": ["training"],
     "training/adam.cpp": ["training"],
     "training/moving_average.cpp": ["training"],
+    "training/layer_drop.cpp": ["training"],
+    "training/rdrop_loss.cpp": ["training"],
     "training/metrics.cpp": ["training"],
     "training/event_file.cpp": ["training"],
     "training/checkpoint.cpp": ["training"],
@@ -65,9 +69,22 @@ FILES = {
     "training/run_names.cpp": ["training"],
     "training/run_record.cpp": ["training"],
     "text/batches.cpp": ["text"],
+    "text/glossary.cpp": ["text"],
+    "text/markup.cpp": ["text"],
+    "text/normalization.cpp": ["text"],
+    "text/placeholders.cpp": ["text"],
+    "text/split_text.cpp": ["text"],
     "inference/beam_search.cpp": ["inference"],
+    "inference/draft_batch.cpp": ["inference"],
+    "inference/draft_pace.cpp": ["inference"],
     "inference/engine.cpp": ["inference"],
+    "inference/ensemble_batch.cpp": ["inference"],
+    "inference/forbidden_text.cpp": ["inference"],
+    "inference/output_prefix.cpp": ["inference"],
     "inference/packed_matrix.cpp": ["inference"],
+    "inference/required_phrases.cpp": ["inference"],
+    "inference/sampling.cpp": ["inference"],
+    "inference/shortlist.cpp": ["inference"],
     "kernels/inference_attention.inc": ["inference"],
     "kernels/inference_products.inc": ["inference"],
     "kernels/inference_rows.inc": ["inference"],
@@ -80,9 +97,19 @@ FILES = {
     "kernels/training_rows.inc": ["model"],
     "evaluation/bleu.cpp": ["evaluation"],
     "evaluation/chrf.cpp": ["evaluation"],
+    "evaluation/minimum_bayes_risk.cpp": ["evaluation"],
+    "interop/marian_file.cpp": ["interop"],
+    "interop/npz_file.cpp": ["interop"],
+    "interop/torch_file.cpp": ["interop"],
+    "interop/zip_archive.cpp": ["interop"],
+    "serving/dispatcher.cpp": ["serving"],
+    "serving/fair_queue.h": ["serving"],
+    "serving/request_checks.cpp": ["serving"],
+    "serving/translation_call.cpp": ["serving"],
 }
 
 IDS_PER_FILE = 3000
+SEEN = IDS_PER_FILE * (len(FILES) + 1)  # bytes, one for every number that a mutation may have
 
 HEADER = """#pragma once
 
@@ -101,7 +128,7 @@ inline const int active = [] {
 
 // A byte a mutation, set where its code runs; in the file that asks for it, of which processes that a test starts know, too.
 inline unsigned char* const seen = [] {
-  static unsigned char unasked[65536];
+  static unsigned char unasked[SEEN];
   const char* file = std::getenv("TRANSFORMER_MUTATION_SEEN");
   if (!file) return unasked;
   const int descriptor = open(file, O_RDWR);
@@ -166,9 +193,12 @@ def commands():
 
 
 def units_of(source, flags):
-    """The files that are compiled when `source` is: itself, or what includes it."""
+    """The files that are compiled when `source` is: itself, or what includes it; of a header, the tests that do."""
     if source.suffix == ".cpp":
         return [str(source)]
+    if source.suffix == ".h":
+        line = f'#include "{source.relative_to(ROOT)}"\n'
+        return [file for file in sorted(flags) if "/tests/" in file and line in pathlib.Path(file).read_text()]
     includes = {source}
     while True:
         lines = [f'#include "{file.relative_to(ROOT)}"\n' for file in includes]
@@ -436,7 +466,7 @@ class File:
         copy = self.folder / "overlay" / "transformer" / self.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         header = self.folder / "mutation.h"
-        header.write_text(HEADER)
+        header.write_text(HEADER.replace("SEEN]", f"{SEEN}]"))
         known = self.folder / "do_not_compile.json"
         version = hashlib.sha256((self.text + pathlib.Path(__file__).read_text()).encode("latin-1", "replace")).hexdigest()
         dropped = set()
@@ -545,7 +575,7 @@ def survey(rooms, binaries, jobs, wanted):
     """Every test case alone, unmutated: its time and the mutations that it reaches."""
     def look(room, name):
         seen = binaries[room].parent / f"seen-{room}-{hashlib.md5(name.encode()).hexdigest()}"
-        seen.write_bytes(bytes(65536))
+        seen.write_bytes(bytes(SEEN))
         began = time.monotonic()
         trouble = run_tests(binaries[room], [name], 0, 300, seen)
         if trouble:
