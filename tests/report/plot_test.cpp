@@ -75,8 +75,7 @@ TEST_CASE("marks of seven groups without lines differ") {
   std::set<std::string> looks;
   for (int64_t style = -1; style < 7; ++style) {
     LinePlot plot;
-    plot.series = {
-        {.name = "", .points = {{.x = 1, .y = 1, .title = "", .label = ""}}, .line = false, .style = style}};
+    plot.series = {{.name = "", .points = {{.x = 1, .y = 1, .title = "", .label = ""}}, .line = false, .style = style}};
     looks.insert(line_plot(plot));
   }
   CHECK(looks.size() == 8);

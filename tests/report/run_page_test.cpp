@@ -73,7 +73,9 @@ TEST_CASE("a run's figures are what its metrics say") {
     return parsed("html", run_html(report_of(logs)))["tables"][0][0].get<std::vector<std::string>>();
   };
   const auto alone = heads({other}), both = heads({log, other});
-  const auto has = [](const auto& all, const char* head) { return std::find(all.begin(), all.end(), head) != all.end(); };
+  const auto has = [](const auto& all, const char* head) {
+    return std::find(all.begin(), all.end(), head) != all.end();
+  };
   CHECK((has(alone, "parameters") && !has(alone, "BLEU") && !has(alone, "best BLEU") && has(alone, "PPL")));
   CHECK((has(both, "parameters") && has(both, "BLEU") && has(both, "best BLEU")));
 }
