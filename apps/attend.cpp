@@ -19,6 +19,7 @@
 #include "apps/output.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/attention_maps.h"
 #include "transformer/inference/translator.h"

@@ -15,6 +15,7 @@
 #include "apps/decoding_options.h"
 #include "apps/line_work.h"
 #include "apps/program.h"
+#include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/unicode.h"
 #include "transformer/evaluation/closest.h"

@@ -18,10 +18,10 @@ namespace transformer {
 namespace {
 
 // Lines judged together: enough for all threads, few enough to stay small.
-constexpr size_t window_lines = 4096;
+constexpr size_t window_candidates = 4096;
 
-struct Flags {
-  explicit Flags(CLI::App& command) {
+struct MbrFlags {
+  explicit MbrFlags(CLI::App& command) {
     command.add_option("--input", input, "The list, plain or .gz; standard input for - or if not given")
         ->type_name("FILE");
     command.add_option("--metric", metric, "By what translations are judged against each other")
@@ -51,7 +51,7 @@ void declare_mbr(CLI::App& app) {
       "mbr",
       "Sorts an n-best list, as translate writes it, by minimum Bayes risk: the translation comes first that is most "
       "like all others of its line; scores become the mean of its scores against them, in per cent");
-  const auto flags = std::make_shared<Flags>(*command);
+  const auto flags = std::make_shared<MbrFlags>(*command);
   command->callback([flags] {
     LineInput input(flags->input);
     std::vector<std::vector<Listed>> window;  // the translations of each line
@@ -88,7 +88,7 @@ void declare_mbr(CLI::App& app) {
         }
         if (listed.index > current) {
           current = listed.index;
-          if (lines >= window_lines) write();  // never within a line's translations
+          if (lines >= window_candidates) write();  // never within a line's translations
           window.emplace_back();
         }
         window.back().push_back(std::move(listed));

@@ -39,8 +39,9 @@ using Lines = std::vector<std::string>;
 /// Sentences that are decoded at the same time: as an answer is waited for, and as files are translated.
 constexpr int64_t batch_sizes[] = {1, 32};
 
-struct Flags {
-  explicit Flags(CLI::App& command) : search(command, "Search (what is not given is as in each model's config.yaml)") {
+struct SpeedFlags {
+  explicit SpeedFlags(CLI::App& command)
+      : search(command, "Search (what is not given is as in each model's config.yaml)") {
     command.add_option("models", models, "Model directories")->required()->option_text("MODEL...");
     command.add_option("--source", source, "Text to translate, plain or .gz")->required()->type_name("FILE");
     command.add_option("--reference", references, "Its translation, plain or .gz; repeat for several references")
@@ -123,7 +124,7 @@ std::vector<std::string> names_of(const std::vector<std::string>& models) {
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : models;
 }
 
-std::vector<Candidate> opened(const Flags& flags) {
+std::vector<Candidate> opened(const SpeedFlags& flags) {
   std::vector<std::optional<Precision>> precisions = {std::nullopt};
   if (!flags.precisions.empty()) precisions.clear();
   for (const auto& name : flags.precisions) precisions.push_back(precision_named(name));
@@ -174,7 +175,7 @@ int64_t words_of(const Lines& lines) {
   return words;
 }
 
-void measure(const Flags& flags, std::vector<Candidate>& candidates, const Lines& sources,
+void measure(const SpeedFlags& flags, std::vector<Candidate>& candidates, const Lines& sources,
              const std::vector<Lines>& references, const Lines& timed) {
   for (auto& candidate : candidates) {
     Lines hypotheses;
@@ -226,7 +227,7 @@ ordered_json json_of(const Candidate& candidate) {
           {"speed", std::move(speed)}};
 }
 
-void run(const Flags& flags) {
+void run(const SpeedFlags& flags) {
   const auto sources = read_lines(flags.source);
   if (sources.empty()) throw Error(flags.source, "is empty; expected a line for each sentence");
   std::vector<Lines> references;
@@ -278,7 +279,7 @@ void declare_speed(CLI::App& app) {
       "speed",
       "How well models translate a text and how fast: BLEU, chrF, size, words a second one sentence at a time "
       "and 32 at once");
-  const auto flags = std::make_shared<Flags>(*command);
+  const auto flags = std::make_shared<SpeedFlags>(*command);
   command->callback([flags] { run(*flags); });
 }
 

@@ -16,6 +16,7 @@
 #include "apps/output.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/error.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/report/run_page.h"
 #include "transformer/text/lines.h"

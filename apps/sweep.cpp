@@ -3,8 +3,11 @@
 #include <torch/cuda.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <iostream>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "apps/log.h"
 #include "recipe.h"

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <iostream>
 #include <string>
 #include <utility>
 

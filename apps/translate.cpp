@@ -14,6 +14,7 @@
 #include "apps/program.h"
 #include "apps/translation_json.h"
 #include "apps/wish_options.h"
+#include "transformer/base/error.h"
 #include "transformer/base/threads.h"
 #include "transformer/inference/marked_translation.h"
 #include "transformer/inference/text_translation.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "apps/line_input.h"
+#include "apps/manual.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
 

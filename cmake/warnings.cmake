@@ -47,3 +47,13 @@ function(transformer_precompile target)
   target_precompile_headers(${target} REUSE_FROM transformer_pch)
   target_compile_options(${target} PRIVATE ${transformer_pch_flags})
 endfunction()
+
+# In a unity build the files of `target` are compiled as one: what they all include is parsed once, and what they all
+# instantiate is compiled once. It does not see what a file forgets to include, nor names of one file that hide another's;
+# other builds do, so the warnings that are about files are theirs.
+function(transformer_unity target)
+  if(TRANSFORMER_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+    target_compile_options(${target} PRIVATE -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()

@@ -4,10 +4,16 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "transformer/base/error.h"
 
 namespace transformer {
+
+bool is_file(const std::filesystem::path& file) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(file, ignored);
+}
 
 std::string read_file(const std::filesystem::path& file, size_t most_bytes) {
   if (std::filesystem::is_directory(file)) throw Error(file.string(), "is a folder, not a file");

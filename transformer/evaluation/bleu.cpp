@@ -65,12 +65,12 @@ std::string join(const std::vector<std::string_view>& words) {
 
 /// The n-grams of a sentence and how often each occurs. Keys are stretches of the tokens joined by single spaces, in
 /// which no token contains one, so equal stretches are equal n-grams.
-struct Ngrams {
+struct TokenNgrams {
   std::string tokens;
   int64_t length = 0;
   std::array<std::unordered_map<std::string_view, int64_t>, Bleu::orders> counts;
 
-  Ngrams(const std::string& sentence, const BleuOptions& options) {
+  TokenNgrams(const std::string& sentence, const BleuOptions& options) {
     std::string text = options.lowercase ? lowercase(sentence) : sentence;
     text = trim_end(text);
     if (options.tokenizer == Tokenizer::mteval_13a) text = tokenize_13a(text);
@@ -88,8 +88,8 @@ struct Ngrams {
     }
   }
   // The keys point into `tokens`.
-  Ngrams(const Ngrams&) = delete;
-  Ngrams& operator=(const Ngrams&) = delete;
+  TokenNgrams(const TokenNgrams&) = delete;
+  TokenNgrams& operator=(const TokenNgrams&) = delete;
 };
 
 double default_value(Smoothing smoothing) {
@@ -151,11 +151,11 @@ Statistics bleu_statistics(const std::vector<std::string>& hypotheses,
   Statistics statistics{.width = 2 + 2 * Bleu::orders, .values = {}};
   statistics.values.reserve(hypotheses.size() * statistics.width);
   for (size_t i = 0; i < hypotheses.size(); ++i) {
-    const Ngrams hypothesis(hypotheses[i], options);
+    const TokenNgrams hypothesis(hypotheses[i], options);
     int64_t closest = -1;
     std::array<std::unordered_map<std::string_view, int64_t>, Bleu::orders> matched;
     for (const auto& reference_lines : references) {
-      const Ngrams reference(reference_lines[i], options);
+      const TokenNgrams reference(reference_lines[i], options);
       const int64_t difference = std::abs(reference.length - hypothesis.length);
       const int64_t smallest = std::abs(closest - hypothesis.length);
       if (closest < 0 || difference < smallest || (difference == smallest && reference.length < closest)) {
@@ -187,7 +187,7 @@ Statistics bleu_statistics(const std::vector<std::string>& hypotheses,
 }
 
 std::vector<NgramCounts> bleu_ngrams(const std::string& sentence, const BleuOptions& options) {
-  const Ngrams ngrams(sentence, options);
+  const TokenNgrams ngrams(sentence, options);
   std::vector<NgramCounts> orders;
   for (const auto& counts : ngrams.counts) orders.emplace_back(counts.begin(), counts.end());
   return orders;

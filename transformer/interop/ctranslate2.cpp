@@ -56,10 +56,10 @@ struct Variables {
 };
 
 /// Takes a model's weights out by our names and puts them in by CTranslate2's.
-class Conversion {
+class Ctranslate2Export {
  public:
   /// The weights are those of the settings; `origin` is their file.
-  Conversion(const ModelSettings& settings, StoredWeights weights, std::string origin)
+  Ctranslate2Export(const ModelSettings& settings, StoredWeights weights, std::string origin)
       : settings_(settings), weights_(std::move(weights)), origin_(std::move(origin)) {}
 
   Variables run() {
@@ -306,7 +306,8 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
   const auto file = model / "model.safetensors";
   auto weights = stored_weights(file);
   check_weights(weights, weight_shapes(settings), file.string());
-  write_variables(directory / ctranslate2_weights_file, Conversion(settings, std::move(weights), file.string()).run());
+  write_variables(directory / ctranslate2_weights_file,
+                  Ctranslate2Export(settings, std::move(weights), file.string()).run());
   const auto& target = *vocabularies.target;
   for (const int64_t id : {Vocabulary::begin, Vocabulary::end, Vocabulary::unknown}) {
     if (vocabularies.source->piece(id) == target.piece(id)) continue;

@@ -38,11 +38,6 @@ namespace fs = std::filesystem;
 
 using Type = Ctranslate2Type;
 
-bool is_file(const fs::path& file) {
-  std::error_code ignored;
-  return fs::is_regular_file(file, ignored);
-}
-
 /// An element of a type, whatever lies before it.
 template <class Number>
 Number element(const Ctranslate2Variable& variable, int64_t i) {
@@ -292,9 +287,9 @@ Renumbering read_numbering(const std::vector<std::string>& pieces, const fs::pat
 constexpr int64_t widest = 65536;  // as model.d_model can be
 
 /// Makes our weights of theirs, one after the other.
-class Conversion {
+class Ctranslate2Import {
  public:
-  Conversion(Specification& specification, const Tokens& tokens)
+  Ctranslate2Import(Specification& specification, const Tokens& tokens)
       : spec_(specification), weights_(specification.weights()) {
     read_settings();
     s_.layer_norm_epsilon = tokens.epsilon;
@@ -583,7 +578,7 @@ void import_ctranslate2(const fs::path& folder, const fs::path& given_output,
   }
   const auto tokens = read_tokens(folder / "config.json");
   Specification specification(folder / ctranslate2_weights_file);
-  Conversion conversion(specification, tokens);
+  Ctranslate2Import conversion(specification, tokens);
   auto& settings = conversion.settings();
   const auto [source_pieces, source_file] = read_pieces(folder, "source");
   const auto [target_pieces, target_file] = read_pieces(folder, "target");

@@ -198,14 +198,14 @@ std::vector<std::string> read_pieces(const fs::path& file, int64_t count, const 
 }
 
 /// What the tokenizer's files say of the text.
-struct Tokens {
+struct SpecialTokens {
   std::string padding = "<pad>", end = "</s>", unknown = "<unk>";
   bool two_vocabularies = false;
   std::string languages;  // "en to de", where they are said
 };
 
-Tokens read_tokens_of(const fs::path& folder) {
-  Tokens tokens;
+SpecialTokens read_tokens_of(const fs::path& folder) {
+  SpecialTokens tokens;
   for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
     if (!is_file(folder / name)) continue;
     const Configuration config(folder / name);
@@ -247,8 +247,8 @@ Tokens read_tokens_of(const fs::path& folder) {
 
 /// Their pieces, which `file` names, by our ids. The begin is their piece `start`, or one more with that piece's
 /// weights.
-Renumbering renumber(const std::vector<std::string>& theirs, int64_t start, bool start_is_begin, const Tokens& tokens,
-                     const fs::path& file) {
+Renumbering renumber(const std::vector<std::string>& theirs, int64_t start, bool start_is_begin,
+                     const SpecialTokens& tokens, const fs::path& file) {
   const auto id_of = [&](const std::string& token) { return id_of_piece(theirs, token, file.string()); };
   return renumbered(theirs,
                     {.end = id_of(tokens.end),
@@ -373,10 +373,10 @@ ForeignWeights read_weights(const fs::path& folder, Architecture architecture) {
 }
 
 /// Makes our weights of theirs, one after the other.
-class Conversion {
+class HuggingFaceImport {
  public:
-  Conversion(const MarianConfiguration& config, const Renumbering& source, const Renumbering& target,
-             ForeignWeights& weights)
+  HuggingFaceImport(const MarianConfiguration& config, const Renumbering& source, const Renumbering& target,
+                    ForeignWeights& weights)
       : config_(config),
         s_(config.settings),
         source_(source),
@@ -631,7 +631,7 @@ void import_hugging_face(const fs::path& folder, const fs::path& given_output) {
   read.settings.target_vocabulary_size = read.settings.vocabulary_size = target.size();
 
   auto weights = read_weights(folder, read.architecture);
-  Conversion conversion(read, source, target, weights);
+  HuggingFaceImport conversion(read, source, target, weights);
   if (read.architecture == Architecture::marian && conversion.has_learned_positions()) {
     read.settings.positions = ModelSettings::Positions::learned;
     read.settings.max_positions = conversion.position_rows("model.encoder.embed_positions.weight");

@@ -2,16 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <system_error>
-
 #include "transformer/base/error.h"
 
 namespace transformer {
-
-bool is_file(const std::filesystem::path& file) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(file, ignored);
-}
 
 Configuration::Configuration(const std::filesystem::path& file, size_t most_bytes)
     : name_(file.string()), value_(JsonValue::read(file, most_bytes)) {

@@ -10,9 +10,6 @@
 
 namespace transformer {
 
-/// Whether there is a file of this name.
-bool is_file(const std::filesystem::path& file);
-
 /// An object of settings in a file, whose values are of the types that are asked for.
 class Configuration {
  public:

@@ -31,9 +31,9 @@ using Numbers = std::vector<float>;
 constexpr int64_t positions = 1024;  // for which MarianMT computes sinusoids when it is loaded
 
 /// Their weights, each made of ours when it is its turn.
-class Conversion {
+class HuggingFaceExport {
  public:
-  Conversion(const ModelSettings& settings, StoredWeights weights, std::string origin)
+  HuggingFaceExport(const ModelSettings& settings, StoredWeights weights, std::string origin)
       : s_(settings),
         weights_(std::move(weights)),
         origin_(std::move(origin)),
@@ -266,7 +266,7 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
   if (const auto licence = known.find("licence"); licence != known.end()) {
     write_atomically(directory / "README.md", fmt::format("---\nlicense: {}\n---\n", licence->second));
   }
-  Conversion conversion(settings, std::move(weights), file.string());
+  HuggingFaceExport conversion(settings, std::move(weights), file.string());
   write_tensor_file(directory / "model.safetensors", conversion.run(), {{"format", "pt"}});
   check();  // something may have come to lie there meanwhile
   folder.commit();

@@ -30,11 +30,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_file(const fs::path& file) {
-  std::error_code ignored;
-  return fs::is_regular_file(file, ignored);
-}
-
 /// Options of Marian's, as its YAML has them: a text or a list of texts each.
 class Options {
  public:
@@ -246,10 +241,10 @@ constexpr int64_t added = 2;
 const std::string logits = "decoder_ff_logit_out";
 
 /// Makes our weights of Marian's, one after the other. Matrices lie there as [inputs, outputs].
-class Conversion {
+class MarianImport {
  public:
-  Conversion(const ModelSettings& settings, const Renumbering& source, const Renumbering& target,
-             ForeignWeights& weights)
+  MarianImport(const ModelSettings& settings, const Renumbering& source, const Renumbering& target,
+               ForeignWeights& weights)
       : s_(settings), source_(source), target_(target), weights_(weights), width_(marian_width(s_.d_model)) {}
 
   /// Each weight of the model, by our names; they are made as long as this object is there.
@@ -458,7 +453,7 @@ void import_marian(const fs::path& model, const fs::path& given_output, const Te
   imported.vocabularies = vocabulary_files(files.folder, sentencepiece, source, target);
   imported.decoding = files.decoding;
   imported.metadata = {{"origin", "Marian"}};
-  Conversion conversion(settings, source, target, weights);
+  MarianImport conversion(settings, source, target, weights);
   imported.weights = conversion.run();
   imported.finished = [&] { weights.check_all_used(); };
   write_imported_model(imported, output);

@@ -5,8 +5,8 @@
 // compiled for it (kernels.cmake). instruction_sets.h chooses.
 //
 // This header is included by files that are compiled for processors other than the one at hand, so it holds
-// declarations only: an inline function here could be kept in a newer instruction set's version and then run on an
-// older machine.
+// declarations and what the compiler evaluates: an inline function here could be kept in a newer instruction set's
+// version and then run on an older machine.
 
 namespace transformer {
 
@@ -20,6 +20,17 @@ struct InstructionSet {
   const ProductKernels* products;   // of large matrices, in training
   const TrainingKernels* training;  // of fused sub-layers
 };
+
+/// A table that training alone asks for; null in a build without LibTorch, which does not train and need not compile
+/// it.
+template <class Table>
+consteval const Table* of_training([[maybe_unused]] const Table& table) {
+#if defined(TRANSFORMER_LIBTORCH)
+  return &table;
+#else
+  return nullptr;
+#endif
+}
 
 /// What every processor runs: the compiler's own choice.
 extern const InstructionSet portable_instructions;

@@ -6,6 +6,6 @@
 #include "transformer/kernels/product_kernels.inc"
 #include "transformer/kernels/training_kernels.inc"
 
-const transformer::InstructionSet transformer::avx512_instructions = {&for_inference::kernels, &for_products::kernels,
-                                                                      &for_training::kernels};
+const transformer::InstructionSet transformer::avx512_instructions = {
+    &for_inference::kernels, of_training(for_products::kernels), of_training(for_training::kernels)};
 #endif

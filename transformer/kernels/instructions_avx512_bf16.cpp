@@ -6,5 +6,5 @@
 #include "transformer/kernels/product_kernels.inc"
 
 const transformer::InstructionSet transformer::avx512_bf16_instructions = {&for_inference::kernels,
-                                                                           &for_products::kernels, nullptr};
+                                                                           of_training(for_products::kernels), nullptr};
 #endif

@@ -9,4 +9,4 @@
 #include "transformer/kernels/training_kernels.inc"
 
 const transformer::InstructionSet transformer::portable_instructions = {&for_inference::kernels, nullptr,
-                                                                        &for_training::kernels};
+                                                                        of_training(for_training::kernels)};

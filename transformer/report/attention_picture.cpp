@@ -18,7 +18,7 @@ constexpr double row_height = 20;
 constexpr double margin = 14;
 constexpr double widest_word = 190;
 constexpr double least_weight = 0.02;
-constexpr size_t hues = 8;
+constexpr size_t head_hues = 8;
 
 // Those of plot_style() and two more; written out, because many programs that show SVG know no variables.
 constexpr const char* picture_style = R"(
@@ -62,12 +62,12 @@ void add_word(std::string& out, double x, double y, Side edge, const std::string
 
 std::string head_class(int64_t head) {
   const auto index = static_cast<size_t>(head - 1);
-  return fmt::format("h{}{}", index % hues, index / hues == 1 ? " dashed" : "");
+  return fmt::format("h{}{}", index % head_hues, index / head_hues == 1 ? " dashed" : "");
 }
 
 /// The dashes of heads that the classes do not tell apart, as an attribute: dots, and then a dash with ever more dots.
 std::string head_dashes(int64_t head) {
-  const auto round = static_cast<size_t>(head - 1) / hues;
+  const auto round = static_cast<size_t>(head - 1) / head_hues;
   if (round < 2) return "";
   std::string dashes = round == 2 ? "1 4" : "9 4";
   for (size_t dots = 2; dots < round; ++dots) dashes += " 1 4";
@@ -99,7 +99,7 @@ double add_legend(std::string& out, const AttentionView& view, double x, double 
   x += 34;
   for (const int64_t head : view.heads) {
     // Of heads whose lines are dashed the edge is, and the inside empty.
-    const bool dashed = static_cast<size_t>(head) > hues;
+    const bool dashed = static_cast<size_t>(head) > head_hues;
     add(out, "<rect class=\"{}{}\"{}{} x=\"{:.1f}\" y=\"{:.1f}\" width=\"11\" height=\"11\" rx=\"2\"/>",
         head_class(head), dashed ? "" : " box", dashed ? " fill-opacity=\"0\" stroke-width=\"1.8\"" : "",
         head_dashes(head), x, y - 9.5);

@@ -19,8 +19,8 @@ namespace {
 using Verdict = RowDifference::Verdict;
 using State = SweepRun::State;
 
-constexpr size_t points_a_curve = 120;  // of a longer one that many are drawn
-constexpr size_t marks_a_curve = 10;    // about
+constexpr size_t points_drawn = 120;  // of a longer one that many are drawn
+constexpr size_t marks_drawn = 10;    // about
 
 }  // namespace
 
@@ -53,12 +53,12 @@ std::string curves_plot(const SweepFigures& sweep, const std::string& group, con
                           .label = ""});
       }
       if (points.empty()) continue;
-      const size_t kept = std::min(points.size(), points_a_curve);
+      const size_t kept = std::min(points.size(), points_drawn);
       for (size_t i = 0; i < kept; ++i) {
         series.points.push_back(points[kept == 1 ? 0 : i * (points.size() - 1) / (kept - 1)]);
       }
       // Each curve's marks at other points than its neighbour's, so that they do not hide each other.
-      const size_t stride = (kept + marks_a_curve - 1) / marks_a_curve;
+      const size_t stride = (kept + marks_drawn - 1) / marks_drawn;
       for (size_t i = 0; i < kept; ++i) series.points[i].marked = (i + plot.series.size()) % stride == 0;
       if (scale == Scale::logarithmic && std::isfinite(series.points.back().y)) lasts.push_back(series.points.back().y);
       any_of_group = any_of_group || figures.row->group == group;

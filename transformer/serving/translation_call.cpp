@@ -17,7 +17,7 @@ namespace transformer {
 
 namespace {
 
-using Json = nlohmann::json;
+using Value = nlohmann::json;
 
 constexpr int deepest = 8;
 constexpr size_t most_fields = 100;
@@ -27,16 +27,16 @@ constexpr int64_t most_alternatives = 10000;
   throw RequestError(400, sentence);
 }
 
-Json parse_json(std::string_view body) {
-  Json json;
+Value parse_json(std::string_view body) {
+  Value json;
   try {
-    json = Json::parse(body.begin(), body.end(), [](int depth, Json::parse_event_t, Json&) {
+    json = Value::parse(body.begin(), body.end(), [](int depth, Value::parse_event_t, Value&) {
       if (depth > deepest) mistake(fmt::format("the body is nested deeper than {} levels", deepest));
       return true;
     });
-  } catch (const Json::parse_error& error) {
+  } catch (const Value::parse_error& error) {
     mistake(fmt::format("the body is not JSON in UTF-8, from byte {} on", error.byte));
-  } catch (const Json::exception&) {
+  } catch (const Value::exception&) {
     mistake("the body holds a number that is too large");
   }
   if (!json.is_object()) mistake("the body should be a JSON object: {\"q\": ...}");
@@ -44,18 +44,18 @@ Json parse_json(std::string_view body) {
 }
 
 /// What a field holds, in the words of messages.
-std::string found(const Json& value) {
+std::string found(const Value& value) {
   if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
   if (value.is_number() || value.is_boolean()) return value.dump();
   return value.is_null() ? "null" : value.is_array() ? "a list" : "an object";
 }
 
-std::string text_of(const std::string& name, const Json& value) {
+std::string text_of(const std::string& name, const Value& value) {
   if (!value.is_string()) mistake(fmt::format("{} takes a text, found {}", name, found(value)));
   return value.get<std::string>();
 }
 
-bool truth_of(const std::string& name, const Json& value) {
+bool truth_of(const std::string& name, const Value& value) {
   if (!value.is_boolean()) mistake(fmt::format("{} takes true or false, found {}", name, found(value)));
   return value.get<bool>();
 }
@@ -73,7 +73,7 @@ int64_t alternatives_of(const std::string& text) {
   return number;
 }
 
-int64_t alternatives_of(const Json& value) {
+int64_t alternatives_of(const Value& value) {
   if (value.is_string()) return alternatives_of(value.get_ref<const std::string&>());
   const bool small = value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most_alternatives);
   check_alternatives(small ? value.get<int64_t>() : -1, found(value));
@@ -85,7 +85,7 @@ void add_text(std::vector<std::string>& texts, std::string text, size_t most_tex
   texts.push_back(std::move(text));
 }
 
-void take_texts(std::vector<std::string>& texts, const std::string& name, const Json& value, size_t most_texts) {
+void take_texts(std::vector<std::string>& texts, const std::string& name, const Value& value, size_t most_texts) {
   if (!value.is_array()) {
     if (!value.is_string()) mistake(fmt::format("{} takes a text or a list of texts, found {}", name, found(value)));
     return add_text(texts, value.get<std::string>(), most_texts);
@@ -111,7 +111,7 @@ void check_asked(const TranslationCall& call, bool has_texts, const std::string&
 }
 
 /// A setting's value as --set takes it.
-std::string setting_text(const std::string& name, const Json& value) {
+std::string setting_text(const std::string& name, const Value& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_number() || value.is_boolean()) return value.dump();
   if (!value.is_array()) mistake(fmt::format("decoding.{} takes a value or a list, found {}", name, found(value)));
@@ -124,9 +124,9 @@ std::string setting_text(const std::string& name, const Json& value) {
   return fmt::format("[{}]", list);
 }
 
-using Take = std::function<void(const std::string& name, const Json& value)>;
+using Take = std::function<void(const std::string& name, const Value& value)>;
 
-void take_fields(const Json& json, const std::map<std::string, Take>& known) {
+void take_fields(const Value& json, const std::map<std::string, Take>& known) {
   for (const auto& [name, value] : json.items()) {
     const auto field = known.find(name);
     if (field == known.end()) {
@@ -140,7 +140,7 @@ void take_fields(const Json& json, const std::map<std::string, Take>& known) {
 }
 
 Take into(std::string& text) {
-  return [&text](const std::string& name, const Json& value) { text = text_of(name, value); };
+  return [&text](const std::string& name, const Value& value) { text = text_of(name, value); };
 }
 
 int hex_digit(char c) {
@@ -192,7 +192,7 @@ TranslationCall parse_libretranslate_json(std::string_view body, size_t most_tex
   bool has_texts = false;
   const std::map<std::string, Take> known = {
       {"q",
-       [&](const std::string& name, const Json& value) {
+       [&](const std::string& name, const Value& value) {
          take_texts(call.texts, name, value, most_texts);
          call.is_list = value.is_array();
          has_texts = true;
@@ -201,7 +201,7 @@ TranslationCall parse_libretranslate_json(std::string_view body, size_t most_tex
       {"target", into(call.target)},
       {"format", into(format)},
       {"api_key", into(call.api_key)},
-      {"alternatives", [&](const std::string&, const Json& value) { call.alternatives = alternatives_of(value); }},
+      {"alternatives", [&](const std::string&, const Value& value) { call.alternatives = alternatives_of(value); }},
   };
   // Clients of this interface send what later versions of it know, too.
   for (const auto& [name, value] : json.items()) {
@@ -238,7 +238,7 @@ TranslationCall parse_translation(std::string_view body, size_t most_texts) {
   take_fields(
       json,
       {{"text",
-        [&](const std::string& name, const Json& value) {
+        [&](const std::string& name, const Value& value) {
           take_texts(call.texts, name, value, most_texts);
           call.is_list = value.is_array();
           has_texts = true;
@@ -248,10 +248,10 @@ TranslationCall parse_translation(std::string_view body, size_t most_texts) {
        {"model", into(call.model)},
        {"format", into(format)},
        {"api_key", into(call.api_key)},
-       {"alignments", [&](const std::string& name, const Json& value) { call.alignments = truth_of(name, value); }},
-       {"attention", [&](const std::string& name, const Json& value) { call.attention = truth_of(name, value); }},
-       {"stream", [&](const std::string& name, const Json& value) { call.stream = truth_of(name, value); }},
-       {"decoding", [&](const std::string& name, const Json& value) {
+       {"alignments", [&](const std::string& name, const Value& value) { call.alignments = truth_of(name, value); }},
+       {"attention", [&](const std::string& name, const Value& value) { call.attention = truth_of(name, value); }},
+       {"stream", [&](const std::string& name, const Value& value) { call.stream = truth_of(name, value); }},
+       {"decoding", [&](const std::string& name, const Value& value) {
           if (!value.is_object() || value.size() > most_fields)
             mistake(fmt::format("{} takes an object of settings, found {}", name, found(value)));
           for (const auto& [setting, given] : value.items()) {
@@ -270,7 +270,7 @@ ScoreCall parse_score(std::string_view body, size_t most_texts) {
   const auto json = parse_json(body);
   ScoreCall call;
   const auto texts_into = [most_texts](std::vector<std::string>& texts) -> Take {
-    return [&texts, most_texts](const std::string& name, const Json& value) {
+    return [&texts, most_texts](const std::string& name, const Value& value) {
       take_texts(texts, name, value, most_texts);
     };
   };

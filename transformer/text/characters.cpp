@@ -60,6 +60,10 @@ CharacterKind kind_of(char32_t code_point) {
   }
 }
 
+bool ends_line(char32_t code_point) {
+  return code_point == U'\n' || code_point == U'\r' || code_point == 0x2028 || code_point == 0x2029;
+}
+
 bool is_word_character(char32_t code_point) {
   using enum CharacterKind;
   const auto kind = kind_of(code_point);

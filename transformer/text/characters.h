@@ -20,6 +20,9 @@ enum class CharacterKind {
 /// Of any code point; those that Unicode assigns to nothing are symbols.
 CharacterKind kind_of(char32_t code_point);
 
+/// A line feed, a carriage return, or a separator of lines or paragraphs.
+bool ends_line(char32_t code_point);
+
 /// Letters, digits and marks: what words are made of.
 bool is_word_character(char32_t code_point);
 

@@ -35,14 +35,14 @@ bool is_boundary(char32_t before, char32_t next) {
   return !is_word_character(before) || !is_word_character(next) || is_unspaced(before) || is_unspaced(next);
 }
 
-constexpr size_t none = std::string_view::npos;
+constexpr size_t no_term = std::string_view::npos;
 
 }  // namespace
 
 struct Glossary::Implementation {
   struct Node {
     std::map<char32_t, size_t> next;
-    size_t any_case = none;          // term without a capital that ends here
+    size_t any_case = no_term;       // term without a capital that ends here
     std::vector<size_t> as_written;  // terms with one
   };
   std::vector<Term> terms;
@@ -76,7 +76,7 @@ struct Glossary::Implementation {
     const bool as_written = has_capital(term.source);
     const bool known = as_written ? std::any_of(end.as_written.begin(), end.as_written.end(),
                                                 [&](size_t other) { return terms[other].source == term.source; })
-                                  : end.any_case != none;
+                                  : end.any_case != no_term;
     if (known) throw Error(where(index), fmt::format("{} came before", in_quotes(term.source)), "give each term once");
     if (as_written) {
       end.as_written.push_back(index);
@@ -87,7 +87,7 @@ struct Glossary::Implementation {
 
   /// The longest term that stands at `begin`.
   Match longest_at(std::string_view text, size_t begin) const {
-    Match best{{begin, begin}, none};
+    Match best{{begin, begin}, no_term};
     size_t node = 0;
     for (size_t position = begin; position < text.size();) {
       const char32_t c = next_code_point(text, position);
@@ -100,7 +100,7 @@ struct Glossary::Implementation {
       for (const size_t term : nodes[node].as_written) {
         if (terms[term].source == text.substr(begin, position - begin)) found = term;
       }
-      if (found != none) best = {{begin, position}, found};
+      if (found != no_term) best = {{begin, position}, found};
     }
     return best;
   }
@@ -149,7 +149,7 @@ std::vector<Glossary::Match> Glossary::find(std::string_view normal) const {
     const char32_t c = next_code_point(normal, behind);
     if (is_boundary(before, c)) {
       const auto match = implementation_->longest_at(normal, position);
-      if (match.term != none) {
+      if (match.term != no_term) {
         matches.push_back(match);
         size_t last = match.end - 1;
         while ((static_cast<unsigned char>(normal[last]) & 0xC0) == 0x80) --last;

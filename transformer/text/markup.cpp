@@ -290,10 +290,6 @@ bool is_glued(char32_t c) {
   return (kind == CharacterKind::punctuation && !in_addresses) || kind == CharacterKind::closing;
 }
 
-bool ends_line(char32_t c) {
-  return c == U'\n' || c == U'\r' || c == 0x2028 || c == 0x2029;
-}
-
 /// Whether two characters are round what is between them alone.
 bool encloses(char32_t left, char32_t right) {
   using enum CharacterKind;

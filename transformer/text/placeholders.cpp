@@ -11,7 +11,7 @@ namespace transformer {
 
 namespace {
 
-constexpr size_t none = std::string_view::npos;
+constexpr size_t nowhere = std::string_view::npos;
 // Bytes between braces, at most.
 constexpr size_t longest = 200;
 // What units and plurals add to a conversion ("%dpx", "%ss"): letters, at most.
@@ -34,7 +34,7 @@ bool is_path(char c) {
 }
 
 bool is_any_of(char c, std::string_view characters) {
-  return c != '\0' && characters.find(c) != none;
+  return c != '\0' && characters.find(c) != nowhere;
 }
 
 /// The character at `position`, 0 behind the end.
@@ -51,9 +51,9 @@ size_t behind(std::string_view text, size_t position, const Is& is) {
 /// Behind the "}" that ends a format, whose characters are any but those of other placeholders and tags; one that
 /// begins with a blank is a list of words and numbers.
 size_t format_end(std::string_view text, size_t position, bool in_markup) {
-  if (at(text, position) == ' ') return none;
+  if (at(text, position) == ' ') return nowhere;
   const size_t end = text.find_first_of(in_markup ? "{}<\r\n" : "{}\r\n", position);
-  return at(text, std::min(end, text.size())) == '}' ? end + 1 : none;
+  return at(text, std::min(end, text.size())) == '}' ? end + 1 : nowhere;
 }
 
 /// What {name, TYPE} may be formatted as; texts to choose from are more than a placeholder.
@@ -72,8 +72,8 @@ size_t single_braces_end(std::string_view text, bool in_markup) {
   const size_t name = position;
   position = behind(text, position, is_path);
   const bool named = position > name && is_name(text[name]);
-  if (!named && (marked || position > name)) return none;
-  if (spaced) return named && text.substr(position).starts_with(" }") ? position + 2 : none;
+  if (!named && (marked || position > name)) return nowhere;
+  if (spaced) return named && text.substr(position).starts_with(" }") ? position + 2 : nowhere;
   if (at(text, position) == '!' && is_letter(at(text, position + 1))) position += 2;
   if (at(text, position) == ':') return format_end(text, position + 1, in_markup);
   if (named && at(text, position) == ',') {
@@ -84,11 +84,11 @@ size_t single_braces_end(std::string_view text, bool in_markup) {
     } else {
       const size_t type = behind(text, position, [](char c) { return c == ' '; });
       position = behind(text, type, is_letter);
-      if (!is_type(text.substr(type, position - type))) return none;
+      if (!is_type(text.substr(type, position - type))) return nowhere;
       if (at(text, position) == ',') return format_end(text, position + 1 + (at(text, position + 1) == ' '), in_markup);
     }
   }
-  return at(text, position) == '}' ? position + 1 : none;
+  return at(text, position) == '}' ? position + 1 : nowhere;
 }
 
 /// The end of what begins with "{" at the beginning of `text`.
@@ -96,8 +96,8 @@ size_t braces_end(std::string_view text, bool in_markup) {
   text = text.substr(0, longest);
   if (at(text, 1) != '{') return single_braces_end(text, in_markup);
   const size_t end = text.find_first_of("{}<>\r\n", 2);
-  const bool ends = end != none && text.substr(end).starts_with("}}") && !trim(text.substr(2, end - 2)).empty();
-  return ends ? end + 2 : none;
+  const bool ends = end != nowhere && text.substr(end).starts_with("}}") && !trim(text.substr(2, end - 2)).empty();
+  return ends ? end + 2 : nowhere;
 }
 
 /// Whether the percent sign behind `before` is the second of "%%".
@@ -125,17 +125,17 @@ bool is_percentage(std::string_view text, size_t position, size_t end) {
 }
 
 size_t percent_end(std::string_view text, size_t begin) {
-  if (is_doubled(text.substr(0, begin))) return none;
+  if (is_doubled(text.substr(0, begin))) return nowhere;
   const auto rest = text.substr(begin, longest);
   size_t position = 1;
   if (at(rest, 1) == '{') {
     const size_t end = behind(rest, 2, is_path);
-    return end > 2 && at(rest, end) == '}' ? begin + end + 1 : none;
+    return end > 2 && at(rest, end) == '}' ? begin + end + 1 : nowhere;
   }
   bool named = false;  // or numbered: nothing else is written so
   if (at(rest, 1) == '(') {
     const size_t end = behind(rest, 2, is_path);
-    if (end == 2 || at(rest, end) != ')') return none;
+    if (end == 2 || at(rest, end) != ')') return nowhere;
     position = end + 1;
     named = true;
   } else if (const size_t end = behind(rest, 1, is_digit); end > 1 && at(rest, end) == '$') {
@@ -144,21 +144,21 @@ size_t percent_end(std::string_view text, size_t begin) {
   }
   const size_t flags = position;
   position = behind(rest, position, [](char c) { return is_any_of(c, "-+0#"); });
-  const bool left = rest.substr(flags, position - flags).find('-') != none;
+  const bool left = rest.substr(flags, position - flags).find('-') != nowhere;
   const size_t width = position;
   position = at(rest, position) == '*' ? position + 1 : behind(rest, position, is_digit);
-  if (left && position == width) return none;  // "%-ig"
+  if (left && position == width) return nowhere;  // "%-ig"
   if (at(rest, position) == '.') {
     position = at(rest, position + 1) == '*' ? position + 2 : behind(rest, position + 1, is_digit);
   }
   const size_t length = position;
   position = behind(rest, position, [](char c) { return is_any_of(c, "hlLqjzt"); });
   const char conversion = at(rest, position);
-  if (position > length + 2 || !is_any_of(conversion, named ? "diouxXeEfFgGcsra@" : "diouxXeEfFgGcs@")) return none;
+  if (position > length + 2 || !is_any_of(conversion, named ? "diouxXeEfFgGcsra@" : "diouxXeEfFgGcs@")) return nowhere;
   const size_t end = position + 1;
   if (named) return begin + end;
   const size_t suffix = behind(rest, end, is_letter) - end;
-  if (suffix > (conversion == 'i' ? 0 : longest_suffix) || is_percentage(text, begin, begin + end)) return none;
+  if (suffix > (conversion == 'i' ? 0 : longest_suffix) || is_percentage(text, begin, begin + end)) return nowhere;
   return begin + end;
 }
 
@@ -179,11 +179,11 @@ size_t address_end(std::string_view text, size_t begin, bool in_markup) {
       position = begin + scheme.size();
     }
   }
-  if (position == begin) return none;
+  if (position == begin) return nowhere;
   const size_t host = position;
   // Looked at first: behind "www.(" is no address, however long what follows goes on.
   const auto begins = at(text, host);
-  if (!is_name(begins) && (static_cast<unsigned char>(begins) & 0x80) == 0) return none;
+  if (!is_name(begins) && (static_cast<unsigned char>(begins) & 0x80) == 0) return nowhere;
   int64_t round = 0, curly = 0;  // brackets that are open
   while (position < text.size()) {
     const char c = text[position];
@@ -206,7 +206,7 @@ size_t address_end(std::string_view text, size_t begin, bool in_markup) {
       break;
     }
   }
-  return position > host ? position : none;
+  return position > host ? position : nowhere;
 }
 
 bool is_local(char c) {
@@ -217,17 +217,18 @@ size_t mail_end(std::string_view text, size_t begin) {
   constexpr size_t longest_local = 64, longest_domain = 253;
   const auto local = text.substr(begin, longest_local + 1);
   const size_t sign = behind(local, 0, is_local);
-  if (at(local, sign) != '@') return none;
+  if (at(local, sign) != '@') return nowhere;
   const auto rest = text.substr(begin + sign + 1, longest_domain);
   size_t end = behind(rest, 0, [](char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-'; });
   while (end > 0 && is_any_of(rest[end - 1], ".-")) --end;
   const auto domain = rest.substr(0, end);
   const size_t point = domain.rfind('.');
-  if (point == none || point == 0 || domain.find("..") != none || domain.front() == '.' || domain.front() == '-') {
-    return none;
+  if (point == nowhere || point == 0 || domain.find("..") != nowhere || domain.front() == '.' ||
+      domain.front() == '-') {
+    return nowhere;
   }
   const auto last = domain.substr(point + 1);
-  return last.size() >= 2 && std::all_of(last.begin(), last.end(), is_letter) ? begin + sign + 1 + end : none;
+  return last.size() >= 2 && std::all_of(last.begin(), last.end(), is_letter) ? begin + sign + 1 + end : nowhere;
 }
 
 }  // namespace
@@ -237,21 +238,21 @@ size_t placeholder_end(std::string_view text, size_t position, bool in_markup) {
   if (c == '{' || (c == '$' && at(text, position + 1) == '{')) {
     const size_t begin = position + (c == '$');
     const size_t end = braces_end(text.substr(begin), in_markup);
-    return end == none ? none : begin + end;
+    return end == nowhere ? nowhere : begin + end;
   }
   if (c == '%') return percent_end(text, position);
   const char before = position > 0 ? text[position - 1] : '\0';
-  if (!is_name(c) || is_name(before)) return none;
+  if (!is_name(c) || is_name(before)) return nowhere;
   const size_t end = address_end(text, position, in_markup);
-  return end != none || is_local(before) ? end : mail_end(text, position);
+  return end != nowhere || is_local(before) ? end : mail_end(text, position);
 }
 
 std::vector<TextSpan> find_placeholders(std::string_view text) {
   std::vector<TextSpan> found;
   for (size_t position = 0; position < text.size();) {
     const size_t end = placeholder_end(text, position);
-    if (end != none) found.push_back({position, end});
-    position = end != none ? end : position + 1;
+    if (end != nowhere) found.push_back({position, end});
+    position = end != nowhere ? end : position + 1;
   }
   return found;
 }

@@ -13,10 +13,6 @@ namespace transformer {
 
 namespace {
 
-bool ends_line(char32_t c) {
-  return c == U'\n' || c == U'\r' || c == 0x2028 || c == 0x2029;
-}
-
 bool has_word(std::string_view text) {
   for (size_t position = 0; position < text.size();) {
     if (is_word_character(next_code_point(text, position))) return true;

@@ -1,0 +1,64 @@
+#include "apps/program.h"
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+#include "apps/manual.h"
+#include "apps/messages.h"
+#include "transformer/base/described.h"
+#include "transformer/base/error.h"
+
+namespace transformer {
+
+namespace {
+
+/// What is asked for in place of a program's work.
+struct Printed {
+  std::string text;
+};
+
+}  // namespace
+
+int run_program(int argc, char** argv, const ProgramBody& body) {
+  // A parent may have SIGPIPE ignored; `program | head` should end quietly all the same.
+  std::signal(SIGPIPE, SIG_DFL);
+  const std::string name = std::filesystem::path(argc > 0 ? argv[0] : "program").filename().string();
+  const auto fail = [&](const std::string& message, int status) {
+    std::cout.flush();
+    std::cerr << one_line(name) << ": error: " << one_line(message) << std::endl;
+    return status;
+  };
+
+  CLI::App app;
+  app.name(name);
+  app.set_version_flag("--version", name + " " TRANSFORMER_VERSION);
+  app.footer(examples_of(name));
+  try {
+    const auto parse = [&] {
+      // For who installs: from the declarations alone, whatever else they require.
+      const std::string asked = argc > 1 ? argv[1] : "";
+      if (argc == 2 && asked == "--man") throw Printed{man_page(app, TRANSFORMER_VERSION)};
+      if (argc == 3 && asked == "--completion" && argv[2] == std::string("bash")) throw Printed{bash_completion(app)};
+      app.parse(argc, argv);
+    };
+    const int status = body(app, parse);
+    std::cout.flush();
+    if (!std::cout || std::fflush(stdout) != 0) throw Failure("standard output", "could not be written");
+    return status;
+  } catch (const Printed& printed) {
+    std::cout << printed.text << std::flush;
+    return std::cout ? 0 : fail("standard output: could not be written", 1);
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    return fail(argument_mistake(app, error), 2);
+  } catch (...) {
+    const auto described = described_exception();
+    return fail(described.text, described.mistake ? 2 : 1);
+  }
+}
+
+}  // namespace transformer
