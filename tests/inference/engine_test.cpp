@@ -141,6 +141,34 @@ TEST_CASE("each sentence is told of once, and nothing more after a job is cancel
   check_same(decode_all(engine, {requests[0]})[0], alone(model, requests[0]));
 }
 
+TEST_CASE("several long sentences are taken up one after the other, while others go on") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  std::mt19937 random(7);
+  std::vector<DecodingRequest> requests;
+  for (size_t i = 0; i < 4; ++i) {
+    Ids source(3000 - 10 * i);  // the longest is taken first
+    for (auto& piece : source) piece = 4 + static_cast<int64_t>(random() % (pieces - 4));
+    requests.push_back(
+        {.source = with_end(std::move(source)), .max_length = 12, .settings = {.beam = 1, .min_length = 10}});
+  }
+  std::vector<std::vector<Hypothesis>> expected;
+  for (const auto& request : requests) expected.push_back(alone(model, request));
+
+  Engine engine(model, {.threads = 1, .batch_sentences = 32});
+  std::vector<size_t> told(4);
+  size_t first_had = 0;  // tokens, when the last had its first
+  std::vector<std::vector<Hypothesis>> found(4);
+  const auto job = engine.submit(
+      requests, [&](size_t index, DecodingResult result) { found[index] = std::move(result.hypotheses); },
+      [&](size_t index, std::span<const int64_t> tokens) {
+        told[index] += tokens.size();
+        if (index == 3 && first_had == 0) first_had = told[0];
+      });
+  engine.wait(*job);
+  for (size_t i = 0; i < 4; ++i) check_same(found[i], expected[i]);
+  CHECK(first_had >= 2);
+}
+
 TEST_CASE("an engine that ends leaves what waits, and none waits for it") {
   const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
   std::atomic<int> told = 0;

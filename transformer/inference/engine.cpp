@@ -99,6 +99,10 @@ struct Engine::Implementation {
   std::vector<std::jthread> workers;  // last: they must end before what they use goes
 };
 
+// Of sentences that a worker encodes at once, more than one of them: several long ones would hold up all others, and
+// whoever ends them, for as long as all of them take.
+constexpr int64_t most_encoded_pieces = 8192;
+
 class Engine::Implementation::Worker {
  public:
   explicit Worker(Implementation& engine) : engine_(engine), batch_(engine.ensemble) {
@@ -153,10 +157,12 @@ class Engine::Implementation::Worker {
       const auto threads = static_cast<size_t>(engine_.options.threads);
       const size_t share = (engine_.waiting.size() + engine_.active + threads - 1) / threads;
       const size_t wanted = std::min(most, std::max<size_t>(share, 1));
-      int64_t bytes = 0;
+      int64_t bytes = 0, pieces = 0;
       while (!engine_.waiting.empty() && active_.size() + taken.size() < wanted) {
         const auto& request = engine_.waiting.front().job->request(engine_.waiting.front().index);
         const auto size = static_cast<int64_t>(request.source.size());
+        pieces += size;
+        if (pieces > most_encoded_pieces && !taken.empty()) break;
         bytes += EnsembleBatch::expected_bytes(engine_.ensemble, size, request.settings.hypotheses());
         if (draft_) bytes += InferenceBatch::expected_bytes(*engine_.options.draft, size, 1);
         const bool fits = engine_.cache_used + bytes <= engine_.options.cache_bytes;
