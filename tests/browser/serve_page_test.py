@@ -158,7 +158,9 @@ class ServePageTest(unittest.TestCase):
         self.assertEqual(page.texts("#pair option"), ["5 languages (many)"])
         value = 'document.querySelector("#{}").value'
         self.assertEqual((page.value(value.format("from")), page.value(value.format("to"))), ("en", "ace-Arab"))
-        self.assertEqual(page.texts("#to option"), ["Acehnese (Arabic)", "German", "English", "French", "Chinese"])
+        first, *others = page.texts("#to option")
+        self.assertIn(first, ["Acehnese (Arabic)", "ace (Arabic)"])  # as much as the browser knows
+        self.assertEqual(others, ["German", "English", "French", "Chinese"])
         self.assertEqual(page.obstacles(), [])
         self.type(page, "Good morning.")
         texts = {}

@@ -108,6 +108,11 @@ TEST_CASE("a projection puts values between its ends, evenly on its scale") {
   CHECK(rate.lower() == Approx(0.0009));
   CHECK(rate.upper() == Approx(0.0011));
   for (const auto& tick : rate.ticks()) CHECK(tick.label.size() <= 7);
+  Axis logarithmic;
+  logarithmic.scale = Scale::logarithmic;
+  const Projection tiny(logarithmic, {1e-300}, 0, 1, 5);
+  CHECK(tiny.lower() > 0);
+  CHECK(tiny.contains(1e-300));
 }
 
 TEST_CASE("a logarithmic axis has no place for what is not positive") {

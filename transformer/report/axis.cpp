@@ -99,7 +99,9 @@ Projection::Projection(const Axis& axis, const std::vector<double>& values, doub
   }
   if (!(lower_ <= upper_)) lower_ = upper_ = 1;
   // A little room, so that no mark lies on the frame; more about a single value, which would be read to six digits.
-  const double least = (lower_ == upper_ ? 0.1 : 1e-3) * std::abs(to_scale(upper_));
+  // (A tenth of a logarithm could be all there is of a number.)
+  const bool single = lower_ == upper_ && scale_ == Scale::linear;
+  const double least = (single ? 0.1 : 1e-3) * std::abs(to_scale(upper_));
   const double room = std::max((to_scale(upper_) - to_scale(lower_)) * 0.05, least);
   const double pad = room > 0 ? room : 1;
   const double padded_lower = from_scale(to_scale(lower_) - pad), padded_upper = from_scale(to_scale(upper_) + pad);
