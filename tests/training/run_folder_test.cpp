@@ -325,6 +325,24 @@ TEST_CASE("only what is named like a checkpoint is one") {
   for (const auto& name : mine) CHECK(fs::exists(run.folder / "checkpoints" / name));
 }
 
+TEST_CASE("what is set aside at a stage that nobody knows is not taken for nothing") {
+  Run run;
+  run.train();
+  {
+    auto again = run.open({}, {.restart = true});  // keeps the old run aside
+    again.claim();
+    again.begin("checksum");
+  }
+  const auto before = run.contents();
+  for (const char* stage : {"archived", "", "Kept"}) {
+    run.set_stage(stage);
+    CHECK_THAT(error_of([&] { run.open(); }), Contains(RunFolder::record_name) && Contains("damaged"));
+    CHECK(run.contents() == before);
+  }
+  run.set_stage("kept");
+  CHECK_THAT(run.open().set_aside_text(), Contains("--undo"));
+}
+
 TEST_CASE("a record moves and deletes nothing that is no run's") {
   Run run;
   run.train();

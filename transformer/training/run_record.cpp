@@ -47,6 +47,14 @@ RunRecord::Facts read_facts(const nlohmann::json& json) {
   return facts;
 }
 
+// What is set aside belongs to the user: a stage of a later version, or a damaged one, never counts as none.
+Stage read_stage(const std::string& text) {
+  const auto found =
+      std::find_if(std::begin(stages), std::end(stages), [&](const auto& one) { return text == one.first; });
+  if (found == std::end(stages)) throw std::invalid_argument("a strange stage");
+  return found->second;
+}
+
 }  // namespace
 
 std::optional<RunRecord> RunRecord::read(const std::filesystem::path& folder) {
@@ -62,9 +70,7 @@ std::optional<RunRecord> RunRecord::read(const std::filesystem::path& folder) {
     record.facts = read_facts(json);
     if (json.contains("set_aside")) {
       const auto& aside = json.at("set_aside");
-      for (const auto& [text, stage] : stages) {
-        if (aside.at("stage") == text) record.set_aside.stage = stage;
-      }
+      record.set_aside.stage = read_stage(aside.at("stage").get<std::string>());
       record.set_aside.from = aside.at("from").get<int64_t>();
       record.set_aside.items = aside.at("items").get<std::vector<std::string>>();
       record.set_aside.moving = aside.at("moving").get<std::vector<std::string>>();
