@@ -257,10 +257,12 @@ TEST_CASE("tokens that are told on the way begin the result, also of sentences t
 }
 
 TEST_CASE("an ensemble searches by the mean of its models, alone and in batches") {
-  auto a = tiny_transformer(tiny_settings(pieces), 4), b = tiny_transformer(tiny_settings(pieces), 5);
+  // Of many, most are passed over in blocks.
+  const int64_t outputs = GENERATE(int64_t{40}, int64_t{1500});
+  auto a = tiny_transformer(tiny_settings(outputs), 4), b = tiny_transformer(tiny_settings(outputs), 5);
   const std::vector<double> weights = {2, 1};
   std::vector<DecodingRequest> requests;
-  for (auto& source : random_sentences(10, 12, pieces)) {
+  for (auto& source : random_sentences(10, 12, outputs)) {
     source.push_back(Vocabulary::end);
     requests.push_back({source, 14, {.beam = 3, .n_best = 2}});
     if (requests.size() % 4 == 1) requests.back().settings.no_repeat_ngram = 1;
@@ -275,18 +277,18 @@ TEST_CASE("an ensemble searches by the mean of its models, alone and in batches"
       const auto source = torch::tensor(requests[i].source).unsqueeze(0);
       const StepFunction steps[] = {transformer_step(a, source), transformer_step(b, source)};
       const auto mean = [&](std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width) {
-        std::vector<std::vector<double>> rows(tokens.size(), std::vector<double>(pieces));
+        std::vector<std::vector<double>> rows(tokens.size(), std::vector<double>(outputs));
         for (size_t member = 0; member < 2; ++member) {
-          const auto all = steps[member](tokens, parents, pieces);
+          const auto all = steps[member](tokens, parents, outputs);
           for (size_t at = 0; at < all.tokens.size(); ++at) {
-            auto& value = rows[at / pieces][static_cast<size_t>(all.tokens[at])];
+            auto& value = rows[at / outputs][static_cast<size_t>(all.tokens[at])];
             value += weights[member] / 3 * (of_logs ? all.log_probabilities[at] : std::exp(all.log_probabilities[at]));
           }
         }
-        Continuations best{std::min(width, pieces), {}, {}};
+        Continuations best{std::min(width, outputs), {}, {}};
         for (const auto& row : rows) {
           std::vector<Continuations::Candidate> candidates;
-          for (int64_t token = 0; token < pieces; ++token) {
+          for (int64_t token = 0; token < outputs; ++token) {
             const double value = row[static_cast<size_t>(token)];
             candidates.push_back({of_logs ? value : std::log(value), token});
           }
@@ -314,7 +316,7 @@ TEST_CASE("an ensemble searches by the mean of its models, alone and in batches"
   CHECK_THAT(refusal({}), Contains("no model"));
   CHECK_THAT(refusal({.models = {packed_model(a)}, .weights = {1, 2}}), Contains("weights"));
   CHECK_THAT(refusal({.models = {packed_model(a)}, .weights = {0}}), Contains("more than 0"));
-  CHECK_THAT(refusal({.models = {packed_model(a), packed_model(tiny_transformer(tiny_settings(pieces + 1)))}}),
+  CHECK_THAT(refusal({.models = {packed_model(a), packed_model(tiny_transformer(tiny_settings(outputs + 1)))}}),
              Contains("different sizes"));
 }
 

@@ -1,15 +1,26 @@
 #include "transformer/inference/ensemble_batch.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <numeric>
 
 #include "transformer/inference/inference_model.h"
 
 namespace transformer {
 
 namespace {
+
+constexpr float lowest = -std::numeric_limits<float>::infinity();
+
+/// 0, or not a number where a member's scores are none: the normaliser shows it.
+double not_a_number_in(std::span<const RowScores> members) {
+  for (const auto& member : members) {
+    if (std::isnan(member.normaliser)) return member.normaliser;
+  }
+  return 0;
+}
 
 /// Adds a member's attention to the mean of all.
 void add_attention(const std::vector<std::vector<float>>& rows, double weight, std::vector<std::vector<float>>& mean) {
@@ -28,6 +39,7 @@ EnsembleBatch::EnsembleBatch(const Ensemble& ensemble) : ensemble_(ensemble) {
 
 std::vector<int64_t> EnsembleBatch::add(std::span<const InferenceBatch::Source> sources) {
   std::vector<int64_t> places;
+  listed_ = listed_ || std::any_of(sources.begin(), sources.end(), [](const auto& source) { return source.shortlist; });
   // Sentences come and go alike everywhere, and so lie in the same places.
   for (auto& batch : batches_) places = batch.add(sources);
   return places;
@@ -71,62 +83,122 @@ Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int
   const auto size = static_cast<size_t>(ensemble_.models.front()->projection().outputs());
   whole_.assign(rows.begin(), rows.end());
   for (auto& row : whole_) row.whole = true;
-  const bool of_logs = ensemble_.average == Ensemble::Average::log_probabilities;
-  const Kernels& kernels = ensemble_.models.front()->kernels();
-  means_.resize(rows.size() * size);
+  members_.assign(batches_.size() * rows.size(), {});
+  if (listed_) copies_.resize((batches_.size() - 1) * rows.size() * size);
+  const int64_t returned = std::min(width, static_cast<int64_t>(size));
+  Continuations continuations{returned, {}, {}};
   std::vector<std::vector<float>> attention;
   for (size_t member = 0; member < batches_.size(); ++member) {
-    const double weight = ensemble_.weights[member];
+    const bool last = member + 1 == batches_.size();
     const auto found = batches_[member].step(whole_, 1, [&](size_t row, const RowScores& scores) {
-      float* means = means_.data() + row * size;
-      const auto shift = static_cast<float>(of_logs ? scores.normaliser : scores.normaliser - std::log(weight));
-      if (!of_logs && member == 0) {
-        kernels.exponentials(scores.logits.data(), std::ssize(scores.logits), shift, 1, means);
-      } else if (!of_logs) {
-        kernels.add_probabilities(scores.logits.data(), std::ssize(scores.logits), shift, means);
+      const std::span of_row = std::span(members_).subspan(row * batches_.size(), batches_.size());
+      of_row[member] = scores;
+      if (listed_ && !last) {
+        const std::span copy = std::span(copies_).subspan((member * rows.size() + row) * size, size);
+        std::copy(scores.logits.begin(), scores.logits.end(), copy.begin());
+        of_row[member].logits = copy;
+      }
+      if (!last) return;
+      if (rows[row].whole) {
+        told(row, all_of(of_row));
+        // As InferenceBatch: who is told of a row asks for nothing else of it.
+        continuations.tokens.resize(continuations.tokens.size() + static_cast<size_t>(returned));
+        continuations.log_probabilities.resize(continuations.tokens.size());
       } else {
-        if (member == 0) std::fill_n(means, size, 0.0F);
-        const auto factor = static_cast<float>(weight);
-        for (size_t token = 0; token < size; ++token) means[token] += factor * (scores.logits[token] - shift);
+        add_best(of_row, continuations);
       }
     });
-    add_attention(found.attention, weight, attention);
+    add_attention(found.attention, ensemble_.weights[member], attention);
   }
-  const int64_t returned = std::min(width, static_cast<int64_t>(size));
-  Continuations continuations{returned, {}, {}, std::move(attention)};
-  for (size_t row = 0; row < rows.size(); ++row) {
-    const std::span means(means_.data() + row * size, size);
-    // What is not a number shows in the sum, and in the normaliser.
-    const auto normaliser_for = [](double sum) { return std::isnan(sum) ? sum : 0; };
-    if (rows[row].whole) {
-      const double sum = std::accumulate(means.begin(), means.end(), 0.0);
-      if (!of_logs) {
-        for (float& mean : means) mean = std::log(mean);
-      }
-      told(row, {means, normaliser_for(sum)});
-      // As InferenceBatch: who is told of a row asks for nothing else of it.
-      continuations.tokens.resize(continuations.tokens.size() + static_cast<size_t>(returned));
-      continuations.log_probabilities.resize(continuations.tokens.size());
-      continue;
-    }
-    constexpr float lowest = -std::numeric_limits<float>::infinity();
-    constexpr size_t block = 64;  // few of which hold anything to be taken up
-    best_.resize(static_cast<size_t>(returned));
-    best_tokens_.resize(static_cast<size_t>(returned));
-    Selection selection{lowest, 0, static_cast<int32_t>(returned), 0, lowest, best_.data(), best_tokens_.data()};
-    for (size_t first = 0; first < size; first += block) {
-      kernels.best(means.data() + first, static_cast<int64_t>(std::min(block, size - first)),
-                   static_cast<int32_t>(first), selection);
-    }
-    for (size_t i = 0; i < static_cast<size_t>(returned); ++i) {
-      const bool found = static_cast<int32_t>(i) < selection.count && (of_logs || best_[i] > 0);
-      double score = static_cast<double>(lowest);
-      if (found) score = of_logs ? static_cast<double>(best_[i]) : std::log(static_cast<double>(best_[i]));
-      continuations.tokens.push_back(found ? best_tokens_[i] : 0);
-      continuations.log_probabilities.push_back(score - normaliser_for(selection.sum));
-    }
-  }
+  continuations.attention = std::move(attention);
   return continuations;
+}
+
+void EnsembleBatch::mean_of(std::span<const RowScores> members, size_t first, size_t count, float* means) const {
+  const Kernels& kernels = ensemble_.models.front()->kernels();
+  const bool of_logs = ensemble_.average == Ensemble::Average::log_probabilities;
+  if (of_logs) std::fill_n(means, count, 0.0F);
+  for (size_t member = 0; member < members.size(); ++member) {
+    const float* logits = members[member].logits.data() + first;
+    const auto shift = shift_of(members[member], member);
+    if (of_logs) {
+      const auto factor = static_cast<float>(ensemble_.weights[member]);
+      for (size_t i = 0; i < count; ++i) means[i] += factor * (logits[i] - shift);
+    } else if (member == 0) {
+      kernels.exponentials(logits, static_cast<int64_t>(count), shift, 1, means);
+    } else {
+      kernels.add_probabilities(logits, static_cast<int64_t>(count), shift, means);
+    }
+  }
+}
+
+float EnsembleBatch::shift_of(const RowScores& scores, size_t member) const {
+  const bool of_logs = ensemble_.average == Ensemble::Average::log_probabilities;
+  return static_cast<float>(of_logs ? scores.normaliser : scores.normaliser - std::log(ensemble_.weights[member]));
+}
+
+RowScores EnsembleBatch::all_of(std::span<const RowScores> members) {
+  means_.resize(members.front().logits.size());
+  mean_of(members, 0, means_.size(), means_.data());
+  if (ensemble_.average == Ensemble::Average::probabilities) {
+    for (float& mean : means_) mean = std::log(mean);
+  }
+  return {means_, not_a_number_in(members)};
+}
+
+void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& continuations) {
+  const Kernels& kernels = ensemble_.models.front()->kernels();
+  const bool of_logs = ensemble_.average == Ensemble::Average::log_probabilities;
+  const size_t size = members.front().logits.size();
+  const auto wanted = static_cast<size_t>(continuations.width);
+
+  // A mean of probabilities lies between its largest addend and as often that as there are members, a mean of
+  // logarithms at most at that of the largest: whole blocks hold nothing to be taken up, and their means are not
+  // needed.
+  constexpr size_t block = 64;
+  constexpr float margin = 1e-3F;  // more than rounding makes of the logarithm of a mean
+  bounds_.clear();
+  for (size_t first = 0; first < size; first += block) {
+    const auto count = static_cast<int64_t>(std::min(block, size - first));
+    float bound = of_logs ? 0 : lowest;
+    for (size_t member = 0; member < members.size(); ++member) {
+      const float most =
+          kernels.largest(members[member].logits.data() + first, count) - shift_of(members[member], member);
+      bound = of_logs ? bound + static_cast<float>(ensemble_.weights[member]) * most : std::max(bound, most);
+    }
+    bounds_.push_back(bound);
+  }
+  float needed = lowest;  // the logarithm of the mean of what is among the best
+  const float above = std::log(static_cast<float>(members.size())) + margin;
+  if (!of_logs && wanted > 0 && wanted <= bounds_.size()) {
+    // Each of so many blocks has a token whose mean is no less.
+    ordered_ = bounds_;
+    const auto least = ordered_.begin() + static_cast<std::ptrdiff_t>(wanted) - 1;
+    std::nth_element(ordered_.begin(), least, ordered_.end(), std::greater<>());
+    needed = *least - margin;
+  }
+
+  best_.resize(wanted);
+  best_tokens_.resize(wanted);
+  Selection selection{lowest, 0, static_cast<int32_t>(wanted), 0, lowest, best_.data(), best_tokens_.data()};
+  std::array<float, block> means;
+  for (size_t first = 0; first < size; first += block) {
+    if (bounds_[first / block] + (of_logs ? margin : above) < needed) continue;
+    const size_t count = std::min(block, size - first);
+    mean_of(members, first, count, means.data());
+    kernels.best(means.data(), static_cast<int64_t>(count), static_cast<int32_t>(first), selection);
+    const float reached = of_logs ? selection.threshold : std::log(selection.threshold);
+    if (reached > needed) needed = reached;
+  }
+
+  const double nothing = not_a_number_in(members);
+  for (size_t i = 0; i < wanted; ++i) {
+    const bool found = static_cast<int32_t>(i) < selection.count && (of_logs || best_[i] > 0);
+    double score = static_cast<double>(lowest);
+    if (found) score = of_logs ? static_cast<double>(best_[i]) : std::log(static_cast<double>(best_[i]));
+    continuations.tokens.push_back(found ? best_tokens_[i] : 0);
+    continuations.log_probabilities.push_back(score - nothing);
+  }
 }
 
 }  // namespace transformer

@@ -36,10 +36,24 @@ class EnsembleBatch {
   static int64_t expected_bytes(const Ensemble& ensemble, int64_t pieces, int64_t beam);
 
  private:
+  /// means [count] = the members' mean for the tokens from `first` on: of probabilities, or of their logarithms.
+  void mean_of(std::span<const RowScores> members, size_t first, size_t count, float* means) const;
+  /// What is subtracted from a member's logits.
+  float shift_of(const RowScores& scores, size_t member) const;
+  /// The mean for the whole vocabulary, as logarithms. Valid until the next call.
+  RowScores all_of(std::span<const RowScores> members);
+  /// The best tokens of a row by the members' mean.
+  void add_best(std::span<const RowScores> members, Continuations& continuations);
+
   const Ensemble& ensemble_;
   std::vector<InferenceBatch> batches_;
   std::vector<InferenceBatch::Row> whole_;
-  std::vector<float> means_;  // [rows, V]
+  bool listed_ = false;             // a sentence had a shortlist: its rows go with the next of them
+  std::vector<RowScores> members_;  // [rows, members]
+  std::vector<float> copies_;       // [members, rows, V], of shortlists
+  std::vector<float> means_;        // [V]
+  std::vector<float> bounds_;       // of a row's blocks of tokens: no mean is larger, but for what addends make of it
+  std::vector<float> ordered_;      // the same in some other order
   std::vector<float> best_;
   std::vector<int32_t> best_tokens_;
 };

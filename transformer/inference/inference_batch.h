@@ -78,7 +78,8 @@ class InferenceBatch {
   /// smaller), to the last bit the same whichever rows share the step. A sentence's rows are neighbours. Padding and
   /// begin are never proposed, nor what a constraint rules out. With a shortlist, probabilities are shared out among
   /// its candidates alone. Of rows that are wanted whole, `told` is called instead, in order, and their continuations
-  /// mean nothing. Attention, where it is wanted, is the last layer's, the mean of its heads.
+  /// mean nothing; what it is told of stays until the next step, of a shortlist until the next row. Attention, where it
+  /// is wanted, is the last layer's, the mean of its heads.
   Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {});
   /// The most that `take_back` forgets at once.
   static constexpr int64_t most_taken_back = DecodingSettings::most_proposals;
