@@ -21,6 +21,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/read_file.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/chrf.h"
 #include "transformer/inference/inference_model.h"
@@ -42,12 +43,12 @@ constexpr int64_t batch_sizes[] = {1, 32};
 struct SpeedFlags {
   explicit SpeedFlags(CLI::App& command)
       : search(command, "Search (what is not given is as in each model's config.yaml)") {
-    command.add_option("models", models, "Model directories")->required()->option_text("MODEL...");
-    command.add_option("--source", source, "Text to translate, plain or .gz")->required()->type_name("FILE");
-    command.add_option("--reference", references, "Its translation, plain or .gz; repeat for several references")
-        ->required()
-        ->allow_extra_args(false)
-        ->type_name("FILE");
+    auto* const named = command.add_option("models", models, "Model directories")->option_text("MODEL...");
+    auto* const text = command.add_option("--source", source, "Text to translate, plain or .gz")->type_name("FILE");
+    auto* const translation =
+        command.add_option("--reference", references, "Its translation, plain or .gz; repeat for several references");
+    named->needs(text)->needs(translation);
+    translation->allow_extra_args(false)->type_name("FILE");
     command
         .add_option("--precision", precisions,
                     "What weights and activations are rounded to: float32, bf16, int8, or several of them "
@@ -70,6 +71,12 @@ struct SpeedFlags {
                     "How many lines are timed, from the first on; all are scored. If not given, all are timed, too")
         ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
         ->type_name("N");
+    command
+        .add_option("--figures", kept,
+                    "Figures that an earlier run left (--format json), of these or of other systems, to stand in the "
+                    "same table and picture; repeat for more. Without models, these alone")
+        ->allow_extra_args(false)
+        ->type_name("FILE");
     command.add_option("--picture", picture, "Write a picture of BLEU against words a second there, as SVG")
         ->type_name("FILE");
     command.add_option("--format", format, "text or json")
@@ -78,7 +85,7 @@ struct SpeedFlags {
         ->capture_default_str();
   }
 
-  std::vector<std::string> models, references, precisions;
+  std::vector<std::string> models, references, precisions, kept;
   std::string source, picture, format = "text";
   int threads = 1, rounds = 3;
   int64_t timed = 0;
@@ -227,49 +234,86 @@ ordered_json json_of(const Candidate& candidate) {
           {"speed", std::move(speed)}};
 }
 
-void run(const SpeedFlags& flags) {
-  const auto sources = read_lines(flags.source);
-  if (sources.empty()) throw Error(flags.source, "is empty; expected a line for each sentence");
+/// What is scored, and what is timed of it.
+struct Text {
+  Lines sources, timed;
   std::vector<Lines> references;
-  std::vector<std::filesystem::path> inputs = {flags.source};
-  for (const auto& file : flags.references) {
-    inputs.emplace_back(file);
-    references.push_back(read_lines(file));
-    if (references.back().size() != sources.size()) {
-      throw Error(file,
-                  fmt::format("has {} lines, but {} has {}", references.back().size(), flags.source, sources.size()),
-                  "line by line, both should be the same sentences");
-    }
-  }
-  if (!flags.picture.empty()) check_output_file("--picture", flags.picture, inputs);
-  auto timed = sources;
-  if (flags.timed > 0 && static_cast<size_t>(flags.timed) < timed.size())
-    timed.resize(static_cast<size_t>(flags.timed));
-  if (words_of(timed) == 0) throw Error(flags.source, "has no words in the lines that are to be timed");
-  auto candidates = opened(flags);
-  measure(flags, candidates, sources, references, timed);
+};
 
+Text read_text(const SpeedFlags& flags) {
+  Text text{.sources = read_lines(flags.source), .timed = {}, .references = {}};
+  if (text.sources.empty()) throw Error(flags.source, "is empty; expected a line for each sentence");
+  for (const auto& file : flags.references) {
+    text.references.push_back(read_lines(file));
+    if (text.references.back().size() == text.sources.size()) continue;
+    throw Error(
+        file,
+        fmt::format("has {} lines, but {} has {}", text.references.back().size(), flags.source, text.sources.size()),
+        "line by line, both should be the same sentences");
+  }
+  text.timed = text.sources;
+  if (flags.timed > 0 && static_cast<size_t>(flags.timed) < text.timed.size()) {
+    text.timed.resize(static_cast<size_t>(flags.timed));
+  }
+  if (words_of(text.timed) == 0) throw Error(flags.source, "has no words in the lines that are to be timed");
+  return text;
+}
+
+/// Figures as they were kept, in `json`, and read.
+std::vector<SpeedFigures> kept_figures(const SpeedFlags& flags, ordered_json& json) {
+  std::vector<SpeedFigures> all;
+  for (const auto& file : flags.kept) {
+    const auto of_file = read_speed_figures(file, {std::begin(batch_sizes), std::end(batch_sizes)});
+    all.insert(all.end(), of_file.begin(), of_file.end());
+    auto whole = ordered_json::parse(read_file(file));
+    for (auto& model : whole["models"]) json["models"].push_back(std::move(model));
+  }
+  return all;
+}
+
+void run(const SpeedFlags& flags) {
+  if (flags.models.empty() && flags.kept.empty()) {
+    throw Error("evaluate speed", "has nothing to show",
+                "name models, which are directories, or --figures of an earlier run");
+  }
+  std::vector<std::filesystem::path> inputs(flags.kept.begin(), flags.kept.end());
+  inputs.insert(inputs.end(), flags.references.begin(), flags.references.end());
+  if (!flags.source.empty()) inputs.emplace_back(flags.source);
+  if (!flags.picture.empty()) check_output_file("--picture", flags.picture, inputs);
+  ordered_json json = {{"models", ordered_json::array()}};
+  const auto kept = kept_figures(flags, json);
+  std::string remarks;
   std::vector<SpeedFigures> figures;
-  for (const auto& candidate : candidates) figures.push_back(candidate.figures);
-  const auto count = static_cast<int64_t>(references.size());
+  if (!flags.models.empty()) {
+    const auto text = read_text(flags);
+    auto candidates = opened(flags);
+    measure(flags, candidates, text.sources, text.references, text.timed);
+    const auto count = static_cast<int64_t>(text.references.size());
+    ordered_json measured = {{"bleu_signature", bleu_signature({}, count)},
+                             {"chrf_signature", chrf_signature({}, count)},
+                             {"sentences", text.sources.size()},
+                             {"timed_sentences", text.timed.size()},
+                             {"timed_words", words_of(text.timed)},
+                             {"threads", flags.threads},
+                             {"models", ordered_json::array()}};
+    for (const auto& candidate : candidates) {
+      figures.push_back(candidate.figures);
+      measured["models"].push_back(json_of(candidate));
+    }
+    for (auto& model : json["models"]) measured["models"].push_back(std::move(model));
+    json = std::move(measured);
+    remarks = fmt::format("{} of {} sentences timed, {} words, {} {}, the best of {} {}\n{}\n{}\n", text.timed.size(),
+                          text.sources.size(), words_of(text.timed), flags.threads,
+                          flags.threads == 1 ? "thread" : "threads", flags.rounds,
+                          flags.rounds == 1 ? "round" : "rounds", bleu_signature({}, count), chrf_signature({}, count));
+  }
+  figures.insert(figures.end(), kept.begin(), kept.end());
   if (!flags.picture.empty()) write_atomically(flags.picture, speed_picture(figures));
   if (flags.format == "json") {
-    ordered_json json = {{"bleu_signature", bleu_signature({}, count)},
-                         {"chrf_signature", chrf_signature({}, count)},
-                         {"sentences", sources.size()},
-                         {"timed_sentences", timed.size()},
-                         {"timed_words", words_of(timed)},
-                         {"threads", flags.threads},
-                         {"models", ordered_json::array()}};
-    for (const auto& candidate : candidates) json["models"].push_back(json_of(candidate));
     std::cout << json.dump(1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
-    return;
+  } else {
+    std::cout << speed_table(figures) << remarks;
   }
-  std::cout << speed_table(figures)
-            << fmt::format("{} of {} sentences timed, {} words, {} {}, the best of {} {}\n{}\n{}\n", timed.size(),
-                           sources.size(), words_of(timed), flags.threads, flags.threads == 1 ? "thread" : "threads",
-                           flags.rounds, flags.rounds == 1 ? "round" : "rounds", bleu_signature({}, count),
-                           chrf_signature({}, count));
 }
 
 }  // namespace

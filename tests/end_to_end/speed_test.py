@@ -94,6 +94,37 @@ class SpeedTest(ProgramTest):
         self.assertEqual(table[1].split()[2:6], table[2].split()[2:6])
         self.assertIn("2 of 30 sentences timed", table[3])
 
+    def test_figures_that_were_kept_stand_beside_new_ones(self):
+        kept, picture = self.root / "kept.json", self.root / "kept.svg"
+        other = {"name": "theirs\x1b[1m", "precision": "other int8", "bleu": 12.5, "chrf": 30, "bytes": 1e6,
+                 "parameters": 7, "note": "of another system",
+                 "speed": [{"sentences_at_once": size, "words_per_second": 100.0 * size,
+                            "words_per_core_second": 50.0} for size in (1, 32)]}
+        kept.write_text(json.dumps({"models": [other]}))
+        found = json.loads(self.speed(self.tiny, "--figures", kept, "--timed", 2, "--picture", picture, "--format", "json"))
+        self.assertEqual([row["name"] for row in found["models"]], ["tiny & <small>", other["name"]])
+        self.assertEqual(found["models"][1], other)
+        titles = [title.text for title in xml.etree.ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}title")]
+        self.assertIn("theirs\\x1b[1m, other int8: BLEU 12.50, 3200 words/s", titles)
+        # What is written can be read again, and alone.
+        kept.write_text(json.dumps(found))
+        table = self.evaluate("speed", "--figures", kept).splitlines()
+        self.assertEqual(len(table), 3)
+        self.assertIn("12.50", table[2])
+        self.assertIn("--source", self.evaluate("speed", self.tiny, "--figures", kept, status=2))
+        for change in ({"bleu": None}, {"bleu": "12"}, {"chrf": -1}, {"name": 3}, {"speed": []}, {"bytes": -5},
+                       {"speed": other["speed"][::-1]}, {"speed": [other["speed"][0], "x"]},
+                       {"speed": [{**one, "words_per_second": 0} for one in other["speed"]]}):
+            kept.write_text(json.dumps({"models": [other, {**other, **change}]}))
+            errors = self.evaluate("speed", "--figures", kept, status=2)
+            self.assertEqual(errors.count("\n"), 1, errors)
+            self.assertIn("kept.json, model 2", errors)
+        for text in ("", "[]", "{}", '{"models": 3}', '{"models": [3]}', '{"models": [', "[" * 100000):
+            kept.write_text(text)
+            self.assertIn("kept.json", self.evaluate("speed", "--figures", kept, status=2))
+        kept.write_text(json.dumps({"models": [other]}).replace("12.5", "1e999"))
+        self.assertIn("kept.json", self.evaluate("speed", "--figures", kept, status=2))
+
     def test_mistakes_are_named(self):
         empty, shorter = self.root / "empty", self.root / "shorter"
         empty.write_text("")

@@ -3,9 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "transformer/base/error.h"
+#include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
 #include "transformer/report/number_text.h"
 #include "transformer/report/plot.h"
 
@@ -17,7 +22,72 @@ std::string at_once(int64_t sentences) {
   return sentences == 1 ? "one sentence" : fmt::format("{} sentences", sentences);
 }
 
+/// Thrown by what is wrong with a model's figures, in words.
+struct Damaged {
+  std::string what;
+};
+
+double number(const nlohmann::json& json, const char* key, double above) {
+  const auto found = json.find(key);
+  const bool is_number = found != json.end() && found->is_number();
+  const double value = is_number ? found->get<double>() : 0;
+  if (is_number && std::isfinite(value) && value > above) return value;
+  throw Damaged{fmt::format("{} is no number above {}", key, above)};
+}
+
+/// A short line of text.
+std::string label(const nlohmann::json& json, const char* key) {
+  constexpr size_t longest = 80;
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_string()) throw Damaged{fmt::format("{} is no text", key)};
+  return printable(found->get_ref<const std::string&>(), longest);
+}
+
+SpeedFigures figures_of(const nlohmann::json& json, const std::vector<int64_t>& sizes) {
+  constexpr double negative = -1e-9;
+  SpeedFigures figures;
+  figures.model = label(json, "name");
+  figures.precision = label(json, "precision");
+  figures.bleu = number(json, "bleu", negative);
+  figures.chrf = number(json, "chrf", negative);
+  constexpr double most = 1e18;  // of what is counted
+  figures.bytes = static_cast<int64_t>(std::min(number(json, "bytes", negative), most));
+  figures.parameters = static_cast<int64_t>(std::min(number(json, "parameters", negative), most));
+  const auto speed = json.find("speed");
+  if (speed == json.end() || !speed->is_array() || speed->size() != sizes.size()) {
+    throw Damaged{fmt::format("speed is no list of {} measurements", sizes.size())};
+  }
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto& timed = (*speed)[i];
+    if (!timed.is_object() || number(timed, "sentences_at_once", 0) != static_cast<double>(sizes[i])) {
+      throw Damaged{fmt::format("measurement {} is not of {} sentences at once", i + 1, sizes[i])};
+    }
+    figures.timed.push_back({.sentences = sizes[i],
+                             .words_per_second = number(timed, "words_per_second", 0),
+                             .words_per_core_second = number(timed, "words_per_core_second", 0)});
+  }
+  return figures;
+}
+
 }  // namespace
+
+std::vector<SpeedFigures> read_speed_figures(const std::filesystem::path& file, const std::vector<int64_t>& sizes) {
+  const std::string expected = "expected what evaluate speed --format json writes";
+  const auto json = nlohmann::json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  const auto models = json.is_object() ? json.find("models") : json.end();
+  if (models == json.end() || !models->is_array()) throw Error(file.string(), "holds no figures", expected);
+  std::vector<SpeedFigures> all;
+  for (const auto& model : *models) {
+    const auto where = fmt::format("{}, model {}", file.string(), all.size() + 1);
+    if (!model.is_object()) throw Error(where, "is no object", expected);
+    try {
+      all.push_back(figures_of(model, sizes));
+    } catch (const Damaged& damaged) {
+      throw Error(where, damaged.what, expected);
+    }
+  }
+  return all;
+}
 
 std::string speed_table(const std::vector<SpeedFigures>& figures) {
   std::vector<std::vector<std::string>> lines = {{"model", "precision", "BLEU", "chrF", "MB", "parameters"}};

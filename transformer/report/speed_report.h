@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,13 @@ struct SpeedFigures {
   int64_t bytes = 0, parameters = 0;  // of the model's weights
   std::vector<Timed> timed;           // the same sizes in the same order for all
 };
+
+/// Figures that were kept, of this project's models or of other systems': JSON as `evaluate speed --format json` writes
+/// it, {"models": [{"name", "precision", "bleu", "chrf", "bytes", "parameters", "speed": [{"sentences_at_once",
+/// "words_per_second", "words_per_core_second"}]}]}, of which `sizes` are the sentences at once, in this order; what
+/// else there is means nothing. Throws Error naming the file, and which of its models, for anything else: scores that
+/// are not numbers, speeds that are not above 0.
+std::vector<SpeedFigures> read_speed_figures(const std::filesystem::path& file, const std::vector<int64_t>& sizes);
 
 /// A table for a terminal: a line for each of `figures`, which have the same Timed::sentences.
 std::string speed_table(const std::vector<SpeedFigures>& figures);
