@@ -38,6 +38,9 @@ CUT = {
     # What teaches has to end its sentences.
     "bin/train my.yaml        ": "bin/train my.yaml --set training.steps=300 --set training.warmup_steps=30"
                                  " --set training.validate_every=300 --set training.checkpoint_every=300        ",
+    "bin/train reverse.yaml": "bin/train reverse.yaml --set training.steps=300 --set training.warmup_steps=30"
+                              " --set training.validate_every=300 --set training.checkpoint_every=300",
+    "--search sampling --input": "--search sampling --top-k 5 --input",  # a model of so few steps might write any byte
     "serve --model": "serve --port 0 --model",
     # There is neither a cluster nor a GPU.
     "--nnodes 4 --nproc-per-node 8": "--nnodes 1 --nproc-per-node 2",
@@ -74,9 +77,10 @@ class HowToTest(ProgramTest):
             with gzip.open(cls.root / "data" / "gum" / f"{part}.mrg.gz", "wt") as few:
                 few.write("\n".join(short[:trees]) + "\n")
         (cls.root / "my").mkdir()
-        for name, lines, seed in (("train", 400, 1), ("valid", 20, 2)):
+        for name, lines, seed in (("train", 400, 1), ("valid", 20, 2), ("more", 40, 3)):
             write_corpus(cls.root / "my", name, lines, seed)
             (cls.root / "my" / f"{name}.de").rename(cls.root / "my" / f"{name}.fr")
+        (cls.root / "my" / "more.en").unlink()
         (cls.root / "other.fr").write_text("".join(reversed((cls.root / "my" / "valid.fr").read_text().splitlines(True))))
         cls.environment = dict(ENVIRONMENT, PATH=f"{PYTHON_PROGRAMS}:{os.environ['PATH']}", TRANSFORMER_LIBRARY=str(LIBRARY),
                                PYTHONPATH=str(SOURCE / "transformer" / "interface" / "python"))

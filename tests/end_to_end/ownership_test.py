@@ -338,6 +338,7 @@ class OwnershipTest(ProgramTest):
         for setting, part in (("decoding.n_best=9", "decoding.n_best"), ("model.heads=5", "does not divide"),
                               ("training.warmup_steps=0", "training.warmup_steps"),
                               ("data.train_weights=[1, 2]", "data.train_weights"),
+                              ("data.train_tags=[a b]", "data.train_tags"),
                               ("vocabulary.joint=false", "shared_embeddings"),
                               ("data.validation_source=[]", "validation"),
                               ("data.max_length_ratio=0.5", "data.max_length_ratio")):

@@ -168,6 +168,36 @@ TEST_CASE("files that do not belong together are refused") {
   CHECK_THAT(read({three}, {three + ".absent"}), Contains(three + ".absent: no such file"));
 }
 
+TEST_CASE("a tag begins every source of its files, and no other") {
+  const TemporaryDirectory folder;
+  const auto vocabulary = small_vocabulary(folder);
+  write_file(folder / "a", "One.\n \nTwo.\n");
+  write_file(folder / "b", "Three.\n\nFour.\n");
+  const auto read = [&](const std::vector<std::string>& tags, const std::filesystem::path& cache = {}) {
+    const auto files = names({folder / "a", folder / "b"});
+    return Corpus::read(files, files, vocabulary, vocabulary, {.cache = cache, .tags = tags});
+  };
+  for (int pass = 0; pass < 2; ++pass) {  // the second reads what the first kept
+    const auto cache = folder / "cache";
+    const auto plain = read({}, cache), tagged = read({"", "<BT>"}, cache), other = read({"", "<NT>"}, cache);
+    REQUIRE(tagged.size() == 4);  // a tag alone is no sentence
+    CHECK(tagged.report().empty == 2);
+    for (const int64_t pair : {0, 1}) CHECK(tagged.source(pair) == plain.source(pair));
+    for (const int64_t pair : {2, 3}) {
+      CHECK(tagged.source(pair) != other.source(pair));
+      CHECK(vocabulary.decode(tagged.source(pair)) == "<BT> " + vocabulary.decode(plain.source(pair)));
+      CHECK(tagged.target(pair) == plain.target(pair));
+    }
+    CHECK(tagged.report().from_cache == (pass == 0 ? 1 : 2));
+  }
+  CHECK_THAT(error_of([&] { read({"<BT>"}); }), Contains("data.train_tags: 1 tags for 2 pairs"));
+  for (const std::string tag : {"<B T>", "a,b", " ", "\t", "\xff", "e\u0301"}) {
+    CHECK_THAT(error_of([&] { read({"", tag}); }), Contains("data.train_tags") && Contains("is no tag"));
+  }
+  CHECK_THAT(error_of([&] { check_tags({std::string(65, 'x')}, 1); }), Contains("is no tag"));
+  CHECK(error_of([&] { check_tags({"", ""}, 2); }) == "");
+}
+
 TEST_CASE("no files are an empty corpus") {
   const TemporaryDirectory folder;
   const auto vocabulary = small_vocabulary(folder);

@@ -1,10 +1,12 @@
 #include "transformer/text/vocabulary.h"
 
+#include <algorithm>
 #include <set>
 #include <thread>
 
 #include "text_support.h"
 #include "transformer/base/checksum.h"
+#include "transformer/text/learn_vocabulary.h"
 #include "transformer/text/lines.h"
 
 namespace transformer::test {
@@ -141,6 +143,23 @@ TEST_CASE("a bracket and its label are one piece where scripts are not split") {
   };
   CHECK(pieces(false) == 3);
   CHECK(pieces(true) > 4);
+}
+
+TEST_CASE("a symbol is one piece, whether the text has it or not") {
+  const TemporaryDirectory folder;
+  for (const auto algorithm : {VocabularySettings::Algorithm::bpe, VocabularySettings::Algorithm::unigram}) {
+    VocabularySettings settings;
+    settings.algorithm = algorithm;
+    learn_vocabulary({demo_data("valid.en.gz")}, 600, settings, folder / "tagged.model", {"<BT>", "<noise>"}, {});
+    const Vocabulary vocabulary(folder / "tagged.model");
+    CHECK(vocabulary.size() == 600);
+    for (const std::string tag : {"<BT>", "<noise>"}) {
+      const auto pieces = vocabulary.pieces(tag + " You and I.");
+      CHECK(std::count(pieces.begin(), pieces.end(), tag) == 1);
+      CHECK(vocabulary.encode(tag).size() == 2);  // behind the mark of a word's beginning
+      CHECK(vocabulary.decode(vocabulary.encode(tag + " You and I.")) == tag + " You and I.");
+    }
+  }
 }
 
 TEST_CASE("decoding leaves reserved ids out") {

@@ -14,6 +14,7 @@
 #include "transformer/base/unicode.h"
 #include "transformer/text/corpus_cache.h"
 #include "transformer/text/mixture.h"
+#include "transformer/text/normalization.h"
 #include "transformer/text/parallel_lines.h"
 
 namespace transformer {
@@ -30,6 +31,8 @@ constexpr size_t pairs_at_once = 256;
 struct EncodedPair {
   std::vector<int32_t> source, target;
 };
+
+constexpr size_t longest_tag = 64;  // bytes
 
 // What is in a corpus and what is not.
 enum class Verdict { kept, empty, too_long, ratio };
@@ -67,7 +70,8 @@ std::optional<int64_t> language_of(const Vocabulary& vocabulary, const std::stri
 // Passes the pairs of two parallel files to `take` as ids.
 CorpusReport tokenise(const std::string& source_file, const std::string& target_file,
                       const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary,
-                      const Corpus::Options& options, const Told& told, const TakePair& take,
+                      const Corpus::Options& options, const Told& told, const std::vector<int64_t>& tag,
+                      const TakePair& take,
                       const std::function<void(int64_t pairs, std::optional<double> share)>& progressed) {
   CorpusReport report;
   const int64_t most_threads = std::min<int64_t>(std::thread::hardware_concurrency(), 16);
@@ -82,9 +86,12 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
   int64_t read = 0;
   std::vector<std::string> sources(chunk), targets(chunk);
   std::vector<EncodedPair> encoded(chunk);
-  const auto encode = [](const Vocabulary& vocabulary, const std::string& line, std::optional<int64_t> language) {
+  const auto encode = [](const Vocabulary& vocabulary, const std::string& line, std::optional<int64_t> language,
+                         const std::vector<int64_t>& before) {
     auto ids = vocabulary.encode(trim(line));
-    if (language && !ids.empty()) ids.insert(ids.begin(), *language);
+    if (ids.empty()) return std::vector<int32_t>();
+    ids.insert(ids.begin(), before.begin(), before.end());
+    if (language) ids.insert(ids.begin(), *language);
     return std::vector<int32_t>(ids.begin(), ids.end());
   };
   for (bool more = true; more;) {
@@ -98,8 +105,8 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
     }
     in_parallel(count, pairs_at_once, most_threads, [&](size_t first, size_t last) {
       for (size_t i = first; i < last; ++i) {
-        encoded[i] = {encode(source_vocabulary, sources[i], told.source),
-                      encode(target_vocabulary, targets[i], told.target)};
+        encoded[i] = {encode(source_vocabulary, sources[i], told.source, tag),
+                      encode(target_vocabulary, targets[i], told.target, {})};
       }
     });
     for (size_t i = 0; i < count; ++i) {
@@ -172,6 +179,9 @@ void DataSettings::describe(Fields<DataSettings>& field) {
         "how often an epoch uses each pair of training files: 2: every sentence pair twice; 0.5: one half, the other "
         "half in the next epoch; 0: none; empty: all once",
         between(0, Mixture::largest_weight));
+  field("train_tags", &S::train_tags,
+        "a word that every source sentence of each pair of training files begins with, such as <BT> before machines' "
+        "translations, \"\" for none; a vocabulary that is learned has it as one piece; empty: none anywhere");
   field("validation_source", &S::validation_source, "text to watch progress on").changeable();
   field("validation_target", &S::validation_target, "its translation, line by line").changeable();
   field("max_length", &S::max_length, "pieces a side; longer pairs are left out of training", between(1, 1e6));
@@ -189,6 +199,23 @@ void DataSettings::describe(Fields<DataSettings>& field) {
         "target.model], where vocabulary.joint is false; what else the section vocabulary says is not looked at then");
 }
 
+void check_tags(const std::vector<std::string>& tags, size_t corpora) {
+  const std::string where = "data.train_tags";
+  if (tags.empty()) return;
+  if (tags.size() != corpora) {
+    throw Error(where, fmt::format("{} tags for {} pairs of training files", tags.size(), corpora),
+                "give one for each, in the order of the files, \"\" where there is none");
+  }
+  for (const auto& tag : tags) {
+    if (tag.empty() ||
+        (normalized(tag) == tag && tag.find_first_of(" ,") == std::string::npos && tag.size() <= longest_tag)) {
+      continue;
+    }
+    throw Error(where, in_quotes(tag) + " is no tag",
+                fmt::format("a tag is one word, without commas, of at most {} bytes, such as <BT>", longest_tag));
+  }
+}
+
 Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vector<std::string>& target_files,
                     const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary, const Options& options) {
   check_file_counts(source_files, target_files);
@@ -198,6 +225,7 @@ Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vec
   }
   const Told told{language_of(source_vocabulary, options.source_language, "data.source_language"),
                   language_of(target_vocabulary, options.target_language, "data.target_language")};
+  check_tags(options.tags, source_files.size());
   std::optional<CorpusCache> cache;
   if (!options.cache.empty()) cache.emplace(options.cache);
   const CorpusCache::Recipe recipe{
@@ -216,6 +244,7 @@ Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vec
   for (size_t file = 0; file < source_files.size(); ++file) {
     const auto& source = source_files[file];
     const auto& target = target_files[file];
+    const auto tag = options.tags.empty() ? std::vector<int64_t>() : source_vocabulary.encode(options.tags[file]);
     const auto encode = [&](const TakePair& take) {
       int64_t latest = 0;
       const auto progressed = [&](int64_t pairs, std::optional<double> share) {
@@ -223,7 +252,8 @@ Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vec
         if (share && all > 0) share = (bytes_before + *share * sizes[file]) / all;
         if (options.progressed) options.progressed(pairs_before + pairs, share);
       };
-      auto report = tokenise(source, target, source_vocabulary, target_vocabulary, options, told, take, progressed);
+      auto report =
+          tokenise(source, target, source_vocabulary, target_vocabulary, options, told, tag, take, progressed);
       pairs_before += latest;
       return report;
     };
@@ -231,7 +261,9 @@ Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vec
     std::error_code ignored;
     const bool regular =
         std::filesystem::is_regular_file(source, ignored) && std::filesystem::is_regular_file(target, ignored);
-    corpus.add(cache && regular ? cache->part(source, target, recipe, encode) : in_memory(encode));
+    auto of_tag = recipe;
+    if (!tag.empty()) of_tag.text += fmt::format("\ntag {}", fmt::join(tag, " "));
+    corpus.add(cache && regular ? cache->part(source, target, of_tag, encode) : in_memory(encode));
     bytes_before += sizes[file];
   }
   return corpus;

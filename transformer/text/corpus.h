@@ -20,7 +20,8 @@ namespace transformer {
 struct DataSettings {
   /// Parallel: the k-th source file belongs to the k-th target file.
   std::vector<std::string> train_source, train_target;
-  std::vector<double> train_weights;  // how often an epoch uses each pair of training files; empty: once
+  std::vector<double> train_weights;    // how often an epoch uses each pair of training files; empty: once
+  std::vector<std::string> train_tags;  // what every source of a pair of training files begins with; empty: nothing
   std::vector<std::string> validation_source, validation_target;  // what validations judge by
   int64_t max_length = 256;     // pieces a side; longer pairs are left out of training
   double max_length_ratio = 0;  // of a pair's longer side to its shorter; other pairs are left out; 0: no limit
@@ -30,6 +31,10 @@ struct DataSettings {
   std::vector<std::string> vocabulary;
   static void describe(Fields<DataSettings>& field);
 };
+
+/// Throws Error naming data.train_tags unless there are none or one for each of `corpora` pairs of files, each empty or
+/// a word that a vocabulary can hold as one piece: UTF-8 without blanks, control characters and commas.
+void check_tags(const std::vector<std::string>& tags, size_t corpora);
 
 /// Sentence pairs as word-piece ids, in the order of the files. Spaces at the ends of a line are no part of its
 /// sentence. Copies share the ids.
@@ -51,13 +56,16 @@ class Corpus {
     std::function<void(int64_t pairs, std::optional<double> share)> progressed = {};
     /// What every text that is not blank begins with, of vocabularies of many languages; empty: nothing.
     std::string source_language = {}, target_language = {};
+    /// A word that every source which is not blank begins with, of each pair of files ("" for none), before what names
+    /// its language; empty: none anywhere.
+    std::vector<std::string> tags = {};
   };
   /// Reads and encodes parallel files (plain or .gz), with as many threads as the machine has cores; with a cache only
   /// those that are not in it yet. Ids from a cache take no memory of the process's own, however many there are.
   /// Throws Error naming the file when one is missing or is no text; naming file and line for broken UTF-8; naming both
   /// counts when a pair of files has unequal line counts, or when there are not as many source files as target files.
   /// Throws Error for a language that the vocabulary has not, or that its model reads behind the end, where a corpus
-  /// has nothing. Throws Failure naming the file when the cache cannot be written.
+  /// has nothing, and for tags as check_tags. Throws Failure naming the file when the cache cannot be written.
   static Corpus read(const std::vector<std::string>& source_files, const std::vector<std::string>& target_files,
                      const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary, const Options& options);
 

@@ -104,7 +104,7 @@ std::string join(const std::vector<std::filesystem::path>& files) {
 }  // namespace
 
 void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t size, const VocabularySettings& settings,
-                      const std::filesystem::path& model,
+                      const std::filesystem::path& model, const std::vector<std::string>& symbols,
                       const std::function<void(std::optional<double> share)>& progressed) {
   if (files.empty()) throw Error("vocabulary", "no files to learn from", "name at least one text file");
   const auto folder = model.has_parent_path() ? model.parent_path() : ".";
@@ -130,6 +130,7 @@ void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t s
       // The unigram model's sums depend on how many threads share them: a fixed number gives the same pieces
       // everywhere.
       {"num_threads", "4"},
+      {"user_defined_symbols", fmt::format("{}", fmt::join(symbols, ","))},
       {"minloglevel", "2"},
   };
   std::string serialized;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "transformer/text/vocabulary.h"
@@ -12,9 +13,9 @@ namespace transformer {
 
 /// Vocabulary::train for who wants to know how it goes: `progressed` is told how much of the text was read, from 0 to 1
 /// where its size is known; 1 stands for all of it, and what SentencePiece then makes of it takes longer. It must not
-/// throw.
+/// throw. `symbols`, words without blanks and commas, become a piece each, whether the text has them or not.
 void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t size, const VocabularySettings& settings,
-                      const std::filesystem::path& model,
+                      const std::filesystem::path& model, const std::vector<std::string>& symbols,
                       const std::function<void(std::optional<double> share)>& progressed);
 
 }  // namespace transformer

@@ -79,7 +79,7 @@ void VocabularySettings::describe(Fields<VocabularySettings>& field) {
 
 void Vocabulary::train(const std::vector<std::filesystem::path>& files, int64_t size,
                        const VocabularySettings& settings, const std::filesystem::path& model) {
-  learn_vocabulary(files, size, settings, model, {});
+  learn_vocabulary(files, size, settings, model, {}, {});
 }
 
 struct Vocabulary::Implementation {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "transformer/architecture/cost.h"
 #include "transformer/architecture/longest_text.h"
@@ -14,6 +15,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
 #include "transformer/model/depth.h"
 #include "transformer/text/learn_vocabulary.h"
 #include "transformer/text/mixture.h"
@@ -115,8 +117,8 @@ std::string described_start(const RunSettings& settings) {
   return text;
 }
 
-// What is known of where the weights came from that a model starts with, or has started with: a licence stays with what is
-// made of them.
+// What is known of where the weights came from that a model starts with, or has started with: a licence stays with what
+// is made of them.
 std::map<std::string, std::string> start_of(const RunSettings& settings, const fs::path& output, bool begun) {
   if (begun) {
     for (const auto& checkpoint : resumable_checkpoints(output)) {
@@ -134,6 +136,16 @@ std::map<std::string, std::string> start_of(const RunSettings& settings, const f
   const auto origin = known.find("origin");
   if (origin != known.end() && !origin->second.ends_with(further)) origin->second += further;
   return known;
+}
+
+// A tag that the vocabulary has as one piece, behind the mark of a word's beginning.
+constexpr size_t longest_usual_tag = 2;
+
+// The tags that there are, each once.
+std::vector<std::string> distinct(const std::vector<std::string>& tags) {
+  std::set<std::string> all(tags.begin(), tags.end());
+  all.erase("");
+  return {all.begin(), all.end()};
 }
 
 // The vocabularies in `output`: given, or learned first where they are not there yet.
@@ -158,7 +170,8 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
       log.progress({.what = read ? fmt::format("learning {} word pieces", size) : "reading text for the vocabulary",
                     .share = read ? std::nullopt : share});
     };
-    learn_vocabulary({files.begin(), files.end()}, size, settings.vocabulary, output / name, progressed);
+    const auto tags = name == "target.model" ? std::vector<std::string>() : distinct(data.train_tags);
+    learn_vocabulary({files.begin(), files.end()}, size, settings.vocabulary, output / name, tags, progressed);
     log.progress({});
   };
   if (settings.vocabulary.joint) {
@@ -372,6 +385,7 @@ void check_settings(const RunSettings& settings) {
   check_pairs("train", settings.data.train_source, settings.data.train_target);
   check_pairs("validation", settings.data.validation_source, settings.data.validation_target);
   check_weights(settings.data.train_weights, settings.data.train_source.size());
+  check_tags(settings.data.train_tags, settings.data.train_source.size());
   if (settings.data.max_length_ratio != 0 && settings.data.max_length_ratio < 1) {
     throw Error("data.max_length_ratio", fmt::format("{} leaves no pair", settings.data.max_length_ratio),
                 "give 1 or more, or 0 for no limit");
@@ -440,13 +454,25 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     languages.piece(data.source_language, "data.source_language");
     languages.piece(data.target_language, "data.target_language");
   }
+  for (const auto& tag : distinct(data.train_tags)) {
+    const auto pieces = vocabularies->source->encode(tag);
+    if (std::count(pieces.begin(), pieces.end(), Vocabulary::unknown) > 0) {
+      throw Error("data.train_tags", in_quotes(tag) + " has characters that the vocabulary does not know",
+                  "spell it in others, or learn a vocabulary with this text");
+    }
+    if (pieces.size() > longest_usual_tag) {
+      log.warn(fmt::format("the tag {} is {} pieces of this vocabulary, which was learned without it", in_quotes(tag),
+                           pieces.size()));
+    }
+  }
   // The cache lets one process tokenise a text and the others on its machine wait for it.
   const auto corpus = read_corpus("training text", data.train_source, data.train_target, *vocabularies,
                                   {.max_length = data.max_length,
                                    .max_length_ratio = data.max_length_ratio,
                                    .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache),
                                    .source_language = data.source_language,
-                                   .target_language = data.target_language},
+                                   .target_language = data.target_language,
+                                   .tags = data.train_tags},
                                   log);
   const auto checksum = corpus.checksum();
   communicator.check_same(
