@@ -415,7 +415,14 @@ class ServeTest(ProgramTest):
         self.assertEqual(status(b"GET /health HTTP/9.9\r\n\r\n"), 400)
         for target, code in ((b"http://a/health", 200), (b"HTTP://a:1/health?b", 200), (b"http://a", 200), (b"http://a?b", 200),
                              (b"http://", 200), (b"http:/", 404), (b"http://a/http://a/health", 404), (b"*", 404)):
-            self.assertEqual(status(b"GET " + target + b" HTTP/1.1\r\nConnection: close\r\n\r\n"), code, target)
+            self.assertEqual(status(b"GET " + target + b" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"), code, target)
+        # Who is meant is said once; before HTTP/1.1 nobody had to be named.
+        for lines, code in ((b"", 400), (b"Host: a\r\nHost: a\r\n", 400), (b"Host: \r\n", 200)):
+            self.assertEqual(status(b"GET /health HTTP/1.1\r\nConnection: close\r\n" + lines + b"\r\n"), code, lines)
+        self.assertEqual(status(b"GET /health HTTP/1.0\r\n\r\n"), 200)
+        for encoding, code in ((b"gzip", 415), (b"br, gzip", 415), (b"Identity", 400)):
+            self.assertEqual(status(head + b"Connection: close\r\nContent-Encoding: " + encoding +
+                                    b"\r\nContent-Length: 2\r\n\r\n\x1f\x8b", end=False), code, encoding)
         self.assertEqual(status(head + b"Content-Length: -1\r\n\r\n{}"), 400)
         self.assertEqual(status(head + b"Content-Length: 99999999999999999999999\r\n\r\n{}"), 400)
         self.assertEqual(status(head + b"Content-Length: 3000000\r\n\r\n{}"), 413)
@@ -423,10 +430,10 @@ class ServeTest(ProgramTest):
         self.assertEqual(status(head + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n"), 400)
         self.assertEqual(status(head + b"Transfer-Encoding: chunked\r\n\r\n" + b"100000\r\n" + bytes(0x100000) + b"\r\n"
                                 b"100000\r\n" + bytes(0x100000) + b"\r\n1\r\n"), 413)
-        self.assertEqual(status(b"GET /health HTTP/1.1\r\n" + b"".join(b"X-%d: a\r\n" % i for i in range(10000)) + b"\r\n"),
+        self.assertEqual(status(b"GET /health HTTP/1.1\r\nHost: a\r\n" + b"".join(b"X-%d: a\r\n" % i for i in range(10000)) + b"\r\n"),
                          431)
-        self.assertEqual(status(b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\n\r\n"), 431)
-        self.assertEqual(status(b"GET /%00%ff\x7f HTTP/1.1\r\nConnection: close\r\n\r\n"), 400)
+        self.assertEqual(status(b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"), 431)
+        self.assertEqual(status(b"GET /%00%ff\x7f HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"), 400)
         for body in (b"[" * 100000, b'{"q":' * 10000, b'{"q": "a", "target": "de", "alternatives": 1e999}', b"\xff\xfe",
                      b'{"q": "\xc3\x28", "target": "de"}', b'{"q": "\\ud800", "target": "de"}', b"", b"null", b"{"):
             with self.subTest(body=body[:20]):
@@ -457,7 +464,7 @@ class ServeTest(ProgramTest):
             idle = [stack.enter_context(self.server.socket()) for _ in range(600)]
             slow = [stack.enter_context(self.server.socket()) for _ in range(50)]
             for connection in slow:
-                connection.sendall(b"POST /translate HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+                connection.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
             began = time.monotonic()
             while time.monotonic() < began + 1:
                 self.assertEqual(self.server.translate(SENTENCES[0])["translatedText"], self.expected[0])
@@ -468,10 +475,10 @@ class ServeTest(ProgramTest):
             for connection in slow:
                 self.assertIn(b" 408 ", read_all(connection).split(b"\r\n")[0])
             # Those that said nothing are still welcome.
-            idle[0].sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            idle[0].sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             self.assertIn(b" 200 ", read_all(idle[0]).split(b"\r\n")[0])
             more = [stack.enter_context(self.server.socket()) for _ in range(320)]
-            more[-1].sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            more[-1].sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
             self.assertIn(b" 503 ", read_all(more[-1]).split(b"\r\n")[0])
 
     def test_idle_clients_do_not_take_all_open_files(self):
@@ -488,14 +495,14 @@ class ServeTest(ProgramTest):
         self.assertEqual(server.event("fewer connections")["connections"], "111")
         with contextlib.ExitStack() as stack:
             connections = [stack.enter_context(server.socket()) for _ in range(112)]
-            connections[-1].sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            connections[-1].sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
             self.assertIn(b" 503 ", read_all(connections[-1]).split(b"\r\n")[0])
-            connections[0].sendall(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+            connections[0].sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             self.assertIn(b" 200 ", read_all(connections[0]).split(b"\r\n")[0])
 
     def test_requests_one_behind_the_other(self):
         body = json.dumps({"q": SENTENCES[0], "target": "de"}).encode()
-        one = b"POST /translate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
+        one = b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
         # The last says that there are no more.
         answers = self.server.raw((one + b"\r\n" + body) * 3 + one + b"Connection: close\r\n\r\n" + body, end=False)
         self.assertEqual(answers.count(self.expected[0].encode()), 4)
@@ -511,7 +518,7 @@ class ServeTest(ProgramTest):
         server = self.start()
         with server.socket() as connection:
             body = json.dumps({"text": SENTENCES * 4, "target": "de", "decoding": {"beam": 32}}).encode()
-            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             label = (("model", "model-en-de"),)
             self.wait_until(lambda: server.figures()["transformer_running_lines", *label] > 0)
         self.wait_until(lambda: server.figures()["transformer_running_lines", *label] == 0)
@@ -643,13 +650,13 @@ class ServeTest(ProgramTest):
         server = self.start()
         end = self.under_load(server)
         with server.socket() as kept, server.socket() as begun:
-            begun.sendall(b"GET /ready HTTP/1.1\r\n")
-            kept.sendall(b"GET /ready HTTP/1.1\r\n\r\n")
+            begun.sendall(b"GET /ready HTTP/1.1\r\nHost: a\r\n")
+            kept.sendall(b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n")
             self.assertIn(b"200 OK", kept.recv(1000))
             time.sleep(0.3)
             server.process.send_signal(signal.SIGTERM)
             server.event("draining")
-            kept.sendall(b"GET /ready HTTP/1.1\r\n\r\n")
+            kept.sendall(b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n")
             answer = read_all(kept)
             self.assertIn(b"503 Service Unavailable", answer)
             self.assertIn(b"draining", answer)
@@ -666,11 +673,11 @@ class ServeTest(ProgramTest):
         server = self.start()
         body = json.dumps({"text": SENTENCES[:60], "target": "de", "stream": True, "decoding": {"beam": 16}}).encode()
         with server.socket() as connection:
-            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             data = connection.recv(1)
             server.process.send_signal(signal.SIGTERM)
             server.event("draining")
-            connection.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
             data += read_all(connection)
         stream, _, last = data.partition(b"\r\n0\r\n\r\n")
         self.assertEqual(stream.count(b"event: line"), 60)
@@ -727,7 +734,7 @@ class ServeTest(ProgramTest):
         server = self.start()
         with server.socket() as busy, contextlib.closing(server.connect()) as connection:
             body = json.dumps({"text": SENTENCES, "target": "de", "decoding": {"beam": 32}}).encode()
-            busy.sendall(b"POST /v1/translate HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            busy.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             self.wait_until(lambda: server.figures()["transformer_running_lines", ("model", "model-en-de")] > 60)
             times = []
             for _ in range(50):

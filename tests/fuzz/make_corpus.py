@@ -708,10 +708,10 @@ def http_requests():
     for name, text in {
             "get": "GET /a HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine-1\r\nConnection: close\r\n\r\n",
             "head": "HEAD /a HTTP/1.0\r\n\r\n",
-            "whole-address": "GET http://a:1/b?c HTTP/1.1\r\nConnection: close\r\n\r\n",
-            "no-path": "GET https://a?b HTTP/1.1\r\n\r\n",
+            "whole-address": "GET http://a:1/b?c HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            "no-path": "GET https://a?b HTTP/1.1\r\nHost: a\r\n\r\n",
             "post": post + "Content-Length: 2\r\nAuthorization: Bearer k\r\n\r\n{}",
-            "parts": "POST /parts HTTP/1.1\r\nContent-Length: 1\r\n\r\nx",
+            "parts": "POST /parts HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
             "parts-of-old": "GET /parts HTTP/1.0\r\n\r\n",
             "chunks": post + "Transfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n0\r\nX: y\r\n\r\n",
             "broken-chunks": post + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n",
@@ -720,15 +720,18 @@ def http_requests():
             "long-body": post + "Content-Length: 2000\r\n\r\n" + "x" * 2000,
             "long-header": post + "X: " + "y" * 2000 + "\r\n\r\n",
             "expect": post + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
-            "several": "GET /a HTTP/1.1\r\n\r\nGET /none HTTP/1.1\r\n\r\nPOST /a HTTP/1.1\r\nContent-Length: 1\r\n\r\nx",
+            "several": "GET /a HTTP/1.1\r\nHost: a\r\n\r\nGET /none HTTP/1.1\r\nHost: a\r\n\r\n" + post +
+                       "Content-Length: 1\r\n\r\nx",
+            "no-host": "GET /a HTTP/1.1\r\n\r\n",
+            "packed": post + "Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx",
             "half": post + "Content-Length: 5\r\n\r\n{}",
-            "folded": "GET /a HTTP/1.1\r\nX: a\r\n b\r\n\r\n",
-            "other-method": "BREW /pot HTTP/1.1\r\n\r\n",
+            "folded": "GET /a HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n",
+            "other-method": "BREW /pot HTTP/1.1\r\nHost: a\r\n\r\n",
             "version": "GET / HTTP/9.9\r\n\r\n",
             "nothing": ""}.items():
         put("http_requests", name, text)
     put("http_requests", "tls", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(60))
-    put("http_requests", "control", b"GET /\x00\xff HTTP/1.1\r\nX: \x00\r\n\r\n")
+    put("http_requests", "control", b"GET /\x00\xff HTTP/1.1\r\nHost: a\r\nX: \x00\r\n\r\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #include "transformer/serving/dispatcher.h"
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
@@ -110,4 +111,56 @@ TEST_CASE("what an engine refuses is told to who asked for it") {
   });
   all.get_future().wait();
   CHECK(failed == 1);
+}
+
+TEST_CASE("sentences wait for company where that is wanted, and no longer than that") {
+  const auto settled = [](const Dispatcher& dispatcher) {
+    while (dispatcher.running() > 0) std::this_thread::yield();
+  };
+  SECTION("alone, until the time is over") {
+    Waiter first(1), second(1);
+    Dispatcher dispatcher(engine(), {.batch_wait = 0.5});
+    const auto start = std::chrono::steady_clock::now();
+    for (auto* waiter : {&first, &second}) {
+      dispatcher.submit("one", requests(1), waiter->done());
+      waiter->all.get_future().wait();
+      settled(dispatcher);
+    }
+    CHECK(std::chrono::steady_clock::now() - start >= std::chrono::seconds(1));
+  }
+  SECTION("until a batch is full") {
+    const auto size = static_cast<size_t>(engine()->options().batch_sentences);
+    Waiter some(size - 1), last(1);
+    Dispatcher dispatcher(engine(), {.batch_wait = 3600});
+    dispatcher.submit("one", requests(size - 1), some.done());
+    CHECK(dispatcher.waiting() == size - 1);
+    CHECK(dispatcher.running() == 0);
+    dispatcher.submit("two", requests(1), last.done());
+    last.all.get_future().wait();
+    some.all.get_future().wait();
+    CHECK(dispatcher.waiting() == 0);
+  }
+  SECTION("but not where others are under way") {
+    const auto size = static_cast<size_t>(engine()->options().batch_sentences);
+    Waiter some(size), late(1);
+    Dispatcher dispatcher(engine(), {.batch_wait = 3600});
+    // The first that is done asks for another, while the rest is under way.
+    std::atomic<bool> asked = false;
+    const auto done = some.done();
+    dispatcher.submit("one", requests(size), [&](size_t index, DecodingResult result) {
+      if (!asked.exchange(true)) dispatcher.submit("two", requests(1), late.done());
+      done(index, std::move(result));
+    });
+    some.all.get_future().wait();
+    late.all.get_future().wait();
+  }
+  SECTION("or are cancelled, or never begin") {
+    Dispatcher dispatcher(engine(), {.batch_wait = 3600});
+    const auto ignore = [](size_t, DecodingResult) {};
+    const auto ticket = dispatcher.submit("one", requests(2), ignore);
+    dispatcher.cancel(*ticket);
+    CHECK(dispatcher.waiting() == 0);
+    dispatcher.submit("one", requests(2), ignore);
+    CHECK(dispatcher.waiting() == 2);
+  }
 }

@@ -31,12 +31,17 @@ class Dispatcher::Ticket {
 
 Dispatcher::Dispatcher(std::shared_ptr<Engine> engine, const Limits& limits, std::function<void(size_t)> started)
     : limits_(limits),
+      batch_(static_cast<size_t>(engine->options().batch_sentences)),
       // Full batches, and for each worker as many more as it takes up together.
       most_running_(static_cast<size_t>(engine->options().threads) *
                     static_cast<size_t>(engine->options().batch_sentences +
                                         std::max<int64_t>(1, engine->options().batch_sentences / 8))),
       started_(std::move(started)),
-      engine_(std::move(engine)) {}
+      engine_(std::move(engine)) {
+  if (limits_.batch_wait > 0) {
+    releaser_ = std::jthread([this](const std::stop_token& stop) { release_held(stop); });
+  }
+}
 
 std::shared_ptr<Dispatcher::Ticket> Dispatcher::submit(const std::string& client, std::vector<DecodingRequest> requests,
                                                        Engine::Done done) {
@@ -63,6 +68,11 @@ std::shared_ptr<Dispatcher::Ticket> Dispatcher::submit(const std::string& client
       throw RequestError(429, fmt::format("{} lines wait already", queue_.size()), seconds_until_room());
     }
     ticket->id = ++tickets_;
+    if (limits_.batch_wait > 0 && queue_.empty()) {
+      begin_ =
+          Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limits_.batch_wait));
+      something_waits_.notify_one();
+    }
     queue_.push(client, ticket->id, std::move(waiting));
   }
   pump();
@@ -75,12 +85,30 @@ void Dispatcher::pump() {
     size_t running = 0;
     {
       const std::lock_guard lock(mutex_);
-      if (queue_.empty() || running_ >= most_running_) return;
+      if (queue_.empty() || running_ >= most_running_ || held()) return;
       next = queue_.pop();
       running = ++running_;
     }
     if (started_) started_(running);
     hand_over(next);
+  }
+}
+
+/// Whether what waits is still to wait for company. Called with the mutex.
+bool Dispatcher::held() const {
+  return limits_.batch_wait > 0 && running_ == 0 && queue_.size() < batch_ && Clock::now() < begin_;
+}
+
+void Dispatcher::release_held(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    something_waits_.wait(lock, stop, [&] { return !queue_.empty() && held(); });
+    const auto until = begin_;
+    // Whatever comes meanwhile needs no earlier look: it begins where it is pushed.
+    something_waits_.wait_until(lock, stop, until, [] { return false; });
+    lock.unlock();
+    pump();
+    lock.lock();
   }
 }
 

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "transformer/inference/engine.h"
@@ -21,9 +25,13 @@ class Dispatcher {
   struct Limits {
     size_t waiting = 20000;            // sentences of all clients
     size_t waiting_of_client = 10000;  // sentences of one client
+    /// That a sentence waits for others to begin with, in seconds, while the engine has none; a full batch begins at
+    /// once.
+    double batch_wait = 0;
   };
-  /// Who else holds the engine must have let go of it before this goes: its workers call what is here until they end.
-  /// `started` is told how many sentences the engine has whenever it is given one more.
+  /// Starts a thread of its own where sentences wait for each other. Who else holds the engine must have let go of it
+  /// before this goes: its workers call what is here until they end. `started` is told how many sentences the engine
+  /// has whenever it is given one more.
   Dispatcher(std::shared_ptr<Engine> engine, const Limits& limits, std::function<void(size_t running)> started = {});
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
@@ -45,23 +53,29 @@ class Dispatcher {
     std::shared_ptr<Ticket> ticket;
     size_t index;
   };
+  using Clock = std::chrono::steady_clock;
   void pump();
+  bool held() const;
+  void release_held(const std::stop_token& stop);
   void hand_over(const Waiting& next);
   Engine::Done settle(Ticket& ticket, size_t index);
   int seconds_until_room() const;
 
   const Limits limits_;
-  const size_t most_running_;
+  const size_t batch_, most_running_;
   const std::function<void(size_t)> started_;
 
   mutable std::mutex mutex_;  // of what follows
   FairQueue<Waiting> queue_;
+  std::condition_variable_any something_waits_;
+  Clock::time_point begin_;  // when what waits begins, whoever else has come
   size_t running_ = 0;
   uint64_t tickets_ = 0;
   double seconds_each_ = 0;  // between sentences that are done, a running mean
   int64_t last_done_ = 0;    // in nanoseconds
 
-  const std::shared_ptr<Engine> engine_;  // last: its workers must end before what they call goes
+  const std::shared_ptr<Engine> engine_;  // its workers must end before what they call goes
+  std::jthread releaser_;                 // last, as it calls everything
 };
 
 }  // namespace transformer

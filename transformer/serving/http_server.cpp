@@ -294,7 +294,8 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
 
   void header_received() {
     take_header();
-    auto refusal = server_.handler.refusal(method_, path_);
+    auto refusal = bad_header();
+    if (refusal.status == 0) refusal = server_.handler.refusal(method_, path_);
     if (refusal.status != 0) {
       keep_alive_ = parser_->is_done() && parser_->get().keep_alive();
       is_whole_ = parser_->is_done();
@@ -306,6 +307,22 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     net::async_write(socket_, net::buffer(go_on), [self = shared_from_this()](Code error, size_t) {
       error ? self->cannot_receive(error) : self->receive_body();
     });
+  }
+
+  /// Status 0 where there is nothing to say against it.
+  HttpResponse bad_header() const {
+    const auto& message = parser_->get();
+    // RFC 9112, 3.2: what a proxy and this server might understand differently.
+    const auto hosts = message.count(http::field::host);
+    if (hosts > 1 || (hosts == 0 && version_ >= 11)) {
+      return error_response(400, fmt::format("a request of HTTP/1.1 names its host once, not {} times", hosts));
+    }
+    const auto encoding = message[http::field::content_encoding];
+    if (!encoding.empty() && !beast::iequals(encoding, "identity")) {
+      return error_response(415, fmt::format("a body that is encoded as {} is not read here: send it as it is",
+                                             printable(text_of(encoding))));
+    }
+    return {.status = 0};
   }
 
   void receive_body() {

@@ -90,7 +90,8 @@ ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& setting
     languages_.emplace(*place.languages);
   }
   const Dispatcher::Limits limits{.waiting = static_cast<size_t>(settings.max_waiting),
-                                  .waiting_of_client = static_cast<size_t>(settings.max_waiting_of_client)};
+                                  .waiting_of_client = static_cast<size_t>(settings.max_waiting_of_client),
+                                  .batch_wait = settings.batch_wait_ms / 1000};
   dispatcher_ = std::make_unique<Dispatcher>(
       translator_->engine(), limits,
       [started = std::move(started), own_name = name_](size_t running) { started(own_name, running); });

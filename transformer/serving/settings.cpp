@@ -29,6 +29,12 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
   field("batch_sentences", &ServingSettings::batch_sentences,
         "sentences that a worker decodes at once; 0: as the model's config.yaml says", between(0, 100000))
       .free();
+  field("batch_wait_ms", &ServingSettings::batch_wait_ms,
+        "milliseconds that a sentence waits for others to begin with, where none is translated and fewer have come "
+        "than a "
+        "batch holds; 0: none, and whoever comes later joins what is under way",
+        between(0, 60000))
+      .free();
   field("api_keys", &ServingSettings::api_keys,
         "file of keys, one a line, one of which every request for a translation must bring; empty: none is needed")
       .free();

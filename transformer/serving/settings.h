@@ -19,6 +19,7 @@ struct ServingSettings {
   Precision precision = Precision::float32;
   int64_t threads = 0;          // 0: one for each core
   int64_t batch_sentences = 0;  // 0: as the model's config.yaml says
+  double batch_wait_ms = 0;     // that a sentence waits for others, where none is translated
   std::string api_keys;
   bool trust_proxy = false;
   std::string allow_origin;
