@@ -8,7 +8,8 @@ The very same weights (`export --to ctranslate2`) and the same token ids on both
 - trained: the shipped model on its validation sentences, until the end tokens, with the same search on both sides
   (beam 4, length^0.6, done when as many hypotheses have finished as the beam is wide). Outputs are compared as well.
 
-With --imported, the model is one of MarianMT, trained once with `transformers` (imported.py). With --features, decoding's
+With --imported, the model is one of MarianMT, trained once with `transformers` (imported.py). With --all-ways, a teacher
+and its students are compared, every way to be faster in one table (ways.py). With --features, decoding's
 features are compared with the plain search, and shortlists with CTranslate2's (features.py).
 
 Rounded to int8 the two differ in more than speed: how many outputs agree is printed for what it is. CTranslate2 has no
@@ -204,6 +205,26 @@ def measure_features(args):
         features.workers(work, precision, few, wanted, results)
 
 
+def measure_ways(args):
+    import ways  # which needs sacreBLEU
+
+    results = begun(args, "A teacher's translations, every way: one and two workers, medians.")
+
+    def made(model):
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model / "vocabulary.model"))
+        sources = processor.encode(ways.text("valid.en"))
+        return Work(model.name, model.resolve(), sources, 0, {1: 32, 32: 256})
+
+    teacher, *students = map(made, [args.teacher, *args.student])
+    environments = {}
+    for precision in ("float32", "int8"):
+        fastest, _ = best_environment(teacher, precision)
+        environments[precision] = PEER_ENVIRONMENTS[fastest]
+        results.add(f"{precision}: CTranslate2 {fastest}")
+    ways.measure(teacher, students, args.draft and args.draft.resolve(), environments, args.timed, args.pairs, results,
+                 args.figures)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="scripts/bench decode", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -218,6 +239,22 @@ def main():
                         help="with --imported or --features: of the validation text, that are scored (default 500)")
     parser.add_argument("--minutes", type=float, default=20,
                         help="with --imported: that the model is trained for, where there is none yet (default 20)")
+    parser.add_argument("--all-ways", action="store_true",
+                        help="a teacher and its students instead, every way to be faster in one table")
+    parser.add_argument("--teacher", type=pathlib.Path, default=ROOT / "runs" / "teacher", metavar="MODEL",
+                        help="with --all-ways: what is to be matched (default runs/teacher, of configs/teacher.yaml)")
+    parser.add_argument("--student", type=pathlib.Path, action="append", default=[], metavar="MODEL",
+                        help="with --all-ways: a smaller model of its vocabulary; repeat for more")
+    parser.add_argument("--draft", type=pathlib.Path, metavar="MODEL",
+                        help="with --all-ways: what guesses for the teacher")
+    parser.add_argument("--timed", type=int, default=320,
+                        help="with --all-ways: sentences that are timed; all are scored (default 320)")
+    parser.add_argument("--figures", type=pathlib.Path, metavar="FILE",
+                        help="with --all-ways: write them for `evaluate speed --figures`, too")
+    if "--all-ways" in sys.argv:
+        args = parsed(parser, ["export", "shortlist", "decode_worker"], "benchmarks/results/ways-cpu.txt")
+        measure_ways(args)
+        return
     if "--imported" in sys.argv:
         args = parsed(parser, ["import", "decode_worker"], "benchmarks/results/imported-cpu.txt")
         measure_imported(args)

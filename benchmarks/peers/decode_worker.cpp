@@ -15,6 +15,10 @@
 //     decoding.no_repeat_ngram=3; required=N phrases of each sentence's own plain output; bias=N tokens that are
 //     preferred; forbidden=FILE of phrases, a line each; models=2 that decode together, the second a copy of the first;
 //     alignments or confidences, made after the search and timed with it.
+//   draft MODEL
+//     From now on a model directory guesses for searches of one hypothesis; 0: none. Answers "done".
+//   drafted
+//     Answers "STEPS PROPOSED ACCEPTED" of all searches with this draft so far.
 //   workers N
 //     From now on so many threads decode, instead of THREADS.
 //   processor
@@ -153,6 +157,31 @@ class DecodeWorker {
     return "done";
   }
 
+  std::string draft_with(std::istringstream& arguments) {
+    std::string directory;
+    if (!(arguments >> directory)) return "";
+    draft_ = nullptr;
+    engines_.clear();
+    if (directory == "0") return "done";
+    ModelSettings model_settings;
+    Settings settings;
+    settings.section("model", model_settings, "");
+    settings.load(std::filesystem::path(directory) / "config.yaml", UnknownSections::ignored);
+    draft_ = InferenceModel::load(directory, model_settings.resolved(), model_->precision());
+    return "done";
+  }
+
+  std::string drafted() const {
+    Engine::Drafted all;
+    for (const auto& [_, engine] : engines_) {
+      const auto drafted = engine->drafted();
+      all.steps += drafted.steps;
+      all.proposed += drafted.proposed;
+      all.accepted += drafted.accepted;
+    }
+    return fmt::format("{} {} {}", all.steps, all.proposed, all.accepted);
+  }
+
   std::string processor() const { return fmt::format("{:.6f}", processor_seconds_); }
 
  private:
@@ -224,7 +253,9 @@ class DecodeWorker {
     if (engine) return *engine;
     Ensemble ensemble{.models = {model_}};
     while (std::ssize(ensemble.models) < models) ensemble.models.push_back(copy());
-    engine = std::make_unique<Engine>(ensemble, Engine::Options{.threads = threads_, .batch_sentences = batch});
+    engine = std::make_unique<Engine>(
+        ensemble,
+        Engine::Options{.threads = threads_, .batch_sentences = batch, .draft = models == 1 ? draft_ : nullptr});
     return *engine;
   }
 
@@ -236,7 +267,8 @@ class DecodeWorker {
 
   const std::filesystem::path directory_;
   const std::shared_ptr<const InferenceModel> model_;
-  std::shared_ptr<const InferenceModel> copy_;  // null where none has been wanted
+  std::shared_ptr<const InferenceModel> copy_;   // null where none has been wanted
+  std::shared_ptr<const InferenceModel> draft_;  // null: none
   int64_t threads_;
   const std::vector<std::vector<int64_t>> sources_;
   Wishes wishes_;
@@ -293,7 +325,9 @@ void serve(int argc, char** argv) {
     return fmt::format("{} {}", multiply_adds_a_second(*precision, model->kernels().name), memory_bytes_a_second());
   };
   obey([&](std::istringstream& arguments) { return worker.run(arguments); },
-       {{"limits", limits},
+       {{"draft", [&](std::istringstream& arguments) { return worker.draft_with(arguments); }},
+        {"drafted", [&](std::istringstream&) { return worker.drafted(); }},
+        {"limits", limits},
         {"processor", [&](std::istringstream&) { return worker.processor(); }},
         {"shortlist", [&](std::istringstream& arguments) { return worker.shorten(arguments); }},
         {"wish", [&](std::istringstream& arguments) { return worker.wish(arguments); }},
