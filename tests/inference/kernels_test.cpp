@@ -333,10 +333,13 @@ TEST_CASE("selection finds the best tokens and the softmax's normaliser") {
             product(*kernels, Precision::float32, {rows, depth, outputs}, x.data(), weight.data(), nullptr, false);
         std::vector<float> best(static_cast<size_t>(rows * width));
         std::vector<int32_t> tokens(static_cast<size_t>(rows * width));
+        const auto panels = static_cast<size_t>((outputs + kernels->columns - 1) / kernels->columns);
+        std::vector<float> maxima(static_cast<size_t>(rows) * panels);
         std::vector<Selection> selections;
         constexpr float lowest = -std::numeric_limits<float>::infinity();
         for (int64_t row = 0; row < rows; ++row) {
           selections.push_back({lowest, 0, width, 0, lowest, best.data() + row * width, tokens.data() + row * width});
+          if (row % 2 == 0) selections.back().maxima = maxima.data() + static_cast<size_t>(row) * panels;
         }
         Buffer<float> scratch;
         matrix.select(activations, allowed, selections, scratch);
@@ -358,6 +361,12 @@ TEST_CASE("selection finds the best tokens and the softmax's normaliser") {
             CHECK(selection.logits[i] == of_row[order[i]]);
           }
           CHECK(selection.maximum + std::log(selection.sum) == Approx(most + std::log(sum)).margin(1e-5));
+          for (int64_t panel = 0; panel * kernels->columns < outputs && row % 2 == 0; ++panel) {
+            const float* first = of_row + panel * kernels->columns;
+            const float* last = std::min(first + kernels->columns, of_row + outputs);
+            CHECK(maxima[static_cast<size_t>(row) * panels + static_cast<size_t>(panel)] ==
+                  *std::max_element(first, last));
+          }
         }
       }
     }
@@ -608,7 +617,8 @@ TEST_CASE("the largest, exponentials and their sum, and the best values, of rows
       if (count > 1) x.back() = x.front();
       auto sorted = x;
       std::sort(sorted.begin(), sorted.end(), std::greater<>());
-      const auto best_of = [&](const std::vector<float>& values, std::vector<float>& best, std::vector<int32_t>& tokens) {
+      const auto best_of = [&](const std::vector<float>& values, std::vector<float>& best,
+                               std::vector<int32_t>& tokens) {
         best.assign(3, 0);
         tokens.assign(3, -1);
         Selection selection{-infinity, 0, 3, 0, -infinity, best.data(), tokens.data()};

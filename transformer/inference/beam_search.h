@@ -109,6 +109,9 @@ std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::
 struct RowScores {
   std::span<float> logits;  // [V]; scratch, which is given back as it was
   double normaliser = 0;    // log of the sum of exp(logits)
+  /// The largest logit of each `block` tokens, the last of which may be fewer; empty where it is not known.
+  std::span<const float> maxima = {};
+  size_t block = 0;
 };
 
 /// The search for one sentence's output, for those who decide themselves which sentences advance together; the rules

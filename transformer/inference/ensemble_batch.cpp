@@ -1,7 +1,6 @@
 #include "transformer/inference/ensemble_batch.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -155,15 +154,22 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
   // A mean of probabilities lies between its largest addend and as often that as there are members, a mean of
   // logarithms at most at that of the largest: whole blocks hold nothing to be taken up, and their means are not
   // needed.
-  constexpr size_t block = 64;
+  constexpr size_t usual_block = 64;
+  const bool known = std::all_of(members.begin(), members.end(), [&](const RowScores& scores) {
+    return !scores.maxima.empty() && scores.block == members.front().block;
+  });
+  const size_t block = known ? members.front().block : usual_block;
   constexpr float margin = 1e-3F;  // more than rounding makes of the logarithm of a mean
   bounds_.clear();
+  shifts_.clear();
+  for (size_t member = 0; member < members.size(); ++member) shifts_.push_back(shift_of(members[member], member));
   for (size_t first = 0; first < size; first += block) {
     const auto count = static_cast<int64_t>(std::min(block, size - first));
     float bound = of_logs ? 0 : lowest;
     for (size_t member = 0; member < members.size(); ++member) {
-      const float most =
-          kernels.largest(members[member].logits.data() + first, count) - shift_of(members[member], member);
+      const auto& scores = members[member];
+      const float most = (known ? scores.maxima[first / block] : kernels.largest(scores.logits.data() + first, count)) -
+                         shifts_[member];
       bound = of_logs ? bound + static_cast<float>(ensemble_.weights[member]) * most : std::max(bound, most);
     }
     bounds_.push_back(bound);
@@ -181,12 +187,12 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
   best_.resize(wanted);
   best_tokens_.resize(wanted);
   Selection selection{lowest, 0, static_cast<int32_t>(wanted), 0, lowest, best_.data(), best_tokens_.data()};
-  std::array<float, block> means;
+  means_.resize(size);
   for (size_t first = 0; first < size; first += block) {
     if (bounds_[first / block] + (of_logs ? margin : above) < needed) continue;
     const size_t count = std::min(block, size - first);
-    mean_of(members, first, count, means.data());
-    kernels.best(means.data(), static_cast<int64_t>(count), static_cast<int32_t>(first), selection);
+    mean_of(members, first, count, means_.data());
+    kernels.best(means_.data(), static_cast<int64_t>(count), static_cast<int32_t>(first), selection);
     const float reached = of_logs ? selection.threshold : std::log(selection.threshold);
     if (reached > needed) needed = reached;
   }

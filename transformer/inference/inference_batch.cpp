@@ -99,7 +99,7 @@ struct InferenceBatch::Implementation {
   std::vector<float> told;                        // weights with those of the positions outside the window, [H, keys]
   GatheredMatrix listed;                          // the projection, to what sentences with a shortlist need of it
   int64_t unlisted_sentences = 0;                 // those without
-  std::vector<float> candidate_logits, whole_row;
+  std::vector<float> candidate_logits, whole_row, maxima;
   std::vector<float> best_logits, left;
   std::vector<int32_t> best_tokens;
 
@@ -671,6 +671,12 @@ struct InferenceBatch::Implementation {
                             best_tokens.data() + row * returned});
     }
     const bool shortened = unlisted_sentences == 0;
+    const auto panels = static_cast<size_t>((model.projection().outputs() + kernels.columns - 1) / kernels.columns);
+    maxima.resize(static_cast<size_t>(rows) * panels);
+    for (size_t row = 0; row < given.size(); ++row) {
+      if (!given[row].whole || !sentences[given[row].place].candidates.empty()) continue;
+      selections[row].maxima = maxima.data() + row * panels;
+    }
     const bool kept =
         std::any_of(constraints.begin(), constraints.end(), [](const auto* constraint) { return constraint; }) ||
         std::any_of(given.begin(), given.end(),
@@ -706,7 +712,15 @@ struct InferenceBatch::Implementation {
         // A shortlist may lack what is told.
         float* const token = is_told ? &all[static_cast<size_t>(constraints[row]->allowed().at(0))] : nullptr;
         if (token && !std::isfinite(*token)) *token = 0;
-        tell_row(static_cast<size_t>(row), {all, token ? static_cast<double>(*token) : normaliser});
+        RowScores passed{all, token ? static_cast<double>(*token) : normaliser};
+        if (!constraints[row] && candidates.empty()) {
+          const std::span of_row = std::span(maxima).subspan(static_cast<size_t>(row) * panels, panels);
+          passed.maxima = of_row;
+          passed.block = static_cast<size_t>(kernels.columns);
+          of_row[0] =
+              kernels.largest(all.data(), std::min(kernels.columns, std::ssize(all)));  // without what never comes
+        }
+        tell_row(static_cast<size_t>(row), passed);
         continuations.tokens.resize(continuations.tokens.size() + static_cast<size_t>(returned));
         continuations.log_probabilities.resize(continuations.tokens.size());
         continue;

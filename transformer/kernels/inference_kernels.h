@@ -32,6 +32,8 @@ struct Selection {
   float threshold;  // what a logit has to exceed to be taken up; -infinity until there are enough
   float* logits;    // [width], descending; equal ones by token
   int32_t* tokens;  // [width]
+  float* maxima =
+      nullptr;  // where the largest logit of what is taken up at a time goes, one behind the other; null: nowhere
 };
 
 /// Queries of several rows over the same positions. Keys and values lie in a record for each position: `offset`
