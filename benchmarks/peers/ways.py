@@ -29,6 +29,8 @@ WAYS = [
     Way("float32, beam 4", True, "float32", 4),
     Way("int8, beam 4", True, "int8", 4),
     Way("int8, beam 4, shortlist", True, "int8", 4, True),
+    Way("int8, beam 2", True, "int8", 2),
+    Way("int8, beam 2, shortlist", True, "int8", 2, True),
     Way("float32, greedy", True, "float32", 1),
     Way("int8, greedy", True, "int8", 1),
     Way("int8, greedy, shortlist", True, "int8", 1, True),
