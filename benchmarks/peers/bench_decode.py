@@ -250,7 +250,7 @@ def main():
     parser.add_argument("--timed", type=int, default=320,
                         help="with --all-ways: sentences that are timed; all are scored (default 320)")
     parser.add_argument("--figures", type=pathlib.Path, metavar="FILE",
-                        help="with --all-ways: write them for `evaluate speed --figures`, too")
+                        help="with --all-ways: write some of them for `evaluate speed --figures`")
     if "--all-ways" in sys.argv:
         args = parsed(parser, ["export", "shortlist", "decode_worker"], "benchmarks/results/ways-cpu.txt")
         measure_ways(args)
