@@ -162,11 +162,19 @@ class ServePageTest(unittest.TestCase):
         self.assertIn(first, ["Acehnese (Arabic)", "ace (Arabic)"])  # as much as the browser knows
         self.assertEqual(others, ["German", "English", "French", "Chinese"])
         self.assertEqual(page.obstacles(), [])
+        def kept(count):
+            """Waits for so many translations: two languages' may be the same text, which says of neither that it is there."""
+            found = eventually(lambda: page.value('document.querySelectorAll("#earlier button").length'),
+                               lambda found: found >= count)
+            self.assertEqual(found, count)
+
         self.type(page, "Good morning.")
+        kept(1)
         texts = {}
         for target in ("fr", "de"):
             page.value(f"""(() => {{ const list = document.querySelector("#to"); list.value = "{target}";
                                      list.dispatchEvent(new Event("change")); }})()""")
+            kept(2 + len(texts))
             texts[target] = expected(target)
             found = eventually(lambda: " ".join(page.text("#target").split()), lambda found: found == texts[target])
             self.assertEqual(found, texts[target])
