@@ -77,6 +77,14 @@ std::vector<std::vector<int64_t>> read_sources(const std::string& file) {
   return sources;
 }
 
+std::shared_ptr<const InferenceModel> load_model(const std::filesystem::path& directory, Precision precision) {
+  ModelSettings model_settings;
+  Settings settings;
+  settings.section("model", model_settings, "");
+  settings.load(directory / "config.yaml", UnknownSections::ignored);
+  return InferenceModel::load(directory, model_settings.resolved(), precision);
+}
+
 struct Command {
   int64_t batch, beam;
   size_t first, count;
@@ -162,12 +170,7 @@ class DecodeWorker {
     if (!(arguments >> directory)) return "";
     draft_ = nullptr;
     engines_.clear();
-    if (directory == "0") return "done";
-    ModelSettings model_settings;
-    Settings settings;
-    settings.section("model", model_settings, "");
-    settings.load(std::filesystem::path(directory) / "config.yaml", UnknownSections::ignored);
-    draft_ = InferenceModel::load(directory, model_settings.resolved(), model_->precision());
+    if (directory != "0") draft_ = load_model(directory, model_->precision());
     return "done";
   }
 
@@ -311,12 +314,7 @@ void serve(int argc, char** argv) {
   const int64_t before = status("VmRSS");
   const std::filesystem::path directory = argv[1];
   const int64_t threads = std::stoll(argv[3]);
-  ModelSettings model_settings;
-  Settings settings;
-  settings.section("model", model_settings, "");
-  settings.load(directory / "config.yaml", UnknownSections::ignored);
-  const std::shared_ptr<const InferenceModel> model =
-      InferenceModel::load(directory, model_settings.resolved(), *precision);
+  const auto model = load_model(directory, *precision);
   const auto sources = read_sources(argv[4]);
   std::cout << "ready " << model->kernels().name << " " << before << std::endl;
 

@@ -13,8 +13,8 @@ import statistics
 import sacrebleu
 import sentencepiece
 
-from features import CORPUS, add_list, text
-from pairs import WORK, in_turn, run
+from features import add_list, text
+from pairs import in_turn, run
 
 BATCHES, WORKERS = (1, 32), (1, 2)
 BASELINE = "CTranslate2 int8, beam 4"

@@ -31,8 +31,7 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
       .free();
   field("batch_wait_ms", &ServingSettings::batch_wait_ms,
         "milliseconds that a sentence waits for others to begin with, where none is translated and fewer have come "
-        "than a "
-        "batch holds; 0: none, and whoever comes later joins what is under way",
+        "than a batch holds; 0: none, and whoever comes later joins what is under way",
         between(0, 60000))
       .free();
   field("api_keys", &ServingSettings::api_keys,
