@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <cmath>
+#include <sstream>
 #include <utility>
 
 #include "transformer/base/atomic_file.h"
@@ -12,6 +13,27 @@
 #include "transformer/text/lines.h"
 
 namespace transformer {
+
+namespace {
+
+// Translations of `sources`, on all ranks: each makes every so many-th.
+std::vector<std::string> translate_shared(Communicator& communicator, const Translator& translator,
+                                          const std::vector<std::string>& sources) {
+  const auto ranks = static_cast<size_t>(communicator.world_size());
+  std::vector<std::string> own;
+  for (auto i = static_cast<size_t>(communicator.rank()); i < sources.size(); i += ranks) own.push_back(sources[i]);
+  std::string lines;  // a translation has no line's end in it
+  for (const auto& translations : translator.translate(own)) lines += translations.front().text + "\n";
+  std::vector<std::string> all(sources.size());
+  const auto gathered = communicator.gather(lines);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    std::istringstream stream(gathered[rank]);
+    for (size_t i = rank; i < all.size(); i += ranks) std::getline(stream, all[i]);
+  }
+  return all;
+}
+
+}  // namespace
 
 Recipe::Recipe() {
   settings.section("data", run.data, "Text (§5.1)");
@@ -45,14 +67,18 @@ void Recipe::settle() {
 RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
   RunHooks hooks;
   hooks.stop = stop;
-  hooks.validate = [&recipe](Transformer& model, const Vocabularies& vocabularies, const Corpus& corpus,
-                             const std::filesystem::path& hypotheses_file) {
-    const auto measured = perplexity(model, corpus);
+  hooks.validate = [&recipe](Communicator& communicator, Transformer& model, const Vocabularies& vocabularies,
+                             const Corpus& corpus, const std::filesystem::path& hypotheses_file) {
+    const auto measured = perplexity(
+        model, corpus, {.rank = communicator.rank(), .ranks = communicator.world_size(), .sum = [&](auto& values) {
+                          auto size = static_cast<int64_t>(values.size());
+                          communicator.all_reduce_sum(at::from_blob(values.data(), {size}, at::kDouble));
+                        }});
     Validation validation{.loss = measured.loss, .perplexity = measured.perplexity, .bleu = {}, .signature = {}};
     // A model that diverged has no translations, and its run ends here.
     if (!recipe.run.training.validate_bleu || !std::isfinite(measured.perplexity)) return validation;
     const auto& data = recipe.run.data;
-    std::vector<std::string> sources, references, hypotheses;
+    std::vector<std::string> sources, references;
     for (const auto& file : data.validation_source) {
       for (auto& line : read_lines(file)) sources.push_back(std::move(line));
     }
@@ -60,12 +86,12 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
       for (auto& line : read_lines(file)) references.push_back(std::move(line));
     }
     const auto translator = packed_translator(model, vocabularies, recipe.decoding, {.threads = at::get_num_threads()});
-    std::string text;
-    for (const auto& translations : translator.translate(sources)) {
-      hypotheses.push_back(translations.front().text);
-      text += hypotheses.back() + "\n";
+    const auto hypotheses = translate_shared(communicator, translator, sources);
+    if (communicator.rank() == 0) {
+      std::string text;
+      for (const auto& hypothesis : hypotheses) text += hypothesis + "\n";
+      write_atomically(hypotheses_file, text);
     }
-    write_atomically(hypotheses_file, text);
     validation.bleu = corpus_bleu(hypotheses, {references}).score;
     validation.signature = bleu_signature({}, /*references=*/1);
     return validation;

@@ -87,6 +87,21 @@ class DistributedTest(ProgramTest):
             for file in ("model.safetensors", "checkpoints/step-00000012/optimizer.safetensors"):
                 self.assertEqual((output / file).read_bytes(), (self.root / "processes-2" / file).read_bytes())
 
+    def test_validation_is_shared_and_finds_the_same_to_the_bit(self):
+        found = []
+        for count in (1, 2, 3):
+            output = self.root / f"validated-{count}"
+            # A rate that moves no weight: all runs judge the same model.
+            self.train(output, "--processes", str(count), "--set", "training.rate_factor=1e-30")
+            lines = [line for line in self.metrics(output) if line["kind"] in ("validation", "final")]
+            self.assertEqual([(line["kind"], line["step"]) for line in lines], [("validation", 6), ("final", 12)])
+            self.assertIn("bleu", lines[0])
+            found.append([lines, *((output / "validation" / name).read_bytes()
+                                   for name in ("step-00000006.txt", "final.txt"))])
+            self.assertEqual(found[-1][1].count(b"\n"), 20)
+        self.assertEqual(found[1], found[0])
+        self.assertEqual(found[2], found[0])
+
     def tensors(self, output):
         """Of a run: what it publishes, and what its last checkpoint knows of the optimizer."""
         state = load_file(output / "checkpoints" / "step-00000012" / "optimizer.safetensors")

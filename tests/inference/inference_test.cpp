@@ -13,6 +13,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/read_file.h"
 #include "transformer/decoding/module_backend.h"
+#include "transformer/decoding/perplexity.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/inference/continuous_search.h"
 #include "transformer/inference/inference_batch.h"
@@ -310,6 +311,35 @@ TEST_CASE("windows of long texts: the modules' outputs, in pages that sentences 
       CHECK(found[i][k].log_probability == Approx(expected[i][k].log_probability).epsilon(1e-4));
     }
   }
+}
+
+TEST_CASE("processes that share a corpus find one perplexity, to the bit, and packed weights find it too") {
+  const auto settings = tiny_settings(pieces);
+  auto model = tiny_transformer(settings, 5);
+  const auto corpus = Corpus::of(random_sentences(50, 1, pieces), random_sentences(50, 2, pieces));
+  constexpr int64_t batch_tokens = 64;
+  const auto alone = perplexity(model, corpus, {.batch_tokens = batch_tokens});
+  for (const int64_t ranks : {2, 3, 50}) {
+    std::vector<double> sums;
+    size_t own = 0;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const auto add = [&](std::vector<double>& values) {
+        sums.resize(values.size());
+        for (size_t i = 0; i < values.size(); ++i) {
+          own += values[i] != 0;
+          sums[i] += values[i];
+        }
+        values = sums;
+      };
+      const auto found =
+          perplexity(model, corpus, {.batch_tokens = batch_tokens, .rank = rank, .ranks = ranks, .sum = add});
+      CHECK(found.tokens == alone.tokens);
+      if (rank + 1 == ranks) CHECK(found.loss == alone.loss);
+    }
+    CHECK(own == sums.size());  // each batch once
+    CHECK(sums.size() > 3);
+  }
+  CHECK(std::abs(perplexity(*packed_model(model), corpus).loss - alone.loss) < 1e-5);
 }
 
 TEST_CASE("sinusoids go on past those that are stored") {

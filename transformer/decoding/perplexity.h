@@ -1,12 +1,25 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <vector>
+
 #include "transformer/inference/perplexity.h"
 #include "transformer/model/transformer.h"
 #include "transformer/text/corpus.h"
 
 namespace transformer {
 
-/// Perplexity of `model`, in evaluation mode and by its modules, on `corpus`. Computes `batch_tokens` tokens at a time.
-Perplexity perplexity(Transformer& model, const Corpus& corpus, int64_t batch_tokens = 4000);
+/// How perplexity is computed.
+struct PerplexityOptions {
+  int64_t batch_tokens = 4000;  // at a time
+  /// One process of `ranks` computes every `ranks`-th batch, from its `rank` on, and `sum` overwrites values with their
+  /// sums over all processes: each then has the same result, to the bit, whatever their number. `sum` is called once.
+  int64_t rank = 0, ranks = 1;
+  std::function<void(std::vector<double>& values)> sum = {};
+};
+
+/// Perplexity of `model`, in evaluation mode and by its modules, on `corpus`.
+Perplexity perplexity(Transformer& model, const Corpus& corpus, const PerplexityOptions& options = {});
 
 }  // namespace transformer

@@ -481,7 +481,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   communicator.on_rank_0([&] { folder->check_corpus(checksum); });
   const bool validates = !data.validation_source.empty() && hooks.validate;
   std::optional<Corpus> validation;
-  if (validates && communicator.rank() == 0) {
+  if (validates) {
     validation = read_corpus("validation text", data.validation_source, data.validation_target, *vocabularies,
                              {.max_length = longest_text(model_settings),
                               .keep_all = true,
@@ -507,7 +507,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   TrainerHooks trainer_hooks{.stop = hooks.stop, .checkpointed = [&] { folder->progressed(); }, .log = hooks.log};
   auto judge = [&](Transformer& judged, const std::string& name) {
     if (settings.training.validate_bleu) fs::create_directories(output / "validation");
-    return hooks.validate(judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
+    return hooks.validate(communicator, judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
   };
   if (validates) {
     trainer_hooks.validate = [&](torch::nn::Module&, int64_t step) {
@@ -528,19 +528,21 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     log.info(
         fmt::format("{} validations without a new best: training ends at step {}", training.patience, summary.steps));
   }
+  TensorMap weights;  // of rank 0
   communicator.on_rank_0([&] {
-    const auto weights = average_run(trainer, training, log);
-    {
-      torch::NoGradGuard no_grad;
-      for (auto& item : model->named_parameters()) item.value().copy_(weights.at(item.key()));
-    }
+    weights = average_run(trainer, training, log);
+    torch::NoGradGuard no_grad;
+    for (auto& item : model->named_parameters()) item.value().copy_(weights.at(item.key()));
+  });
+  // Judged before it is written: a model that diverged is not published.
+  std::optional<Validation> final_validation;
+  if (validates) {
+    communicator.broadcast(model->parameters());
     model->eval();
-    // Judged before it is written: a model that diverged is not published.
-    std::optional<Validation> final_validation;
-    if (validates) {
-      final_validation = judge(model, "final");
-      trainer.record_final(*final_validation);
-    }
+    final_validation = judge(model, "final");
+  }
+  communicator.on_rank_0([&] {
+    if (final_validation) trainer.record_final(*final_validation);
     write_model_directory(output, weights, files);
     summarize(summary, training, communicator.world_size(), model->parameter_count(), final_validation, output, log);
     folder->progressed();

@@ -26,9 +26,10 @@ struct RunSettings {
 
 /// What a run needs from outside, built once vocabularies and validation data are known.
 struct RunHooks {
-  /// Judges a model on the validation corpus; called at intervals and on the final model.
-  std::function<Validation(Transformer& model, const Vocabularies& vocabularies, const Corpus& validation,
-                           const std::filesystem::path& hypotheses)>
+  /// Judges a model on the validation corpus; called at intervals and on the final model, by all ranks of
+  /// `communicator`, which may share the work. Rank 0's result counts, and it alone writes the file `hypotheses`.
+  std::function<Validation(Communicator& communicator, Transformer& model, const Vocabularies& vocabularies,
+                           const Corpus& validation, const std::filesystem::path& hypotheses)>
       validate;
   /// As TrainerHooks has it.
   const std::atomic<bool>* stop = nullptr;

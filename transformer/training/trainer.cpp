@@ -436,15 +436,6 @@ void Trainer::show_progress(const std::string& detail) const {
 bool Trainer::validate() {
   if (!hooks_.validate) return false;
   fetch_window();
-  bool among_best = false;
-  communicator_.on_rank_0([&] { among_best = judge(); });
-  const auto found = at::tensor({int64_t{among_best}, progress_.validations_since_best}, at::kLong);
-  communicator_.broadcast({found});
-  progress_.validations_since_best = found[1].item<int64_t>();
-  return found[0].item<int64_t>() != 0;
-}
-
-bool Trainer::judge() {
   const double before = now();
   show_progress("validating");
   if (average_) average_->swap();
@@ -452,6 +443,15 @@ bool Trainer::judge() {
   const auto validation = hooks_.validate(*task_.model, progress_.step);
   task_.model->train();
   if (average_) average_->swap();
+  bool among_best = false;
+  communicator_.on_rank_0([&] { among_best = rank_validation(validation, now() - before); });
+  const auto found = at::tensor({int64_t{among_best}, progress_.validations_since_best}, at::kLong);
+  communicator_.broadcast({found});
+  progress_.validations_since_best = found[1].item<int64_t>();
+  return found[0].item<int64_t>() != 0;
+}
+
+bool Trainer::rank_validation(const Validation& validation, double seconds) {
   check_finite(validation, "the validation text");
 
   const bool by_bleu = settings_.best_by == TrainingSettings::Criterion::bleu;
@@ -471,7 +471,7 @@ bool Trainer::judge() {
                                          settings_.patience)
                            : "";
   hooks_.log.info(fmt::format("validation at step {}: {}{}{} ({:.0f} s)", progress_.step, text_of(validation),
-                              is_best ? ", best so far" : "", waiting, now() - before));
+                              is_best ? ", best so far" : "", waiting, seconds));
   record("validation", validation);
   return index < settings_.keep_best;
 }

@@ -43,10 +43,11 @@ struct ProgressReport {
   double tokens_per_second = 0;      // of items, validations and checkpoints left out
 };
 
-/// What training needs from outside: it knows neither decoding nor evaluation. All but `stop` are called on rank 0
-/// alone; `log` on all.
+/// What training needs from outside: it knows neither decoding nor evaluation. `validate` and `log` are called on all
+/// ranks, the others on rank 0 alone.
 struct TrainerHooks {
-  /// Judges the model (in evaluation mode) after `step`.
+  /// Judges the model (in evaluation mode) after `step`. Ranks may share the work through their communicator; what
+  /// rank 0 returns counts.
   std::function<Validation(torch::nn::Module& model, int64_t step)> validate = {};
   /// Set by a signal handler: finish the step, write a checkpoint and return.
   const std::atomic<bool>* stop = nullptr;
@@ -83,7 +84,7 @@ struct TrainingSummary {
 ///
 /// A step's micro-batches are shared out over the communicator's processes, and its gradient is that of them all: with
 /// micro-batches of one size, any number of processes computes the same steps, up to the order of summation. All ranks
-/// make the same calls. Rank 0 validates, and writes metrics and checkpoints, in a folder that all ranks can read.
+/// make the same calls. Rank 0 writes metrics and checkpoints, in a folder that all ranks can read.
 class Trainer {
  public:
   /// `communicator` must outlive this. `run` is the run's folder; `files` go into every checkpoint beside the weights.
@@ -167,7 +168,7 @@ class Trainer {
   void show_progress(const std::string& detail) const;
   /// Whether the model is now among the best that are kept.
   bool validate();
-  bool judge();
+  bool rank_validation(const Validation& validation, double seconds);
   void record(const char* kind, const Validation& validation);
   Metrics& metrics();
   void checkpoint(CheckpointKind kind);

@@ -197,6 +197,11 @@ void Communicator::all_gather(at::Tensor all, const at::Tensor& own) {
   });
 }
 
+std::vector<std::string> Communicator::gather(const std::string& text) {
+  if (!impl_->monitor) return {text};
+  return impl_->gather(text);
+}
+
 bool Communicator::any(bool here) {
   auto count = at::full({1}, here ? 1 : 0, at::kLong);
   all_reduce_sum(count);

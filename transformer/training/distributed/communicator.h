@@ -62,6 +62,9 @@ class Communicator {
   /// All ranks. Overwrites `all` [W · N] with every rank's `own` [N], rank after rank.
   void all_gather(at::Tensor all, const at::Tensor& own);
 
+  /// All ranks. Every rank's `text`, rank after rank.
+  std::vector<std::string> gather(const std::string& text);
+
   /// All ranks. Whether any of them said so: for decisions that all must make alike, such as to stop after a signal
   /// that reaches them in different steps.
   bool any(bool here);
