@@ -192,13 +192,11 @@ TEST_CASE("decoding with a window keeps the same memory however long the output 
   model->eval();
   auto cache = model->start(model->encode(torch::randint(1, 19, {2, 5}, torch::kInt64)));
   const auto bytes = [&] {
-    size_t sum = 0;
-    for (const auto& layer : cache.layers) {
-      sum += layer.self_keys.storage().nbytes() + layer.self_values.storage().nbytes();
-    }
+    int64_t sum = 0;
+    for (const auto& layer : cache.layers) sum += layer.self_keys.bytes() + layer.self_values.bytes();
     return sum;
   };
-  size_t settled = 0;
+  int64_t settled = 0;
   for (int64_t t = 0; t < 100; ++t) {
     model->step(torch::full({2}, 4 + t % 7, torch::kInt64), cache);
     if (t == 10) settled = bytes();

@@ -102,17 +102,8 @@ class CachedDecoding {
     left = left || sentences != sentences_;
     sentences_ = std::move(sentences);
     if (!moved) return;
-    const auto rows = tensor(parents);
-    if (left) {
-      cache_.reorder(rows);
-      return;
-    }
-    // Hypotheses of one sentence share its memory, so only what was decoded moves: half of the cache or less.
-    for (auto& layer : cache_.layers) {
-      for (auto* kept : {&layer.self_keys, &layer.self_values}) {
-        if (kept->defined()) *kept = kept->index_select(0, rows);
-      }
-    }
+    // Hypotheses of one sentence share its memory.
+    cache_.reorder(tensor(parents), /*memory=*/left);
   }
 
   Transformer model_;

@@ -29,10 +29,10 @@ Perplexity perplexity(Transformer& model, const Corpus& corpus, const Perplexity
     if (static_cast<int64_t>(losses.size() - 1) % options.ranks != options.rank) continue;
     const auto there = [&](const IdMatrix& ids) { return id_tensor(ids.rows, ids.columns, ids.ids).to(device); };
     const auto logits = model->forward(there(batch.source), there(batch.target_input));  // [B, T, V]
-    losses.back() = torch::cross_entropy_loss(logits.flatten(0, 1).to(torch::kFloat),
-                                              there(batch.target_output).flatten(), {}, at::Reduction::Sum,
-                                              TransformerImpl::padding_id)
-                        .item<double>();
+    losses.back() =
+        torch::cross_entropy_loss(logits.flatten(0, 1).to(torch::kFloat), there(batch.target_output).flatten(), {},
+                                  at::Reduction::Sum, TransformerImpl::padding_id)
+            .item<double>();
   }
   model->train(training);
   if (options.sum) options.sum(losses);

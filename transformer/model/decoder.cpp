@@ -6,23 +6,15 @@ namespace transformer {
 
 using torch::Tensor;
 
-namespace {
-
-// The last `count` positions of [N, H, t, width], where there are more.
-Tensor last(const Tensor& tensor, int64_t count) {
-  const int64_t length = tensor.size(2);
-  return length > count ? tensor.narrow(2, length - count, count) : tensor;
-}
-
-}  // namespace
-
-void DecoderCache::reorder(const Tensor& rows) {
+void DecoderCache::reorder(const Tensor& rows, bool memory) {
   for (auto& layer : layers) {
-    for (auto* tensor : {&layer.self_keys, &layer.self_values, &layer.memory_keys, &layer.memory_values}) {
-      if (tensor->defined()) *tensor = tensor->index_select(0, rows);
-    }
+    layer.self_keys.reorder(rows, spare);
+    layer.self_values.reorder(rows, spare);
+    if (!memory) continue;
+    layer.memory_keys = layer.memory_keys.index_select(0, rows);
+    layer.memory_values = layer.memory_values.index_select(0, rows);
   }
-  if (memory_mask) memory_mask = memory_mask->index_select(0, rows);
+  if (memory && memory_mask) memory_mask = memory_mask->index_select(0, rows);
 }
 
 DecoderLayerImpl::DecoderLayerImpl(const ModelSettings& given) : window_(given.attention_window) {
@@ -47,18 +39,16 @@ DecoderLayerImpl::Output DecoderLayerImpl::forward(const Tensor& x, const Tensor
 
 DecoderCache::Layer DecoderLayerImpl::start(const Tensor& memory) {
   auto heads = memory_attention_->project_memory(memory);
-  return {{}, {}, heads.key.contiguous(), heads.value.contiguous()};
+  const int64_t seen = window_ > 0 ? window_ / 2 + 1 : 0;  // of the positions up to one's own
+  return {CachedPositions(seen), CachedPositions(seen), heads.key.contiguous(), heads.value.contiguous()};
 }
 
 Tensor DecoderLayerImpl::step(const Tensor& x, DecoderCache::Layer& cache, const std::optional<Tensor>& memory_mask) {
   auto heads = self_attention_->project(after_self_attention_->input(x));
-  if (cache.self_keys.defined()) {
-    heads.key = torch::cat({cache.self_keys, heads.key}, 2);
-    heads.value = torch::cat({cache.self_values, heads.value}, 2);
-  }
-  // What the window hides from this position went from the cache a step ago.
-  cache.self_keys = window_ > 0 ? last(heads.key, window_ / 2) : heads.key;
-  cache.self_values = window_ > 0 ? last(heads.value, window_ / 2) : heads.value;
+  cache.self_keys.append(heads.key);
+  cache.self_values.append(heads.value);
+  heads.key = cache.self_keys.positions();
+  heads.value = cache.self_values.positions();
   auto y = after_self_attention_->forward(x, self_attention_->attend(heads, {}).values);
   const MultiHeadAttentionImpl::Heads over_memory{memory_attention_->project_query(after_memory_attention_->input(y)),
                                                   cache.memory_keys, cache.memory_values};

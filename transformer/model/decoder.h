@@ -6,24 +6,27 @@
 
 #include <vector>
 
+#include "transformer/model/cached_positions.h"
 #include "transformer/model/encoder.h"
 
 namespace transformer {
 
-/// Keys and values that decoding has computed already. With an attention window r the cache keeps those of the last r/2
-/// positions alone, all that a later position sees.
+/// Keys and values that decoding has computed already. With an attention window r the cache keeps those of a position
+/// and of the r/2 before it, all that it sees.
 struct DecoderCache {
   /// Of a layer.
   struct Layer {
-    torch::Tensor self_keys, self_values;      // [N, H, t, d_k], [N, H, t, d_v]; undefined before the first step
+    CachedPositions self_keys, self_values;    // [N, H, t, d_k], [N, H, t, d_v]
     torch::Tensor memory_keys, memory_values;  // [N, H, S, d_k], [N, H, S, d_v]
   };
   std::vector<Layer> layers;                 // from the first on
   std::optional<torch::Tensor> memory_mask;  // [N, 1, 1, S]; none where no row is padded
-  int64_t length = 0;                        // t: tokens decoded so far
+  int64_t length = 0;                        // tokens decoded so far
+  torch::Tensor spare;                       // what the last reordering gave up, to be written into by the next
 
-  /// Replaces row i by row `rows[i]` (int64) in everything: hypotheses reordered, repeated, dropped.
-  void reorder(const torch::Tensor& rows);
+  /// Replaces row i by row `rows[i]` (int64) in everything: hypotheses reordered, repeated, dropped. Without `memory`
+  /// only in what was decoded, for where each new row is of the sentence that the old one was of.
+  void reorder(const torch::Tensor& rows, bool memory = true);
 };
 
 /// What a decoder is a stack of: DecoderLayer, or a layer of one's own.
