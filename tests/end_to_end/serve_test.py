@@ -516,16 +516,19 @@ class ServeTest(ProgramTest):
 
     def test_work_ends_when_its_client_leaves(self):
         server = self.start()
-        with server.socket() as connection:
-            body = json.dumps({"text": SENTENCES * 4, "target": "de", "decoding": {"beam": 32}}).encode()
-            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-            label = (("model", "model-en-de"),)
-            self.wait_until(lambda: server.figures()["transformer_running_lines", *label] > 0)
-        self.wait_until(lambda: server.figures()["transformer_running_lines", *label] == 0)
-        figures = server.figures()
-        self.assertEqual(figures["transformer_waiting_lines", *label], 0)
-        self.assertEqual(server.event("request") and
-                         [line["status"] for line in server.log() if line.get("path") == "/v1/translate"], [499])
+        label = (("model", "model-en-de"),)
+        body = json.dumps({"text": SENTENCES * 4, "target": "de", "decoding": {"beam": 32}}).encode()
+        # With nothing behind its request, with the next one's beginning, and with a whole one.
+        for count, ahead in enumerate((b"", b"G", b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"), start=1):
+            with server.socket() as connection:
+                connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" %
+                                   (len(body), body))
+                self.wait_until(lambda: server.figures()["transformer_running_lines", *label] > 0)
+                connection.sendall(ahead)
+            self.wait_until(lambda: server.figures()["transformer_running_lines", *label] == 0)
+            self.assertEqual(server.figures()["transformer_waiting_lines", *label], 0)
+            self.wait_until(lambda: [line["status"] for line in server.log() if line.get("path") == "/v1/translate"] ==
+                            [499] * count)
         self.assertEqual(server.translate(SENTENCES[0])["translatedText"], self.expected[0])
 
     def wait_until(self, holds):

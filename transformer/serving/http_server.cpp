@@ -37,6 +37,7 @@ using tcp = net::ip::tcp;
 using Code = boost::system::error_code;
 
 constexpr size_t read_at_once = 4096;
+constexpr size_t most_read_ahead = 4 * read_at_once;  // of the next request, while this one's answer is made
 constexpr size_t most_lingering_bytes = size_t{64} << 20;
 constexpr double lingering_seconds = 5;
 constexpr double drained_idle_seconds = 0.5;  // for a request that was on its way when the end began
@@ -392,10 +393,19 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
       if (error) return;
       char byte = 0;
       const auto bytes = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-      if (bytes > 0) return;  // the next request is here: that it leaves shows when that is read
-      if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return self->watch();
-      self->left();
+      if (bytes > 0 && !self->read_ahead()) return;  // that it leaves shows when all of this is read
+      const bool nothing = bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+      bytes > 0 || nothing ? self->watch() : self->left();
     });
+  }
+
+  /// Takes what is there of the next request, so that an end behind it shows. False: that is much already.
+  bool read_ahead() {
+    if (buffer_.size() >= most_read_ahead) return false;
+    const auto room = buffer_.prepare(read_at_once);
+    const auto bytes = ::recv(socket_.native_handle(), room.data(), room.size(), MSG_DONTWAIT);
+    if (bytes > 0) buffer_.commit(static_cast<size_t>(bytes));
+    return true;
   }
 
   void stop_watching() {
