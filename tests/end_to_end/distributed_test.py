@@ -230,6 +230,54 @@ class DistributedTest(ProgramTest):
         stopped = int(text.split("stopped after step ")[1].split(";")[0])
         self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
 
+    def test_torchrun_told_to_end_leaves_a_checkpoint(self):
+        output = self.root / "ended"
+        with open(self.root / "log", "w+") as log:
+            process = subprocess.Popen([*self.torchrun(), TRAIN, self.root / "tiny.yaml", "--output", output, "--set",
+                                        "training.steps=100000"], env=ENVIRONMENT, stdout=log, stderr=log)
+            while not list(output.glob("checkpoints/step-*")):
+                self.assertIsNone(process.poll(), "ended before its first checkpoint")
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+            text = (self.root / "log").read_text()
+        stopped = int(text.split("stopped after step ")[1].split(";")[0])
+        self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")), text)
+
+    def test_a_machine_that_goes_leaves_the_others_training(self):
+        output = self.root / "fewer"
+        logs = [open(self.root / f"agent-{number}.log", "w+") for number in (0, 1)]
+        port = 20000 + os.getpid() % 20000
+        agents = []
+        for log in logs:  # two machines, as torchrun sees it; the rendezvous is on the first
+            self.addCleanup(log.close)
+            agents.append(subprocess.Popen(
+                [TORCHRUN, "--no-python", "--nnodes", "1:2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+                 "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "fewer", "--max-restarts", "3", "--rdzv-conf",
+                 "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3", "--local-addr", "127.0.0.1",
+                 TRAIN, self.root / "tiny.yaml", "--output", output, "--set", "training.steps=3000",
+                 "--set", "training.checkpoint_every=50"],
+                env=ENVIRONMENT, stdout=log, stderr=log))
+            self.addCleanup(self.end, agents[-1])
+            if len(agents) == 1:
+                time.sleep(1)
+        while not (output / "checkpoints" / "step-00000100").is_dir():
+            self.assertIsNone(agents[0].poll(), (self.root / "agent-0.log").read_text())
+            time.sleep(0.01)
+        workers = pathlib.Path(f"/proc/{agents[1].pid}/task/{agents[1].pid}/children").read_text().split()
+        for process in (*map(int, workers), agents[1].pid):
+            os.kill(process, signal.SIGKILL)
+        self.assertEqual(agents[0].wait(timeout=300), 0, (self.root / "agent-0.log").read_text())
+        text = (self.root / "agent-0.log").read_text()
+        self.assertRegex(text, r"rank \d of 2 \(torchrun\)")
+        self.assertIn("going on from", text)
+        self.assertTrue((output / "model.safetensors").is_file())
+
+    def end(self, process):
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
     def test_mistakes_are_named_once(self):
         out = self.root / "refused"
         text = self.train(out, "--processes", "2", "--set", "training.keep_checkpoints=0", status=2)

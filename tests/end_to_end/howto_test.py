@@ -2,8 +2,10 @@
 
 The commands of transformer/HOWTO.md are run as they stand there, in its order, in a folder with the same names as the
 repository; sizes are cut down by the table below and by configurations of the same names. C_LIBRARY is none where Python
-cannot load it. Of all pages every option that a command gives is one that its program has. Standard library only."""
+cannot load it. Of all pages every option that a command gives is one that its program has. Beside the standard library: PyYAML, and torch,
+whose torchrun reads what clusters are told."""
 
+import ast
 import gzip
 import os
 import pathlib
@@ -17,6 +19,9 @@ import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
+
+import torch.distributed.run
+import yaml
 
 from programs import ENVIRONMENT, ProgramTest
 from toy import WORDS, write_corpus
@@ -135,7 +140,7 @@ class HowToTest(ProgramTest):
                     unused.discard(whole)
                     text = text.replace(whole, cut)
             with self.subTest(text=text):
-                if language == "python" and LIBRARY.name == "none":
+                if language == "yaml" or "import ray" in text or language == "python" and LIBRARY.name == "none":
                     continue
                 if language == "python":
                     done = subprocess.run([sys.executable, "-c", text], cwd=self.root, capture_output=True, text=True,
@@ -182,6 +187,38 @@ class HowToTest(ProgramTest):
                             self.assertRegex(known, rf"(^|[\s,]){option}(?![\w-])")
                         count += 1
         self.assertGreater(count, 60)
+
+    def test_torchrun_understands_what_clusters_are_told(self):
+        commands = []
+        for _, language, text in BLOCK.findall(PAGE.read_text()):
+            if "torchrun" not in text:
+                continue
+            if language == "sh":
+                commands.append(shlex.split(text.replace("\\\n", " ")))
+            elif language == "yaml":
+                service, job = yaml.safe_load_all(text)
+                pod = job["spec"]["template"]["spec"]
+                self.assertEqual(service["spec"]["selector"]["job-name"], job["metadata"]["name"])
+                self.assertEqual(service["metadata"]["name"], pod["subdomain"])
+                commands.append(pod["containers"][0]["command"])
+                self.assertIn(f"{job['metadata']['name']}-0.{pod['subdomain']}:29500", commands[-1])
+            else:
+                lists = [[getattr(item, "value", "HOST:29500") for item in node.elts]
+                         for node in ast.walk(ast.parse(text)) if isinstance(node, ast.List)]
+                commands += [words for words in lists if words and words[0] == "torchrun"]
+        self.assertEqual(len(commands), 3)
+        helped = subprocess.run([PROGRAMS["train"], "--help"], capture_output=True, text=True, check=True).stdout
+        for command in commands:
+            with self.subTest(command=command):
+                parsed = torch.distributed.run.get_args_parser().parse_args(command[1:])
+                least, most = torch.distributed.run.parse_min_max_nnodes(parsed.nnodes)
+                self.assertEqual((parsed.nproc_per_node, parsed.rdzv_backend, parsed.no_python, most),
+                                 ("8", "c10d", True, 4))
+                self.assertIn(least, (1, 4))
+                self.assertTrue(parsed.rdzv_endpoint.endswith(":29500"))
+                self.assertEqual(parsed.training_script, "build/release/bin/train")
+                for word in parsed.training_script_args:
+                    self.assertTrue(not word.startswith("--") or f"  {word} " in helped, word)
 
     def test_settings_in_the_table_exist(self):
         settings = subprocess.run([PROGRAMS["train"], "--settings"], capture_output=True, text=True, check=True).stdout
