@@ -8,6 +8,10 @@ weights. Both take turns in one run. What is measured is whole steps: forward, b
 - real: pairs of a parallel text, sorted by length, about 2,000 target tokens a batch with its padding; the shipped
   model's word pieces.
 
+Of our side it is printed, too, which share of a step's time its matrix products take where they are computed alone, by
+LibTorch on the same threads, and which share of the processor's multiply-adds they are; both limits are measured in the
+same run.
+
 Dropout falls on other elements on the two sides, so their losses are alike, not the same; after as many steps on the same
 batches both are printed."""
 
@@ -125,11 +129,16 @@ def measure(label, work, precision, threads, pairs, results):
         rates = [tuple(tokens / seconds for seconds, tokens, _ in pair) for pair in timed]
         mine, their, ratio = summary(rates)
         loss, their_loss = (side[2] for side in timed[-1])
+        done = work.unit + (pairs - 1) * count  # the last steps' products, alone
+        alone, multiply_adds, most = map(float, ours.ask("products", done, count).split())
+        shares = f"products alone would take {alone / timed[-1][0][0]:.0%} of the time"
+        if most:
+            shares += f"; {multiply_adds / timed[-1][0][0] / most:.0%} of {most / 1e9:.0f} G multiply-adds/s"
         memory = [list(map(int, side.ask("memory").split()))[0] / 1e6 for side in (ours, theirs)]
         empty = [int(side.ready[1]) / 1e6 for side in (ours, theirs)]
     results.add(f"{label}: {mine:8.1f} to {their:8.1f} target tokens/s; after {work.unit + pairs * count} steps a loss of "
                 f"{loss:.3f} to {their_loss:.3f}; peak memory {memory[0]:.0f} to {memory[1]:.0f} MB (before the model "
-                f"{empty[0]:.0f} to {empty[1]:.0f}), {memory[0] / memory[1]:.2f}x; speed {ratio:.2f}x")
+                f"{empty[0]:.0f} to {empty[1]:.0f}), {memory[0] / memory[1]:.2f}x; {shares}; speed {ratio:.2f}x")
     results.add(f"    pairs of {count} steps: " + ", ".join(f"{a:.1f} / {b:.1f}" for a, b in rates), print_it=False)
 
 

@@ -5,6 +5,10 @@
 //   run FIRST COUNT
 //     Takes COUNT steps, on the batches from FIRST on and again from the first after the last. Answers "SECONDS TOKENS
 //     LOSS": target tokens, and their mean loss in these steps.
+//   products FIRST COUNT
+//     Answers "SECONDS MULTIPLY-ADDS MOST": how long the matrix products of these steps take alone, by LibTorch's mm
+//     and bmm on the same threads, how many multiplications with their additions they are, and how many a second the
+//     threads can do at most (peers/limits.h).
 //   memory
 //     Answers "PEAK NOW", in bytes of resident memory.
 //
@@ -24,7 +28,9 @@
 #include <string>
 #include <vector>
 
+#include "peers/limits.h"
 #include "peers/worker.h"
+#include "transformer/inference/packed_matrix.h"
 #include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
 #include "transformer/model/tensors.h"
@@ -72,6 +78,86 @@ std::vector<TrainingBatch> read_batches(const std::string& file, const c10::Devi
   }
   return batches;
 }
+
+/// The matrix products of a step, forward and backward, without anything between them.
+class Products {
+ public:
+  Products(const ModelSettings& settings, bool bf16)
+      : s_(settings.resolved()), type_(bf16 ? at::kBFloat16 : at::kFloat) {}
+
+  /// Seconds of the products of a step on `batch`.
+  double time(const TrainingBatch& batch) {
+    const int64_t rows = batch.source.size(0), source = batch.source.size(1), target = batch.target_input.size(1);
+    const int64_t keys = s_.heads * s_.d_k, values = s_.heads * s_.d_v, d = s_.d_model;
+    seconds_ = 0;
+    for (int64_t layer = 0; layer < s_.encoder_layers; ++layer) {
+      dense(rows * source, d, 2 * keys + values);
+      attention(rows, source, source);
+      dense(rows * source, values, d);
+      feed_forward(rows * source);
+    }
+    for (int64_t layer = 0; layer < s_.decoder_layers; ++layer) {
+      dense(rows * target, d, 2 * keys + values);
+      attention(rows, target, target);
+      dense(rows * target, values, d);
+      dense(rows * target, d, keys);
+      dense(rows * source, d, keys + values);
+      attention(rows, target, source);
+      dense(rows * target, values, d);
+      feed_forward(rows * target);
+    }
+    dense(rows * target, d, s_.target_vocabulary_size);
+    return seconds_;
+  }
+
+  double multiply_adds() const { return multiply_adds_; }
+
+ private:
+  /// An affine map of `rows` vectors: its output, its input's gradient, its weight's.
+  void dense(int64_t rows, int64_t in, int64_t out) {
+    const auto x = made({rows, in}), weight = made({out, in}), gradient = made({rows, out});
+    timed(3.0 * static_cast<double>(rows * in * out), [&] {
+      at::mm(x, weight.t());
+      at::mm(gradient, weight);
+      at::mm(gradient.t(), x);
+    });
+  }
+
+  void feed_forward(int64_t rows) {
+    dense(rows, s_.d_model, s_.d_ff);
+    dense(rows, s_.d_ff, s_.d_model);
+  }
+
+  /// Of all heads: scores and values, and the gradients of weights, values, queries and keys.
+  void attention(int64_t rows, int64_t queries, int64_t keys) {
+    const int64_t heads = rows * s_.heads;
+    const auto query = made({heads, queries, s_.d_k}), key = made({heads, keys, s_.d_k});
+    const auto value = made({heads, keys, s_.d_v}), weights = made({heads, queries, keys});
+    const auto gradient = made({heads, queries, s_.d_v});
+    timed(3.0 * static_cast<double>(heads * queries * keys * (s_.d_k + s_.d_v)), [&] {
+      at::bmm(query, key.mT());
+      at::bmm(weights, value);
+      at::bmm(gradient, value.mT());
+      at::bmm(weights.mT(), gradient);
+      at::bmm(weights, key);
+      at::bmm(weights.mT(), query);
+    });
+  }
+
+  at::Tensor made(at::IntArrayRef sizes) const { return at::randn(sizes, type_); }
+
+  template <class Work>
+  void timed(double multiply_adds, Work work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    multiply_adds_ += multiply_adds;
+  }
+
+  ModelSettings s_;
+  at::ScalarType type_;
+  double seconds_ = 0, multiply_adds_ = 0;
+};
 
 class Run {
  public:
@@ -134,7 +220,17 @@ void serve(int argc, char** argv) {
   const auto batches = read_batches(argv[5], device);
   std::cout << "ready transformer " << before << std::endl;
 
-  obey([&](std::istringstream& arguments) -> std::string {
+  const Answer products = [&](std::istringstream& arguments) -> std::string {
+    size_t first = 0, count = 0;
+    if (!(arguments >> first >> count) || count == 0) return "";
+    Products alone(settings_of(argv[1]), precision == "bf16");
+    double seconds = 0;
+    for (size_t i = first; i < first + count; ++i) seconds += alone.time(batches[i % batches.size()]);
+    const double most = multiply_adds_a_second(precision == "bf16" ? Precision::bf16 : Precision::float32,
+                                               available_kernels().front()->name);
+    return fmt::format("{:.6f} {} {}", seconds, alone.multiply_adds(), most * std::stod(argv[3]));
+  };
+  const Answer steps = [&](std::istringstream& arguments) -> std::string {
     size_t first = 0, count = 0;
     if (!(arguments >> first >> count) || count == 0) return "";
     const auto start = std::chrono::steady_clock::now();
@@ -149,7 +245,8 @@ void serve(int argc, char** argv) {
     const double loss = at::stack(losses).sum().item<double>() / static_cast<double>(tokens);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return fmt::format("{:.6f} {} {:.6f}", seconds, tokens, loss);
-  });
+  };
+  obey(steps, {{"products", products}});
 }
 
 }  // namespace
