@@ -92,6 +92,10 @@ const std::string& WishOptions::line_of(const Option& option, int64_t number) {
 }
 
 LineWishes WishOptions::of(int64_t number, std::string_view source) const {
+  {
+    const std::lock_guard lock(mutex_);
+    last_ = std::max(last_, number);
+  }
   auto required = phrases_of(line_of(required_, number));
   if (terms_) {
     for (auto& target : terms_->targets(source)) {
@@ -131,6 +135,12 @@ void WishOptions::add_missing(int64_t number, const std::vector<std::string>& ph
 
 void WishOptions::report(std::string_view program) const {
   const std::lock_guard lock(mutex_);
+  for (const auto* option : {&prefix_, &required_}) {
+    const auto count = std::ssize(option->lines);
+    if (last_ == 0 || count <= last_) continue;
+    std::cerr << fmt::format("{}: warning: {} has {} lines, and the input {}", program, option->file, count, last_)
+              << std::endl;
+  }
   if (lacking_ == 0) return;
   auto text = fmt::format("{}: warning: {} phrases that were required: ", program,
                           lacking_ == 1 ? "1 line lacks" : fmt::format("{} lines lack", lacking_));

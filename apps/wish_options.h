@@ -17,8 +17,7 @@
 namespace transformer {
 
 /// What is asked of translations beyond how they are searched for: --prefix, --require, --forbid, --bias, --glossary.
-/// Must outlive
-/// the parsing.
+/// Must outlive the parsing.
 class WishOptions {
  public:
   explicit WishOptions(CLI::App& app);
@@ -39,7 +38,8 @@ class WishOptions {
 
   /// Required phrases that the translation of a line lacks; by several threads at once.
   void add_missing(int64_t number, const std::vector<std::string>& phrases);
-  /// At the end, on standard error: how many lines lack some. Nothing where none does.
+  /// At the end, on standard error: how many lines lack some, and which files have lines beyond the input's. Nothing
+  /// where there is nothing to say.
   void report(std::string_view program) const;
 
  private:
@@ -58,6 +58,7 @@ class WishOptions {
   std::vector<std::pair<int64_t, double>> biases_;
 
   mutable std::mutex mutex_;  // of what follows
+  mutable int64_t last_ = 0;  // line of the input
   int64_t lacking_ = 0;
   std::map<int64_t, std::string> first_;  // by line
 };

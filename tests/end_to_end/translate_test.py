@@ -137,6 +137,11 @@ class TranslateTest(ProgramTest):
         # No room for it: said at the end.
         _, errors = self.run_program("--require", required, "--max-length", 2, text=text)
         self.assert_one_line(errors, "12 lines lack", "line 1 '", "...")
+        # A file of other lines than the input's is somebody's mistake.
+        beginnings.write_text("\n" * 14)
+        output, errors = self.run_program("--prefix", beginnings, text=text)
+        self.assertEqual(output.split("\n"), plain)
+        self.assert_one_line(errors, "warning", "has 14 lines, and the input 13")
         # What cannot be had costs its line.
         required.write_text("doki\n" * 12)
         output, errors = self.run_program("--require", required, "--forbid", self.root / "forbidden2", text=text,
