@@ -278,6 +278,9 @@ TEST_CASE("files that are no settings fail in one line with the file and, where 
   CHECK_THAT(load_error("just text\n"), Contains("a.yaml:1: sections of settings were expected, found 'just text'"));
   CHECK_THAT(load_error("\n- a\n"), Contains("a.yaml:2: sections of settings were expected, found a list"));
   CHECK_THAT(load_error("net: {width: 3}\n---\nnet: {width: 4}\n"), Contains("a second YAML document"));
+  // Where the YAML library finds empty documents for ever.
+  CHECK_THAT(load_error(","), Contains(":1: this is not valid YAML: nothing can begin like this"));
+  CHECK_THAT(load_error("net: {width: 3}\n...\n,"), Contains(":3: a second YAML document"));
   CHECK_THAT(load_error("net: 3\n"), Equals("a.yaml:1: 'net' is a section of settings, found '3'; write, for instance, "
                                             "'net: {width: 512}'"));
   CHECK_THAT(load_error("net: [width]\n"), Contains("'net' is a section of settings, found a list"));

@@ -1,7 +1,10 @@
 #include "transformer/base/document.h"
 
 #include <fmt/format.h>
+#include <yaml-cpp/anchor.h>
 #include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/emitterstyle.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -10,8 +13,10 @@
 #include <fstream>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "transformer/base/error.h"
 #include "transformer/base/setting_value.h"
@@ -126,19 +131,51 @@ SettingValue value_of(const YAML::Node& node) {
   return value;
 }
 
+/// Hears where documents begin, and of nothing else in them.
+class DocumentStarts : public YAML::EventHandler {
+ public:
+  std::vector<YAML::Mark> starts;
+
+  void OnDocumentStart(const YAML::Mark& mark) override { starts.push_back(mark); }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+};
+
+/// Where the first documents of `text` begin, two at most. At a sign that can begin none, such as a comma, the YAML
+/// library finds one empty document after the other, for ever: YAML::LoadAll would not return.
+std::vector<YAML::Mark> first_documents(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts found;
+  while (found.starts.size() < 2 && parser.HandleNextDocument(found)) {
+  }
+  return std::move(found.starts);
+}
+
 /// The one document in a YAML file that holds something. `where` and `subject` are for messages about a file that
 /// cannot be read; an empty one must hold `content`.
 YAML::Node read_yaml(const std::filesystem::path& file, const std::string& where, const std::string& subject,
                      const std::string& content) {
   const std::string text = read_text(file, where, subject);
-  const auto documents = parsed_yaml(file.string(), text, [&] { return YAML::LoadAll(text); });
-  if (documents.empty() || documents[0].IsNull()) {
+  const auto starts = parsed_yaml(file.string(), text, [&] { return first_documents(text); });
+  if (starts.size() > 1 && starts[1].pos == starts[0].pos) {
+    throw Error(at_line(file, starts[0]), "this is not valid YAML: nothing can begin like this",
+                fmt::format("look at column {}", starts[0].column + 1));
+  }
+  const auto document = parsed_yaml(file.string(), text, [&] { return YAML::Load(text); });
+  if (starts.empty() || document.IsNull()) {
     throw Error(file.string(), "the file is empty", "it must hold " + content);
   }
-  if (documents.size() > 1) {
-    throw Error(at_line(file, documents[1].Mark()), "a second YAML document begins here", "keep one in a file");
+  if (starts.size() > 1) {
+    throw Error(at_line(file, starts[1]), "a second YAML document begins here", "keep one in a file");
   }
-  return documents[0];
+  return document;
 }
 
 }  // namespace
