@@ -273,9 +273,10 @@ Format format_of(const std::string& given, const std::string& output) {
   auto ending = std::filesystem::path(output).extension().string();
   std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
   if (ending == ".htm") ending = ".html";
+  if (ending == ".jsonl") ending = ".json";  // an object a line
   const auto found = ending.empty() ? formats.end() : formats.find(ending.substr(1));
   if (found == formats.end()) {
-    throw Error("--output", fmt::format("'{}' does not end with .svg, .html or .json", output),
+    throw Error("--output", fmt::format("'{}' does not end with .svg, .html, .json or .jsonl", output),
                 "name it so, or say which with --format");
   }
   return found->second;

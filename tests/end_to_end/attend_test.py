@@ -127,7 +127,10 @@ class AttendTest(ProgramTest):
         self.assertEqual(len(output), 2)
         self.assertEqual(output[0], one)
         targets.write_text("ki nosi.\nlu\n")
-        given = [json.loads(line) for line in self.attend("--input", lines, "--target", targets).splitlines()]
+        text = self.attend("--input", lines, "--target", targets)
+        given = [json.loads(line) for line in text.splitlines()]
+        self.attend("--input", lines, "--target", targets, "--output", self.root / "some.jsonl")
+        self.assertEqual((self.root / "some.jsonl").read_text(), text)
         self.assertEqual([line["target"] for line in given], ["ki nosi.", "lu"])
         self.assertEqual(json.dumps(given[0]), json.dumps(json.loads(self.attend(SENTENCE, "ki nosi."))))
         targets.write_text("ki nosi.\n")
