@@ -129,12 +129,12 @@ def measure(label, work, precision, threads, pairs, results):
         rates = [tuple(tokens / seconds for seconds, tokens, _ in pair) for pair in timed]
         mine, their, ratio = summary(rates)
         loss, their_loss = (side[2] for side in timed[-1])
+        memory = [list(map(int, side.ask("memory").split()))[0] / 1e6 for side in (ours, theirs)]
         done = work.unit + (pairs - 1) * count  # the last steps' products, alone
         alone, multiply_adds, most = map(float, ours.ask("products", done, count).split())
         shares = f"products alone would take {alone / timed[-1][0][0]:.0%} of the time"
         if most:
             shares += f"; {multiply_adds / timed[-1][0][0] / most:.0%} of {most / 1e9:.0f} G multiply-adds/s"
-        memory = [list(map(int, side.ask("memory").split()))[0] / 1e6 for side in (ours, theirs)]
         empty = [int(side.ready[1]) / 1e6 for side in (ours, theirs)]
     results.add(f"{label}: {mine:8.1f} to {their:8.1f} target tokens/s; after {work.unit + pairs * count} steps a loss of "
                 f"{loss:.3f} to {their_loss:.3f}; peak memory {memory[0]:.0f} to {memory[1]:.0f} MB (before the model "
