@@ -17,7 +17,7 @@ import unittest
 from safetensors.numpy import load_file
 
 from programs import ENVIRONMENT, ProgramTest
-from toy import without_times, write_recipe
+from toy import SHARED, without_times, write_recipe
 
 TRAIN, TORCHRUN = sys.argv[1:3]
 
@@ -26,11 +26,7 @@ class DistributedTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        # Four micro-batches a step: two ranks take two each, three ranks 2, 1 and 1.
-        write_recipe(cls.root, 1500, 20,
-                     "steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 400, log_every: 4, "
-                     "validate_every: 6, checkpoint_every: 4, average_checkpoints: 1, threads: 1, "
-                     "timeout_seconds: 20")
+        write_recipe(cls.root, 1500, 20, SHARED)
 
     def train(self, output, *arguments, launcher=(), status=0):
         done = subprocess.run([*launcher, TRAIN, self.root / "tiny.yaml", "--output", output, *arguments],

@@ -12,7 +12,7 @@ import time
 import unittest
 
 from programs import ENVIRONMENT, ProgramTest
-from toy import write_recipe
+from toy import SHARED, write_recipe
 
 TRAIN = sys.argv[1]
 SKIPPED = 77  # as tests/end_to_end/CMakeLists.txt has it
@@ -24,10 +24,7 @@ class MpirunTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        write_recipe(cls.root, 1500, 20,
-                     "steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 400, log_every: 4, "
-                     "validate_every: 6, checkpoint_every: 4, average_checkpoints: 1, threads: 1, "
-                     "timeout_seconds: 20")
+        write_recipe(cls.root, 1500, 20, SHARED)
 
     def command(self, output, *arguments):
         # mpirun hands SIGTERM on, waits so many seconds (1 by itself), and kills.

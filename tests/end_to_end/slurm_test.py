@@ -16,7 +16,7 @@ import time
 import unittest
 
 from programs import ENVIRONMENT, ProgramTest
-from toy import write_recipe
+from toy import SHARED, write_recipe
 
 TRAIN, SWEEP = sys.argv[1:3]
 # Administrators' programs are not in everybody's path.
@@ -68,10 +68,7 @@ class SlurmTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        write_recipe(cls.root, 1500, 20,
-                     "steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 400, log_every: 4, "
-                     "validate_every: 6, checkpoint_every: 4, average_checkpoints: 1, threads: 1, "
-                     "timeout_seconds: 20")
+        write_recipe(cls.root, 1500, 20, SHARED)
         cls.root.chmod(0o711)  # munged wants its socket to be within everybody's reach
         cls.start_slurm(cls.root / "slurm")
 

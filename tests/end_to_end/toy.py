@@ -22,6 +22,11 @@ def write_corpus(folder, name, lines, seed):
     (folder / f"{name}.de").write_text("".join(" ".join(WORDS[word] for word in words) + "\n" for words in sources))
 
 
+# Training in several processes: of a step's four micro-batches two ranks take two each, three ranks 2, 1 and 1.
+SHARED = ("steps: 12, batch_tokens: 320, micro_batch_tokens: 80, warmup_steps: 400, log_every: 4, validate_every: 6, "
+          "checkpoint_every: 4, average_checkpoints: 1, threads: 1, timeout_seconds: 20")
+
+
 def write_recipe(folder, train_lines, validation_lines, training):
     """The corpus, and tiny.yaml, which trains a tiny model on it; `training` is what is in that section."""
     write_corpus(folder, "train", train_lines, 1)

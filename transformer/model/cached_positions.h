@@ -8,7 +8,8 @@ namespace transformer {
 
 /// Keys or values of the positions that decoding has computed, [N, H, t, width], in a tensor with room for more: a new
 /// position is written beside them, where copying all of them would cost a step as much as reading them. For decoding
-/// alone: no gradient passes (torch::NoGradGuard, InferenceMode).
+/// alone: no gradient passes (torch::NoGradGuard, InferenceMode). A copy writes into the same room: only one of the two
+/// may go on.
 class CachedPositions {
  public:
   /// With a `limit` the cache keeps so many of the newest positions, in no order; 0: all, in theirs.
