@@ -76,10 +76,14 @@ class SpeedTest(ProgramTest):
         titles = [title.text for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
         for row in rows:
             for speed in row["speed"]:
-                title = (f"{row['name']}, {row['precision']}: BLEU {row['bleu']:.2f}, "
+                at_once = {1: "one sentence", 32: "32 sentences"}[speed["sentences_at_once"]]
+                title = (f"{row['name']}, {row['precision']}, {at_once}: BLEU {row['bleu']:.2f}, "
                          f"{speed['words_per_second']:.0f} words/s")
                 self.assertEqual(titles.count(title), 1, titles)
         self.assertEqual({row["name"] for row in rows}, {"model-en-de", "tiny & <small>"})
+        named = {text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")}
+        self.assertLessEqual({*(row["name"] for row in rows), *(row["precision"] for row in rows),
+                              "filled: one sentence", "hollow: 32 sentences"}, named)
 
     def test_as_text_a_line_for_each_model(self):
         twin = self.root / "other" / "model-en-de"
@@ -105,7 +109,7 @@ class SpeedTest(ProgramTest):
         self.assertEqual([row["name"] for row in found["models"]], ["tiny & <small>", other["name"]])
         self.assertEqual(found["models"][1], other)
         titles = [title.text for title in xml.etree.ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}title")]
-        self.assertIn("theirs\\x1b[1m, other int8: BLEU 12.50, 3200 words/s", titles)
+        self.assertIn("theirs\\x1b[1m, other int8, 32 sentences: BLEU 12.50, 3200 words/s", titles)
         # What is written can be read again, and alone.
         kept.write_text(json.dumps(found))
         table = self.evaluate("speed", "--figures", kept).splitlines()
@@ -131,7 +135,7 @@ class SpeedTest(ProgramTest):
         shorter.write_text("x\n")
         for arguments, parts in (((self.root / "none",), ["none"]),
                                  ((MODEL, "--precision", "int4"), ["--precision", "int4"]),
-                                 ((MODEL, "--reference", shorter), ["shorter", "1 lines", "30"]),
+                                 ((MODEL, "--reference", shorter), ["shorter", "1 line,", "30"]),
                                  ((MODEL, "--picture", self.source), ["--picture", "text.en"]),
                                  ((MODEL, "--beam", 0), ["--beam"]),
                                  ((), ["models"])):

@@ -162,6 +162,13 @@ TEST_CASE("a heat map has a cell for every weight that can be seen") {
     if (has_class(text, "soft")) captions.push_back(text.at("shown"));
   }
   CHECK(captions == Strings{"layer 1, head 3", "layer 1, head 4", "layer 2, head 3", "layer 2, head 4"});
+  // Beside each other, however narrow their maps are.
+  std::vector<double> places;
+  for (const auto& text : picture.at("texts")) {
+    if (text.at("shown").get<std::string>().starts_with("layer 1")) places.push_back(text.at("x"));
+  }
+  REQUIRE(places.size() == 2);
+  CHECK(places[1] - places[0] > display_width("layer 1, head 3", 11));
   const auto one = view_of(Kind::decoder, {"a", "b"}, {"x", "y", "z"}, {2}, {4});
   CHECK(checked("svg", attention_heat_maps(report_of(one), one)).at("title") == "Decoder self-attention, layer 2 of 6");
 }

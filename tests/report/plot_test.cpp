@@ -103,6 +103,22 @@ TEST_CASE("labels of points do not overlap") {
   }
 }
 
+TEST_CASE("points that lie close together all have their labels, some at the end of a line") {
+  LinePlot plot;
+  PlotSeries series{.name = "", .points = {}, .line = false};
+  for (int64_t i = 0; i < 8; ++i) {
+    series.points.push_back(
+        {.x = 5 + 0.01 * static_cast<double>(i), .y = 5, .title = "", .label = fmt::format("n{}", i)});
+  }
+  series.points.push_back({.x = 0, .y = 0, .title = "", .label = ""});
+  series.points.push_back({.x = 10, .y = 10, .title = "", .label = ""});
+  plot.series = {series};
+  const auto text = line_plot(plot);
+  CHECK_THAT(text, Contains("leader"));
+  const json picture = parsed("svg", text);
+  for (int64_t i = 0; i < 8; ++i) place_of(picture, fmt::format("n{}", i));
+}
+
 TEST_CASE("a dot plot has a row for every label and an arrow for what lies far out") {
   DotPlot plot{.title = "d",
                .x_label = "x",

@@ -121,6 +121,20 @@ TEST_CASE("values that are not finite or not known enter no mean and no sum") {
   CHECK(sweep.flops == 1e9);
 }
 
+TEST_CASE("BLEU is told of where a run has it, or may still") {
+  SweepReport report;
+  report.rows = {row("row", {run(State::waiting, {}), run(State::running, 4)})};
+  CHECK(tells_bleu(report));
+  report.rows[0].runs.push_back(run(State::finished, 4));
+  CHECK_FALSE(tells_bleu(report));
+  CHECK_FALSE(sweep_figures(report).tells_bleu);
+  report.rows[0].runs[1].curve = {{.step = 1, .perplexity = 4, .bleu = 3}};
+  CHECK(tells_bleu(report));
+  report.rows[0].runs[1].curve.clear();
+  report.rows[0].runs[2].bleu = 20;
+  CHECK(tells_bleu(report));
+}
+
 TEST_CASE("rows are compared with the base row") {
   const SweepReport report = example();
   const SweepFigures sweep = sweep_figures(report);

@@ -239,6 +239,16 @@ std::string attention_heat_maps(const AttentionReport& report, const AttentionVi
   const double label = widest(view.queries, size, widest_word), head_label = widest(view.keys, size, 150);
   const double width = cell * static_cast<double>(keys), height = cell * static_cast<double>(queries);
   const double gap = 16, caption = 18;
+  const auto caption_of = [&](size_t row, size_t column) {
+    return fmt::format("{}head {}", rows > 1 ? fmt::format("layer {}, ", view.layers[row]) : "", view.heads[column]);
+  };
+  double pitch = width;  // from a map to the one beside it; a caption may be wider than they are
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t column = 0; column < heads; ++column) {
+      pitch = std::max(pitch, display_width(caption_of(row, column), small_size));
+    }
+  }
+  pitch += gap;
 
   const auto title = rows == 1 ? title_text(view, view.layers.front()) : std::string(title_of(view.kind));
   std::string out;
@@ -247,7 +257,7 @@ std::string attention_heat_maps(const AttentionReport& report, const AttentionVi
   const double left = margin + label + 6, top = 40 + head_label + 6;
   for (size_t key = 0; key < keys; ++key) {
     for (size_t column = 0; column < heads; ++column) {
-      const double x = left + static_cast<double>(column) * (width + gap) + (static_cast<double>(key) + 0.5) * cell;
+      const double x = left + static_cast<double>(column) * pitch + (static_cast<double>(key) + 0.5) * cell;
       add(out, "<g transform=\"translate({:.1f} {:.1f}) rotate(-90)\">", x + size * 0.35, top - 4);
       add_word(out, 0, 0, Side::left, view.keys[key], head_label, classes, size);
       out += "</g>";
@@ -261,7 +271,7 @@ std::string attention_heat_maps(const AttentionReport& report, const AttentionVi
                view.queries[query], label, classes, size);
     }
     for (size_t column = 0; column < heads; ++column) {
-      const double x = left + static_cast<double>(column) * (width + gap);
+      const double x = left + static_cast<double>(column) * pitch;
       add(out, "\n<rect class=\"frame\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>", x - 0.5,
           y - 0.5, width + 1, height + 1);
       for (size_t query = 0; query < queries; ++query) {
@@ -274,13 +284,13 @@ std::string attention_heat_maps(const AttentionReport& report, const AttentionVi
               cell, std::min(weight, 1.0));
         }
       }
-      add(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"small soft middle\">{}head {}</text>", x + width / 2,
-          y + height + caption - 3, rows > 1 ? fmt::format("layer {}, ", view.layers[row]) : "", view.heads[column]);
+      add(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"small soft middle\">{}</text>", x + width / 2,
+          y + height + caption - 3, caption_of(row, column));
     }
     out += '\n';
   }
   const double bottom = top + static_cast<double>(rows) * (height + caption + gap);
-  const double right = left + static_cast<double>(heads) * (width + gap) - gap;
+  const double right = left + static_cast<double>(heads) * pitch - gap;
   return svg(std::max(right, margin + display_width(title, font_size + 1)) + margin, bottom, title, out);
 }
 

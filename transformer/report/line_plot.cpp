@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <set>
+#include <utility>
 
 #include "transformer/report/axis.h"
 #include "transformer/report/plot.h"
@@ -20,22 +23,41 @@ struct Box {
   }
 };
 
-// Beside its point wherever there is room: to the right, to the left, above, below. Nothing where there is none.
+// Beside its point wherever there is room: to the right, to the left, above, below; or else further away, at the end of
+// a thin line. Nothing where there is no room at all.
 void add_point_label(std::string& out, const std::string& label, double x, double y, const Box& frame,
                      std::vector<Box>& taken) {
   constexpr double size = 10.5;
+  constexpr double directions = 16;
   const double width = text_width(label, size);
-  struct Place {
-    double left, baseline;
-  };
-  for (const Place& place : {Place{x + 8, y + 3.5}, Place{x - 8 - width, y + 3.5}, Place{x - width / 2, y - 8},
-                             Place{x - width / 2, y + 15}}) {
-    const Box box{place.left, place.baseline - size, place.left + width, place.baseline + 2};
-    if (box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom) continue;
-    if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) { return box.overlaps(other); })) continue;
+  // `left` of the text and its baseline.
+  const auto takes = [&](double left, double baseline) {
+    const Box box{left, baseline - size, left + width, baseline + 2};
+    if (box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom)
+      return false;
+    if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) { return box.overlaps(other); })) return false;
     taken.push_back(box);
-    add_text(out, place.left, place.baseline, label, "small");
+    return true;
+  };
+  for (const auto& [left, baseline] : {std::pair{x + 8, y + 3.5}, std::pair{x - 8 - width, y + 3.5},
+                                       std::pair{x - width / 2, y - 8}, std::pair{x - width / 2, y + 15}}) {
+    if (!takes(left, baseline)) continue;
+    add_text(out, left, baseline, label, "small");
     return;
+  }
+  for (const double distance : {22.0, 34.0, 48.0, 64.0, 82.0}) {
+    for (double direction = 0; direction < directions; ++direction) {
+      const double angle = 2 * std::numbers::pi * direction / directions;
+      const double end_x = x + distance * std::cos(angle), end_y = y - distance * std::sin(angle);
+      const double left = std::cos(angle) > 0.3    ? end_x + 2
+                          : std::cos(angle) < -0.3 ? end_x - 2 - width
+                                                   : end_x - width / 2;
+      const double baseline = end_y + (std::sin(angle) > 0.9 ? -2 : std::sin(angle) < -0.9 ? size : 3.5);
+      if (!takes(left, baseline)) continue;
+      add_line(out, x + 6 * std::cos(angle), y - 6 * std::sin(angle), end_x, end_y, "leader");
+      add_text(out, left, baseline, label, "small");
+      return;
+    }
   }
 }
 
@@ -125,7 +147,7 @@ std::string line_plot(const LinePlot& plot, SvgUse use) {
         add_line(out, px - 3, high, px + 3, high, fmt::format("bar {}", look));
       }
       const bool marked = series.markers && point.marked;
-      if (marked) add_mark(out, px, py, series.style);
+      if (marked) add_mark(out, px, py, series.style, series.hollow, series.shape);
       if (!point.title.empty())
         out += fmt::format("<circle class=\"hit\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"8\"/>", px, py);
       out += "</g>";
@@ -149,7 +171,9 @@ std::string line_plot(const LinePlot& plot, SvgUse use) {
                        .style = series.style,
                        .line = series.line,
                        .mark = series.markers,
-                       .dashed = series.dashed});
+                       .hollow = series.hollow,
+                       .dashed = series.dashed,
+                       .shape = series.shape});
   }
   const double legend = add_legend(out, entries, 14, plot.height, plot.width - 28);
   return svg(plot.width, plot.height + legend, plot.title, out, use);

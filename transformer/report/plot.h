@@ -18,13 +18,13 @@ struct PlotPoint {
   double x = 0, y = 0;  // a point that its axis cannot show (not finite, or not positive on a logarithmic one) is a gap
   double error = 0;     // half the length of the error bar; 0: none
   std::string title;    // shown while the mouse is over the point
-  std::string label;    // drawn beside the point where it overlaps no other label
+  std::string label;    // drawn beside the point, or at the end of a line where others are in the way
   bool marked = true;   // with a mark, where the series has marks
 };
 
 /// Points that belong together.
 struct PlotSeries {
-  std::string name;               // in the legend, once for series of the same name; empty: not in the legend
+  std::string name;               // in the legend, once for series of the same name, points or not; empty: not there
   std::vector<PlotPoint> points;  // in the order in which a line joins them
   bool line = true;               // joins the points
   bool markers = true;            // stand at the points
@@ -32,6 +32,9 @@ struct PlotSeries {
   /// compared with.
   int64_t style = 0;
   bool dashed = false;  // the line, whatever the style
+  /// The mark's shape, of six, by itself, where the colour says one thing and the mark another; absent: the style's.
+  std::optional<int64_t> shape = {};
+  bool hollow = false;  // the mark, with a shape
 };
 
 /// What line_plot draws.

@@ -65,9 +65,9 @@ void add_title(std::string& out, const std::string& title) {
   if (!title.empty()) out += fmt::format("<title>{}</title>", escape_markup(title));
 }
 
-void add_mark(std::string& out, double x, double y, int64_t style, bool hollow) {
+void add_mark(std::string& out, double x, double y, int64_t style, bool hollow, std::optional<int64_t> shape) {
   // Where colours and shapes begin anew, marks that no line with dashes goes through are told apart by their inside.
-  const bool open = hollow || (style >= 0 && style / hues % 2 == 1);
+  const bool open = hollow || (!shape && style >= 0 && style / hues % 2 == 1);
   const std::string look = fmt::format("class=\"mark {}{}\"", style_class(style), open ? " hollow" : "");
   const auto polygon = [&](std::initializer_list<std::pair<double, double>> corners) {
     out += fmt::format("<polygon {} points=\"", look);
@@ -78,7 +78,7 @@ void add_mark(std::string& out, double x, double y, int64_t style, bool hollow) 
     }
     out += "\"/>";
   };
-  switch (style < 0 ? 0 : style % hues) {
+  switch (shape ? *shape % hues : style < 0 ? 0 : style % hues) {
     case 1:
       return polygon({{-3.5, -3.5}, {3.5, -3.5}, {3.5, 3.5}, {-3.5, 3.5}});
     case 2:
@@ -151,7 +151,7 @@ double add_legend(std::string& out, const std::vector<LegendEntry>& entries, dou
       add_line(out, x, y, x + 24, y, fmt::format("curve {}", style_class(entry.style)),
                dashes(entry.style, entry.dashed));
     }
-    if (entry.mark) add_mark(out, x + 12, y, entry.style, entry.hollow);
+    if (entry.mark) add_mark(out, x + 12, y, entry.style, entry.hollow, entry.shape);
     add_text(out, x + swatch, y + 4, shortened(entry.name, widest - swatch - 4), "label");
     out += "</g>";
   }

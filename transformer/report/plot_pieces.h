@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +29,9 @@ std::string dashes(int64_t style, bool dashed);
 /// What is shown while the mouse is over the element that is open.
 void add_title(std::string& out, const std::string& title);
 
-/// A mark of about nine units across.
-void add_mark(std::string& out, double x, double y, int64_t style, bool hollow = false);
+/// A mark of about nine units across. `shape`: in place of the style's, filled or hollow as is said.
+void add_mark(std::string& out, double x, double y, int64_t style, bool hollow = false,
+              std::optional<int64_t> shape = {});
 
 /// Text at a place; `more` are attributes.
 void add_text(std::string& out, double x, double y, std::string_view text, std::string_view look,
@@ -44,6 +46,7 @@ struct LegendEntry {
   std::string name;                                                             // beside the sample
   int64_t style = 0;                                                            // of the series
   bool line = true, mark = true, hollow = false, dashed = false, band = false;  // what the sample has
+  std::optional<int64_t> shape = {};                                            // of the mark, in place of the style's
 };
 
 /// The legend's entries in columns from (left, top) on; returns its height.

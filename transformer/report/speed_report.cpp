@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "transformer/base/error.h"
@@ -133,23 +133,52 @@ std::string speed_picture(const std::vector<SpeedFigures>& figures) {
   plot.x = {.label = "words of the source a second", .scale = Scale::logarithmic, .lower = {}, .upper = {}};
   plot.y = {.label = "BLEU", .scale = Scale::linear, .lower = {}, .upper = {}};
   plot.width = 640;
-  std::map<std::pair<std::string, int64_t>, size_t> places;
+  plot.height = 360;
+  // Colours are models, shapes ways, and hollow ones more than one sentence at once.
+  std::vector<std::string> models, ways;
+  const auto place_of = [](std::vector<std::string>& names, const std::string& name) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    const auto place = found - names.begin();
+    if (found == names.end()) names.push_back(name);
+    return static_cast<int64_t>(place);
+  };
+  std::set<int64_t> at_a_time;
   for (const auto& row : figures) {
+    const int64_t model = place_of(models, row.model), way = place_of(ways, row.precision);
     for (const auto& timed : row.timed) {
-      const auto [place, fresh] = places.try_emplace({row.precision, timed.sentences}, plot.series.size());
-      if (fresh) {
-        plot.series.push_back({.name = fmt::format("{}, {}", row.precision, at_once(timed.sentences)),
-                               .points = {},
-                               .line = false,
-                               .style = static_cast<int64_t>(place->second)});
-      }
-      plot.series[place->second].points.push_back(
-          {.x = timed.words_per_second,
-           .y = row.bleu,
-           .title = fmt::format("{}, {}: BLEU {:.2f}, {:.0f} words/s", row.model, row.precision, row.bleu,
-                                timed.words_per_second),
-           .label = row.model});
+      at_a_time.insert(timed.sentences);
+      plot.series.push_back(
+          {.name = "",
+           .points = {{.x = timed.words_per_second,
+                       .y = row.bleu,
+                       .title = fmt::format("{}, {}, {}: BLEU {:.2f}, {:.0f} words/s", row.model, row.precision,
+                                            at_once(timed.sentences), row.bleu, timed.words_per_second),
+                       .label = ""}},
+           .line = false,
+           .style = model,
+           .shape = way,
+           .hollow = timed.sentences > 1});
     }
+  }
+  constexpr size_t told_apart = 6;  // colours, and shapes
+  if (std::max(models.size(), ways.size()) > told_apart) {
+    for (auto& series : plot.series) series.points.front().label = models[static_cast<size_t>(series.style)];
+  }
+  for (size_t i = 0; i < models.size(); ++i) {
+    plot.series.push_back({.name = models[i], .points = {}, .markers = false, .style = static_cast<int64_t>(i)});
+  }
+  for (size_t i = 0; i < ways.size(); ++i) {
+    plot.series.push_back(
+        {.name = ways[i], .points = {}, .line = false, .style = -1, .shape = static_cast<int64_t>(i)});
+  }
+  for (const int64_t sentences : at_a_time) {
+    if (at_a_time.size() < 2) break;
+    plot.series.push_back({.name = fmt::format("{}: {}", sentences > 1 ? "hollow" : "filled", at_once(sentences)),
+                           .points = {},
+                           .line = false,
+                           .style = -1,
+                           .shape = 0,
+                           .hollow = sentences > 1});
   }
   return line_plot(plot, SvgUse::standalone);
 }

@@ -33,8 +33,8 @@ std::vector<SpeedFigures> read_speed_figures(const std::filesystem::path& file, 
 /// A table for a terminal: a line for each of `figures`, which have the same Timed::sentences.
 std::string speed_table(const std::vector<SpeedFigures>& figures);
 
-/// BLEU against words a second, on a logarithmic axis, as an SVG file: a point for every time that was taken, and a
-/// series for every precision and size of batch.
+/// BLEU against words a second, on a logarithmic axis, as an SVG file: a point for every time that was taken, of its
+/// model's colour and its precision's shape, hollow where there was more than one sentence at once.
 std::string speed_picture(const std::vector<SpeedFigures>& figures);
 
 }  // namespace transformer

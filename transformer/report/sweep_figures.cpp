@@ -54,8 +54,22 @@ State RowFigures::worst_state() const {
   return State::finished;
 }
 
+bool tells_bleu(const SweepReport& report) {
+  bool finished = false;
+  for (const auto& row : report.rows) {
+    for (const auto& run : row.runs) {
+      if (run.bleu || std::any_of(run.curve.begin(), run.curve.end(), [](const auto& point) { return point.bleu; })) {
+        return true;
+      }
+      finished = finished || run.state == State::finished;
+    }
+  }
+  return !finished;
+}
+
 SweepFigures sweep_figures(const SweepReport& report) {
   SweepFigures sweep;
+  sweep.tells_bleu = tells_bleu(report);
   for (const auto& row : report.rows) {
     sweep.rows.push_back(row_figures(row));
     const RowFigures& figures = sweep.rows.back();

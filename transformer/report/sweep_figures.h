@@ -38,6 +38,7 @@ struct SweepFigures {
   std::optional<size_t> base_row;           // which of them the others are compared with
   std::set<std::string> signatures;         // of all rows
   std::map<SweepRun::State, int64_t> runs;  // of all rows: how many are in each state
+  bool tells_bleu = true;                   // a run has it, or none is finished: its configurations may not ask for it
   double seconds = 0, flops = 0;            // of all runs together, finished or not; what is not finite is left out
 
   /// The row that others are compared with; null: there is none.
@@ -47,6 +48,9 @@ struct SweepFigures {
 /// Two kinds of BLEU have no difference: a row's is absent where its runs or the base row's have several signatures, or
 /// others than the other.
 SweepFigures sweep_figures(const SweepReport& report);
+
+/// Whether a run has BLEU, or none is finished yet.
+bool tells_bleu(const SweepReport& report);
 
 /// One of the two figures that rows are judged by: where the paper's, ours and our difference to the base row are kept.
 struct Figure {

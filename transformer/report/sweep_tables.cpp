@@ -143,7 +143,8 @@ ReportTable results_table(const SweepFigures& sweep) {
     cells.push_back(difference_cell(figures, figures.perplexity_difference, /*more_is_better=*/false));
     cells.push_back(paper_cell(paper.bleu, 1));
     cells.push_back(number_cell(figures.bleu));
-    cells.push_back(difference_cell(figures, figures.bleu_difference, /*more_is_better=*/true));
+    cells.push_back(sweep.tells_bleu ? difference_cell(figures, figures.bleu_difference, /*more_is_better=*/true)
+                                     : Cell{});
     cells.push_back(paper_cell(paper.parameters_millions, 0, " M"));
     const double millions = static_cast<double>(figures.parameters) / 1e6;
     cells.push_back(figures.parameters == 0
@@ -155,8 +156,10 @@ ReportTable results_table(const SweepFigures& sweep) {
     cells.push_back(state_cell(figures));
     table.rows.push_back(std::move(cells));
   }
-  // A grid of one's own has no figures of the paper's.
-  drop_empty_columns(table, [](const auto& column) { return column.head.ends_with(" paper"); });
+  // A grid of one's own has no figures of the paper's, and not every configuration asks for BLEU.
+  drop_empty_columns(table, [&](const auto& column) {
+    return column.head.ends_with(" paper") || (!sweep.tells_bleu && column.head.ends_with("BLEU"));
+  });
   return table;
 }
 
@@ -184,6 +187,7 @@ ReportTable runs_table(const SweepReport& report) {
                              std::nullopt, ""}});
     }
   }
+  if (!tells_bleu(report)) drop_empty_columns(table, [](const auto& column) { return column.head == "BLEU"; });
   return table;
 }
 
