@@ -19,6 +19,7 @@
 #include "apps/output.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/attention_maps.h"
@@ -324,7 +325,7 @@ class Sentences {
       if (target_lines_ && more != more_targets) {
         const auto &shorter = more ? target_lines_->name() : source_lines_->name(),
                    &longer = more ? source_lines_->name() : target_lines_->name();
-        throw Error(shorter, fmt::format("ends after {} lines, and {} goes on", number_ - 1, longer),
+        throw Error(shorter, fmt::format("ends after {}, and {} goes on", counted(number_ - 1, "line"), longer),
                     "line n of one must be the output for line n of the other");
       }
       if (!more) return false;

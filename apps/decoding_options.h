@@ -29,8 +29,7 @@ class DecodingOptions {
  public:
   /// `several`: whether models may decode together.
   explicit DecodingOptions(CLI::App& app, bool several = false)
-      : search_(app, "Search (what is not given is as in the model's config.yaml)",
-                {{"source_language", "--from"}, {"target_language", "--to"}}) {
+      : search_(app, "Search (what is not given is as in the model's config.yaml)", shorter_decoding_options) {
     if (several) {
       app.add_option("--model", models_,
                      "Model directory, as train writes it; given several times, models of one vocabulary that decode "

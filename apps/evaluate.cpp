@@ -27,6 +27,7 @@
 #include "transformer/architecture/longest_text.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/parameter_count.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/base/threads.h"
@@ -71,8 +72,10 @@ std::vector<Lines> read_references(const std::vector<std::string>& files, const 
   for (const auto& file : files) {
     references.push_back(read_lines(file));
     if (references.back().size() != hypotheses.size()) {
-      throw Error(file, fmt::format("has {} lines, but {} has {}", references.back().size(), name, hypotheses.size()),
-                  "line by line, both should be the same sentences");
+      throw Error(
+          file,
+          fmt::format("has {}, but {} has {}", counted(references.back().size(), "line"), name, hypotheses.size()),
+          "line by line, both should be the same sentences");
     }
   }
   if (hypotheses.empty()) throw Error(name, "is empty; expected a line for each sentence");
@@ -256,9 +259,10 @@ void compare(CLI::App& app) {
     chrf_options.lowercase = bleu_options.lowercase;
     const Lines baseline = read_lines(flags->baseline), system = read_lines(flags->system);
     if (baseline.size() != system.size()) {
-      throw Error(flags->system,
-                  fmt::format("has {} lines, but {} has {}", system.size(), flags->baseline, baseline.size()),
-                  "compare translations of the same text");
+      throw Error(
+          flags->system,
+          fmt::format("has {}, but {} has {}", counted(system.size(), "line"), flags->baseline, baseline.size()),
+          "compare translations of the same text");
     }
     const auto references = read_references(flags->references.files, baseline, flags->baseline);
 
@@ -308,6 +312,12 @@ void perplexity(CLI::App& app) {
       command.add_option("--model", model, "Model directory")->required()->type_name("DIR");
       command.add_option("--source", source, "Text")->required()->type_name("FILE");
       command.add_option("--target", target, "Its translation, line by line")->required()->type_name("FILE");
+      command
+          .add_option("--precision", precision,
+                      "What weights and activations are rounded to: float32 (as trained), bf16 or int8; if not given, "
+                      "as the model is stored")
+          ->check(CLI::IsMember({"float32", "bf16", "int8"}))
+          ->option_text("{float32,bf16,int8}");
       command.add_option("--from", source_language, "The text's language, where the model knows many")
           ->type_name("LANGUAGE");
       command.add_option("--to", target_language, "That of its translation")->type_name("LANGUAGE");
@@ -316,14 +326,14 @@ void perplexity(CLI::App& app) {
           ->check(CLI::Range(1, 1024));
     }
     FormatFlag format;
-    std::string model, source, target, source_language, target_language;
+    std::string model, source, target, precision, source_language, target_language;
     int threads = 0;
   };
   auto* command = app.add_subcommand("perplexity", "How well a model predicts translations, per word piece");
   const auto flags = std::make_shared<Flags>(*command);
   command->callback([flags] {
     const auto settings = read_model_settings(flags->model);
-    const auto model = InferenceModel::load(flags->model, settings);
+    const auto model = InferenceModel::load(flags->model, settings, precision_named(flags->precision));
     const auto vocabularies =
         Vocabularies::load(flags->model, settings.source_vocabulary_size, settings.target_vocabulary_size);
     if (const auto& languages = vocabularies.target->languages(); !languages.empty()) {
@@ -336,8 +346,8 @@ void perplexity(CLI::App& app) {
                                       .source_language = flags->source_language,
                                       .target_language = flags->target_language});
     if (const auto cut = corpus.report().too_long; cut > 0) {
-      std::cerr << fmt::format("{} of {} pairs are longer than the {} pieces that are judged of a side\n", cut,
-                               corpus.size(), longest_text(settings));
+      std::cerr << fmt::format("of {} of {} no more than {} pieces of a side are judged: longer ones are cut\n", cut,
+                               counted(corpus.size(), "pair"), longest_text(settings));
     }
     const auto result =
         transformer::perplexity(*model, corpus, flags->threads > 0 ? flags->threads : default_threads());
@@ -378,11 +388,11 @@ std::vector<Tree> read_parses(const Lines& lines, const std::string& name, size_
       name);
   for (Tree tree; reader.next(tree);) parses.push_back(std::move(tree));
   if (parses.size() != count) {
-    throw Error(
-        name,
-        fmt::format("has {} trees in {} lines, but the reference has {} trees", parses.size(), lines.size(), count),
-        "expected a tree for each sentence, or as many lines as sentences with blank lines where there is no "
-        "tree");
+    throw Error(name,
+                fmt::format("has {} in {}, but the reference has {}", counted(parses.size(), "tree"),
+                            counted(lines.size(), "line"), counted(count, "tree")),
+                "expected a tree for each sentence, or as many lines as sentences with blank lines where there is no "
+                "tree");
   }
   return parses;
 }

@@ -17,6 +17,7 @@
 #include "apps/line_input.h"
 #include "apps/line_work.h"
 #include "apps/n_best_list.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/threads.h"
 #include "transformer/inference/perplexity.h"
 #include "transformer/inference/told_languages.h"
@@ -130,9 +131,10 @@ bool read_pair(LineInput& sources, LineInput& targets, int64_t number, LinePair&
   pair.number = number;
   const bool source = sources.next(pair.source), target = targets.next(pair.target);
   if (source != target) {
-    throw Error((source ? targets : sources).name(),
-                fmt::format("ends after {} lines, but {} has more", number - 1, (source ? sources : targets).name()),
-                "line by line, one is to be the other's translation");
+    throw Error(
+        (source ? targets : sources).name(),
+        fmt::format("ends after {}, but {} has more", counted(number - 1, "line"), (source ? sources : targets).name()),
+        "line by line, one is to be the other's translation");
   }
   return source;
 }
@@ -349,10 +351,10 @@ void declare_rescore(CLI::App& app) {
           while (source_number <= listed.index) {
             ++source_number;
             if (!sources.next(source)) {
-              throw Error(
-                  list.where(number),
-                  fmt::format("is of line {}, but {} has {} lines", listed.index, sources.name(), source_number - 1),
-                  "give the text that was translated");
+              throw Error(list.where(number),
+                          fmt::format("is of line {}, but {} has {}", listed.index, sources.name(),
+                                      counted(source_number - 1, "line")),
+                          "give the text that was translated");
             }
           }
           if (!source.usable()) throw sources.error(source_number, source);

@@ -19,6 +19,7 @@
 #include "apps/setting_options.h"
 #include "transformer/architecture/parameter_count.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
@@ -42,7 +43,7 @@ constexpr int64_t batch_sizes[] = {1, 32};
 
 struct SpeedFlags {
   explicit SpeedFlags(CLI::App& command)
-      : search(command, "Search (what is not given is as in each model's config.yaml)") {
+      : search(command, "Search (what is not given is as in each model's config.yaml)", shorter_decoding_options) {
     auto* const named = command.add_option("models", models, "Model directories")->option_text("MODEL...");
     auto* const text = command.add_option("--source", source, "Text to translate, plain or .gz")->type_name("FILE");
     auto* const translation =
@@ -246,10 +247,10 @@ Text read_text(const SpeedFlags& flags) {
   for (const auto& file : flags.references) {
     text.references.push_back(read_lines(file));
     if (text.references.back().size() == text.sources.size()) continue;
-    throw Error(
-        file,
-        fmt::format("has {} lines, but {} has {}", text.references.back().size(), flags.source, text.sources.size()),
-        "line by line, both should be the same sentences");
+    throw Error(file,
+                fmt::format("has {}, but {} has {}", counted(text.references.back().size(), "line"), flags.source,
+                            text.sources.size()),
+                "line by line, both should be the same sentences");
   }
   text.timed = text.sources;
   if (flags.timed > 0 && static_cast<size_t>(flags.timed) < text.timed.size()) {
@@ -302,10 +303,10 @@ void run(const SpeedFlags& flags) {
     }
     for (auto& model : json["models"]) measured["models"].push_back(std::move(model));
     json = std::move(measured);
-    remarks = fmt::format("{} of {} sentences timed, {} words, {} {}, the best of {} {}\n{}\n{}\n", text.timed.size(),
-                          text.sources.size(), words_of(text.timed), flags.threads,
-                          flags.threads == 1 ? "thread" : "threads", flags.rounds,
-                          flags.rounds == 1 ? "round" : "rounds", bleu_signature({}, count), chrf_signature({}, count));
+    remarks = fmt::format("{} of {} timed, {}, {}, the best of {}\n{}\n{}\n", text.timed.size(),
+                          counted(text.sources.size(), "sentence"), counted(words_of(text.timed), "word"),
+                          counted(flags.threads, "thread"), counted(flags.rounds, "round"), bleu_signature({}, count),
+                          chrf_signature({}, count));
   }
   figures.insert(figures.end(), kept.begin(), kept.end());
   if (!flags.picture.empty()) write_atomically(flags.picture, speed_picture(figures));

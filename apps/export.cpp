@@ -13,7 +13,10 @@
 int main(int argc, char** argv) {
   using namespace transformer;
   return run_program(argc, argv, [](CLI::App& app, auto parse) {
-    app.description("Writes a model directory in another form.");
+    app.description(
+        "Writes a model directory in another form. Shells have an export of their own: this one is started by its "
+        "path, "
+        "as in build/release/bin/export.");
     std::string system, precision;
     std::filesystem::path model, output;
     bool force = false;

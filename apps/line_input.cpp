@@ -219,7 +219,7 @@ LineInput::Read LineInput::next(InputLine& line, bool wait) {
     line.text = repaired(text);
     line.problem = fmt::format("is not UTF-8 (byte {} of the line is 0x{:02X})", broken + 1,
                                static_cast<unsigned char>(text[broken]));
-    line.remedy = "convert the text, for example with iconv -f ISO-8859-1 -t UTF-8";
+    line.remedy = not_utf8_remedy(text);
   } else {
     line.text = text;
   }

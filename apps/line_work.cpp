@@ -23,6 +23,7 @@
 #include "apps/unfinished_output.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/progress_line.h"
 #include "transformer/base/unicode.h"
@@ -172,10 +173,10 @@ class WindowReader {
   void read_beside(bool is_line, InputLine& line) {
     InputLine other;
     if (beside_->next(other) != is_line) {
-      throw Error((is_line ? *beside_ : input_).name(),
-                  fmt::format("ends after {} {}, but {} has more", number_, number_ == 1 ? "line" : "lines",
-                              (is_line ? input_ : *beside_).name()),
-                  "line by line, one is to be the other's translation");
+      throw Error(
+          (is_line ? *beside_ : input_).name(),
+          fmt::format("ends after {}, but {} has more", counted(number_, "line"), (is_line ? input_ : *beside_).name()),
+          "line by line, one is to be the other's translation");
     }
     ++number_;
     if (!is_line) return;
@@ -249,8 +250,7 @@ void BadLines::add(int64_t number, const std::string& problem) {
 
 void BadLines::report(const std::string& program) const {
   if (count_ == 0) return;
-  std::string text = fmt::format("{}: warning: {} could not be used and {}: ", program,
-                                 count_ == 1 ? "1 line" : fmt::format("{} lines", count_),
+  std::string text = fmt::format("{}: warning: {} could not be used and {}: ", program, counted(count_, "line"),
                                  fmt::format("{} {}", count_ == 1 ? "was" : "were",
                                              choice_ == "copy"   ? "copied"
                                              : choice_ == "skip" ? "left out"

@@ -77,9 +77,10 @@ std::string roff(std::string_view text) {
   return out;
 }
 
-/// What stands for an option's value: its type's name, or VALUE where that says what it may be instead.
+/// What stands for an option's value: as --help names it, or VALUE where that says what it may be instead.
 std::string placeholder(const CLI::Option& option) {
-  const std::string type = option.get_type_name();
+  const std::string& shown = option.get_option_text();
+  const std::string type = shown.empty() ? option.get_type_name() : shown.substr(0, shown.find(' '));
   const auto name = type.substr(0, type.find(':'));
   const bool plain = !name.empty() && name.find_first_of("{ ") == std::string::npos;
   return plain ? name : "VALUE";

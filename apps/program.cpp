@@ -1,5 +1,8 @@
 #include "apps/program.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -10,6 +13,7 @@
 #include "apps/messages.h"
 #include "transformer/base/described.h"
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 
 namespace transformer {
 
@@ -35,6 +39,13 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
   CLI::App app;
   app.name(name);
   app.set_version_flag("--version", name + " " TRANSFORMER_VERSION);
+  std::string completion;
+  app.add_option("--completion", completion, "Print a script that completes commands and options, and end")
+      ->type_name("SHELL")
+      ->check(CLI::IsMember({"bash"}))
+      ->option_text("{bash}");
+  bool man = false;
+  app.add_flag("--man", man, "Print a page for man(1), and end");
   app.footer(examples_of(name));
   try {
     const auto parse = [&] {
@@ -43,6 +54,9 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
       if (argc == 2 && asked == "--man") throw Printed{man_page(app, TRANSFORMER_VERSION)};
       if (argc == 3 && asked == "--completion" && argv[2] == std::string("bash")) throw Printed{bash_completion(app)};
       app.parse(argc, argv);
+      for (const char* alone : {"--completion", "--man"}) {
+        if (app.count(alone) > 0) throw Error(alone, "stands alone", "leave out what else was given");
+      }
     };
     const int status = body(app, parse);
     std::cout.flush();
@@ -58,6 +72,23 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
   } catch (...) {
     const auto described = described_exception();
     return fail(described.text, described.mistake ? 2 : 1);
+  }
+}
+
+void parse_beside_settings(const CLI::App& app, const std::function<void()>& parse, const Settings& settings) {
+  try {
+    parse();
+  } catch (const CLI::ParseError&) {
+    for (const auto& word : app.remaining()) {
+      if (!word.starts_with("--")) continue;
+      auto name = word.substr(2, word.find('=') - 2);
+      std::replace(name.begin(), name.end(), '-', '_');
+      for (const auto& [setting, value] : settings.values()) {
+        if (setting.substr(setting.find('.') + 1) != name && setting != name) continue;
+        throw Error(printable(word), "is no option, but a setting", fmt::format("write --set {}=VALUE", setting));
+      }
+    }
+    throw;
   }
 }
 

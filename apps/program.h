@@ -4,6 +4,8 @@
 #include <functional>
 #include <type_traits>
 
+#include "transformer/base/settings.h"
+
 namespace transformer {
 
 /// What a program does, for run_program: returns the exit status.
@@ -39,5 +41,8 @@ requires std::is_void_v < std::invoke_result_t < Body, CLI::App&, const std::fun
                        return 0;
                      }));
 }
+
+/// `parse()`, for programs that take settings with --set: an unknown option of a setting's name is answered with it.
+void parse_beside_settings(const CLI::App& app, const std::function<void()>& parse, const Settings& settings);
 
 }  // namespace transformer

@@ -10,6 +10,7 @@
 
 #include "apps/program.h"
 #include "apps/setting_options.h"
+#include "transformer/base/atomic_file.h"
 #include "transformer/base/described.h"
 #include "transformer/base/process.h"
 #include "transformer/serving/http_server.h"
@@ -89,7 +90,8 @@ int main(int argc, char** argv) {
         "SIGTERM ends it when what was asked is answered, SIGHUP loads the models anew.");
     std::string configuration;
     std::vector<std::string> models, languages, drafts, overrides;
-    bool reference = false;
+    bool list_settings = false;
+    std::string reference;
     app.add_option("config", configuration, "Settings (YAML), in a section `serving`")->type_name("FILE");
     app.add_option("--model", models, "Model directory, as train writes it (repeatable)")
         ->type_name("DIR")
@@ -109,15 +111,21 @@ int main(int argc, char** argv) {
     app.add_option("--set", overrides, "Override a setting: --set serving.key=value (repeatable)")
         ->type_name("SERVING.KEY=VALUE")
         ->allow_extra_args(false);
-    app.add_flag("--settings-reference", reference, "Print all settings as Markdown, and end");
+    app.add_flag("--settings", list_settings, "Print every setting, its default and meaning, and end");
+    app.add_option("--settings-reference", reference, "Write all settings as Markdown to a file, and end")
+        ->type_name("FILE");
     SettingOptions<ServingSettings> options(app, "Settings", {}, /*tells_defaults=*/true);
     parse();
 
     ServingSettings settings;
     Settings all;
     all.section("serving", settings, "What is served, to whom, and how much of it");
-    if (reference) {
-      std::cout << all.reference();
+    if (list_settings) {
+      std::cout << all.help();
+      return 0;
+    }
+    if (!reference.empty()) {
+      write_atomically(reference, all.reference());
       return 0;
     }
     if (!configuration.empty()) all.load(configuration);

@@ -13,6 +13,10 @@
 
 namespace transformer {
 
+/// How options of `decoding`'s settings are called besides.
+inline const std::map<std::string, std::string> shorter_decoding_options = {{"source_language", "--from"},
+                                                                            {"target_language", "--to"}};
+
 /// The settings of one section as options of a program: a setting `n_best` becomes `--n-best`, with the meaning and the
 /// check of its declaration. Must outlive the parsing.
 template <class S>

@@ -17,6 +17,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/process.h"
 #include "transformer/base/unicode.h"
 #include "transformer/model/device.h"
@@ -118,6 +119,30 @@ void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::s
   }
 }
 
+// The files that runs read which have not begun, before the first of them does: of equal readings one.
+void check_files(const Plan& plan, const std::vector<size_t>& chosen) {
+  std::set<std::string> checked;
+  for (const size_t index : chosen) {
+    const auto& run = plan.runs[index];
+    if (something_at(run.folder)) continue;
+    Recipe recipe;
+    recipe.load(plan.grid.base, run.overrides);
+    const auto& data = recipe.run.data;
+    const auto reading =
+        fmt::format("{}\n{}\n{}\n{}\n{}\n{}", fmt::join(data.train_source, "\t"), fmt::join(data.train_target, "\t"),
+                    fmt::join(data.validation_source, "\t"), fmt::join(data.validation_target, "\t"),
+                    fmt::join(data.vocabulary, "\t"), recipe.run.training.init_from);
+    // A vocabulary and a model must be of the row's sizes, too.
+    const bool fits = !data.vocabulary.empty() || !recipe.run.training.init_from.empty();
+    if (!checked.insert(fits ? fmt::format("{}\n{}", reading, run.row) : reading).second) continue;
+    try {
+      check_inputs(recipe.run);
+    } catch (const Error& mistake) {
+      throw Error("row " + plan.grid.rows[run.row].name, mistake.what());
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -167,7 +192,7 @@ int main(int argc, char** argv) {
         ->type_name("NAME");
     app.add_flag("--report", report_only, "Write the report anew from what there is, and end");
     app.add_flag("--dry-run", dry_run, "Check the grid, list its runs, their parameters and commands, and end");
-    parse();
+    parse_beside_settings(app, parse, Recipe().settings);
 
     if (!sbatch_options.empty() && launcher != "slurm") {
       throw Error("--sbatch-option", "is for --launcher slurm alone");
@@ -186,6 +211,7 @@ int main(int argc, char** argv) {
     if (!run_name.empty()) chosen = {plan.find(run_name)};
     if (dry_run) {
       list_runs(plan, chosen, train);
+      if (launcher == "local") check_files(plan, chosen);
       return 0;
     }
     // Before anything is made or started: without its GPU every run would fail by itself. Slurm's are elsewhere, and
@@ -194,6 +220,7 @@ int main(int argc, char** argv) {
       for (const auto& device : devices) open_device(device);
       if (devices.empty() && run_name.empty() && uses_gpu(plan)) open_device("cuda");
     }
+    if (launcher == "local" && !report_only && run_name.empty()) check_files(plan, chosen);
     const auto& output = plan.grid.output;
     std::error_code error;
     fs::create_directories(output, error);

@@ -5,7 +5,9 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "torch_program.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/inference/tree_constraint.h"
 #include "transformer/model/device.h"
 #include "transformer/training/distributed/communicator.h"
 #include "transformer/training/distributed/error_file.h"
@@ -30,6 +33,14 @@ void on_signal(int signal) {
   stopped_by = signal;
   stop = true;
   std::signal(signal, SIG_DFL);
+}
+
+// Whether the model that is there now was taught trees.
+bool writes_trees(const transformer::RunSettings& run) {
+  const auto* const name = run.vocabulary.joint ? "vocabulary.model" : "target.model";
+  const auto vocabulary =
+      std::make_shared<const transformer::Vocabulary>(std::filesystem::path(run.training.output) / name);
+  return transformer::TreeConstraints(vocabulary).has_labels();
 }
 
 }  // namespace
@@ -79,7 +90,7 @@ int main(int argc, char** argv) {
     app.add_option("--settings-reference", reference,
                    "Write all settings as Markdown, as configs/README.md has them, to a file, and end")
         ->type_name("FILE");
-    parse();
+    parse_beside_settings(app, parse, Recipe().settings);
 
     // Arguments that cannot be read are the shell's to show; all else the agent of a launcher hears of, too.
     int status = 0;
@@ -149,8 +160,8 @@ int main(int argc, char** argv) {
         communicator.guard([&] { end = run_training(communicator, device, recipe.run, hooks, options); });
         // Of several processes some may have stopped because another was told to.
         if (end == RunEnd::interrupted) return 128 + (stopped_by ? stopped_by.load() : SIGTERM);
-        spdlog::info("the model is in {}: translate --model {}", recipe.run.training.output,
-                     recipe.run.training.output);
+        spdlog::info("the model is in {0}: {1} --model {0}", recipe.run.training.output,
+                     writes_trees(recipe.run) ? "parse" : "translate");
         return 0;
       });
     });

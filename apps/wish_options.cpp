@@ -8,6 +8,7 @@
 
 #include "apps/line_input.h"
 #include "transformer/base/checksum.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/piece_biases.h"
@@ -85,7 +86,7 @@ const std::string& WishOptions::line_of(const Option& option, int64_t number) {
   if (option.file.empty()) return none;
   if (number > std::ssize(option.lines)) {
     throw Error(option.file,
-                fmt::format("has {} lines, and none for line {} of the input", option.lines.size(), number),
+                fmt::format("has {}, and none for line {} of the input", counted(option.lines.size(), "line"), number),
                 "give a line for every line, blank where nothing is wished");
   }
   return option.lines[static_cast<size_t>(number - 1)];
@@ -138,7 +139,8 @@ void WishOptions::report(std::string_view program) const {
   for (const auto* option : {&prefix_, &required_}) {
     const auto count = std::ssize(option->lines);
     if (last_ == 0 || count <= last_) continue;
-    std::cerr << fmt::format("{}: warning: {} has {} lines, and the input {}", program, option->file, count, last_)
+    std::cerr << fmt::format("{}: warning: {} has {}, and the input {}", program, option->file, counted(count, "line"),
+                             last_)
               << std::endl;
   }
   if (lacking_ == 0) return;

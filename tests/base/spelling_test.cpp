@@ -24,6 +24,10 @@ TEST_CASE("the nearest word is one that a slip can have made") {
   CHECK(nearest_word("dxyp", known).empty());  // two letters of four are another word
   CHECK(nearest_word("width", known).empty());
   CHECK(nearest_word("heads", {}).empty());
+  CHECK(nearest_word("--ref", {"--reference", "--remainder"}) == "--reference");
+  CHECK(nearest_word("--re", {"--reference", "--remainder"}).empty());  // the beginning of two
+  CHECK(nearest_word("--source", {"--source-language", "--sources"}) == "--sources");
+  CHECK(nearest_word("no", {"no_repeat_ngram"}).empty());
   const std::string longest(longest_word, 'x');
   CHECK(nearest_word(longest, {longest + "y"}) == longest + "y");
   CHECK(nearest_word(longest + "z", {longest + "y"}).empty());

@@ -130,6 +130,13 @@ class MessagesTest(ProgramTest):
         self.refused(TRANSLATE, "--model", "x", "--precision", "bf61", parts=["--precision takes one of", "'bf61'"])
         self.refused(TRANSLATE, "--model", parts=["--model needs a value"])
         self.refused(TRANSLATE, parts=["--model is required"])
+        self.refused(TRAIN, "my.yaml", "--steps", "20", parts=["--steps", "write --set training.steps=VALUE"])
+        self.refused(TRAIN, "--d-model=3", "my.yaml", parts=["write --set model.d_model=VALUE"])
+        self.refused(pathlib.Path(TRANSLATE).parent / "sweep", "grid.yaml", "--beam", "3",
+                     parts=["write --set decoding.beam=VALUE"])
+        self.refused(pathlib.Path(TRANSLATE).parent / "evaluate", "bleu", "--ref", "x",
+                     parts=["'--ref'", "did you mean --reference?"])
+        self.refused(TRANSLATE, "--completion", "zsh", parts=["--completion takes one of: bash, found 'zsh'"])
         self.refused(TRAIN, "a.yaml", "b.yaml", parts=["one argument too many; see train --help"])
         self.refused(pathlib.Path(TRANSLATE).parent / "average", "--last", "5", "--output", "mean", "missing",
                      parts=["missing: is not a folder; name a run"])
@@ -142,7 +149,7 @@ class MessagesTest(ProgramTest):
         self.refused(TRAIN, "bad.yaml", parts=["bad.yaml"])
         for text in ("\x1b[2J\x1b]0;owned\x07", "a\nb", "\u202etxt.exe", "x" * 120000, "é" * 60000):
             self.refused(TRANSLATE, "--model", text,
-                         parts=["is not a model directory" if len(text) < 100 else "File name too long"])
+                         parts=["there is no such folder" if len(text) < 100 else "File name too long"])
             self.refused(TRANSLATE, f"--{text}", parts=["unknown option"])
             self.refused(TRAIN, f"{SOURCE}/configs/base.yaml", "--set", f"model.d_model={text}", parts=["model.d_model"])
 

@@ -351,6 +351,22 @@ class ServeTest(ProgramTest):
         shift = [len(source) - len(last), len(target) - len(alone["translations"][0]["text"].split())]
         self.assertEqual(best["alignment"][-len(links):], [[link[0] + shift[0], link[1] + shift[1]] for link in links])
 
+    def test_paragraphs_are_split_where_that_is_asked_for(self):
+        text = f"{SENTENCES[0]} {SENTENCES[1]}\n\n  - {SENTENCES[2]}"
+        expected = self.through([TRANSLATE, "--document"], text)
+        self.assertIn("\n\n  - ", expected)
+        self.assertEqual(expected, f"{self.expected[0]} {self.expected[1]}\n\n  - {self.expected[2]}")
+        status, _, answer = self.own(text, document=True, alignments=True)
+        self.assertEqual((status, answer["translations"][0]["text"]), (200, expected))
+        lines = answer["translations"][0]["lines"]
+        self.assertEqual([line.get("parts") for line in lines], [2, None, None])
+        self.assertGreater(max(link[0] for link in lines[0]["hypotheses"][0]["alignment"]), len(SENTENCES[0].split()))
+        for fields in ({}, {"document": False}):
+            _, _, answer = self.own(text, **fields)
+            self.assertEqual([line.get("parts") for line in answer["translations"][0]["lines"]], [None] * 3)
+        self.assert_refused(self.own(text, document="yes"), 400, "document takes true or false")
+        self.assertEqual(self.start("--document", "true").translate(text)["translatedText"], expected)
+
     def test_given_translations_are_judged_as_evaluate_does_it(self):
         source, target = self.root / "judged.en", self.root / "judged.de"
         source.write_text("\n".join(SENTENCES[:40]) + "\n")

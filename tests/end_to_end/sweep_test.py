@@ -24,7 +24,7 @@ rows:
   - {{name: h1, group: A, model: {{heads: 1}}, paper: {{perplexity: 5.29}}}}
 {more}
 """
-BAD = "  - {name: bad, group: D, data: {train_source: [missing.en]}}"
+BAD = "  - {name: bad, group: D, model: {vocabulary_size: 30000}}"  # the text is too small for it: shown by training
 
 
 class Page(html.parser.HTMLParser):
@@ -98,7 +98,7 @@ class SweepTest(ProgramTest):
     def test_from_a_grid_to_a_report(self):
         output = self.root / "whole"
         text = self.sweep("--output", output, "--jobs", 2, "--progress", "0.2", status=1, grid="failing.yaml")
-        for part in ("[0/4]", "base/seed-1", "step ", "left", "bad/seed-1 FAILED", "missing.en",
+        for part in ("[0/4]", "base/seed-1", "step ", "left", "bad/seed-1 FAILED", "too small for 30000 pieces",
                      "3 of 4 runs are finished, 1 failed", "report.html"):
             self.assertIn(part, text)
         results = self.results(output)
@@ -117,11 +117,11 @@ class SweepTest(ProgramTest):
             self.assertIn("heads: 1\n" if row == "h1" else "heads: 2\n", config)
         self.assertNotEqual(results["base"][0]["perplexity"], results["base"][1]["perplexity"])
         self.assertEqual(results["bad"][0]["state"], "failed")
-        self.assertIn("missing.en", results["bad"][0]["reason"])
+        self.assertIn("too small for 30000 pieces", results["bad"][0]["reason"])
         markdown, page = (output / "report.md").read_text(), (output / "report.html").read_text()
         mean = sum(run["perplexity"] for run in results["base"]) / 2
         for report in (markdown, page):
-            for part in ("A toy study", "5.29", "25.8", "missing.en", f"{mean:.2f}"):
+            for part in ("A toy study", "5.29", "25.8", "too small for 30000 pieces", f"{mean:.2f}"):
                 self.assertIn(part, report)
         parsed = Page(page)
         self.assertEqual(parsed.open, [])
@@ -241,6 +241,18 @@ echo 7
         self.refused(*out, "--set", "model.haeds=1", parts=["--set model.haeds=1", "model.heads"])
         self.refused(*out, "--devices", "tpu", parts=["--devices", "tpu"])
         self.refused(*out, "--devices", "cpu,cuda:0", parts=["--devices"])
+        # Text that is not there, of any row, and a model to begin with.
+        for difference, part in (("data: {train_source: [missing.en]}", "missing.en"),
+                                 ("data: {validation_target: [train.de]}", "train.de has"),
+                                 ("training: {init_from: missing}", "missing"),
+                                 ("data: {vocabulary: [train.en]}", "train.en")):
+            for arguments in ((), ("--dry-run",)):
+                done = subprocess.run(self.command(*out, *arguments, **grid(f"  - {{name: x, {difference}}}")),
+                                      capture_output=True, text=True, env=ENVIRONMENT, cwd=self.root)
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+                self.assertIn("row x: ", done.stderr)
+                self.assertIn(part, done.stderr)
+                self.assertFalse(output.exists())
         # A GPU that is not there, before any run starts: none is visible, whatever the machine has.
         blind = dict(ENVIRONMENT, CUDA_VISIBLE_DEVICES="")
         self.refused(*out, "--devices", "cuda:0", parts=["device 'cuda:0'", "'cpu'"], environment=blind)
@@ -278,7 +290,8 @@ echo 7
             done = subprocess.run([SWEEP, f"{SOURCE}/configs/sweeps/{grid}.yaml", "--dry-run", "--set",
                                    "model.vocabulary_size=41100", "--only", ",".join(printed)], capture_output=True,
                                   text=True, cwd=SOURCE, env=ENVIRONMENT)
-            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.returncode, 2)  # WMT's text is not there
+            self.assertIn("data/wmt14", done.stderr)
             counted = {line.split("/")[0]: round(int(line.split(": ")[1].split(" ")[0]) / 1e6)
                        for line in done.stdout.splitlines() if " parameters" in line}
             self.assertEqual(counted, printed)

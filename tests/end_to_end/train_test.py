@@ -268,6 +268,16 @@ class TrainTest(ProgramTest):
         done = subprocess.run([AVERAGE, "--output", run, "--last", "2", run], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("holds a model already", done.stderr)
+        # What was packed for decoding is good for nothing else, and is refused before anything is written.
+        packed = self.root / "packed"
+        subprocess.run([pathlib.Path(TRANSLATE).parent / "export", "--to", "packed", "--model", run, "--output", packed],
+                       check=True, capture_output=True)
+        done = subprocess.run([AVERAGE, "--output", self.root / "no", packed, packed], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+        self.assertIn("packed for decoding", done.stderr)
+        self.assertFalse((self.root / "no").exists())
+        self.refused("--output", self.root / "no", "--init-from", packed, parts=["packed for decoding"])
+        self.assertFalse((self.root / "no").exists())
         # A byte of the weights changed: every program that reads them says so.
         weights = self.root / "averaged" / "model.safetensors"
         damaged = bytearray(weights.read_bytes())
@@ -431,7 +441,10 @@ class TrainTest(ProgramTest):
         self.refused(*out, "--set", "vocabulary.joint=false", parts=["shared_embeddings"])
         self.refused(*out, "--set", f"data.train_source={self.root}/missing.en", parts=["missing.en"])
         self.refused(*out, "--set", f"data.train_source={self.root}/valid.en", parts=["40", "2000"])
-        self.refused(*out, "--set", "model.vocabulary_size=30000", parts=["30000"])
+        self.refused(*out, "--set", "model.vocabulary_size=30000", parts=["30000", "(model.vocabulary_size)"])
+        (self.root / "empty").touch()
+        empty = ("--set", f"data.train_source={self.root}/empty", "--set", f"data.train_target={self.root}/empty")
+        self.refused(*out, *empty, "--dry-run", parts=["data.train_source", "holds no line"])
         self.refused(config="missing.yaml", parts=["missing.yaml"])
         (self.root / "broken.yaml").write_text("model:\n  d_model: 32\n  d_mode: 32\n")
         self.refused(config="broken.yaml", parts=["broken.yaml:3", "model.d_mode", "d_model"])
@@ -444,6 +457,7 @@ class TrainTest(ProgramTest):
         text, _ = self.run_train("--dry-run", "--output", self.root / "dry")
         self.assertRegex(text, r"\Aparameters: \d+\n")
         self.assertIn("train: 2000 pairs", text)
+        self.assertIn("vocabulary: vocabulary.model will be learned", text)
         self.assertFalse((self.root / "dry").exists())
         done = subprocess.run([TRAIN, f"{SOURCE}/configs/base.yaml", "--dry-run", "--set",
                                "model.vocabulary_size=41100"], capture_output=True, text=True, cwd=self.root)

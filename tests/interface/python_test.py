@@ -102,7 +102,7 @@ class PythonTest(unittest.TestCase):
                 "line 2 of lines": lambda: translate(["a", "\ud800"]),
                 "takes at most": lambda: translate(["q " * 10000]),
                 "longer than 1 MiB": lambda: translate(["q" * (1 << 20) + "q"]),
-                "has 1 lines, and source has 2": lambda: self.translator.score(["a", "b"], ["c"]),
+                "has 1 line, and source has 2": lambda: self.translator.score(["a", "b"], ["c"]),
         }.items():
             with self.subTest(part), self.assertRaisesRegex(Mistake, re.escape(part)) as raised:
                 call()

@@ -113,13 +113,15 @@ TEST_CASE("forms are decoded") {
 
 TEST_CASE("the server's own interface takes settings of the search, and refuses what it does not know") {
   const auto call = parse_translation(
-      R"({"text": ["a", "b"], "model": "m", "alignments": true, "stream": true,
+      R"({"text": ["a", "b"], "model": "m", "alignments": true, "stream": true, "document": false,
           "decoding": {"beam": 3, "alpha": 0.5, "stop": "exact", "list": ["x", "y: z", 2], "on": true}})",
       10);
   CHECK(call.texts.size() == 2);
   CHECK(call.model == "m");
   CHECK(call.alignments);
   CHECK(call.stream);
+  CHECK(call.document == false);
+  CHECK_FALSE(parse_translation(R"({"text": "a", "target": "de"})", 1).document.has_value());
   std::string decoding;
   for (const auto& one : call.decoding) decoding += one.name + "=" + one.value + "\n";
   CHECK(decoding ==

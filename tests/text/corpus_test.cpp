@@ -190,7 +190,7 @@ TEST_CASE("a tag begins every source of its files, and no other") {
     }
     CHECK(tagged.report().from_cache == (pass == 0 ? 1 : 2));
   }
-  CHECK_THAT(error_of([&] { read({"<BT>"}); }), Contains("data.train_tags: 1 tags for 2 pairs"));
+  CHECK_THAT(error_of([&] { read({"<BT>"}); }), Contains("data.train_tags: 1 tag for 2 pairs"));
   for (const std::string tag : {"<B T>", "a,b", " ", "\t", "\xff", "e\u0301"}) {
     CHECK_THAT(error_of([&] { read({"", tag}); }), Contains("data.train_tags") && Contains("is no tag"));
   }

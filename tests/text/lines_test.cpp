@@ -57,6 +57,14 @@ TEST_CASE("a line longer than 1 MiB is refused, however it is stored") {
   CHECK(line.capacity() <= 2 * most_line_bytes + (size_t{1} << 18));
 }
 
+TEST_CASE("a line that is not UTF-8 is told what it looks like") {
+  using namespace std::string_literals;
+  for (const auto& line : {"\xFF\xFEG\0o\0"s, "\xFE\xFF\0G\0o"s, "G\0r\0\xFC\0n\0"s}) {
+    CHECK_THAT(not_utf8_remedy(line), Contains("iconv -f UTF-16 "));
+  }
+  CHECK_THAT(not_utf8_remedy("gr\xFCn"), Contains("iconv -f ISO-8859-1 "));
+}
+
 TEST_CASE("bytes that are no UTF-8 are named by file and line") {
   const TemporaryDirectory folder;
   for (const std::string broken :

@@ -128,7 +128,7 @@ TEST_CASE("weights that say nothing sensible are refused") {
                }),
                Contains("data.train_weights") && Contains("from 0 to 1000"));
   }
-  CHECK_THAT(error_of([&] { check_weights({1}, 2); }), Contains("data.train_weights: 1 weights for 2"));
+  CHECK_THAT(error_of([&] { check_weights({1}, 2); }), Contains("data.train_weights: 1 weight for 2"));
 }
 
 }  // namespace transformer::test

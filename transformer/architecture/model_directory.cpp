@@ -114,7 +114,7 @@ std::map<std::string, std::string> provenance(const fs::path& directory) {
 
 void check_model_directory(const fs::path& directory) {
   if (!fs::is_directory(directory)) {
-    throw Error(directory.string(), "is not a model directory",
+    throw Error(directory.string(), something_at(directory) ? "is not a model directory" : "there is no such folder",
                 "name a folder that holds config.yaml, model.safetensors and a vocabulary, as train writes it");
   }
   for (const char* name : {"config.yaml", "model.safetensors"}) {

@@ -97,7 +97,7 @@ ModelSettings ModelSettings::resolved() const {
     if (*width != 0) continue;
     if (d_model % heads != 0) {
       throw Error(fmt::format("model.{}", name), fmt::format("heads ({}) does not divide d_model ({})", heads, d_model),
-                  "set it explicitly");
+                  fmt::format("choose a multiple of heads for d_model, or set model.{}", name));
     }
     *width = d_model / heads;
   }

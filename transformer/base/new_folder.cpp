@@ -40,8 +40,10 @@ fs::path NewFolder::beside(const char* kind) const {
 }
 
 fs::path folder_path(const fs::path& given) {
-  auto path = fs::absolute(given).lexically_normal();
-  return path.has_filename() ? path : path.parent_path();
+  auto path = given.lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  // Beside these no other name can lie; of the rest messages speak as they were given.
+  return path.empty() || path == "." || path.filename() == ".." ? fs::absolute(path).lexically_normal() : path;
 }
 
 void check_replaceable(const fs::path& folder, bool force, const std::string& kind, const std::string& mark,

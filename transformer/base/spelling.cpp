@@ -39,6 +39,12 @@ std::string nearest_word(const std::string& word, const std::vector<std::string>
       best_distance = distance;
     }
   }
+  if (!best.empty() || word.size() < shortest_beginning) return best;
+  for (const auto& candidate : known) {
+    if (!candidate.starts_with(word)) continue;
+    if (!best.empty()) return "";
+    best = candidate;
+  }
   return best;
 }
 

@@ -17,7 +17,11 @@ size_t edit_distance(const std::string& from, const std::string& to);
 /// How far from a name `word` may be; names further away are other words, not what it is a slip of.
 size_t largest_slip(const std::string& word);
 
-/// The word of `known` that `word` is most likely a slip of; nothing where it is none of any.
+/// Shorter ones are the beginning of too many words.
+inline constexpr size_t shortest_beginning = 3;
+
+/// The word of `known` that `word` is most likely a slip of, or else the only one that begins with it; nothing where
+/// there is neither.
 std::string nearest_word(const std::string& word, const std::vector<std::string>& known);
 
 /// For messages: "did you mean 'heads'?" for a name that is near, `otherwise` where none is.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -142,7 +143,7 @@ BracketCounts count_brackets(const Tree& gold, const Tree& parsed) {
 
 BracketScore score_brackets(const std::vector<Tree>& gold, const std::vector<Tree>& parsed) {
   if (gold.size() != parsed.size()) {
-    throw Error("bracket F1", fmt::format("{} parses for {} trees", parsed.size(), gold.size()),
+    throw Error("bracket F1", fmt::format("{} for {}", counted(parsed.size(), "parse"), counted(gold.size(), "tree")),
                 "parse exactly the treebank's sentences, in its order");
   }
   BracketScore score;

@@ -144,15 +144,22 @@ DecodingSettings settings_of(const transformer_search& search, DecodingSettings 
   settings.max_extra_length = number(search.max_extra_length);
   settings.batch_sentences = number(search.batch_sentences);
   if (!search.settings) return settings;
-  std::vector<std::string> overrides;
+  std::vector<transformer::SettingOverride> overrides;
   for (std::string_view left = search.settings; !left.empty();) {
     const auto line = left.substr(0, left.find('\n'));
     left.remove_prefix(std::min(left.size(), line.size() + 1));
-    if (!transformer::trim(line).empty()) overrides.push_back(fmt::format("decoding.{}", line));
+    if (transformer::trim(line).empty()) continue;
+    const auto where = "setting " + transformer::printable(line);
+    const auto equals = line.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      throw Error(where, "name=value was expected", "write, for instance, beam=4");
+    }
+    overrides.push_back(
+        {fmt::format("decoding.{}", line.substr(0, equals)), std::string(line.substr(equals + 1)), where});
   }
   transformer::Settings named;
   named.section("decoding", settings, "");
-  named.set(overrides);
+  named.override_with(overrides);
   return settings;
 }
 

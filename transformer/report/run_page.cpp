@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "transformer/base/counted.h"
 #include "transformer/report/markup.h"
 #include "transformer/report/number_text.h"
 #include "transformer/report/page.css.h"
@@ -279,7 +280,7 @@ std::string run_html(const RunReport& report) {
   for (const auto& run : report.runs) names.push_back(run.name);
   const std::string title = names.size() == 1  ? fmt::format("Run {}", names.front())
                             : names.size() < 4 ? fmt::format("Runs {}", fmt::join(names, ", "))
-                                               : fmt::format("{} runs", names.size());
+                                               : counted(names.size(), "run");
   std::string out = html_table(table_of(report), "runs");
   std::vector<std::string> signatures;
   for (const auto& run : report.runs) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "transformer/base/counted.h"
 #include "transformer/report/number_text.h"
 #include "transformer/report/sweep_tables.h"
 
@@ -12,10 +13,6 @@ namespace transformer {
 namespace {
 
 using State = SweepRun::State;
-
-std::string counted(int64_t count, const std::string& noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
 
 std::string yardstick_sentence(const std::string& figure, const Spread& base) {
   if (base.count == 0) return fmt::format("The base row has no {} yet.", figure);
@@ -40,8 +37,7 @@ std::string summary_of(const SweepFigures& sweep) {
     runs += found->second;
     parts.push_back(fmt::format("{} {}", found->second, name_of(state)));
   }
-  std::string text =
-      fmt::format("{}, {}", counted(static_cast<int64_t>(sweep.rows.size()), "row"), counted(runs, "run"));
+  std::string text = fmt::format("{}, {}", counted(sweep.rows.size(), "row"), counted(runs, "run"));
   if (!parts.empty()) text += fmt::format(": {}", fmt::join(parts, ", "));
   text += ".";
   if (sweep.seconds > 0) text += fmt::format(" Training took {} in all", duration_text(sweep.seconds));
@@ -56,12 +52,15 @@ std::vector<std::string> rule_of(const SweepReport& report, const SweepFigures& 
     return {report.base_row.empty() ? "No base row is named, so rows are compared with the paper alone."
                                     : fmt::format("There is no row '{}' to compare the others with.", report.base_row)};
   }
-  return {fmt::format(
-              "Differences are to the row {}. “≈” marks one within the seeds' spread: |Δ| ≤ 2·s·√(1/n + 1/m), where "
-              "s is the standard deviation of the base row over its m seeds and n is the number of the row's "
-              "seeds. “?” marks one that cannot be judged. The others are beyond the spread.",
-              sweep.base()->row->name),
-          yardstick_sentence("PPL", sweep.base()->perplexity), yardstick_sentence("BLEU", sweep.base()->bleu)};
+  std::vector<std::string> sentences = {
+      fmt::format(
+          "Differences are to the row {}. “≈” marks one within the seeds' spread: |Δ| ≤ 2·s·√(1/n + 1/m), where "
+          "s is the standard deviation of the base row over its m seeds and n is the number of the row's "
+          "seeds. “?” marks one that cannot be judged. The others are beyond the spread.",
+          sweep.base()->row->name),
+      yardstick_sentence("PPL", sweep.base()->perplexity)};
+  if (sweep.tells_bleu) sentences.push_back(yardstick_sentence("BLEU", sweep.base()->bleu));
+  return sentences;
 }
 
 std::vector<std::string> findings_of(const SweepFigures& sweep) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "transformer/base/counted.h"
 #include "transformer/serving/request_error.h"
 
 namespace transformer {
@@ -58,7 +59,8 @@ std::shared_ptr<Dispatcher::Ticket> Dispatcher::submit(const std::string& client
     const std::lock_guard lock(mutex_);
     const size_t most = std::min(limits_.waiting, limits_.waiting_of_client);
     if (waiting.size() > most) {
-      throw RequestError(413, fmt::format("a request holds {} lines at most, and this has {}", most, waiting.size()));
+      throw RequestError(
+          413, fmt::format("a request holds {} at most, and this has {}", counted(most, "line"), waiting.size()));
     }
     if (queue_.size_of(client) + waiting.size() > limits_.waiting_of_client) {
       throw RequestError(429, fmt::format("{} lines of yours wait already", queue_.size_of(client)),

@@ -615,9 +615,10 @@ HttpServer::Implementation::Implementation(const ServingSettings& wanted, HttpHa
   if (error) throw Error("serving.host", in_quotes(settings.host) + " is no address", "write, for instance, 127.0.0.1");
   const tcp::endpoint endpoint(address, static_cast<uint16_t>(settings.port));
   const auto check = [&](const char* what) {
-    if (error)
+    if (error) {
       throw Failure(fmt::format("{}:{}", settings.host, settings.port),
-                    fmt::format("cannot {}: {}", what, error.message()));
+                    fmt::format("cannot {}: {}", what, error.message()), "choose another --port or --host");
+    }
   };
   acceptor.open(endpoint.protocol(), error);
   check("make a socket");

@@ -54,7 +54,7 @@
     find("heat").replaceChildren();
     if (details.hidden || !details.open) return;
     try {
-      const found = await ask({ text: line.source, attention: true });
+      const found = await ask({ text: line.source, document: true, attention: true });
       const best = found.translations[0].lines[0].hypotheses[0];
       if (picked === line) find("heat").replaceChildren(heat(words(line.source), words(best.text), best.attention));
     } catch (error) {
@@ -205,7 +205,7 @@
     const best = Math.min(1 + OTHERS, Number(model.decoding.beam));
     const text = source.value;
     try {
-      const found = await ask({ text, alignments: true, decoding: { n_best: best } }, own.signal);
+      const found = await ask({ text, document: true, alignments: true, decoding: { n_best: best } }, own.signal);
       lines = found.translations[0].lines;
       for (const line of lines) line.rank = 0;
       draw();

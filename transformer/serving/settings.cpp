@@ -44,6 +44,10 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
         "whose pages may ask this server, as Access-Control-Allow-Origin says it: https://example.org, or *; empty: "
         "its own alone")
       .free();
+  field("document", &ServingSettings::document,
+        "whether lines are paragraphs that are split into sentences, as translate --document does it, where a request "
+        "does not say; otherwise only those longer than the model takes are")
+      .free();
   field("page", &ServingSettings::page, "whether there is a page to translate by hand at /").free();
   field("log_texts", &ServingSettings::log_texts, "whether the log holds what was to be translated").free();
 

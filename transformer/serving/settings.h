@@ -23,6 +23,7 @@ struct ServingSettings {
   std::string api_keys;
   bool trust_proxy = false;
   std::string allow_origin;
+  bool document = false;
   bool page = true;
   bool log_texts = false;
 

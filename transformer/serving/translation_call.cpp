@@ -251,6 +251,7 @@ TranslationCall parse_translation(std::string_view body, size_t most_texts) {
        {"alignments", [&](const std::string& name, const Value& value) { call.alignments = truth_of(name, value); }},
        {"attention", [&](const std::string& name, const Value& value) { call.attention = truth_of(name, value); }},
        {"stream", [&](const std::string& name, const Value& value) { call.stream = truth_of(name, value); }},
+       {"document", [&](const std::string& name, const Value& value) { call.document = truth_of(name, value); }},
        {"decoding", [&](const std::string& name, const Value& value) {
           if (!value.is_object() || value.size() > most_fields)
             mistake(fmt::format("{} takes an object of settings, found {}", name, found(value)));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,6 +20,7 @@ struct TranslationCall {
   std::vector<SettingOverride> decoding;                       // settings of the search that are not the model's
   bool is_html = false;                                        // tags stay, text between them is translated
   bool alignments = false, attention = false, stream = false;  // /v1/translate alone
+  std::optional<bool> document;                                // likewise: whether lines are split into sentences
 };
 
 /// What a client wants judged: how probable a model finds each of `translations` for the text of its index.
@@ -35,7 +37,7 @@ TranslationCall parse_libretranslate_json(std::string_view body, size_t most_tex
 /// The same as a form, in which q may come several times.
 TranslationCall parse_libretranslate_form(std::string_view body, size_t most_texts);
 /// As this server has it: text (one or a list), source, target, model, format, decoding, alignments, attention,
-/// stream, api_key.
+/// stream, document, api_key.
 TranslationCall parse_translation(std::string_view body, size_t most_texts);
 /// text and translation (one of each, or a list of each of one length), source, target, model, api_key.
 ScoreCall parse_score(std::string_view body, size_t most_texts);

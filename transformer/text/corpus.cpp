@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "transformer/base/checksum.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/threads.h"
 #include "transformer/base/unicode.h"
@@ -203,7 +204,8 @@ void check_tags(const std::vector<std::string>& tags, size_t corpora) {
   const std::string where = "data.train_tags";
   if (tags.empty()) return;
   if (tags.size() != corpora) {
-    throw Error(where, fmt::format("{} tags for {} pairs of training files", tags.size(), corpora),
+    throw Error(where,
+                fmt::format("{} for {} of training files", counted(tags.size(), "tag"), counted(corpora, "pair")),
                 "give one for each, in the order of the files, \"\" where there is none");
   }
   for (const auto& tag : tags) {

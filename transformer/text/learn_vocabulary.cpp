@@ -143,7 +143,7 @@ void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t s
     const std::string where = "vocabulary from " + join(files);
     if (const auto largest = number_after(message, "Please set it to a value <= ")) {
       throw Error(where, fmt::format("the text is too small for {} pieces: {} are the most it gives", size, *largest),
-                  fmt::format("ask for a size of at most {} or learn from more text", *largest));
+                  fmt::format("ask for at most {} (model.vocabulary_size) or learn from more text", *largest));
     }
     if (const auto least =
             number_after(message, fmt::format("Vocabulary size is smaller than required_chars. {} vs ", size))) {
@@ -151,7 +151,7 @@ void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t s
           where,
           fmt::format("a size of {} does not even hold the text's characters{} and the reserved pieces, {} in all",
                       size, settings.byte_fallback ? ", the 256 bytes" : "", *least),
-          fmt::format("ask for a size of at least {} or lower vocabulary.character_coverage", *least));
+          fmt::format("ask for at least {} (model.vocabulary_size) or lower vocabulary.character_coverage", *least));
     }
     throw Error(where, "SentencePiece could not learn from it (" + message + ")");
   }

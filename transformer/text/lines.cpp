@@ -106,7 +106,7 @@ bool LineReader::next(std::string& line) {
     throw Error(fmt::format("{}:{}", self.file.string(), self.count),
                 fmt::format("not UTF-8 (byte {} of the line is 0x{:02X})", broken + 1,
                             static_cast<unsigned char>(line[broken])),
-                "convert the file, for example with iconv -f ISO-8859-1 -t UTF-8");
+                not_utf8_remedy(line));
   }
   return true;
 }
@@ -118,6 +118,13 @@ int64_t LineReader::count() const {
 std::optional<double> LineReader::share() const {
   if (implementation_->bytes <= 0) return std::nullopt;
   return std::clamp(static_cast<double>(gzoffset(implementation_->handle)) / implementation_->bytes, 0.0, 1.0);
+}
+
+std::string not_utf8_remedy(std::string_view line) {
+  // Two bytes a character, most of which have one that is 0, or the mark of their order.
+  const bool two_bytes =
+      line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF") || line.find('\0') != std::string_view::npos;
+  return fmt::format("convert the text, for example with iconv -f {} -t UTF-8", two_bytes ? "UTF-16" : "ISO-8859-1");
 }
 
 std::vector<std::string> read_lines(const std::filesystem::path& file) {

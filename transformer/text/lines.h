@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace transformer {
@@ -37,6 +38,9 @@ class LineReader {
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
+
+/// What to do about a line that is not UTF-8, as messages have it: of which encoding it looks.
+std::string not_utf8_remedy(std::string_view line);
 
 /// All lines of a text file (plain or gzip), read as by LineReader.
 std::vector<std::string> read_lines(const std::filesystem::path& file);

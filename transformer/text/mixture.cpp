@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/text/random.h"
 
@@ -77,7 +78,8 @@ void check_weights(const std::vector<double>& weights, size_t corpora) {
   const std::string where = "data.train_weights";
   if (weights.empty()) return;
   if (weights.size() != corpora) {
-    throw Error(where, fmt::format("{} weights for {} pairs of training files", weights.size(), corpora),
+    throw Error(where,
+                fmt::format("{} for {} of training files", counted(weights.size(), "weight"), counted(corpora, "pair")),
                 "give one for each, in the order of the files, or none");
   }
   for (const double weight : weights) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -15,7 +16,7 @@ bool ParallelLines::next(std::string& source, std::string& target) {
   while (source_.next(source)) continue;
   while (target_.next(target)) continue;
   throw Error("",
-              fmt::format("{} has {} lines but {} has {}", source_file_.string(), source_.count(),
+              fmt::format("{} has {} but {} has {}", source_file_.string(), counted(source_.count(), "line"),
                           target_file_.string(), target_.count()),
               "line n of one must be the translation of line n of the other");
 }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "transformer/architecture/model_directory.h"
+#include "transformer/architecture/weights.h"
 #include "transformer/base/checksum.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
@@ -27,6 +29,7 @@ TensorMap average_weights(const std::vector<fs::path>& directories) {
                   "only models of one run, or started from one model, have a mean that makes sense");
     }
     const fs::path file = directory / "model.safetensors";
+    stored_weights(file);  // throws for those that are good for decoding alone
     const auto tensors = read_tensors(file).tensors;
     for (const auto& [name, tensor] : tensors) {
       check_finite(file.string(), name, tensor);
@@ -61,7 +64,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     directories = list_checkpoints(run);
     const auto count = static_cast<int64_t>(directories.size());
     if (count < options.last) {
-      throw Error(run.string(), fmt::format("has {} checkpoints, not {}", count, options.last),
+      throw Error(run.string(), fmt::format("has {}, not {}", counted(count, "checkpoint"), options.last),
                   count == 0 ? "name a folder that train has written"
                              : "average fewer, or train with a larger "
                                "training.keep_checkpoints");

@@ -10,8 +10,10 @@
 #include "transformer/architecture/longest_text.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/parameter_count.h"
+#include "transformer/architecture/weights.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
@@ -44,6 +46,7 @@ void check_init_from(const RunSettings& settings) {
   if (settings.training.init_from.empty()) return;
   const fs::path directory = settings.training.init_from;
   const auto files = model_file_names(directory);
+  stored_weights(directory / "model.safetensors");  // throws for those that are good for decoding alone
   verify_model_directory(directory);
   for (const auto& name : vocabulary_names(settings.vocabulary)) {
     if (std::find(files.begin(), files.end(), name) == files.end()) {
@@ -76,12 +79,13 @@ void check_init_from(const RunSettings& settings) {
   }
 }
 
-// Explains why the files of data.vocabulary cannot be the vocabularies of this run, if they cannot.
-void check_given_vocabulary(const RunSettings& settings, const ModelSettings& model, const RunFolder& folder) {
+// Explains why the files of data.vocabulary cannot be the vocabularies of this run, if they cannot. `folder`: null
+// where none is looked at.
+void check_given_vocabulary(const RunSettings& settings, const ModelSettings& model, const RunFolder* folder) {
   const auto& given = settings.data.vocabulary;
   const auto names = vocabulary_names(settings.vocabulary);
   for (size_t i = 0; i < given.size(); ++i) {
-    folder.check_input("data.vocabulary", given[i]);
+    if (folder) folder->check_input("data.vocabulary", given[i]);
     const Vocabulary vocabulary(given[i]);
     const auto size = i == 0 ? model.source_vocabulary_size : model.target_vocabulary_size;
     if (vocabulary.size() != size) {
@@ -93,7 +97,7 @@ void check_given_vocabulary(const RunSettings& settings, const ModelSettings& mo
                   fmt::format("set {}: {}", name, vocabulary.size()));
     }
     const fs::path there = fs::path(settings.training.output) / names[i];
-    if (folder.keeps(names[i]) && file_checksum(there) != vocabulary.checksum()) {
+    if (folder && folder->keeps(names[i]) && file_checksum(there) != vocabulary.checksum()) {
       throw Error("data.vocabulary", fmt::format("{} is another vocabulary than {}", given[i], there.string()),
                   fmt::format("remove {}, or data.vocabulary from the settings", there.string()));
     }
@@ -194,15 +198,15 @@ Corpus read_corpus(const char* what, const std::vector<std::string>& sources, co
   log.progress({});
   const auto& report = corpus.report();
   for (const auto& warning : report.warnings) log.warn(warning);
-  log.info(fmt::format("{}: {} pairs, {} source and {} target tokens{}", what, report.pairs, report.source_tokens,
-                       report.target_tokens, report.from_cache > 0 ? " (tokenised before)" : ""));
+  log.info(fmt::format("{}: {}, {} source and {} target tokens{}", what, counted(report.pairs, "pair"),
+                       report.source_tokens, report.target_tokens, report.from_cache > 0 ? " (tokenised before)" : ""));
   if (!options.keep_all && report.empty + report.too_long + report.ratio > 0) {
-    log.info(fmt::format("left out: {} pairs with an empty side, {} longer than {} pieces, {} of too unequal lengths",
-                         report.empty, report.too_long, options.max_length, report.ratio));
+    log.info(fmt::format("left out: {} with an empty side, {} longer than {} pieces, {} of too unequal lengths",
+                         counted(report.empty, "pair"), report.too_long, options.max_length, report.ratio));
   }
   if (options.keep_all && report.too_long > 0) {
-    log.warn(fmt::format("{} pairs are longer than the {} pieces that are judged of a side", report.too_long,
-                         options.max_length));
+    log.warn(fmt::format("of {} no more than {} pieces of a side are judged: longer ones are cut",
+                         counted(report.too_long, "pair"), options.max_length));
   }
   return corpus;
 }
@@ -240,7 +244,7 @@ TensorMap average_run(const Trainer& trainer, const TrainingSettings& training, 
     averaged.push_back(checkpoint);
     steps += fmt::format("{}{}", steps.empty() ? "" : ", ", checkpoint_step(checkpoint));
   }
-  log.info(fmt::format("averaging {} checkpoints: {}", averaged.size(), steps));
+  log.info(fmt::format("averaging {}: {}", counted(averaged.size(), "checkpoint"), steps));
   const bool half = training.weights == TrainingSettings::Weights::bf16;
   auto weights = average_weights(averaged);
   for (auto& [name, weight] : weights) weight = weight.to(half ? torch::kBFloat16 : torch::kFloat32);
@@ -282,6 +286,31 @@ void summarize(const TrainingSummary& summary, const TrainingSettings& training,
                        estimate));
 }
 
+// Whether training and validation text are there and parallel. Returns a description of it. `folder`: as above.
+std::string check_texts(const DataSettings& data, const RunFolder* folder) {
+  std::string text;
+  const auto check_files = [&](const std::string& what, const std::vector<std::string>& sources,
+                               const std::vector<std::string>& targets) {
+    int64_t all = 0;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (folder) {
+        folder->check_input(fmt::format("data.{}_source", what), sources[i]);
+        folder->check_input(fmt::format("data.{}_target", what), targets[i]);
+      }
+      const int64_t pairs = count_pairs(sources[i], targets[i]);
+      text += fmt::format("{}: {} in {} and {}\n", what, counted(pairs, "pair"), sources[i], targets[i]);
+      all += pairs;
+    }
+    if (!sources.empty() && all == 0) {
+      throw Error(fmt::format("data.{}_source", what), fmt::format("{} holds no line", fmt::join(sources, ", ")),
+                  "name files with a sentence a line");
+    }
+  };
+  check_files("train", data.train_source, data.train_target);
+  check_files("validation", data.validation_source, data.validation_target);
+  return text;
+}
+
 // What a run needs that begins in `folder`. Returns a description of what it found.
 std::string check_new_run(const RunSettings& settings, const RunFolder& folder) {
   const auto& training = settings.training;
@@ -291,29 +320,19 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
   }
   const auto model = settings.model.resolved();
   std::string text;
-  const auto check_files = [&](const std::string& what, const std::vector<std::string>& sources,
-                               const std::vector<std::string>& targets) {
-    for (size_t i = 0; i < sources.size(); ++i) {
-      folder.check_input(fmt::format("data.{}_source", what), sources[i]);
-      folder.check_input(fmt::format("data.{}_target", what), targets[i]);
-      text +=
-          fmt::format("{}: {} pairs in {} and {}\n", what, count_pairs(sources[i], targets[i]), sources[i], targets[i]);
-    }
-  };
-  check_files("train", settings.data.train_source, settings.data.train_target);
-  check_files("validation", settings.data.validation_source, settings.data.validation_target);
-
+  text += check_texts(settings.data, &folder);
   const fs::path output = training.output;
   const auto names = vocabulary_names(settings.vocabulary);
   const bool learned = std::all_of(names.begin(), names.end(), [&](const auto& name) { return folder.keeps(name); });
   if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
-  if (folder.found() == RunFolder::Found::nothing) check_given_vocabulary(settings, model, folder);
+  if (folder.found() == RunFolder::Found::nothing) check_given_vocabulary(settings, model, &folder);
   const auto& given = settings.data.vocabulary;
   text += fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "),
-                      learned                      ? "found"
-                      : !given.empty()             ? fmt::format("of {}", fmt::join(given, ", "))
-                      : training.init_from.empty() ? "will be learned"
-                                                   : fmt::format("of {}", training.init_from));
+                      learned          ? "found"
+                      : !given.empty() ? fmt::format("of {}", fmt::join(given, ", "))
+                      : training.init_from.empty()
+                          ? "will be learned when the run begins, which shows whether the text is enough for it"
+                          : fmt::format("of {}", training.init_from));
 
   if (folder.found() == RunFolder::Found::nothing && !training.init_from.empty()) {
     text += fmt::format("weights: {}\n", described_start(settings));
@@ -403,6 +422,13 @@ std::string model_summary(const ModelSettings& settings) {
       s.target_vocabulary_size, s.dropout, s.attention_dropout);
   text += s.variations();
   return text;
+}
+
+void check_inputs(const RunSettings& settings) {
+  check_settings(settings);
+  check_init_from(settings);
+  check_given_vocabulary(settings, settings.model.resolved(), nullptr);
+  check_texts(settings.data, nullptr);
 }
 
 std::string check_run(const RunSettings& settings, const RunFolderOptions& options) {
@@ -525,8 +551,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     return RunEnd::interrupted;
   }
   if (summary.end == TrainingSummary::End::patience) {
-    log.info(
-        fmt::format("{} validations without a new best: training ends at step {}", training.patience, summary.steps));
+    log.info(fmt::format("{} without a new best: training ends at step {}", counted(training.patience, "validation"),
+                         summary.steps));
   }
   TensorMap weights;  // of rank 0
   communicator.on_rank_0([&] {

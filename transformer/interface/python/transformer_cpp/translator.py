@@ -160,7 +160,7 @@ class Translator:
         sources, count = _lines("source", source)
         targets, other = _lines("target", target)
         if count != other:
-            raise Mistake(f"target: has {other} lines, and source has {count}")
+            raise Mistake(f"target: has {other} line{'s' if other != 1 else ''}, and source has {count}")
         found = (ctypes.c_double * count)()
         with self._in_use() as model:
             _check(library.transformer_score(model, sources, targets, count, found, None))
