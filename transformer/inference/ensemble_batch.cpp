@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "transformer/inference/inference_model.h"
@@ -160,32 +159,38 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
   });
   const size_t block = known ? members.front().block : usual_block;
   constexpr float margin = 1e-3F;  // more than rounding makes of the logarithm of a mean
-  bounds_.clear();
-  shifts_.clear();
-  for (size_t member = 0; member < members.size(); ++member) shifts_.push_back(shift_of(members[member], member));
-  for (size_t first = 0; first < size; first += block) {
-    const auto count = static_cast<int64_t>(std::min(block, size - first));
-    float bound = of_logs ? 0 : lowest;
-    for (size_t member = 0; member < members.size(); ++member) {
-      const auto& scores = members[member];
-      const float most = (known ? scores.maxima[first / block] : kernels.largest(scores.logits.data() + first, count)) -
-                         shifts_[member];
-      bound = of_logs ? bound + static_cast<float>(ensemble_.weights[member]) * most : std::max(bound, most);
+  const size_t blocks = (size + block - 1) / block;
+  bounds_.assign(blocks, of_logs ? 0 : lowest);
+  for (size_t member = 0; member < members.size(); ++member) {
+    const auto& scores = members[member];
+    const float* maxima = scores.maxima.data();
+    if (!known) {
+      maxima_.resize(blocks);
+      for (size_t i = 0; i < blocks; ++i) {
+        const size_t first = i * block;
+        maxima_[i] = kernels.largest(scores.logits.data() + first, static_cast<int64_t>(std::min(block, size - first)));
+      }
+      maxima = maxima_.data();
     }
-    bounds_.push_back(bound);
+    const float shift = shift_of(scores, member), weight = static_cast<float>(ensemble_.weights[member]);
+    float* const bounds = bounds_.data();
+    if (of_logs) {
+      for (size_t i = 0; i < blocks; ++i) bounds[i] += weight * (maxima[i] - shift);
+    } else {
+      for (size_t i = 0; i < blocks; ++i) bounds[i] = std::max(bounds[i], maxima[i] - shift);
+    }
   }
-  float needed = lowest;  // the logarithm of the mean of what is among the best
-  const float above = std::log(static_cast<float>(members.size())) + margin;
-  if (!of_logs && wanted > 0 && wanted <= bounds_.size()) {
-    // Each of so many blocks has a token whose mean is no less.
-    ordered_ = bounds_;
-    const auto least = ordered_.begin() + static_cast<std::ptrdiff_t>(wanted) - 1;
-    std::nth_element(ordered_.begin(), least, ordered_.end(), std::greater<>());
-    needed = *least - margin;
-  }
-
   best_.resize(wanted);
   best_tokens_.resize(wanted);
+  float needed = lowest;  // the logarithm of the mean of what is among the best
+  const float above = std::log(static_cast<float>(members.size())) + margin;
+  if (!of_logs && wanted > 0 && wanted <= blocks) {
+    // Each of so many blocks has a token whose mean is no less.
+    Selection largest{lowest, 0, static_cast<int32_t>(wanted), 0, lowest, best_.data(), best_tokens_.data()};
+    kernels.best(bounds_.data(), static_cast<int64_t>(blocks), 0, largest);
+    if (largest.count == largest.width) needed = best_[wanted - 1] - margin;
+  }
+
   Selection selection{lowest, 0, static_cast<int32_t>(wanted), 0, lowest, best_.data(), best_tokens_.data()};
   means_.resize(size);
   for (size_t first = 0; first < size; first += block) {

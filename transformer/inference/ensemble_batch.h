@@ -52,9 +52,8 @@ class EnsembleBatch {
   std::vector<RowScores> members_;  // [rows, members]
   std::vector<float> copies_;       // [members, rows, V], of shortlists
   std::vector<float> means_;        // [V]
-  std::vector<float> shifts_;       // of the members' logits in a row
   std::vector<float> bounds_;       // of a row's blocks of tokens: no mean is larger, but for what addends make of it
-  std::vector<float> ordered_;      // the same in some other order
+  std::vector<float> maxima_;       // of a member's logits, by block, where it does not know them
   std::vector<float> best_;
   std::vector<int32_t> best_tokens_;
 };
