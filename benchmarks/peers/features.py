@@ -11,9 +11,10 @@
   without. The shipped model's is that of the corpus in data/. A base model of 37,000 word pieces has random weights, but
   everything that decides about candidates is real: a vocabulary learned from that corpus, its list, and for sources the
   validation sentences one behind the other, cut into 24 pieces each, so that sentences of a batch share what is frequent.
-- workers: what it costs that many workers have fewer sentences each, from the same 1,024. As many as named take turns on
-  one core, and the processor time of all is counted: the work that small batches make dearer, and what a worker's caches
-  lose to the next one's, but neither the memory's bandwidth nor that the last worker lets the others wait."""
+- workers: what it costs that many workers have fewer sentences each, from the same 1,024. One worker decodes the share of
+  each, a slice of the text, one share after another, which counts the work that small batches make dearer, and not that
+  the last worker lets the others wait. Then as many threads as there are workers take turns on one core, which counts
+  what a worker's caches lose to the next one's, too, as they do not where each has a core of its own."""
 
 import collections
 import gzip
@@ -73,9 +74,9 @@ def judged(ratio, bar):
     return f"; bar {bar:g}x: {'met' if ratio <= bar else 'missed'}" if bar else ""
 
 
-def worked(side, batch, beam, count, steps):
+def worked(side, batch, beam, count, steps, first=0):
     """Decodes: (seconds of the processor, tokens). What else the machine does in the meantime does not count."""
-    _, tokens = run(side, batch, beam, count, steps)
+    _, tokens = run(side, batch, beam, count, steps, first=first)
     return float(side.ask("processor")), tokens
 
 
@@ -201,17 +202,27 @@ def workers(work, precision, rounds, wanted, results):
             if not wanted(label):
                 continue
 
-            def timed(count):
-                side.ask("workers", count)
-                return worked(side, 32, beam, sentences, work.steps)
+            def shared(count):
+                share = sentences // count
+                parts = [worked(side, 32, beam, share, work.steps, first) for first in range(0, sentences, share)]
+                return tuple(map(sum, zip(*parts)))
 
-            timed(1)
-            measured = in_turn([lambda count=count: timed(count) for count in counts], rounds)
+            def taking_turns(count):
+                side.ask("workers", count)
+                measured = worked(side, 32, beam, sentences, work.steps)
+                side.ask("workers", 1)
+                return measured
+
+            shared(1)
+            ways = [(shared, count) for count in counts] + [(taking_turns, count) for count in counts[1:]]
+            measured = in_turn([lambda way=way, count=count: way(count) for way, count in ways], rounds)
             rates = [tuple(tokens / seconds for seconds, tokens in each) for each in measured]
-            for at, count in enumerate(counts[1:], 1):
+            for at, (way, count) in enumerate(ways[1:], 1):
                 one, many = (statistics.median(each[i] for each in rates) for i in (0, at))
                 ratio = statistics.median(each[at][0] / each[0][0] for each in measured)
-                results.add(f"{label}: {count} workers with {sentences // count} sentences each write {many:.1f} tokens "
-                            f"a second of the processor, one with all of them {one:.1f}; {ratio:.2f}x the time{judged(ratio, bar)}")
+                how, limit = ("one after another", bar) if way is shared else ("taking turns on a core", None)
+                results.add(f"{label}: {count} workers with {sentences // count} sentences each, {how}, write {many:.1f} "
+                            f"tokens a second of the processor, one with all of them {one:.1f}; {ratio:.2f}x the time"
+                            f"{judged(ratio, limit)}")
             results.add("    rounds: " + ", ".join(" / ".join(f"{rate:.1f}" for rate in each) for each in rates),
                         print_it=False)

@@ -97,9 +97,9 @@ class Side:
         self.process.wait()
 
 
-def run(side, batch, beam, count, steps, file="-"):
+def run(side, batch, beam, count, steps, file="-", first=0):
     """Decodes (decode_worker.cpp): (seconds, tokens)."""
-    seconds, tokens = side.ask("run", batch, beam, 0, count, steps, file).split()
+    seconds, tokens = side.ask("run", batch, beam, first, count, steps, file).split()
     return float(seconds), int(tokens)
 
 
