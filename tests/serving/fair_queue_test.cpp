@@ -28,8 +28,11 @@ TEST_CASE("clients take turns, and so do each one's requests") {
   queue.push("late", 4, {'x'});
   CHECK(drained(queue) == "1Ax2bBcd");
   CHECK(queue.empty());
+  // A request of nothing has no turn.
   queue.push("much", 5, {});
   CHECK(queue.empty());
+  queue.push("little", 6, {'z'});
+  CHECK(drained(queue) == "z");
 }
 
 TEST_CASE("what waits of a request can be forgotten") {
@@ -45,4 +48,9 @@ TEST_CASE("what waits of a request can be forgotten") {
   CHECK(queue.erase("one", 2) == 1);
   CHECK(queue.size_of("one") == 0);
   CHECK(drained(queue) == "xy");
+  queue.push("one", 4, {'a'});
+  queue.push("one", 5, {'b', 'c', 'd'});
+  CHECK(queue.erase("one", 5) == 3);
+  CHECK(queue.size_of("one") == 1);
+  CHECK(drained(queue) == "a");
 }

@@ -63,6 +63,7 @@ TEST_CASE("LibreTranslate's fields are read from JSON") {
   CHECK(list.source.empty());
   CHECK(list.alternatives == 2);
   CHECK(parse_libretranslate_json(R"({"q": [], "target": "de"})", 10).texts.empty());
+  CHECK(parse_libretranslate_json(R"({"q": "a", "target": "de", "alternatives": 10000})", 10).alternatives == 10000);
 }
 
 TEST_CASE("a mistake in a body is named in one sentence") {
@@ -96,8 +97,8 @@ TEST_CASE("no more texts are taken than a request may hold") {
 TEST_CASE("forms are decoded") {
   using Fields = std::vector<std::pair<std::string, std::string>>;
   CHECK(parse_form("") == Fields{});
-  CHECK(parse_form("a=1&&b=x+y%20z&c&=d&e=%C3%A9%3d=") ==
-        Fields{{"a", "1"}, {"b", "x y z"}, {"c", ""}, {"", "d"}, {"e", "é=="}});
+  CHECK(parse_form("a=1&&b=x+y%20z&c&=d&e=%C3%A9%3d=&f=%4F%6F") ==
+        Fields{{"a", "1"}, {"b", "x y z"}, {"c", ""}, {"", "d"}, {"e", "é=="}, {"f", "Oo"}});
   for (const char* broken : {"a=%", "a=%4", "a=%4g", "%zz=1"}) {
     CHECK(refusal([&] { parse_form(broken); }).sentence ==
           "the form holds a % that two hexadecimal digits do not follow");
@@ -121,6 +122,12 @@ TEST_CASE("the server's own interface takes settings of the search, and refuses 
   CHECK(call.alignments);
   CHECK(call.stream);
   CHECK(call.document == false);
+  CHECK_FALSE(call.attention);
+  CHECK_FALSE(call.is_html);
+  CHECK(parse_translation(R"({"text": "a", "target": "de", "attention": true})", 1).attention);
+  CHECK(parse_translation(R"({"text": "a", "target": "de", "format": "html"})", 1).is_html);
+  CHECK(sentence_of_own(R"({"target": "de"})") == "text is missing: the text to translate");
+  CHECK(sentence_of_own(R"({"text": "a"})") == "target is missing: the code of a language");
   CHECK_FALSE(parse_translation(R"({"text": "a", "target": "de"})", 1).document.has_value());
   std::string decoding;
   for (const auto& one : call.decoding) decoding += one.name + "=" + one.value + "\n";

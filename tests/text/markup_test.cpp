@@ -129,6 +129,7 @@ TEST_CASE("markup is taken apart into text and tags") {
   CHECK(marked.breaks() == std::vector<size_t>{1, 9, 9});
   CHECK(tags_of(parse_markup("<script>if (a < b) c(\"</p>\")</SCRIPT><style>x</style>")) ==
         Strings{"<script>if (a < b) c(\"</p>\")</SCRIPT>", "<style>x</style>"});
+  CHECK(tags_of(parse_markup("<Zone>x</zone><a><z></aZ>")) == Strings{"<Zone>", "</zone>", "<a>", "<z>", "</aZ>"});
   CHECK(tags_of(parse_markup("<!DOCTYPE html><?xml version='1'?><![CDATA[<a>]]>")) ==
         Strings{"<!DOCTYPE html>", "<?xml version='1'?>", "<![CDATA[<a>]]>"});
 }
@@ -240,6 +241,7 @@ TEST_CASE("placeholders stand beside the text, with what belongs to them") {
                                                     {"Page %d/%d of „%s“ (%s)", {"%d/%d", "„%s“", "(%s)", "Page of "}},
                                                     {"Hello, {name}! Welcome.", {", {name}", "Hello! Welcome."}},
                                                     {"Error: %s.", {": %s", "Error."}},
+                                                    {"A ~{n}~ B *%s* ab{m}ba", {"~{n}~", "*%s*", "{m}", "A B abba"}},
                                                     {"Go. {name}! Stop", {"{name}!", "Go. Stop"}},
                                                     {"{name}, welcome to %s%%", {"{name},", "%s%%", " welcome to "}},
                                                     {"Files: {a}, {b} and {c}.", {"{a},", "{b}", "{c}", "Files: and."}},

@@ -260,6 +260,9 @@ TEST_CASE("what marks a list's items stays, and is not translated") {
     CHECK(line.starts_with(found.front()));
   }
   CHECK(segments(SplitText("1. Mail it.")) == Strings{"Mail it."});
+  CHECK(segments(SplitText("- Mai ist da.")) == Strings{"Mai ist da."});  // numbers alone are a day
+  CHECK(segments(SplitText("- - - - One")) == Strings{"One"});
+  CHECK(segments(SplitText("- - - - - One")) == Strings{"- One"});  // more marks are text
   CHECK(segments(SplitText("- ***")).empty());
 }
 
@@ -267,6 +270,7 @@ TEST_CASE("translations into scripts with spaces get them between sentences") {
   const SplitText split("你好。世界！好");
   CHECK(split.join(Strings{"Hello.", "World!", "Good"}).text == "Hello. World! Good");
   CHECK(split.join(Strings{"你好。", "世界！", "好"}).text == "你好。世界！好");
+  CHECK(SplitText("好。a").join(Strings{"Good.", "a"}).text == "Good. a");
 }
 
 TEST_CASE("long sentences are cut at the best place") {
