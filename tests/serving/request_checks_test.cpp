@@ -77,6 +77,7 @@ TEST_CASE("what is thrown is answered by whose mistake it was") {
   CHECK(later.status == 429);
   CHECK(later.body == R"({"error":"come back"})");
   CHECK(later.headers == std::vector<std::pair<std::string, std::string>>{{"Retry-After", "7"}});
+  CHECK(answer_of(RequestError(429, "come back", 1)).headers.size() == 1);
   CHECK(answer_of(RequestError(404, "nothing")).headers.empty());
   CHECK(answer_of(Error("decoding.beam", "is out of range")).status == 400);
   CHECK(answer_of(Failure("disk", "is full")).status == 500);

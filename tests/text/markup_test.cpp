@@ -241,7 +241,7 @@ TEST_CASE("placeholders stand beside the text, with what belongs to them") {
                                                     {"Page %d/%d of „%s“ (%s)", {"%d/%d", "„%s“", "(%s)", "Page of "}},
                                                     {"Hello, {name}! Welcome.", {", {name}", "Hello! Welcome."}},
                                                     {"Error: %s.", {": %s", "Error."}},
-                                                    {"A ~{n}~ B *%s* ab{m}ba", {"~{n}~", "*%s*", "{m}", "A B abba"}},
+                                                    {"A ~{n}~ B *%s* \\{m}\\ C", {"~{n}~", "*%s*", "\\{m}", "A B \\ C"}},
                                                     {"Go. {name}! Stop", {"{name}!", "Go. Stop"}},
                                                     {"{name}, welcome to %s%%", {"{name},", "%s%%", " welcome to "}},
                                                     {"Files: {a}, {b} and {c}.", {"{a},", "{b}", "{c}", "Files: and."}},

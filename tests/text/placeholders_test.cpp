@@ -86,6 +86,7 @@ TEST_CASE("what only looks like a placeholder is text") {
                                  "%PATH%",
                                  "%(a b)s",
                                  "%{ a}",
+                                 "%( a)s",
                                  "{d, date,  x}",
                                  "%()s",
                                  "{",

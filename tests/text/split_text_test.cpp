@@ -271,6 +271,7 @@ TEST_CASE("translations into scripts with spaces get them between sentences") {
   CHECK(split.join(Strings{"Hello.", "World!", "Good"}).text == "Hello. World! Good");
   CHECK(split.join(Strings{"你好。", "世界！", "好"}).text == "你好。世界！好");
   CHECK(SplitText("好。a").join(Strings{"Good.", "a"}).text == "Good. a");
+  CHECK(SplitText("好。a").join(Strings{"好", "a"}).text == "好a");
 }
 
 TEST_CASE("long sentences are cut at the best place") {

@@ -9,6 +9,7 @@
 
 #include "model/variations.h"
 #include "support.h"
+#include "transformer/decoding/perplexity.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/label_smoothing_loss.h"
@@ -121,6 +122,24 @@ TEST_CASE("a training step asks the device for nothing, in every variation, padd
       adam.step(1e-3, norm);
       for (const auto& [parameter, value] : parameters_of(model)) CHECK(value.grad().sizes() == value.sizes());
     }
+  }
+}
+
+TEST_CASE("a validation asks the device for nothing, in every variation") {
+  for (const auto& [name, settings] : variations()) {
+    INFO(name);
+    Transformer model(settings);
+    to_meta(*model);
+    model->train();
+    const std::vector<std::vector<int64_t>> sources = {{4, 5, 6}, {4, 5, 6}, {7, 4}, {5}},
+                                            targets = {{5}, {6, 4}, {4}, {7, 7, 7}};
+    const auto corpus = Corpus::of(sources, targets);
+    const auto losses = batch_losses(model, corpus, {.batch_tokens = 8, .rank = 1, .ranks = 2});
+    CHECK(losses.batches > 2);
+    CHECK(losses.target_tokens == 11);
+    CHECK(losses.own.is_meta());
+    CHECK(losses.own.sizes() == at::IntArrayRef({losses.batches / 2}));
+    CHECK(model->is_training());
   }
 }
 

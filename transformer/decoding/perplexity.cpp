@@ -9,7 +9,7 @@
 
 namespace transformer {
 
-Perplexity perplexity(Transformer& model, const Corpus& corpus, const PerplexityOptions& options) {
+BatchLosses batch_losses(Transformer& model, const Corpus& corpus, const PerplexityOptions& options) {
   torch::NoGradGuard no_grad;
   const bool training = model->is_training();
   model->eval();
@@ -20,23 +20,37 @@ Perplexity perplexity(Transformer& model, const Corpus& corpus, const Perplexity
   }
   // A pair longer than the budget makes a batch by itself.
   Batches batches(corpus, {.batch_tokens = std::max(options.batch_tokens, longest + 1), .shuffle = false}, 0);
-  int64_t tokens = 0;
-  std::vector<double> losses;  // of each batch; others' are 0, so that sums over processes are exact
-  Batch batch;
-  while (batches.next(batch)) {
-    tokens += batch.target_tokens;
-    losses.push_back(0);
-    if (static_cast<int64_t>(losses.size() - 1) % options.ranks != options.rank) continue;
+  BatchLosses losses;
+  std::vector<at::Tensor> sums;
+  for (Batch batch; batches.next(batch); ++losses.batches) {
+    losses.target_tokens += batch.target_tokens;
+    if (losses.batches % options.ranks != options.rank) continue;
     const auto there = [&](const IdMatrix& ids) { return id_tensor(ids.rows, ids.columns, ids.ids).to(device); };
-    const auto logits = model->forward(there(batch.source), there(batch.target_input));  // [B, T, V]
-    losses.back() =
-        torch::cross_entropy_loss(logits.flatten(0, 1).to(torch::kFloat), there(batch.target_output).flatten(), {},
-                                  at::Reduction::Sum, TransformerImpl::padding_id)
-            .item<double>();
+    // A mask that hides nothing would keep attention from the quickest ways.
+    const bool padded = batch.source_tokens < batch.source.rows * batch.source.columns;
+    const auto memory = model->encode(there(batch.source), /*weights=*/false, padded);
+    const auto logits = model->project(model->decode(there(batch.target_input), memory).values);  // [B, T, V]
+    sums.push_back(torch::cross_entropy_loss(logits.flatten(0, 1).to(torch::kFloat),
+                                             there(batch.target_output).flatten(), {}, at::Reduction::Sum,
+                                             TransformerImpl::padding_id));
   }
+  if (!sums.empty()) losses.own = at::stack(sums);
   model->train(training);
+  return losses;
+}
+
+Perplexity perplexity(Transformer& model, const Corpus& corpus, const PerplexityOptions& options) {
+  const auto found = batch_losses(model, corpus, options);
+  std::vector<double> losses(
+      static_cast<size_t>(found.batches));  // others' are 0, so that sums over processes are exact
+  if (found.own.defined()) {
+    const auto own = found.own.to(at::kCPU, at::kDouble);
+    for (int64_t i = 0; i < own.numel(); ++i) {
+      losses[static_cast<size_t>(options.rank + i * options.ranks)] = own.const_data_ptr<double>()[i];
+    }
+  }
   if (options.sum) options.sum(losses);
-  return perplexity_of(std::accumulate(losses.begin(), losses.end(), 0.0), tokens);
+  return perplexity_of(std::accumulate(losses.begin(), losses.end(), 0.0), found.target_tokens);
 }
 
 }  // namespace transformer

@@ -19,6 +19,16 @@ struct PerplexityOptions {
   std::function<void(std::vector<double>& values)> sum = {};
 };
 
+/// What a model's perplexity is made of.
+struct BatchLosses {
+  at::Tensor own;                          // [batches of this rank], in nats, summed over each; undefined: it has none
+  int64_t batches = 0, target_tokens = 0;  // of all ranks
+};
+
+/// The losses of this rank's batches, on the model's device, which is asked for no number meanwhile: the next batch
+/// need not wait for the last one's.
+BatchLosses batch_losses(Transformer& model, const Corpus& corpus, const PerplexityOptions& options);
+
 /// Perplexity of `model`, in evaluation mode and by its modules, on `corpus`.
 Perplexity perplexity(Transformer& model, const Corpus& corpus, const PerplexityOptions& options = {});
 
