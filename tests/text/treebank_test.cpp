@@ -116,6 +116,8 @@ TEST_CASE("cleaning takes away what evaluations do not count") {
   CHECK(clean("(NP (NN a))") == "(TOP (NP (NN a)))");
   CHECK(clean("(UH yes)") == "(TOP (UH yes))");
   CHECK(clean("(ROOT (NP (NN a)) (. .))") == "(TOP (NP (NN a)) (. .))");
+  CHECK(clean("( (ROOT-1 (S (TOP-2 (NN a)) (S1-x (VROOT=3 (VB b)))) (. .)))") == "(TOP (S (NN a) (VB b)) (. .))");
+  CHECK(clean("(TOP a)") == "(TOP (TOP a))");  // a word's tag
   CHECK(clean(clean("( (S-1 (NP (NN a))))")) == clean("( (S-1 (NP (NN a))))"));
 }
 

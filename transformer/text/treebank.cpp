@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -197,6 +198,15 @@ std::string basic_label(std::string_view label) {
 }
 
 /// Nothing where nothing is left.
+/// Adds a node to a parent's children: a topmost node's label stands for no constituent, wherever it is.
+void take_in(Tree&& node, std::vector<Tree>& children) {
+  if (node.is_word() || !is_top(node.label)) {
+    children.push_back(std::move(node));
+  } else {
+    std::move(node.children.begin(), node.children.end(), std::back_inserter(children));
+  }
+}
+
 std::optional<Tree> without_traces(const Tree& tree) {
   if (tree.is_word()) {
     if (tree.label == "-NONE-") return std::nullopt;
@@ -204,7 +214,7 @@ std::optional<Tree> without_traces(const Tree& tree) {
   }
   Tree result{basic_label(tree.label)};
   for (const auto& child : tree.children) {
-    if (auto kept = without_traces(child)) result.children.push_back(std::move(*kept));
+    if (auto kept = without_traces(child)) take_in(std::move(*kept), result.children);
   }
   if (result.children.empty()) return std::nullopt;
   return result;
@@ -304,13 +314,7 @@ bool is_top(std::string_view label) {
 
 Tree cleaned(const Tree& tree) {
   Tree top{std::string(top_label)};
-  if (auto kept = without_traces(tree)) {
-    if (!kept->is_word() && is_top(kept->label)) {
-      top.children = std::move(kept->children);
-    } else {
-      top.children.push_back(std::move(*kept));
-    }
-  }
+  if (auto kept = without_traces(tree)) take_in(std::move(*kept), top.children);
   return top;
 }
 

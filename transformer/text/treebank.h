@@ -44,6 +44,7 @@ bool is_top(std::string_view label);
 /// The tree that parsers learn and evaluations count, its topmost node called TOP in every treebank:
 ///
 /// - traces (-NONE-) are gone, and so are constituents that hold nothing else;
+/// - what is labelled like a topmost node is none: what it holds is its parent's;
 /// - labels are without function tags and indices: NP-SBJ-1 and NP=2 become NP, and ADVP|PRT becomes ADVP; labels that
 ///   begin with a hyphen (-LRB-) stay.
 Tree cleaned(const Tree& tree);
