@@ -429,7 +429,8 @@ class TranslateTest(ProgramTest):
             sizes = []
             for number, status in [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)]:
                 process = self.start(*arguments)
-                sizes.append((self.root / "long.out.partial").stat().st_size if sizes else 0)
+                # A window is behind what is written before the first end, or the next one would begin anew.
+                sizes.append((self.root / "long.out.partial").stat().st_size if sizes else len(expected[0]) // 4)
                 found, errors = self.stop_after_some(process, self.root / "long.out.partial", number, sizes[-1] + 1)
                 self.assertEqual(found, status, errors)
                 if number != signal.SIGKILL:

@@ -185,7 +185,7 @@ TEST_CASE("a model directory is loaded as it was trained, ready to translate") {
   Settings yaml;
   yaml.section("model", settings, "The model");
 
-  CHECK_THAT(message_of<Error>([&] { load_transformer(folder / "absent"); }), Contains("not a model directory"));
+  CHECK_THAT(message_of<Error>([&] { load_transformer(folder / "absent"); }), Contains("no such folder"));
   CHECK_THAT(message_of<Error>([&] { load_transformer(folder.path()); }), Contains("config.yaml is missing"));
   // Sections of other rooms are none of the model's business.
   write_file(folder / "config.yaml", yaml.yaml() + "\ntraining:\n  steps: 3\n");
