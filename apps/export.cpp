@@ -14,9 +14,8 @@ int main(int argc, char** argv) {
   using namespace transformer;
   return run_program(argc, argv, [](CLI::App& app, auto parse) {
     app.description(
-        "Writes a model directory in another form. Shells have an export of their own: this one is started by its "
-        "path, "
-        "as in build/release/bin/export.");
+        "Writes a model directory in another form. Shells have an export of their own: start this one by its path, as "
+        "build/release/bin/export.");
     std::string system, precision;
     std::filesystem::path model, output;
     bool force = false;

@@ -1,8 +1,8 @@
 // Clients for scripts/bench serve that take next to nothing of a processor that they share with the server they ask:
 // load_client PORT CLIENTS REQUESTS ANSWERS. REQUESTS holds whole HTTP requests, each behind a line with its number of
 // bytes. Every one is asked once, in order, on CLIENTS connections that stay open, each of which waits for its answer
-// before it asks again. Prints the seconds that it took; ANSWERS gets, for each as it came, a line "NUMBER STATUS SECONDS
-// BYTES" and the body.
+// before it asks again. Prints the seconds that it took; ANSWERS gets, for each as it came, a line "NUMBER STATUS
+// SECONDS BYTES" and the body.
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
