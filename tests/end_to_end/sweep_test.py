@@ -289,7 +289,7 @@ echo 7
                               ("attention-over-parameters", {"AOP1": 65, "AOP2": 65})):
             done = subprocess.run([SWEEP, f"{SOURCE}/configs/sweeps/{grid}.yaml", "--dry-run", "--set",
                                    "model.vocabulary_size=41100", "--only", ",".join(printed)], capture_output=True,
-                                  text=True, cwd=SOURCE, env=ENVIRONMENT)
+                                  text=True, cwd=self.root, env=ENVIRONMENT)
             self.assertEqual(done.returncode, 2)  # WMT's text is not there
             self.assertIn("data/wmt14", done.stderr)
             counted = {line.split("/")[0]: round(int(line.split(": ")[1].split(" ")[0]) / 1e6)

@@ -97,7 +97,6 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     size_t first, left;                // its segments: the first one's place, how many are not done
     std::vector<std::string> outputs;  // best first
     WordAttention attention;           // of the best, where it is wanted
-    bool is_split = false;             // into sentences, whatever its length
   };
 
   /// Whether nobody waits any more.
@@ -152,29 +151,24 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     return search.validated();
   }
 
+  /// Whether lines are split into sentences, whatever their length.
+  bool splits_lines() const { return call_.is_html || call_.document.value_or(context_.settings.document); }
+
   void split_lines() {
-    const bool document = call_.document.value_or(context_.settings.document);
     for (size_t i = 0; i < call_.texts.size(); ++i) {
       first_lines_.push_back(lines_.size());
       if (call_.is_html) {
         auto marked = parse_markup(call_.texts[i]);
         SplitText split(marked.text, SentenceLanguage::any, marked.breaks());
-        lines_.push_back({i, call_.texts[i], std::move(marked), std::move(split), 0, 0, {}, {}, true});
+        lines_.push_back({i, call_.texts[i], std::move(marked), std::move(split), 0, 0, {}, {}});
         continue;
       }
       for (std::string_view rest = call_.texts[i];;) {
         const size_t end = std::min(rest.find('\n'), rest.size());
         auto line = rest.substr(0, end);
         if (line.ends_with('\r')) line.remove_suffix(1);
-        lines_.push_back({i,
-                          std::string(line),
-                          {},
-                          document ? SplitText(std::string(line)) : SplitText::whole(std::string(trim(line))),
-                          0,
-                          0,
-                          {},
-                          {},
-                          document});
+        auto split = splits_lines() ? SplitText(std::string(line)) : SplitText::whole(std::string(trim(line)));
+        lines_.push_back({i, std::string(line), {}, std::move(split), 0, 0, {}, {}});
         if (end == rest.size()) break;
         rest.remove_prefix(end + 1);
       }
@@ -185,7 +179,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   /// The word pieces of a line's segments.
   std::vector<std::vector<int64_t>> encoded(Line& line) const {
     const auto& translator = model_->translator();
-    if (!line.is_split && !line.split.segments().empty()) {
+    if (!splits_lines() && !line.split.segments().empty()) {
       auto whole = translator.encode({line.split.text()});
       if (std::ssize(whole.front()) <= translator.longest_source()) return whole;
       line.split = SplitText(line.split.text());
