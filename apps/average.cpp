@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   using namespace transformer;
   return run_torch_program(argc, argv, [](CLI::App& app, auto parse) {
     AverageOptions options;
-    std::string weights = "float32";
+    std::string precision = "float32";
     app.description(
         "Averages the weights of several models into one: of a run's newest checkpoints, or of any models with one "
         "vocabulary.");
@@ -23,13 +23,13 @@ int main(int argc, char** argv) {
         ->type_name("N")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
     app.add_option("--output", options.output, "Folder for the averaged model")->required()->type_name("DIR");
-    app.add_option("--precision,--weights", weights,
+    app.add_option("--precision", precision,
                    "What the written weights are rounded to: float32, or bf16 for half the size")
         ->type_name("KIND")
         ->check(CLI::IsMember({"float32", "bf16"}))
         ->capture_default_str();
     parse();
-    options.bf16 = weights == "bf16";
+    options.bf16 = precision == "bf16";
     const auto averaged = write_average(options);
     for (const auto& directory : averaged) std::cout << directory.string() << "\n";
     std::cout << fmt::format("average of {}: {}\n", averaged.size(), options.output.string());

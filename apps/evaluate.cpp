@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "apps/evaluate_mbr.h"
+#include "apps/evaluate_options.h"
 #include "apps/evaluate_scores.h"
 #include "apps/evaluate_speed.h"
 #include "apps/line_input.h"
@@ -312,18 +313,11 @@ void perplexity(CLI::App& app) {
       command.add_option("--model", model, "Model directory")->required()->type_name("DIR");
       command.add_option("--source", source, "Text")->required()->type_name("FILE");
       command.add_option("--target", target, "Its translation, line by line")->required()->type_name("FILE");
-      command
-          .add_option("--precision", precision,
-                      "What weights and activations are rounded to: float32 (as trained), bf16 or int8; if not given, "
-                      "as the model is stored")
-          ->check(CLI::IsMember({"float32", "bf16", "int8"}))
-          ->option_text("{float32,bf16,int8}");
+      add_precision_option(command, precision);
       command.add_option("--from", source_language, "The text's language, where the model knows many")
           ->type_name("LANGUAGE");
       command.add_option("--to", target_language, "That of its translation")->type_name("LANGUAGE");
-      command.add_option("--threads", threads, "Processor threads; if not given, one for each core")
-          ->type_name("N")
-          ->check(CLI::Range(1, 1024));
+      add_threads_option(command, threads);
     }
     FormatFlag format;
     std::string model, source, target, precision, source_language, target_language;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/evaluate_options.h"
 #include "apps/least_risk.h"
 #include "apps/line_input.h"
 #include "apps/n_best_list.h"
@@ -28,18 +29,16 @@ struct MbrFlags {
         ->check(CLI::IsMember(utility_names))
         ->option_text("{chrf,chrf++,bleu} [chrf]");
     command
-        .add_option("--weights", weights,
+        .add_option("--probabilities", probabilities,
                     "How likely each translation of a line is to be the truth: uniform: all alike, as samples are; "
                     "score: as the list's scores say, which are taken for log-probabilities")
         ->check(CLI::IsMember({"uniform", "score"}))
         ->option_text("{uniform,score} [uniform]");
-    command.add_option("--threads", threads, "Processor threads; if not given, one for each core")
-        ->type_name("N")
-        ->check(CLI::Range(1, 1024));
+    add_threads_option(command, threads);
     command.add_flag("--best", best, "Write the best translation of every line alone, without number and score");
   }
 
-  std::string input, metric = "chrf", weights = "uniform";
+  std::string input, metric = "chrf", probabilities = "uniform";
   int threads = 0;
   bool best = false;
 };
@@ -60,7 +59,7 @@ void declare_mbr(CLI::App& app) {
       in_parallel(window.size(), 1, flags->threads > 0 ? flags->threads : default_threads(),
                   [&](size_t first, size_t last) {
                     for (size_t i = first; i < last; ++i) {
-                      put_in_order_of_risk(window[i], utility_named(flags->metric), flags->weights == "score");
+                      put_in_order_of_risk(window[i], utility_named(flags->metric), flags->probabilities == "score");
                     }
                   });
       for (const auto& line : window) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "apps/decoding_options.h"
+#include "apps/evaluate_options.h"
 #include "apps/line_input.h"
 #include "apps/line_work.h"
 #include "apps/n_best_list.h"
@@ -50,15 +51,8 @@ class Judge {
  public:
   explicit Judge(CLI::App& command) {
     command.add_option("--model", directory_, "Model directory")->required()->type_name("DIR");
-    command
-        .add_option("--precision", precision_,
-                    "What weights and activations are rounded to: float32 (as trained), bf16 or int8; if not given, as "
-                    "the model is stored")
-        ->check(CLI::IsMember({"float32", "bf16", "int8"}))
-        ->option_text("{float32,bf16,int8}");
-    command.add_option("--threads", threads_, "Processor threads; if not given, one for each core")
-        ->type_name("N")
-        ->check(CLI::Range(1, 1024));
+    add_precision_option(command, precision_);
+    add_threads_option(command, threads_);
     command.add_option("--from", from_, "The language that the model reads here, where it knows many")
         ->option_text("LANGUAGE");
     command.add_option("--to", to_, "The language that it writes")->option_text("LANGUAGE");

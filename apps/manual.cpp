@@ -167,7 +167,7 @@ std::string examples_of(const std::string& program) {
        {"evaluate describe --model data/model-en-de", "evaluate describe --format json --model data/model-en-de"}},
       {"evaluate mbr",
        {"evaluate mbr --best --input n-best",
-        "translate --model runs/en-de --n-best 4 < text.en | evaluate mbr --weights score"}},
+        "translate --model runs/en-de --n-best 4 < text.en | evaluate mbr --probabilities score"}},
       {"evaluate perplexity",
        {"evaluate perplexity --model runs/en-de --source text.en --target text.de",
         "evaluate perplexity --model runs/nllb --from eng_Latn --to deu_Latn --source a --target b"}},

@@ -209,7 +209,7 @@ class ScoreTest(ProgramTest):
         self.assertEqual(mbr("\n".join(lines), "--best", "--threads", "3"), ["the cat sat"] * 600)
         # Where the first is all but certain, it is the least risk.
         certain = "0 ||| something else ||| -1\n0 ||| the cat sat ||| -20\n0 ||| the cat sits ||| -20\n"
-        self.assertEqual(mbr(certain, "--best", "--weights", "score", "--metric", "bleu"), ["something else"])
+        self.assertEqual(mbr(certain, "--best", "--probabilities", "score", "--metric", "bleu"), ["something else"])
         self.assertEqual(mbr(certain, "--best"), ["the cat sits"])
         self.assertEqual(mbr("0 |||  ||| 0.0\n", "--best"), [""])
         self.assertEqual(mbr(""), [])
