@@ -118,9 +118,14 @@ MultiHeadAttentionImpl::MultiHeadAttentionImpl(const MultiHeadAttentionOptions& 
   }
 }
 
+Tensor MultiHeadAttentionImpl::projected(const Tensor& input, int64_t first_row, int64_t rows) const {
+  const auto bias = input_bias_.defined() ? input_bias_.narrow(0, first_row, rows) : Tensor();
+  return linear(input, input_weight_.narrow(0, first_row, rows), bias, is_training());
+}
+
 MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project(const Tensor& input) {
   const int64_t h = options_.heads;
-  auto parts = torch::linear(input, input_weight_, input_bias_)
+  auto parts = linear(input, input_weight_, input_bias_, is_training())
                    .split({h * options_.d_k, h * options_.d_k, h * options_.d_v}, -1);
   Heads heads{split_heads(parts[0], h), split_heads(parts[1], h), split_heads(parts[2], h)};
   if (additive()) {
@@ -131,17 +136,13 @@ MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project(const Tensor& inpu
 }
 
 Tensor MultiHeadAttentionImpl::project_query(const Tensor& input) {
-  const int64_t rows = options_.heads * options_.d_k;
-  auto bias = input_bias_.defined() ? input_bias_.narrow(0, 0, rows) : Tensor();
-  const auto query = split_heads(torch::linear(input, input_weight_.narrow(0, 0, rows), bias), options_.heads);
+  const auto query = split_heads(projected(input, 0, options_.heads * options_.d_k), options_.heads);
   return additive() ? query.matmul(additive_query_.mT()) : query;
 }
 
 MultiHeadAttentionImpl::Heads MultiHeadAttentionImpl::project_memory(const Tensor& memory) {
   const int64_t h = options_.heads, query_rows = h * options_.d_k, rows = h * (options_.d_k + options_.d_v);
-  auto bias = input_bias_.defined() ? input_bias_.narrow(0, query_rows, rows) : Tensor();
-  auto parts = torch::linear(memory, input_weight_.narrow(0, query_rows, rows), bias)
-                   .split({h * options_.d_k, h * options_.d_v}, -1);
+  auto parts = projected(memory, query_rows, rows).split({h * options_.d_k, h * options_.d_v}, -1);
   const auto key = split_heads(parts[0], h);
   return {{}, additive() ? key.matmul(additive_key_.mT()) : key, split_heads(parts[1], h)};
 }
@@ -150,13 +151,14 @@ Attended MultiHeadAttentionImpl::attend(const Heads& heads, AttentionOptions cal
   call.dropout = is_training() ? options_.dropout : 0;
   if (options_.compatibility == ModelSettings::Compatibility::dot_product) call.scale = 1;
   if (additive()) call.additive = additive_vector_;
-  auto attended = attention(heads.query, heads.key, heads.value, call);            // [B, H, T, d_v]
-  attended.values = output_->forward(attended.values.transpose(1, 2).flatten(2));  // [B, T, D]
+  auto attended = attention(heads.query, heads.key, heads.value, call);  // [B, H, T, d_v]
+  attended.values = linear(attended.values.transpose(1, 2).flatten(2), output_->weight, output_->bias,
+                           is_training());  // [B, T, D]
   return attended;
 }
 
 std::optional<FusedProjections> MultiHeadAttentionImpl::fusable_projections() const {
-  if (additive()) return {};
+  if (additive() || quantized()) return {};
   const bool scaled = options_.compatibility == ModelSettings::Compatibility::scaled_dot_product;
   return FusedProjections{.input_weight = input_weight_,
                           .input_bias = input_bias_,

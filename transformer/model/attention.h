@@ -8,6 +8,7 @@
 
 #include "transformer/architecture/settings.h"
 #include "transformer/model/fused/fused_layers.h"
+#include "transformer/model/quantization.h"
 
 namespace transformer {
 
@@ -57,7 +58,7 @@ struct MultiHeadAttentionOptions {
 ///
 /// Additive compatibility, v·tanh(W_q q + W_k k) in every head, has a hidden layer as wide as the head's keys:
 /// parameters `additive_query` and `additive_key` [H, d_k, d_k], `additive_vector` [H, d_k].
-class MultiHeadAttentionImpl : public torch::nn::Module {
+class MultiHeadAttentionImpl : public torch::nn::Module, public QuantizationAware {
  public:
   /// With random weights: uniform, within sqrt(6 / (rows + columns)) of each projection.
   explicit MultiHeadAttentionImpl(const MultiHeadAttentionOptions& options);
@@ -87,11 +88,13 @@ class MultiHeadAttentionImpl : public torch::nn::Module {
 
   /// As they were given.
   const MultiHeadAttentionOptions& options() const { return options_; }
-  /// What a fused sub-layer computes with; none for additive attention.
+  /// What a fused sub-layer computes with; none for additive attention, and where products are of rounded factors.
   std::optional<FusedProjections> fusable_projections() const;
 
  private:
   bool additive() const { return additive_vector_.defined(); }
+  /// input [B, T, D] times rows of input_weight.
+  torch::Tensor projected(const torch::Tensor& input, int64_t first_row, int64_t rows) const;
 
   MultiHeadAttentionOptions options_;
   torch::Tensor input_weight_, input_bias_;

@@ -12,14 +12,14 @@ TokenEmbeddingImpl::TokenEmbeddingImpl(int64_t vocabulary_size, int64_t d_model,
 }
 
 torch::Tensor TokenEmbeddingImpl::forward(const torch::Tensor& ids) {
-  return torch::embedding(weight_, ids) * scale_;
+  return torch::embedding(used_weight(), ids) * scale_;
 }
 
 EmbeddingNormImpl::EmbeddingNormImpl(int64_t d_model, double epsilon)
     : norm_(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({d_model}).eps(epsilon)))) {}
 
-torch::Tensor TokenEmbeddingImpl::project(const torch::Tensor& hidden) {
-  return torch::linear(hidden, weight_);
+torch::Tensor TokenEmbeddingImpl::project(const torch::Tensor& hidden, const torch::Tensor& bias) {
+  return linear(hidden, weight_, bias, is_training());
 }
 
 }  // namespace transformer

@@ -33,22 +33,26 @@ FeedForwardImpl::FeedForwardImpl(int64_t d_model, int64_t d_ff, Activation activ
   }
 }
 
-Tensor FeedForwardImpl::activated(const Tensor& x) {
+Tensor FeedForwardImpl::product(const torch::nn::Linear& layer, const Tensor& x) const {
+  return linear(x, layer->weight, layer->bias, is_training());
+}
+
+Tensor FeedForwardImpl::activated(const Tensor& x) const {
   switch (activation_) {
     case Activation::gelu:
-      return torch::gelu(inner_->forward(x));
+      return torch::gelu(product(inner_, x));
     case Activation::swiglu:
-      return torch::silu(gate_->forward(x)) * inner_->forward(x);
+      return torch::silu(product(gate_, x)) * product(inner_, x);
     case Activation::swish:
-      return torch::silu(inner_->forward(x));
+      return torch::silu(product(inner_, x));
     case Activation::relu:
       break;
   }
-  return inner_->forward(x).relu_();
+  return product(inner_, x).relu_();
 }
 
 std::optional<FusedNetwork> FeedForwardImpl::fusable_network() const {
-  if (activation_ != Activation::relu) return {};
+  if (activation_ != Activation::relu || quantized()) return {};
   return FusedNetwork{.inner_weight = inner_->weight,
                       .inner_bias = inner_->bias,
                       .outer_weight = outer_->weight,
@@ -59,7 +63,7 @@ std::optional<FusedNetwork> FeedForwardImpl::fusable_network() const {
 Tensor FeedForwardImpl::forward(const Tensor& x) {
   auto hidden = activated(x);
   if (dropout_ > 0) hidden = torch::dropout(hidden, dropout_, is_training());
-  return outer_->forward(hidden);
+  return product(outer_, hidden);
 }
 
 }  // namespace transformer

@@ -9,11 +9,12 @@
 
 #include "transformer/architecture/settings.h"
 #include "transformer/model/fused/fused_layers.h"
+#include "transformer/model/quantization.h"
 
 namespace transformer {
 
 /// The sub-layer after attention: the same function at every position, [.., D] -> [.., D].
-class PositionWise : public torch::nn::Module {
+class PositionWise : public torch::nn::Module, public QuantizationAware {
  public:
   /// x [.., D] -> [.., D].
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
@@ -43,7 +44,9 @@ class FeedForwardImpl : public PositionWise {
   std::optional<FusedNetwork> fusable_network() const override;
 
  private:
-  torch::Tensor activated(const torch::Tensor& x);
+  /// `layer` of x.
+  torch::Tensor product(const torch::nn::Linear& layer, const torch::Tensor& x) const;
+  torch::Tensor activated(const torch::Tensor& x) const;
 
   Activation activation_;
   double dropout_;

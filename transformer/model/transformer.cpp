@@ -104,7 +104,7 @@ Tensor TransformerImpl::with_symbol_dropout(const Tensor& ids) const {
 
 Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& positions, EmbeddingNorm& norm,
                               const Tensor& ids, int64_t first) {
-  const auto& weight = embedding->weight();
+  const auto weight = embedding->used_weight();
   if (is_training() && !norm && settings_.positions == ModelSettings::Positions::sinusoidal &&
       fusable_embedding(weight, ids)) {
     return fused_embedding(weight, ids, positions->forward(first, ids.size(1), weight), embedding->scale(),
@@ -139,11 +139,15 @@ DecoderImpl::Output TransformerImpl::decode(const Tensor& target_input, const En
 }
 
 Tensor TransformerImpl::project(const Tensor& hidden) {
-  return torch::linear(hidden, projection_->weight(), output_bias_);
+  return projection_->project(hidden, output_bias_);
 }
 
 const Tensor& TransformerImpl::projection_weight() const {
   return projection_->weight();
+}
+
+TransformerImpl::Projection TransformerImpl::projection_of(const Tensor& hidden) const {
+  return {projection_->used_hidden(hidden), projection_->used_weight(), output_bias_};
 }
 
 Tensor TransformerImpl::forward(const Tensor& source, const Tensor& target_input) {
@@ -162,6 +166,12 @@ Tensor TransformerImpl::step(const Tensor& tokens, DecoderCache& cache) {
 void TransformerImpl::set_recompute(bool on) {
   encoder_->set_recompute(on);
   decoder_->set_recompute(on);
+}
+
+void TransformerImpl::set_quantization(bool on) {
+  for (const auto& module : modules()) {
+    if (auto* aware = dynamic_cast<QuantizationAware*>(module.get())) aware->set_quantization(on);
+  }
 }
 
 int64_t TransformerImpl::parameter_count() const {

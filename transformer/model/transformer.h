@@ -56,6 +56,13 @@ class TransformerImpl : public torch::nn::Module {
   /// What `project` adds, [V]; undefined where the model has no such biases.
   const torch::Tensor& projection_bias() const { return output_bias_; }
 
+  /// The factors of `project`, for losses that never make all logits at once: hidden states [.., D], matrix [V, D] and
+  /// biases [V], undefined where there are none.
+  struct Projection {
+    torch::Tensor hidden, weight, bias;
+  };
+  Projection projection_of(const torch::Tensor& hidden) const;
+
   /// Decoding one token at a time: a cache of B rows, one per sentence.
   DecoderCache start(const Encoded& encoded);
   /// tokens [N] int64 -> logits [N, V]; the cache grows by one position.
@@ -65,6 +72,11 @@ class TransformerImpl : public torch::nn::Module {
   /// after the forward pass, all but the layer's own output, and computed again, with the same dropout, in the backward
   /// pass. Gradients are the same bit for bit. Off unless switched on; no parameter, so a model is saved without it.
   void set_recompute(bool on);
+
+  /// Quantization-aware training: in training mode the factors of linear layers, embeddings and the projection are
+  /// rounded as decoding in int8 rounds them (rounded_to_int8), and gradients pass straight through. Layers take their
+  /// general way then, the fused ones know no rounding. Off unless switched on; no parameter either.
+  void set_quantization(bool on);
 
   /// As they were resolved.
   const ModelSettings& settings() const { return settings_; }

@@ -98,6 +98,12 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         "the probability that training leaves a layer out of a micro-batch, of the encoder and the decoder alike",
         fraction())
       .changeable();
+  field("quantization", &S::quantization,
+        "int8: quantization-aware training, for models that are decoded in int8: factors of products are rounded as "
+        "decoding rounds them, and gradients pass straight through; slower, and meant for the last steps, from "
+        "--init-from",
+        {{"none", Quantization::none}, {"int8", Quantization::int8}})
+      .changeable();
   field("subword_sampling", &S::subword_sampling,
         "spell training text in other word pieces every time: the share of a BPE vocabulary's merges that are left out "
         "(0.03 makes a tenth more pieces, 0.1 a third), or the smoothing of a unigram vocabulary's choices (0.2); "

@@ -40,6 +40,11 @@ struct TrainingSettings {
     last,  // the newest
     best   // those after the best validations
   };
+  /// What training prepares the model for.
+  enum class Quantization {
+    none,
+    int8  // TransformerImpl::set_quantization
+  };
   /// As the final model's are written.
   enum class Weights {
     float32,  // as they were trained
@@ -73,6 +78,7 @@ struct TrainingSettings {
   double label_smoothing = 0.1;
   double rdrop = 0;       // 0: none
   double layer_drop = 0;  // 0: none
+  Quantization quantization = Quantization::none;
   double subword_sampling = 0;
   double moving_average = 0;  // decay; 0: none
 

@@ -20,15 +20,15 @@ LossSums translation_loss(Transformer& model, const DeviceBatch& batch, double s
     hidden = model->decode(passes(input), model->encode(passes(source), /*weights=*/false, padded)).values;
   }
   const ProfiledRange range("loss");
+  const auto projection = model->projection_of(hidden);
   const auto autocast = Autocast::State::of(hidden.device());
   const auto product_type = autocast.enabled ? autocast.type : hidden.scalar_type();
   if (twice) {
-    return projected_rdrop_loss(hidden, model->projection_weight(), output, smoothing, rdrop,
-                                TransformerImpl::padding_id, product_type, batch.items, model->projection_bias());
+    return projected_rdrop_loss(projection.hidden, projection.weight, output, smoothing, rdrop,
+                                TransformerImpl::padding_id, product_type, batch.items, projection.bias);
   }
-  return projected_label_smoothing_loss(hidden, model->projection_weight(), output, smoothing,
-                                        TransformerImpl::padding_id, product_type, batch.items,
-                                        model->projection_bias());
+  return projected_label_smoothing_loss(projection.hidden, projection.weight, output, smoothing,
+                                        TransformerImpl::padding_id, product_type, batch.items, projection.bias);
 }
 
 void check_training_of(const ModelSettings& model, const TrainingSettings& settings) {
@@ -43,6 +43,7 @@ TrainingTask translation_task(const Transformer& given, TrainingText text, const
   auto model = given;
   check_training_of(model->settings(), settings);
   model->set_recompute(settings.recompute);
+  model->set_quantization(settings.quantization == TrainingSettings::Quantization::int8);
   return {.model = model.ptr(),
           .batches = std::make_shared<CorpusBatches>(std::move(text), model->settings(), settings.rdrop > 0 ? 2 : 1),
           .loss = [model, smoothing = settings.label_smoothing, rdrop = settings.rdrop](
