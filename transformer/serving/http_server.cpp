@@ -18,6 +18,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <unordered_set>
@@ -130,12 +131,12 @@ struct HttpServer::Implementation {
 /// A connection. All of it happens on the thread of `run`.
 class HttpServer::Implementation::Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(Implementation& server, tcp::socket socket, std::string client)
+  Session(Implementation& server, tcp::socket socket, std::string peer)
       : server_(server),
         socket_(std::move(socket)),
         timer_(*server.io),
         buffer_(static_cast<size_t>(server.settings.max_header_bytes) + 65536),
-        client_(std::move(client)) {}
+        peer_(std::move(peer)) {}
 
   void start() { next_request(); }
 
@@ -208,8 +209,8 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     if (exchange != exchange_ || state_ != State::working || !streams_ || ended_) return;
     served_ = std::move(served);
     ended_ = true;
-    if (in_chunks_) parts_.push_back("0\r\n\r\n");
-    write_parts();
+    if (in_chunks_) parts_.emplace_back("0\r\n\r\n");
+    is_writing_ || !parts_.empty() ? write_parts() : finish_parts();
   }
 
  private:
@@ -236,6 +237,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     is_whole_ = timed_out_ = streams_ = ended_ = is_head_ = false;
     method_.clear();
     path_.clear();
+    client_ = peer_;
     id_ = server_.new_id();
     served_ = {};
     version_ = 11;
@@ -284,17 +286,28 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     path_ = text_of(target.substr(0, target.find('?')));
     if (usable_id(message["X-Request-Id"])) id_ = text_of(message["X-Request-Id"]);
     if (server_.settings.trust_proxy) {
-      const auto forwarded = message["X-Forwarded-For"];
-      const size_t comma = forwarded.rfind(',');
-      const auto last = text_of(comma == beast::string_view::npos ? forwarded : forwarded.substr(comma + 1));
-      if (const auto address = trim(last); !address.empty() && address.size() <= 64) client_ = std::string(address);
+      auto address = forwarded_address();
+      if (!address.empty() && address.size() <= 64) client_ = std::move(address);
     }
     is_head_ = method_ == "HEAD";
     if (is_head_) method_ = "GET";
   }
 
+  /// Who the nearest proxy says that the client is, in what it added last; what stands before that, the client may have
+  /// made up. Empty: it says nothing.
+  std::string forwarded_address() const {
+    const auto [begin, end] = parser_->get().equal_range("X-Forwarded-For");
+    if (begin == end) return {};
+    const auto line = text_of(std::prev(end)->value());
+    return std::string(trim(std::string_view(line).substr(line.rfind(',') + 1)));
+  }
+
   void header_received() {
     take_header();
+    if (!knows_end()) {
+      return answer_and_close(
+          error_response(400, "a body has one Content-Length, or in HTTP/1.1 one Transfer-Encoding: chunked"));
+    }
     auto refusal = bad_header();
     if (refusal.status == 0) refusal = server_.handler.refusal(method_, path_);
     if (refusal.status != 0) {
@@ -308,6 +321,16 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     net::async_write(socket_, net::buffer(go_on), [self = shared_from_this()](Code error, size_t) {
       error ? self->cannot_receive(error) : self->receive_body();
     });
+  }
+
+  /// RFC 9112, 6.1 and 6.3: whether a proxy and this server must agree on where the request ends, or else the one could
+  /// take for a part of it what the other takes for the next. Two lengths that differ are the parser's to refuse.
+  bool knows_end() const {
+    const auto& message = parser_->get();
+    const auto codings = message.count(http::field::transfer_encoding);
+    if (codings == 0) return true;
+    return codings == 1 && version_ >= 11 && message.count(http::field::content_length) == 0 &&
+           beast::iequals(message[http::field::transfer_encoding], "chunked");
   }
 
   /// Status 0 where there is nothing to say against it.
@@ -492,11 +515,16 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
                        if (error) return self->left();
                        if (!self->parts_.empty()) return self->write_parts();
                        if (!self->ended_) return self->wait_for_task();
-                       self->task_ = nullptr;
-                       self->stop_watching();
-                       self->record(self->status_);
-                       self->sent();
+                       self->finish_parts();
                      });
+  }
+
+  /// The last part has come, and all are written.
+  void finish_parts() {
+    task_ = nullptr;
+    stop_watching();
+    record(status_);
+    sent();
   }
 
   void wait_for_task() {
@@ -545,6 +573,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   net::steady_timer timer_;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
+  const std::string peer_;  // the address that it came from
   State state_ = State::waiting;
   uint64_t timeouts_ = 0;  // the last is the one that counts
 

@@ -1,0 +1,226 @@
+#include "transformer/serving/http_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "catch.h"
+#include "transformer/serving/settings.h"
+
+using namespace transformer;
+
+namespace {
+
+/// Answers with who asks and what they sent; at /parts it is the test that answers.
+class Echo : public HttpHandler {
+ public:
+  HttpResponse refusal(const std::string&, const std::string&) override { return {.status = 0}; }
+  std::shared_ptr<HttpTask> handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
+    if (request.path == "/parts") {
+      parts_.set_value(std::move(reply));
+    } else {
+      reply->send({.status = 200, .body = "<" + request.client + "|" + request.body + ">"}, {});
+    }
+    return nullptr;
+  }
+  void record(const HttpRecord& record) override {
+    const std::lock_guard lock(mutex_);
+    records_.push_back(record);
+  }
+
+  /// Of the one request for /parts, once it has come.
+  std::shared_ptr<HttpReply> parts() { return parts_.get_future().get(); }
+  /// Of the request that ended last.
+  HttpRecord last() {
+    const std::lock_guard lock(mutex_);
+    return records_.at(records_.size() - 1);
+  }
+
+ private:
+  std::promise<std::shared_ptr<HttpReply>> parts_;
+  std::mutex mutex_;
+  std::vector<HttpRecord> records_;
+};
+
+/// A server on a thread of its own.
+class Running {
+ public:
+  explicit Running(bool trust_proxy = false)
+      : server_(settings(trust_proxy), echo_), thread_([this] { server_.run(); }) {}
+  ~Running() { server_.stop(); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  Echo& echo() { return echo_; }
+  uint16_t port() const {
+    const auto address = server_.address();
+    return static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
+  }
+
+ private:
+  static ServingSettings settings(bool trust_proxy) {
+    ServingSettings settings;
+    settings.port = 0;
+    settings.trust_proxy = trust_proxy;
+    settings.deadline_seconds = 2;
+    return settings;
+  }
+
+  Echo echo_;
+  HttpServer server_;
+  std::jthread thread_;
+};
+
+class Client {
+ public:
+  explicit Client(const Running& server) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    REQUIRE(socket_ >= 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(server.port());
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  }
+  ~Client() { ::close(socket_); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void send(const std::string& bytes) const {
+    REQUIRE(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+  }
+  /// What comes next, with `end` at its end; less where the server sends no more.
+  std::string receive_until(const std::string& end) {
+    while (received_.find(end) == std::string::npos && receive()) continue;
+    const size_t at = received_.find(end);
+    const auto found = received_.substr(0, at == std::string::npos ? at : at + end.size());
+    received_.erase(0, found.size());
+    return found;
+  }
+  /// All that comes until the server sends no more.
+  std::string receive_all() {
+    while (receive()) continue;
+    return std::exchange(received_, "");
+  }
+
+ private:
+  bool receive() {
+    pollfd waiting{socket_, POLLIN, 0};
+    constexpr int patience = 30'000;  // milliseconds
+    REQUIRE(::poll(&waiting, 1, patience) == 1);
+    char part[4096];
+    const auto bytes = ::recv(socket_, part, sizeof part, 0);
+    if (bytes > 0) received_.append(part, static_cast<size_t>(bytes));
+    return bytes > 0;
+  }
+
+  int socket_;
+  std::string received_;  // and not asked for yet
+};
+
+std::string answer(const Running& server, const std::string& request) {
+  Client client(server);
+  client.send(request);
+  return client.receive_all();
+}
+
+/// How many answers there are in `text`.
+size_t answers(const std::string& text) {
+  const std::string mark = "\r\nX-Request-Id: ";
+  size_t count = 0;
+  for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("where it is not clear how long a body is, nothing behind it is taken for a request") {
+  const Running server;
+  const std::string next = "GET /next HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+  const auto post = [](const std::string& version, const std::string& lines, const std::string& body) {
+    return "POST /a HTTP/" + version + "\r\nHost: a\r\n" + lines + "\r\n\r\n" + body;
+  };
+  for (const std::string lines : {
+           "Transfer-Encoding: gzip",
+           "Transfer-Encoding: xchunked",
+           "Transfer-Encoding: identity",
+           "Transfer-Encoding:",
+           "Transfer-Encoding: chunked, identity",
+           "Transfer-Encoding: gzip, chunked",
+           "Transfer-Encoding: chunked, chunked",
+           "Transfer-Encoding: chunked;a=b",
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+           "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+           "Transfer-Encoding: chunked\r\nContent-Length: 5",
+           "Content-Length: 5\r\nTransfer-Encoding: chunked",
+           "Transfer-Encoding: gzip\r\nContent-Length: 5",
+           "Content-Length: 5\r\nTransfer-Encoding: identity",
+           "Content-Length: 5\r\nContent-Length: 0",
+           "Content-Length: 5, 0",
+       }) {
+    INFO(lines);
+    const auto found = answer(server, post("1.1", lines, "0\r\n\r\n" + next));
+    CHECK_THAT(found, StartsWith("HTTP/1.1 400 ") && Contains("Connection: close") && Contains("\"error\""));
+    CHECK(answers(found) == 1);
+  }
+  const auto old =
+      answer(server, post("1.0", "Connection: keep-alive\r\nTransfer-Encoding: chunked", "0\r\n\r\n" + next));
+  CHECK_THAT(old, StartsWith("HTTP/1.0 400 "));
+  CHECK(answers(old) == 1);
+
+  for (const std::string line : {"Transfer-Encoding: chunked", "transfer-encoding: \t Chunked\t "}) {
+    INFO(line);
+    const auto found = answer(server, post("1.1", line, "2\r\n{}\r\n0\r\n\r\n" + next));
+    CHECK_THAT(found, StartsWith("HTTP/1.1 200 ") && Contains("<127.0.0.1|{}>") && EndsWith("<127.0.0.1|>"));
+    CHECK(answers(found) == 2);
+  }
+}
+
+TEST_CASE("a client behind a proxy is who the proxy says that it is, for one request") {
+  const auto get = [](const std::string& lines) { return "GET /a HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n"; };
+  const auto requests = get("X-Forwarded-For: 9.9.9.9\r\nX-Other: a\r\nX-Forwarded-For: 8.8.8.8, 1.2.3.4 \r\n") +
+                        get("") + get("x-forwarded-for: 5.6.7.8\r\n") + get("X-Forwarded-For: 5.6.7.8,\r\n") +
+                        get("X-Forwarded-For: 9.9.9.9, 2001:db8::1\r\n");
+  Running trusting(true), alone;
+  Client client(trusting);
+  client.send(requests);
+  for (const std::string expected : {"<1.2.3.4|>", "<127.0.0.1|>", "<5.6.7.8|>", "<127.0.0.1|>", "<2001:db8::1|>"}) {
+    CHECK_THAT(client.receive_until("|>"), EndsWith(expected));
+  }
+  // Nor is what cannot be read the last one's.
+  client.send("nonsense\r\n\r\n");
+  CHECK_THAT(client.receive_all(), StartsWith("HTTP/1.1 400 "));
+  CHECK(trusting.echo().last().client == "127.0.0.1");
+
+  CHECK_THAT(answer(alone, get("X-Forwarded-For: 1.2.3.4\r\nConnection: close\r\n")), EndsWith("<127.0.0.1|>"));
+}
+
+TEST_CASE("an answer in parts ends when it has ended, also after its last part was written") {
+  for (const std::string version : {"1.0", "1.1"}) {
+    INFO(version);
+    Running server;
+    Client client(server);
+    client.send("GET /parts HTTP/" + version + "\r\nHost: a\r\nConnection: close\r\n\r\n");
+    const auto reply = server.echo().parts();
+    reply->begin({.status = 200});
+    reply->write("all of it");
+    const auto found = client.receive_until("all of it");
+    CHECK_THAT(found, StartsWith("HTTP/" + version + " 200 "));
+    // What answers this has noticed that the part is written.
+    CHECK_THAT(answer(server, "GET /a HTTP/1.0\r\n\r\n"), Contains("<127.0.0.1|>"));
+    reply->end({});
+    CHECK((found + client.receive_all()).ends_with(version == "1.0" ? "\r\n\r\nall of it" : "\r\n0\r\n\r\n"));
+    CHECK(server.echo().last().path == "/parts");
+    CHECK(server.echo().last().status == 200);
+  }
+}
