@@ -226,7 +226,7 @@ int main(int argc, char** argv) {
     fs::create_directories(output, error);
     if (error) throw Error("--output", "cannot make " + output.string() + ": " + error.message());
     if (report_only) {
-      claim_files(plan);
+      claim_files(plan, {});
       renew_report(plan, read);
       std::cout << "the report is " << (output / "report.html").string() << "\n";
       return 0;
@@ -241,7 +241,7 @@ int main(int argc, char** argv) {
     const ProgramLog program_log("sweep");
     std::optional<FolderLock> lock;  // two sweeps in one folder would start the same runs
     if (run_name.empty()) lock.emplace(output, "another sweep", "wait for it, stop it, or choose another --output");
-    claim_files(plan);
+    claim_files(plan, chosen);
     std::vector<SweepRun> results;
     for (const auto& run : plan.runs) results.push_back(read_result(run, read));
 
@@ -265,6 +265,7 @@ int main(int argc, char** argv) {
         throw Error("--devices", "is for this machine; Slurm hands out devices itself",
                     "--set training.device=cuda, and --sbatch-option for which GPUs");
       }
+      claim_job_array(plan);
       const auto script = output / "sweep.sbatch";
       write_atomically(script, slurm_script(plan, chosen, slurm));
       const auto job = submit(script);

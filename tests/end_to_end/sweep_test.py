@@ -189,7 +189,9 @@ class SweepTest(ProgramTest):
             self.assertIn("the same command goes on", text)
             self.assertIn("stopped after step", (output / "base" / "seed-1.log").read_text())
             self.assertEqual(self.results(output)["base"][0]["state"], "waiting")
-            self.sweep("--output", output, "--only", "base", "--seeds", "1", "--set", "training.steps=10")
+            checkpoints = (output / "base" / "seed-1" / "checkpoints").glob("step-*")
+            steps = max(int(checkpoint.name.split("-")[1]) for checkpoint in checkpoints) + 10
+            self.sweep("--output", output, "--only", "base", "--seeds", "1", "--set", f"training.steps={steps}")
             self.assertIn("going on from", (output / "base" / "seed-1.log").read_text())
 
     def test_a_job_array(self):
@@ -224,6 +226,28 @@ echo 7
         self.assertIn("#SBATCH --array=0-0\n", (output / "sweep.sbatch").read_text())
         self.refused(*arguments, grid="failing.yaml", parts=["sbatch", "sweep.sbatch"],
                      environment=dict(ENVIRONMENT, PATH=str(self.root)))
+
+    def test_what_a_user_puts_between_its_files_stays(self):
+        output = self.root / "between"
+        command = [SWEEP, self.root / "grid.yaml", "--output", output, "--train", "/bin/false"]
+        def run(*arguments, status):
+            done = subprocess.run([*command, *arguments], capture_output=True, text=True, env=ENVIRONMENT,
+                                  cwd=self.root)
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+            return done.stdout + done.stderr
+        run("--only", "base", status=1)
+        run("--report", status=0)
+        mine = (output / "h1" / "seed-1" / "vocabulary.model", output / "sweep.sbatch", output / "base" / "seed-2")
+        (output / "base" / "seed-2").rmdir()
+        mine[0].parent.mkdir(parents=True)
+        for file in mine:
+            file.write_text("mine")
+        run("--only", "h1", status=1)
+        text = run("--jobs", "2", status=1)
+        for part in ("3 failed", "base/seed-1 failed: train ended with status 1", "seed-2: cannot be made"):
+            self.assertIn(part, text)
+        self.assertIn("sweep.sbatch: is in the way", run("--launcher", "slurm", status=2))
+        self.assertEqual([file.read_text() for file in mine], ["mine"] * 3)
 
     def test_mistakes_are_named_before_anything_runs(self):
         output = self.root / "refused"

@@ -1,8 +1,10 @@
 #include "transformer/sweep/runner.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -57,6 +59,7 @@ struct Sweep {
   std::vector<SweepRun> results;
   RunnerOptions options;
   int changes = 0;
+  std::function<void()> changed = [this] { ++changes; };
 
   explicit Sweep(const std::string& rows) {
     write_file(directory / "base.yaml", "model: {heads: 4}\n");
@@ -77,18 +80,36 @@ struct Sweep {
   RunnerEnd run() {
     results.clear();
     for (const auto& run : plan.runs) results.push_back(read_result(run, toy_reader()));
-    return run_all(plan, plan.runs_of({}), results, options, signals, toy_reader(), [&] { ++changes; });
+    return run_all(plan, plan.runs_of({}), results, options, signals, toy_reader(), changed);
   }
   const SweepRun& result(const std::string& name) const { return results.at(plan.find(name)); }
   std::string order() const { return read_file(plan.grid.output / "order"); }
+  std::filesystem::path folder(const std::string& row) const { return plan.grid.output / row / "seed-1"; }
 };
+
+void wait_for(const std::filesystem::path& file) {
+  while (!std::filesystem::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
 
 // SIGTERM to this process once `file` exists.
 std::thread terminate_when(const std::filesystem::path& file) {
   return std::thread([file] {
-    while (!std::filesystem::exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_for(file);
     kill(getpid(), SIGTERM);
   });
+}
+
+// A sweep whose report cannot be written any more once `row`, which does not end by itself, trains.
+void fail_during(Sweep& sweep, const std::string& row) {
+  sweep.options.devices = {"cpu", "cpu"};
+  sweep.changed = [&sweep, row] {
+    if (sweep.result("quick/seed-1").state != SweepRun::State::finished) return;
+    wait_for(sweep.folder(row) / "metrics.jsonl");
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // till the stand-in has come to its loop
+    throw Failure("report.md", "cannot be written");
+  };
+  CHECK_THROWS_WITH(sweep.run(), Contains("report.md: cannot be written"));
+  CHECK(waitpid(-1, nullptr, WNOHANG) == -1);  // nothing runs on
 }
 
 }  // namespace
@@ -203,6 +224,61 @@ TEST_CASE("a run that does not stop is killed after the second signal") {
   CHECK(sweep.result("stubborn/seed-1").state == SweepRun::State::waiting);
 }
 
+TEST_CASE("a run that cannot be started stops nobody") {
+  Sweep sweep("  - {name: a}\n  - {name: b}\n  - {name: c}\n");
+  sweep.options.devices = {"cpu", "cpu"};
+  std::filesystem::create_directories(sweep.plan.grid.output / "b");
+  write_file(sweep.folder("b"), "mine");
+  const auto end = sweep.run();
+  CHECK(end.finished == 2);
+  CHECK(end.failed == 1);
+  CHECK(sweep.result("a/seed-1").state == SweepRun::State::finished);
+  CHECK(sweep.result("b/seed-1").state == SweepRun::State::failed);
+  CHECK_THAT(sweep.result("b/seed-1").reason, Contains("b/seed-1: cannot be made: Not a directory"));
+  CHECK(read_result(sweep.plan.runs[1], toy_reader()).reason == sweep.result("b/seed-1").reason);
+  CHECK(sweep.result("c/seed-1").state == SweepRun::State::finished);
+  CHECK(read_file(sweep.folder("b")) == "mine");
+
+  // One whose log cannot be written, either.
+  std::filesystem::remove(sweep.folder("b"));
+  std::filesystem::remove(sweep.plan.runs[1].log);
+  std::filesystem::create_directory(sweep.plan.runs[1].log);
+  CHECK(sweep.run().failed == 1);
+  CHECK_THAT(sweep.result("b/seed-1").reason, Contains("b/seed-1.log: cannot be written"));
+}
+
+TEST_CASE("an interrupted run whose figures cannot be read leaves the others their time") {
+  Sweep sweep("  - {name: hangs, seeds: [1, 2]}\n");
+  sweep.options.devices = {"cpu", "cpu"};
+  std::thread killer([&] {
+    const auto metrics = sweep.folder("hangs") / "metrics.jsonl";
+    for (const auto& run : sweep.plan.runs) wait_for(run.folder / "metrics.jsonl");
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::filesystem::remove(metrics);
+    std::filesystem::create_directory(metrics);
+    kill(getpid(), SIGTERM);
+  });
+  const auto end = sweep.run();
+  killer.join();
+  CHECK(end.signal == SIGTERM);
+  CHECK(end.failed == 1);
+  CHECK_THAT(sweep.result("hangs/seed-1").reason, Contains("metrics.jsonl: cannot be read"));
+  CHECK(sweep.result("hangs/seed-2").state == SweepRun::State::waiting);
+  CHECK_THAT(read_file(sweep.plan.runs[1].log), Contains("stopped after step 5") && EndsWith("interrupted\n"));
+}
+
+TEST_CASE("a sweep that cannot go on lets its runs end with checkpoints") {
+  Sweep sweep("  - {name: hangs}\n  - {name: quick}\n");
+  fail_during(sweep, "hangs");
+  CHECK_THAT(read_file(sweep.plan.runs[0].log), EndsWith("stopped after step 5\n"));
+}
+
+TEST_CASE("a sweep that cannot go on kills a run that does not stop") {
+  Sweep sweep("  - {name: stubborn}\n  - {name: quick}\n");
+  sweep.options.kill_seconds = 0.3;
+  fail_during(sweep, "stubborn");
+}
+
 TEST_CASE("a vocabulary that one run learned serves those that would learn the same") {
   Sweep sweep("  - {name: one}\n  - {name: two, model: {heads: 2}}\n  - {name: other, model: {vocabulary_size: 50}}\n");
   sweep.run();
@@ -214,11 +290,16 @@ TEST_CASE("a vocabulary that one run learned serves those that would learn the s
   CHECK(vocabulary("other") == "learned by other\n");
   // Nobody knows what a vocabulary without settings beside it was learned from.
   const auto& two = sweep.plan.runs[sweep.plan.find("two/seed-1")];
-  std::filesystem::remove(two.folder / "config.yaml");
-  write_file(two.folder / "vocabulary.model", "stale");
+  write_file(sweep.folder("one") / "vocabulary.model", "learned anew");
   share_vocabulary(sweep.plan, two, toy_reader());
   CHECK(vocabulary("two") == "learned by one\n");
-  // What the sweep did not put there is the user's.
+  std::filesystem::remove(two.folder / "config.yaml");
+  share_vocabulary(sweep.plan, two, toy_reader());
+  CHECK(vocabulary("two") == "learned anew");
+  // What the sweep did not put there is the user's, also in place of what it did.
+  write_file(two.folder / "vocabulary.model", "mine");
+  share_vocabulary(sweep.plan, two, toy_reader());
+  CHECK(vocabulary("two") == "mine");
   const auto& one = sweep.plan.runs[sweep.plan.find("one/seed-1")];
   std::filesystem::remove(one.folder / "config.yaml");
   write_file(one.folder / "vocabulary.model", "mine");
@@ -226,26 +307,59 @@ TEST_CASE("a vocabulary that one run learned serves those that would learn the s
   CHECK(vocabulary("one") == "mine");
 }
 
+TEST_CASE("a vocabulary that the user gives a run stays, whenever it comes") {
+  Sweep sweep("  - {name: one}\n  - {name: two, model: {heads: 2}}\n");
+  const auto give = [&](const std::string& row) {
+    std::filesystem::create_directories(sweep.folder(row));
+    write_file(sweep.folder(row) / "vocabulary.model", "mine");
+    share_vocabulary(sweep.plan, sweep.plan.runs[sweep.plan.find(row + "/seed-1")], toy_reader());
+    CHECK(read_file(sweep.folder(row) / "vocabulary.model") == "mine");
+  };
+  claim_files(sweep.plan, sweep.plan.runs_of({"one"}));
+  give("one");
+  give("two");
+  // Records from before there were checksums have the names of all runs' vocabularies, whosever they are.
+  write_file(sweep.plan.grid.output / "sweep.json",
+             R"({"kind": "transformer sweep", "files": ["report.md", "two/seed-1/vocabulary.model"]})");
+  give("two");
+  claim_files(sweep.plan, sweep.plan.runs_of({}));
+  give("two");
+  const auto record = nlohmann::json::parse(read_file(sweep.plan.grid.output / "sweep.json"));
+  CHECK_THAT(record["files"].dump(), Contains("report.md") && Contains("two/seed-1.log"));
+}
+
 TEST_CASE("a sweep writes over nothing that is not its own") {
-  Sweep sweep("  - {name: base}\n");
+  Sweep sweep("  - {name: base}\n  - {name: other}\n");
   const auto& output = sweep.plan.grid.output;
-  for (const std::string name :
-       {"report.md", "results.json", "report.html", "sweep.sbatch", "base/seed-1.log", "sweep.json"}) {
+  const auto claim = [&](const std::vector<std::string>& rows) { claim_files(sweep.plan, sweep.plan.runs_of(rows)); };
+  for (const std::string name : {"report.md", "results.json", "report.html", "base/seed-1.log", "sweep.json"}) {
     std::filesystem::create_directories(output / "base");
     write_file(output / name, "mine");
-    CHECK_THROWS_WITH(claim_files(sweep.plan), Contains(name));
+    CHECK_THROWS_WITH(claim({"base"}), Contains(name));
     CHECK(read_file(output / name) == "mine");
     std::filesystem::remove(output / name);
   }
   CHECK_FALSE(std::filesystem::exists(output / "sweep.json"));
-  claim_files(sweep.plan);
+  // What this sweep will not write is not its own yet.
+  claim({"base"});
+  std::filesystem::create_directories(output / "other");
+  for (const std::string name : {"other/seed-1.log", "sweep.sbatch"}) {
+    write_file(output / name, "mine");
+    claim({"base"});
+    CHECK_THROWS_WITH((claim({}), claim_job_array(sweep.plan)), Contains(name));
+    std::filesystem::remove(output / name);
+  }
+  claim({});
   sweep.run();
   write_report(sweep.plan, sweep.results);
-  claim_files(sweep.plan);
+  claim({});
   // A sweep from before there was a record.
   std::filesystem::remove(output / "sweep.json");
-  claim_files(sweep.plan);
+  write_file(output / "sweep.sbatch", "its own");
+  claim({"base"});
   CHECK(std::filesystem::exists(output / "sweep.json"));
+  claim({});
+  claim_job_array(sweep.plan);
 }
 
 TEST_CASE("what cannot be started is a failure with its reason") {

@@ -3,14 +3,17 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
 #include "transformer/base/folder.h"
@@ -28,6 +31,21 @@ constexpr const char* record_name = "sweep.json";
 constexpr const char* record_kind = "transformer sweep";
 constexpr const char* note_mark = "sweep: ";
 constexpr const char* failure_mark = "failed: ";
+const std::vector<std::string> job_array_names = {"sweep.sbatch", "sweep.sbatch.answer"};
+
+// Held by one process at a time, of those that train a sweep's runs, while it writes what all of them write.
+class SweepLock {
+ public:
+  explicit SweepLock(const fs::path& folder) : lock_(folder / name, FileLock::Wait::yes) {
+    if (const int error = lock_.error_number()) {
+      throw Failure((folder / name).string(), fmt::format("cannot be written: {}", strerror(error)));
+    }
+  }
+
+ private:
+  static constexpr const char* name = ".report.lock";
+  FileLock lock_;
+};
 
 // The file's last `bytes`, from the beginning of a line; empty where there is none.
 std::string tail(const fs::path& file, int64_t bytes) {
@@ -183,14 +201,16 @@ void note_in_log(const fs::path& log, const std::string& text) {
   if (!out) throw Failure(log.string(), "cannot be written", "is the disk full?");
 }
 
-std::string note_failure(const fs::path& log, const std::string& end) {
+std::string failure_reason(const fs::path& log, const std::string& end) {
   const auto lines = lines_of(tail(log, 1 << 14));
   // A program's last word, before its end: "train: error: ..".
   constexpr std::string_view error = ": error: ";
   const size_t at = lines.empty() || lines.back().starts_with(note_mark) ? std::string::npos : lines.back().find(error);
-  auto reason = at == std::string::npos ? end : lines.back().substr(at + error.size());
+  return at == std::string::npos ? end : lines.back().substr(at + error.size());
+}
+
+void note_failure(const fs::path& log, const std::string& reason) {
   note_in_log(log, failure_mark + reason);
-  return reason;
 }
 
 std::optional<std::string> read_failure(const fs::path& log) {
@@ -264,6 +284,10 @@ std::string results_json(const Plan& plan, const std::vector<SweepRun>& results)
 }
 
 SweepFiles::SweepFiles(fs::path folder) : folder_(std::move(folder)) {
+  load();
+}
+
+void SweepFiles::load() {
   const auto file = folder_ / record_name;
   if (something_at(file)) {
     const auto record = parsed(read_file(file));
@@ -274,6 +298,10 @@ SweepFiles::SweepFiles(fs::path folder) : folder_(std::move(folder)) {
     }
     for (const auto& name : record["files"]) {
       if (name.is_string()) files_.insert(name.get<std::string>());
+    }
+    const auto vocabularies = record.value("vocabularies", json::object());
+    for (const auto& [name, checksum] : vocabularies.items()) {
+      if (checksum.is_string()) vocabularies_[name] = checksum.get<std::string>();
     }
   } else if (something_at(folder_ / "results.json")) {
     const auto results = parsed(read_file(folder_ / "results.json"));
@@ -287,30 +315,57 @@ bool SweepFiles::owns(const std::string& name) const {
 }
 
 void SweepFiles::claim(const std::vector<std::string>& names) {
-  const auto before = files_.size();
   for (const auto& name : names) {
     if (!owns(name) && something_at(folder_ / name)) {
       throw Error((folder_ / name).string(), "is in the way: the sweep writes there, and it is not the sweep's",
                   "move it away, or choose another --output");
     }
   }
-  files_.insert(names.begin(), names.end());
-  if (files_.size() == before) return;
-  const nlohmann::ordered_json record{{"kind", record_kind}, {"files", files_}};
-  write_atomically(folder_ / record_name, record.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  const bool known = std::all_of(names.begin(), names.end(), [&](const auto& name) { return files_.contains(name); });
+  if (!known) record(names, {});
 }
 
-void claim_files(const Plan& plan) {
-  std::vector<std::string> names = {"results.json", "report.md", "report.html", "sweep.sbatch", "sweep.sbatch.answer"};
-  for (const auto& run : plan.runs) names.push_back(run.log.lexically_relative(plan.grid.output).string());
-  // Vocabularies are handed on from run to run; those that are there already are the user's, or recorded.
-  for (const auto& run : plan.runs) {
-    for (const char* name : {"vocabulary.model", "source.model", "target.model"}) {
-      if (something_at(run.folder / name)) continue;
-      names.push_back((run.folder / name).lexically_relative(plan.grid.output).string());
-    }
-  }
-  SweepFiles(plan.grid.output).claim(names);
+void SweepFiles::give_vocabulary(const std::string& name, const std::string& bytes) {
+  Checksum checksum;
+  checksum.add(bytes);
+  record({}, {{name, checksum.text()}});
+  write_atomically(folder_ / name, bytes);
+}
+
+void SweepFiles::take_back_vocabulary(const std::string& name) const {
+  const auto given = vocabularies_.find(name);
+  if (given == vocabularies_.end()) return;
+  const auto file = folder_ / name;
+  std::error_code error;
+  if (!fs::is_regular_file(fs::symlink_status(file, error)) || file_checksum(file) != given->second) return;
+  fs::remove(file, error);
+  if (error) throw Failure(file.string(), "cannot be deleted: " + error.message());
+}
+
+void SweepFiles::record(const std::vector<std::string>& files, const std::map<std::string, std::string>& vocabularies) {
+  const SweepLock lock(folder_);
+  load();  // what other processes have recorded since
+  files_.insert(files.begin(), files.end());
+  for (const auto& [name, checksum] : vocabularies) vocabularies_[name] = checksum;
+  const nlohmann::ordered_json content{{"kind", record_kind}, {"files", files_}, {"vocabularies", vocabularies_}};
+  write_atomically(folder_ / record_name, content.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+void claim_files(const Plan& plan, const std::vector<size_t>& chosen) {
+  const auto& output = plan.grid.output;
+  const auto log = [&](const PlannedRun& run) { return run.log.lexically_relative(output).string(); };
+  SweepFiles files(output);
+  std::vector<std::string> names = {"results.json", "report.md", "report.html"}, others = job_array_names;
+  for (const size_t run : chosen) names.push_back(log(plan.runs[run]));
+  for (const auto& run : plan.runs) others.push_back(log(run));
+  // The first record of a sweep from before there was one holds what else it has made.
+  std::copy_if(others.begin(), others.end(), std::back_inserter(names),
+               [&](const auto& name) { return files.owns(name) && something_at(output / name); });
+  files.claim(names);
+}
+
+void claim_job_array(const Plan& plan) {
+  SweepFiles(plan.grid.output).claim(job_array_names);
 }
 
 void write_report(const Plan& plan, const std::vector<SweepRun>& results) {
@@ -321,11 +376,7 @@ void write_report(const Plan& plan, const std::vector<SweepRun>& results) {
 }
 
 void renew_report(const Plan& plan, const ReadConfiguration& read) {
-  const auto file = plan.grid.output / ".report.lock";
-  const FileLock lock(file, FileLock::Wait::yes);
-  if (const int error = lock.error_number()) {
-    throw Failure(file.string(), fmt::format("cannot be written: {}", strerror(error)));
-  }
+  const SweepLock lock(plan.grid.output);
   std::vector<SweepRun> results;
   for (const auto& run : plan.runs) results.push_back(read_result(run, read));
   write_report(plan, results);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -29,33 +30,49 @@ void note_in_log(const std::filesystem::path& log, const std::string& text);
 
 /// Why the last attempt of a run failed, as its log tells; nothing where it did not end, or did not fail.
 std::optional<std::string> read_failure(const std::filesystem::path& log);
-/// The line that tells read_failure of it, noted in the log; returns the reason.
-std::string note_failure(const std::filesystem::path& log, const std::string& end);
+/// Why a process failed whose output ends the log: its last word, or else `end`.
+std::string failure_reason(const std::filesystem::path& log, const std::string& end);
+/// The line that tells read_failure of it, noted in the log. Throws Failure.
+void note_failure(const std::filesystem::path& log, const std::string& reason);
 
 /// What the report shows. `results` are the plan's runs in order.
 SweepReport make_report(const Plan& plan, const std::vector<SweepRun>& results);
 
 /// The sweep's own files, recorded in sweep.json in its folder before they are made; what has such a name and is not
-/// recorded is the user's. Names are relative to `folder`.
+/// recorded is the user's. Names are relative to `folder`. Several processes may record theirs at the same time.
+///
+/// Users put vocabularies into runs' folders, too: the sweep's are those whose checksums are recorded. Older sweeps
+/// recorded their names alone, and those of vocabularies that they never made; that says nothing.
 class SweepFiles {
  public:
   /// Throws Error where sweep.json is not a sweep's record. A folder whose results.json is a sweep's, from before there
   /// was a record, counts as one in which all names are the sweep's.
   explicit SweepFiles(std::filesystem::path folder);
 
-  /// Whether a file of this name is the sweep's.
+  /// Whether a file of this name, which is no vocabulary, is the sweep's.
   bool owns(const std::string& name) const;
   /// Throws Error where a file of the user's has one of the names; records them otherwise.
   void claim(const std::vector<std::string>& names);
 
+  /// Makes a run's vocabulary, where nothing is. Throws Failure.
+  void give_vocabulary(const std::string& name, const std::string& bytes);
+  /// Deletes the file of this name if it is the vocabulary that was given, as it was given. Throws Failure.
+  void take_back_vocabulary(const std::string& name) const;
+
  private:
+  void load();
+  void record(const std::vector<std::string>& files, const std::map<std::string, std::string>& vocabularies);
+
   std::filesystem::path folder_;
   std::set<std::string> files_;
+  std::map<std::string, std::string> vocabularies_;  // checksums
   bool all_ = false;
 };
 
-/// Claims what a sweep of `plan` writes besides its runs' folders: the report, the job array and the runs' logs.
-void claim_files(const Plan& plan);
+/// Claims what a sweep of `plan` writes besides its runs' folders: the report, and the logs of the `chosen` runs.
+void claim_files(const Plan& plan, const std::vector<size_t>& chosen);
+/// Claims what handing in a job array writes.
+void claim_job_array(const Plan& plan);
 
 /// Writes report.md, report.html and results.json into the sweep's folder, each whole or not at all. Throws Failure.
 void write_report(const Plan& plan, const std::vector<SweepRun>& results);

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <list>
 #include <optional>
+#include <stdexcept>
 
-#include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
@@ -50,6 +50,24 @@ std::string vocabulary_key(const std::map<std::string, std::string>& values) {
   return key;
 }
 
+// The vocabularies that a run of the plan has learned with `key`, by name; none where no run has.
+std::map<std::string, std::string> learned_vocabularies(const Plan& plan, const std::vector<std::string>& names,
+                                                        const std::string& key, const ReadConfiguration& read) {
+  for (const auto& run : plan.runs) {
+    const auto there = [&](const std::string& name) { return something_at(run.folder / name); };
+    try {
+      if (!there("config.yaml") || !std::all_of(names.begin(), names.end(), there)) continue;
+      // What it was learned with, which need not be what the grid says by now.
+      if (vocabulary_key(read.checked(run.folder / "config.yaml", {}).values) != key) continue;
+      std::map<std::string, std::string> learned;
+      for (const auto& name : names) learned[name] = read_file(run.folder / name);
+      return learned;
+    } catch (const std::runtime_error&) {  // Error or Failure: another run's will do, or train learns one
+    }
+  }
+  return {};
+}
+
 // A process that trains.
 struct Active {
   size_t run;   // index into the plan's
@@ -82,16 +100,24 @@ class Runner {
     std::reverse(free_slots_.begin(), free_slots_.end());
   }
 
-  ~Runner() {
-    for (const auto& active : active_) {
-      kill(active.process, SIGKILL);
-      waitpid(active.process, nullptr, 0);
-    }
-  }
   Runner(const Runner&) = delete;
   Runner& operator=(const Runner&) = delete;
 
   RunnerEnd run() {
+    try {
+      train_all();
+    } catch (...) {
+      end_active();
+      throw;
+    }
+    options_.log.progress({});
+    end_.finished = count(SweepRun::State::finished);
+    end_.failed = count(SweepRun::State::failed);
+    return end_;
+  }
+
+ private:
+  void train_all() {
     if (const auto done = count(SweepRun::State::finished); done > 0) {
       options_.log.info(fmt::format("{} of {} runs are finished already", done, chosen_.size()));
     }
@@ -117,13 +143,30 @@ class Runner {
         live ? show_progress() : report_progress();
       }
     }
-    options_.log.progress({});
-    end_.finished = count(SweepRun::State::finished);
-    end_.failed = count(SweepRun::State::failed);
-    return end_;
   }
 
- private:
+  // All processes end with a checkpoint, or are killed where that takes too long.
+  void end_active() {
+    if (end_.signal == 0) {  // a second signal would end them at once
+      for (const auto& active : active_) kill(active.process, SIGTERM);
+    }
+    if (!active_.empty()) {
+      options_.log.error(
+          fmt::format("the sweep cannot go on; stopping once checkpoints are written ({} running)", active_.size()));
+    }
+    for (const double begun = now(); !active_.empty() && now() - begun <= options_.kill_seconds;) {
+      const int signal = signals_.next(50);
+      if (signal != 0 && signal != SIGCHLD) {
+        for (const auto& active : active_) kill(active.process, signal);
+      }
+      active_.remove_if([](const Active& active) { return waitpid(active.process, nullptr, WNOHANG) != 0; });
+    }
+    for (const auto& active : active_) {
+      kill(active.process, SIGKILL);
+      waitpid(active.process, nullptr, 0);
+    }
+  }
+
   int64_t count(SweepRun::State state) const {
     return std::count_if(chosen_.begin(), chosen_.end(), [&](size_t run) { return results_[run].state == state; });
   }
@@ -137,13 +180,21 @@ class Runner {
   void start() {
     const size_t index = waiting_.front();
     waiting_.pop_front();
+    try {
+      start(index);
+    } catch (const std::runtime_error& failure) {  // Error or Failure: the other runs go on
+      fail(index, failure.what());
+    }
+    changed_();
+  }
+
+  void start(size_t index) {
     const auto& run = plan_.runs[index];
     std::error_code error;
     fs::create_directories(run.folder, error);
     if (error) throw Failure(run.folder.string(), "cannot be made: " + error.message());
     share_vocabulary(plan_, run, read_);
     const size_t slot = free_slots_.back();
-    free_slots_.pop_back();
     const auto* visible = std::getenv("CUDA_VISIBLE_DEVICES");
     ProcessOptions process{.command = train_command(plan_, run, options_.train),
                            .environment = device_environment(options_.devices[slot], visible ? visible : ""),
@@ -161,12 +212,37 @@ class Runner {
                        .started = now(),
                        .first_step = before.step,
                        .progress = {.step = before.step, .tokens_per_second = 0}});
+    free_slots_.pop_back();
     results_[index].state = SweepRun::State::running;
     results_[index].reason.clear();
     options_.log.info(fmt::format("[{}] {} starts{}; its log is {}", place(), run.name,
                                   options_.devices[slot] == "cpu" ? "" : " on " + options_.devices[slot],
                                   run.log.string()));
-    changed_();
+  }
+
+  void fail(size_t index, const std::string& reason) {
+    const auto& run = plan_.runs[index];
+    auto& result = results_[index];
+    result.state = SweepRun::State::failed;
+    result.reason = reason;
+    try {
+      note_failure(run.log, reason);
+    } catch (const Failure&) {  // the report tells of it
+    }
+    options_.log.error(fmt::format("[{}] {} FAILED: {} (log: {})", place(), run.name, reason, run.log.string()));
+  }
+
+  void interrupt(size_t index) {
+    const auto& run = plan_.runs[index];
+    auto& result = results_[index];
+    try {
+      note_in_log(run.log, "interrupted");
+      result = read_result(run, read_);
+      options_.log.info(
+          fmt::format("[{}] {} stopped{}", place(), run.name, result.reason.empty() ? "" : " " + result.reason));
+    } catch (const std::runtime_error& failure) {  // Error or Failure
+      fail(index, failure.what());
+    }
   }
 
   void finish(const Active& active, int status) {
@@ -175,19 +251,16 @@ class Runner {
     const bool asked =
         end_.signal != 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) == 130 || WEXITSTATUS(status) >= 128);
     if (asked) {
-      note_in_log(run.log, "interrupted");
-      result = read_result(run, read_);
-      options_.log.info(
-          fmt::format("[{}] {} stopped{}", place(), run.name, result.reason.empty() ? "" : " " + result.reason));
+      interrupt(active.run);
       return;
     }
     std::string end = "train " + process_end(status);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-      note_in_log(run.log, "finished");
       end = "it ended well, but without a summary.json";
       try {
+        note_in_log(run.log, "finished");
         result = read_result(run, read_);
-      } catch (const Failure& failure) {  // the other runs go on
+      } catch (const std::runtime_error& failure) {  // Error or Failure
         end = failure.what();
       }
     }
@@ -201,10 +274,7 @@ class Runner {
                                     figure("perplexity", result.perplexity), figure("BLEU", result.bleu),
                                     duration_text(now() - active.started)));
     } else {
-      result.reason = note_failure(run.log, end);
-      result.state = SweepRun::State::failed;
-      options_.log.error(
-          fmt::format("[{}] {} FAILED: {} (log: {})", place(), run.name, result.reason, run.log.string()));
+      fail(active.run, failure_reason(run.log, end));
     }
     changed_();
   }
@@ -338,29 +408,17 @@ void share_vocabulary(const Plan& plan, const PlannedRun& run, const ReadConfigu
   const auto key = vocabulary_key(run.configuration.values);
   if (key.empty()) return;
   SweepFiles files(plan.grid.output);
-  std::vector<std::string> own;  // what the sweep gives the run, by the record's names
-  for (const auto& name : names) {
-    own.push_back((run.folder / name).lexically_relative(plan.grid.output).string());
-    // Without settings beside it, nobody knows what a vocabulary that was given was learned from; one that somebody
-    // else put there is theirs, and used.
-    if (files.owns(own.back()) && !something_at(run.folder / "config.yaml")) fs::remove(run.folder / name);
-  }
-  const auto has_all = [&](const fs::path& folder) {
-    return std::all_of(names.begin(), names.end(), [&](const auto& name) { return something_at(folder / name); });
+  const auto recorded = [&](const std::string& name) {
+    return (run.folder / name).lexically_relative(plan.grid.output).string();
   };
-  if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return something_at(run.folder / name); }))
-    return;
-  for (const auto& other : plan.runs) {
-    if (!has_all(other.folder) || !something_at(other.folder / "config.yaml")) continue;
-    try {
-      // What it was learned with, which need not be what the grid says by now.
-      if (vocabulary_key(read.checked(other.folder / "config.yaml", {}).values) != key) continue;
-      files.claim(own);
-      for (const auto& name : names) write_atomically(run.folder / name, read_file(other.folder / name));
-      return;
-    } catch (const Error&) {
-      // Then train learns one.
-    }
+  // Without settings beside it, nobody knows what a vocabulary that was given was learned from.
+  if (!something_at(run.folder / "config.yaml")) {
+    for (const auto& name : names) files.take_back_vocabulary(recorded(name));
+  }
+  const auto there = [&](const std::string& name) { return something_at(run.folder / name); };
+  if (std::any_of(names.begin(), names.end(), there)) return;
+  for (const auto& [name, bytes] : learned_vocabularies(plan, names, key, read)) {
+    files.give_vocabulary(recorded(name), bytes);
   }
 }
 

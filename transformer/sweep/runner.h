@@ -18,8 +18,8 @@ struct RunnerOptions {
   std::string train;                           // the program
   std::vector<std::string> devices = {"cpu"};  // one for each run at a time: "cpu", "cuda:1"; a GPU may occur twice
   double progress_seconds = 30;                // between lines of progress, where none is shown in between
-  double kill_seconds = 30;                    // that a run may take to end after a second signal
-  Log log = {};                                // runs' starts and ends, and how far all are
+  double kill_seconds = 30;  // that runs may take to end after a second signal, or once the sweep failed
+  Log log = {};              // runs' starts and ends, and how far all are
 };
 
 /// What became of the chosen runs.
@@ -31,14 +31,15 @@ struct RunnerEnd {
 /// Trains the `chosen` runs of `plan`, as many at a time as there are devices, each in a process of its own: `train
 /// BASE --set ..`, whose output goes to the run's log. `results` holds what is known of all runs and is kept up to
 /// date; `changed` is called after each change of a run's state. Runs that are finished are left alone, interrupted
-/// ones go on by themselves, and one that fails stops nobody.
+/// ones go on by themselves, and one that fails, or cannot be started, stops nobody.
 ///
 /// On a CPU the processes share the cores (OMP_NUM_THREADS, unless the environment has it); a GPU is handed over in
 /// CUDA_VISIBLE_DEVICES. A run without a vocabulary is given that of a run that has learned one from the same text with
 /// the same settings.
 ///
 /// SIGINT, SIGTERM and SIGHUP, which `signals` holds, are passed on to the processes, and nothing is started
-/// any more; they die with this process when it is killed. Throws Failure when a log cannot be written.
+/// any more; they die with this process when it is killed. Throws what `changed` throws, once the processes have ended:
+/// they are given SIGTERM first, and time to write checkpoints.
 RunnerEnd run_all(const Plan& plan, const std::vector<size_t>& chosen, std::vector<SweepRun>& results,
                   const RunnerOptions& options, const BlockedSignals& signals, const ReadConfiguration& read,
                   const std::function<void()>& changed);
@@ -46,7 +47,8 @@ RunnerEnd run_all(const Plan& plan, const std::vector<size_t>& chosen, std::vect
 /// The command that trains a run.
 std::vector<std::string> train_command(const Plan& plan, const PlannedRun& run, const std::string& train);
 
-/// Gives `run` the vocabulary that another has learned from the same text with the same settings, if it has none.
+/// Gives `run` the vocabulary that another has learned from the same text with the same settings, if it has none. One
+/// that the user put there stays.
 void share_vocabulary(const Plan& plan, const PlannedRun& run, const ReadConfiguration& read);
 
 /// What hands a device to a process: {"CUDA_VISIBLE_DEVICES": "3"} for "cuda:1" where `visible` (the variable's value
