@@ -1,5 +1,7 @@
 #include "transformer/base/file_lock.h"
 
+#include <cerrno>
+#include <cstring>
 #include <optional>
 
 #include "error_of.h"
@@ -24,5 +26,17 @@ TEST_CASE("a folder that cannot be written to is named, and nobody is said to be
     CHECK_THROWS_AS(FolderLock(place, "another run", "wait for it"), Failure);
     CHECK_THROWS_WITH(FolderLock(place, "another run", "wait for it"),
                       Contains(place.string() + ": cannot be written to"));
+  }
+}
+
+TEST_CASE("somebody works in a folder only where its lock is held, and nobody is kept out where there are no locks") {
+  const auto check = [](int error_number) {
+    return [=] { check_folder_lock("runs/a", error_number, "another run", "wait for it"); };
+  };
+  CHECK(error_of(check(EWOULDBLOCK)) == "runs/a: another run is working in this folder; wait for it");
+  for (const int none : {0, ENOSYS, ENOLCK, EOPNOTSUPP, ENOTSUP}) CHECK_NOTHROW(check(none)());
+  for (const int other : {EIO, EBADF, ENOMEM, ESTALE}) {
+    CHECK_THROWS_AS(check(other)(), Failure);
+    CHECK_THROWS_WITH(check(other)(), std::string("runs/a: cannot be locked: ") + std::strerror(other));
   }
 }

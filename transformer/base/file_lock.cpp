@@ -30,7 +30,23 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& o
   if (!lock_.is_open()) {
     throw Failure(folder.string(), std::string("cannot be written to: ") + std::strerror(lock_.error_number()));
   }
-  if (lock_.error_number() != 0) throw Error(folder.string(), other + " is working in this folder", remedy);
+  check_folder_lock(folder, lock_.error_number(), other, remedy);
+}
+
+void check_folder_lock(const std::filesystem::path& folder, int error_number, const std::string& other,
+                       const std::string& remedy) {
+  switch (error_number) {
+    case 0:
+    // A file system without locks, such as Lustre mounted without them, has no two processes told apart.
+    case ENOSYS:
+    case ENOLCK:
+    case EOPNOTSUPP:
+      return;
+    case EWOULDBLOCK:
+      throw Error(folder.string(), other + " is working in this folder", remedy);
+    default:
+      throw Failure(folder.string(), std::string("cannot be locked: ") + std::strerror(error_number));
+  }
 }
 
 }  // namespace transformer

@@ -36,11 +36,15 @@ class FileLock {
 class FolderLock {
  public:
   /// Throws Error saying that `other` ("another run") is working in the folder, with `remedy`, and Failure where the
-  /// folder cannot be written to.
+  /// folder cannot be written to or locked. Where its file system has no locks, nobody is kept out.
   FolderLock(const std::filesystem::path& folder, const std::string& other, const std::string& remedy);
 
  private:
   FileLock lock_;
 };
+
+/// What FolderLock makes of `error_number`, FileLock's: returns, or throws as it does.
+void check_folder_lock(const std::filesystem::path& folder, int error_number, const std::string& other,
+                       const std::string& remedy);
 
 }  // namespace transformer

@@ -1,7 +1,11 @@
 #include "transformer/base/new_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
 
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
@@ -10,12 +14,16 @@ namespace transformer {
 
 namespace fs = std::filesystem;
 
-NewFolder::NewFolder(const fs::path& path) : final_(path), partial_(beside("partial")), replaced_(beside("replaced")) {
+NewFolder::NewFolder(const fs::path& path) : final_(path) {
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
-  // What a process of the same number left is not this one's to write into.
-  if (!error && !fs::create_directory(partial_, error) && !error) error = std::make_error_code(std::errc::file_exists);
-  if (error) throw Failure(path.string(), "cannot create the folder: " + error.message());
+  // What a process of the same number left is not this one's to write into; in a container, all have the same.
+  for (int number = 0; !error; ++number) {
+    partial_ = beside("partial", number);
+    if (::mkdir(partial_.c_str(), 0777) == 0) return;
+    if (errno != EEXIST) error.assign(errno, std::generic_category());
+  }
+  throw Failure(path.string(), "cannot create the folder: " + error.message());
 }
 
 NewFolder::~NewFolder() {
@@ -26,17 +34,25 @@ NewFolder::~NewFolder() {
 void NewFolder::commit() {
   std::error_code error, ignored;
   const bool replaces = something_at(final_);
-  if (replaces) fs::rename(final_, replaced_, error);
+  const auto replaced = replaces ? free_for_replaced() : fs::path();
+  if (replaces) fs::rename(final_, replaced, error);
   if (!error) {
     fs::rename(partial_, final_, error);
-    if (error && replaces) fs::rename(replaced_, final_, ignored);
+    if (error && replaces) fs::rename(replaced, final_, ignored);
   }
   if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
-  if (replaces) fs::remove_all(replaced_, ignored);
+  if (replaces) fs::remove_all(replaced, ignored);
 }
 
-fs::path NewFolder::beside(const char* kind) const {
-  return final_.parent_path() / fmt::format(".{}.{}-{}", final_.filename().string(), kind, getpid());
+fs::path NewFolder::beside(const char* kind, int number) const {
+  return final_.parent_path() / fmt::format(".{}.{}-{}-{}", final_.filename().string(), kind, ::getpid(), number);
+}
+
+/// Where a process was killed within commit(), this name may hold the only copy of somebody's folder: it stays.
+fs::path NewFolder::free_for_replaced() const {
+  int number = 0;
+  while (something_at(beside("replaced", number))) ++number;
+  return beside("replaced", number);
 }
 
 fs::path folder_path(const fs::path& given) {
@@ -57,7 +73,7 @@ void check_replaceable(const fs::path& folder, bool force, const std::string& ki
   }
   for (const auto& entry : entries_of(folder)) {
     if (!known.contains(entry.filename().string()) || !fs::is_regular_file(entry, ignored)) {
-      throw Error(entry.string(), fmt::format("is no part of an {}, so the folder is not replaced", kind),
+      throw Error(entry.string(), fmt::format("does not belong to the {}, so the folder is not replaced", kind),
                   "move it away, or name another folder");
     }
   }

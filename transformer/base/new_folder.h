@@ -24,9 +24,10 @@ class NewFolder {
   void commit();
 
  private:
-  std::filesystem::path beside(const char* kind) const;
+  std::filesystem::path beside(const char* kind, int number) const;
+  std::filesystem::path free_for_replaced() const;
 
-  std::filesystem::path final_, partial_, replaced_;
+  std::filesystem::path final_, partial_;
 };
 
 /// The path of a folder as it was given, absolute, also where it ends with a slash.
