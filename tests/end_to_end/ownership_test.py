@@ -3,7 +3,9 @@ writes to nor deletes, and what it replaces can be had back. Standard library on
 
 import json
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -89,8 +91,7 @@ class OwnershipTest(ProgramTest):
             self.assertFalse((project / ".lock").exists())
 
     def test_every_name_that_a_run_writes_to_is_looked_at(self):
-        for name in ("config.yaml", "model.safetensors", "checksums.xxh128", "metrics.jsonl", "trace.json",
-                     "summary.json", "run.json", "events.out.tfevents.0.transformer", "checkpoints/mine.txt",
+        for name in ("config.yaml", "model.safetensors", "checksums.xxh128", "metrics.jsonl", "summary.json", "run.json", "events.out.tfevents.0.transformer", "checkpoints/mine.txt",
                      "validation/mine.txt", "corpus/mine.txt", "checkpoints", "corpus", "validation"):
             with self.subTest(name=name):
                 output = self.root / "strange" / name.replace("/", "-")
@@ -99,6 +100,14 @@ class OwnershipTest(ProgramTest):
                 for arguments in ((), ("--restart",)):
                     self.train_refused(output, *arguments, parts=[output])
                 self.assertFalse((output / ".lock").exists())
+        # A trace is written where one is asked for.
+        output = self.root / "strange" / "trace"
+        output.mkdir()
+        (output / "trace.json").write_text("mine")
+        self.train_refused(output, "--profile", 2, parts=["trace.json"])
+        self.run_train("--output", output)
+        self.run_train("--output", output, "--restart")
+        self.assertEqual((output / "trace.json").read_text(), "mine")
         # A link that leads nowhere is something, too.
         output = self.root / "strange" / "link"
         output.mkdir()
@@ -124,6 +133,31 @@ class OwnershipTest(ProgramTest):
         after = contents(output)
         self.assertEqual({name: after.get(name) for name in mine}, mine)
         self.assertEqual(self.steps(output)[-1], 30)
+
+    def test_what_a_user_keeps_within_a_run_stays(self):
+        output = self.copy("keeper")
+        oldest = min((output / "checkpoints").glob("step-*"))
+        (oldest / "notes.txt").write_text("mine")
+        (output / "checkpoints/step-00000998").mkdir()
+        (output / "checkpoints/step-00000998/mine.txt").write_text("mine")
+        self.train_refused(output, "--restart", parts=["notes.txt", "in the way"])
+        self.run_train("--output", output, "--set", "training.steps=12", "--set", "training.keep_checkpoints=2")
+        self.assertEqual((oldest / "notes.txt").read_text(), "mine")
+        self.assertFalse((oldest / "progress.json").exists())
+        self.train_refused(output, "--restart", parts=[oldest, "in the way"])  # it would write a checkpoint there
+        (oldest / "notes.txt").unlink()
+        oldest.rmdir()
+        self.run_train("--output", output, "--restart")
+        self.assertEqual((output / "checkpoints/step-00000998/mine.txt").read_text(), "mine")
+
+    def test_a_vocabulary_put_where_a_run_failed_is_the_users(self):
+        output = self.root / "failed"
+        self.run_train("--output", output, "--set", "model.vocabulary_size=60000", status=2)
+        shutil.copy(self.finished / "vocabulary.model", output)
+        self.run_train("--output", output)
+        self.assertEqual((output / "vocabulary.model").read_bytes(), (self.finished / "vocabulary.model").read_bytes())
+        self.run_train("--output", output, "--restart")
+        self.assertEqual((output / "vocabulary.model").read_bytes(), (self.finished / "vocabulary.model").read_bytes())
 
     # --- restart ---
 
@@ -367,6 +401,24 @@ class OwnershipTest(ProgramTest):
         (self.root / "a-file").write_text("mine")
         self.refused(AVERAGE, "--output", self.root / "a-file", *checkpoints, parts=["a-file"])
 
+    def test_an_average_that_found_no_room_can_be_made_again(self):
+        checkpoints = sorted(self.finished.glob("checkpoints/step-*"))
+        for there in (False, True):
+            output = self.root / f"cramped-{there}"
+            if there:
+                output.mkdir()
+                (output / "notes.txt").write_text("mine")
+
+            def limited():
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+
+            before = contents(output)
+            self.run_program(AVERAGE, "--output", output, *checkpoints, status=1, preexec_fn=limited)
+            self.assertEqual(contents(output), before)
+            self.assertEqual(output.exists(), there)
+            self.run_program(AVERAGE, "--output", output, *checkpoints)
+
     def test_an_export_replaces_exported_models_alone(self):
         output = self.root / "exported"
         command = (EXPORT, "--to", "ctranslate2", "--model", self.finished, "--output")
@@ -402,8 +454,7 @@ class OwnershipTest(ProgramTest):
         tree = self.root / "trees.mrg"
         tree.write_text("( (S (NP (NN dog)) (VP (VBZ barks))) )\n")
         self.refused(TREEBANK, "words", "--output", tree, tree, parts=["--output", "trees.mrg"])
-        _, errors = self.run_program(TREEBANK, "words", "--output", self.root, tree, status=1)
-        self.assertIn("Is a directory", errors)
+        self.refused(TREEBANK, "words", "--output", self.root, tree, parts=["--output", "is a folder"])
         log = self.root / "appended.log"
         log.write_text("before\n")
         with open(log, "a") as opened:

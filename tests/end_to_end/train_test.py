@@ -184,6 +184,12 @@ class TrainTest(ProgramTest):
         # 6 FLOPs a parameter and token, roughly, for a model this narrow; embeddings and short sentences blur it.
         rough = 3 * 2 * summary["parameters"] * summary["target_tokens"]
         self.assertTrue(rough / 3 < summary["flops"] < 3 * rough, (summary["flops"], rough))
+        _, errors = self.run_train(*arguments, "--profile", "2", status=2)
+        self.assertIn("no step to be traced", errors)
+        shorter = self.root / "shorter"
+        text, _ = self.run_train("--output", shorter, "--set", "training.steps=4", "--profile", "40")
+        self.assertIn("trace of 3 steps", text)
+        self.assertTrue(json.loads((shorter / "trace.json").read_text())["traceEvents"])
         trace = json.loads((output / "trace.json").read_text())
         names = [event.get("name") for event in trace["traceEvents"]]
         for part in ("forward", "loss", "backward", "optimizer"):

@@ -317,6 +317,7 @@ TEST_CASE("what a killed process left is no entry and goes") {
   fs::rename(entry, entry.string() + ".partial");
   fs::create_directory(test.cache() / "01230123012301230123012301230123.partial");
   write_file(test.cache() / "01230123012301230123012301230123.partial" / "source.ids", "half");
+  write_file(test.cache() / "01230123012301230123012301230123.lock", "");
   CHECK(test.read().report().from_cache == 0);
   CHECK(test.items(".partial").empty());
   CHECK(test.entries().size() == 1);
@@ -332,6 +333,32 @@ TEST_CASE("what a killed process left is no entry and goes") {
   close(lock);
   test.read();
   CHECK(!fs::exists(busy));
+}
+
+TEST_CASE("what is named like an entry and is somebody's stays") {
+  const CacheTest test;
+  test.read();
+  const auto named = [&](char digit, const char* ending) { return test.cache() / (std::string(32, digit) + ending); };
+  fs::create_directory(named('a', ".partial"));  // nobody held its lock
+  write_file(named('b', ".partial"), "mine");
+  fs::create_directory(named('c', ".partial"));
+  write_file(named('c', ".partial") / "mine.txt", "mine");
+  write_file(named('c', ".partial") / "source.ids", "half");
+  write_file(named('c', ".lock"), "");
+  test.read();
+  CHECK(fs::exists(named('a', ".partial")));
+  CHECK_FALSE(fs::exists(named('a', ".lock")));
+  CHECK(read_file(named('b', ".partial")) == "mine");
+  CHECK(read_file(named('c', ".partial") / "mine.txt") == "mine");
+
+  const auto entry = *test.entries().begin();
+  write_file(entry / "notes.txt", "mine");
+  CHECK(test.read().report().from_cache == 1);
+  write_file(entry / "corpus.json", "damaged");
+  CHECK_THAT(error_of([&] { test.read(); }), Contains("notes.txt") && Contains("in the way"));
+  CHECK(read_file(entry / "notes.txt") == "mine");
+  fs::remove(entry / "notes.txt");
+  CHECK(test.read().report().from_cache == 0);
 }
 
 TEST_CASE("a process killed while it tokenises leaves nothing half") {

@@ -240,7 +240,10 @@ TEST_CASE("checkpoints are listed by their steps, beyond eight digits too") {
   for (const char* name : {"step-00000010", "step-00000009", "step-100000000", "interrupted-step-00000011",
                            "damaged-step-00000012", ".partial-step-00000013", "notes"}) {
     fs::create_directories(run / "checkpoints" / name);
+    write_file(run / "checkpoints" / name / "progress.json", "text");
   }
+  fs::create_directories(run / "checkpoints" / "step-00000998");  // of somebody's, who has put nothing of a run into it
+  write_file(run / "checkpoints" / "step-00000998" / "mine.txt", "text");
   CHECK(names_of(list_checkpoints(run.path())) == Names{"step-00000009", "step-00000010", "step-100000000"});
   CHECK(names_of(resumable_checkpoints(run.path())) ==
         Names{"step-100000000", "interrupted-step-00000011", "step-00000010", "step-00000009"});
@@ -279,11 +282,14 @@ TEST_CASE("pruning deletes what is neither among the newest nor the best, and wh
   TemporaryDirectory run;
   const auto folder = run / "checkpoints";
   std::vector<int64_t> steps = {10, 20, 30, 40, 50};
-  for (const int64_t step : steps) fs::create_directories(folder / fmt::format("step-{:08}", step));
+  for (const int64_t step : steps) {
+    fs::create_directories(folder / fmt::format("step-{:08}", step));
+    write_file(folder / fmt::format("step-{:08}", step) / "progress.json", "text");
+  }
   for (const char* name : {"interrupted-step-00000049", "interrupted-step-00000050", "interrupted-step-00000051",
                            "damaged-step-00000060", ".partial-step-00000045"}) {
     fs::create_directories(folder / name);
-    write_file(folder / name / "file", "text");
+    write_file(folder / name / "progress.json", "text");
   }
   const std::set<int64_t> best = {20, 30};
   prune_checkpoints(run.path(), keep, best);
@@ -297,6 +303,7 @@ TEST_CASE("pruning deletes what is neither among the newest nor the best, and wh
 TEST_CASE("an interruption's checkpoint stays while there is no other") {
   TemporaryDirectory run;
   fs::create_directories(run / "checkpoints" / "interrupted-step-00000005");
+  write_file(run / "checkpoints" / "interrupted-step-00000005" / "progress.json", "text");
   prune_checkpoints(run.path(), 1);
   CHECK(names_in(run / "checkpoints") == Names{"interrupted-step-00000005"});
 }

@@ -59,8 +59,9 @@ struct Run {
   void train(const Given& given = {}) const {
     auto run = open(given);
     run.claim();
-    run.begin("checksum");
     write_file(folder / "vocabulary.model", "pieces");
+    run.record_vocabularies({"vocabulary.model"});
+    run.begin("checksum");
     for (int64_t step : {2, 6, 10}) checkpoint(step, given);
     write_file(folder / "metrics.jsonl", "ten steps\n");
     fs::create_directory(folder / "validation");
@@ -116,7 +117,7 @@ TEST_CASE("a file of the user's where a run writes is refused and named") {
       Run run;
       fs::create_directories((run.folder / name).parent_path());
       write_file(run.folder / name, "mine");
-      CHECK_THAT(error_of([&] { run.open({}, {.restart = restart}); }),
+      CHECK_THAT(error_of([&] { run.open({}, {.restart = restart, .profile = true}); }),
                  Contains(run.folder.string()) && Contains("training.output"));
       CHECK(read_file(run.folder / name) == "mine");
       CHECK_FALSE(fs::exists(run.folder / ".lock"));
@@ -235,7 +236,8 @@ TEST_CASE("what a restart replaces is kept until there is a checkpoint, whenever
     CHECK(resumable_checkpoints(run.folder).empty());
     CHECK_FALSE(folder.set_aside_text().empty());
     write_file(run.folder / "vocabulary.model", "new pieces");
-    write_file(run.folder / "trace.json", "new");
+    folder.record_vocabularies({"vocabulary.model"});
+    write_file(run.folder / "metrics.jsonl", "new");
   }
   const auto moved = [&](const std::string& item) {
     return run.folder / fs::path(item).parent_path() / ".replaced" / fs::path(item).filename();
@@ -253,7 +255,7 @@ TEST_CASE("what a restart replaces is kept until there is a checkpoint, whenever
     CHECK(run.contents() == before);
   }
   SECTION("killed while it was set aside") {
-    fs::remove(run.folder / "trace.json");
+    fs::remove(run.folder / "metrics.jsonl");
     fs::remove(run.folder / "vocabulary.model");
     fs::remove(run.folder / "config.yaml");
     auto json = run.record();
@@ -323,6 +325,115 @@ TEST_CASE("only what is named like a checkpoint is one") {
   prune_checkpoints(run.folder, 1);
   CHECK(list_checkpoints(run.folder).size() == 1);
   for (const auto& name : mine) CHECK(fs::exists(run.folder / "checkpoints" / name));
+}
+
+TEST_CASE("what somebody keeps in a run's folders is in the way, or stays, and never goes with the run") {
+  Run run;
+  run.train();
+  const auto mine = run.folder / "checkpoints/step-00000006/notes.txt";
+  write_file(mine, "mine");
+  fs::create_directories(run.folder / "checkpoints/step-00000998");
+  write_file(run.folder / "checkpoints/step-00000998/mine.txt", "mine");
+  SECTION("a restart, or going back behind it, names it") {
+    CHECK_THAT(error_of([&] { run.open({}, {.restart = true}); }), Contains("notes.txt") && Contains("in the way"));
+    CHECK_THAT(error_of([&] { run.open({}, {.from = "2"}); }), Contains("notes.txt") && Contains("in the way"));
+    CHECK(run.open({}, {.from = "6"}).found() == Found::run);
+    fs::remove(mine);
+    auto again = run.open({}, {.restart = true});
+    again.claim();
+    CHECK(resumable_checkpoints(run.folder).empty());
+  }
+  SECTION("it stays where older checkpoints make room") {
+    prune_checkpoints(run.folder, 1);
+    CHECK(list_checkpoints(run.folder) == std::vector<fs::path>{run.folder / "checkpoints/step-00000010"});
+    CHECK(read_file(mine) == "mine");
+    CHECK_FALSE(fs::exists(mine.parent_path() / "progress.json"));
+  }
+  SECTION("put there meanwhile, it stays where what was set aside goes") {
+    fs::remove(mine);
+    const Given other{.text = "b"};
+    {
+      auto again = run.open(other, {.restart = true});
+      again.claim();
+    }
+    const auto late = run.folder / "checkpoints/.replaced/step-00000006/late.txt";
+    write_file(late, "mine");
+    run.checkpoint(2, other);
+    CHECK(run.open(other).found() == Found::run);
+    CHECK(read_file(late) == "mine");
+    CHECK_FALSE(fs::exists(late.parent_path() / "progress.json"));
+  }
+  CHECK(read_file(run.folder / "checkpoints/step-00000998/mine.txt") == "mine");
+}
+
+TEST_CASE("a vocabulary is the run's by its checksum") {
+  Run run;
+  {
+    auto folder = run.open();  // comes to nothing before it has learned a vocabulary
+    folder.claim();
+  }
+  write_file(run.folder / "vocabulary.model", "mine");
+  const Given other{.text = "b"};
+  {
+    auto folder = run.open(other);
+    CHECK(folder.keeps("vocabulary.model"));
+    folder.claim();
+    CHECK(read_file(run.folder / "vocabulary.model") == "mine");
+  }
+  {
+    auto folder = run.open(other, {.restart = true});
+    CHECK(folder.keeps("vocabulary.model"));
+    folder.claim();
+    CHECK(read_file(run.folder / "vocabulary.model") == "mine");
+  }
+  // One that a run has learned goes with it, and what takes its place is the user's again.
+  Run learned;
+  learned.train();
+  write_file(learned.folder / "vocabulary.model", "mine");
+  {
+    auto folder = learned.open(other, {.restart = true});
+    CHECK(folder.keeps("vocabulary.model"));
+    folder.claim();
+    CHECK(read_file(learned.folder / "vocabulary.model") == "mine");
+  }
+  RunFolder::undo(learned.folder);
+  CHECK(read_file(learned.folder / "vocabulary.model") == "mine");
+}
+
+TEST_CASE("a restart's vocabulary that somebody replaced is in the way of what is brought back") {
+  Run run;
+  run.train();
+  {
+    auto folder = run.open({.text = "b"}, {.restart = true});
+    folder.claim();
+  }
+  write_file(run.folder / "vocabulary.model", "mine");
+  CHECK_THAT(error_of([&] { RunFolder::undo(run.folder); }), Contains("vocabulary.model") && Contains("in the way"));
+  CHECK(read_file(run.folder / "vocabulary.model") == "mine");
+  fs::remove(run.folder / "vocabulary.model");
+  RunFolder::undo(run.folder);
+  CHECK(read_file(run.folder / "vocabulary.model") == "pieces");
+}
+
+TEST_CASE("a trace is the run's where one was asked for, and somebody's else") {
+  Run run;
+  run.train();
+  write_file(run.folder / "trace.json", "mine");
+  CHECK(run.open().found() == Found::finished_run);
+  CHECK_THAT(error_of([&] { run.open({}, {.profile = true}); }), Contains("trace.json") && Contains("in the way"));
+  {
+    auto folder = run.open({.text = "b"}, {.restart = true});
+    folder.claim();
+  }
+  CHECK(read_file(run.folder / "trace.json") == "mine");
+}
+
+TEST_CASE("a run does not go on to fewer steps than it has come") {
+  Run run;
+  run.train();
+  CHECK_THAT(error_of([&] { run.open({.steps = "8"}); }), Contains("training.steps") && Contains("step 10"));
+  CHECK_THAT(error_of([&] { run.open({.steps = "8"}, {.from = "last"}); }), Contains("training.steps"));
+  CHECK(run.open({.steps = "8"}, {.from = "6"}).found() == Found::run);
 }
 
 TEST_CASE("what is set aside at a stage that nobody knows is not taken for nothing") {

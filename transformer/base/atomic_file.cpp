@@ -1,6 +1,7 @@
 #include "transformer/base/atomic_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,9 +14,12 @@
 #include <string>
 #include <utility>
 
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -71,7 +75,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_
   // Not made from the target's name, which may already be as long as names can be.
   static std::atomic<uint64_t> counter = 0;
   do {
-    temporary_ = folder_of(target_) / (".writing-" + std::to_string(::getpid()) + "-" + std::to_string(counter++));
+    temporary_ = folder_of(target_) / (temporary_prefix + std::to_string(::getpid()) + "-" + std::to_string(counter++));
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ < 0) {
@@ -159,13 +163,29 @@ void AtomicFile::commit() {
   if (status != 0 && error_number != EINVAL && error_number != ENOTSUP) fail(error_number);
 }
 
-void check_output_file(const std::string& flag, const std::filesystem::path& output,
-                       const std::vector<std::filesystem::path>& inputs) {
+void check_output_place(const std::string& flag, const fs::path& output) {
   std::error_code none;
-  if (!std::filesystem::is_regular_file(output, none)) return;
+  if (output.empty() || is_stream(output)) return;
+  if (fs::is_directory(output, none)) throw Error(flag, output.string() + " is a folder", "name a file");
+  if (const auto folder = folder_of(followed_links(output)); !fs::is_directory(folder, none)) {
+    throw Error(flag, fmt::format("{}: there is no folder {}", output.string(), folder.string()),
+                "make it, or name another file");
+  }
+}
+
+void check_output_file(const std::string& flag, const fs::path& output, const std::vector<fs::path>& inputs) {
+  std::error_code none;
+  if (!fs::is_regular_file(output, none)) return;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(flag, fmt::format("{} is {}", output.string(), what), "name another file");
+  };
   for (const auto& input : inputs) {
-    if (std::filesystem::equivalent(output, input, none)) {
-      throw Error(flag, output.string() + " is what is read as well", "name another file");
+    if (fs::equivalent(output, input, none)) refuse("what is read as well");
+    if (!fs::is_directory(input, none)) continue;
+    auto names = checksummed_names(input);
+    names.insert({"config.yaml", checksums_name});
+    for (const auto& name : names) {
+      if (fs::equivalent(output, input / name, none)) refuse("a file of the model that is read as well");
     }
   }
 }

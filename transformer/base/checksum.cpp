@@ -68,7 +68,10 @@ void write_checksums(const fs::path& directory, const std::vector<std::string>& 
   write_atomically(directory / checksums_name, text);
 }
 
-void verify_checksums(const fs::path& directory, const std::vector<std::string>& names) {
+namespace {
+
+// Name -> checksum. Throws Error where the list is missing or damaged.
+std::map<std::string, std::string> read_checksums(const fs::path& directory) {
   const fs::path list = directory / checksums_name;
   std::map<std::string, std::string> listed;
   const auto damaged = [&](const std::string& what) { throw Error(list.string(), "is damaged: " + what); };
@@ -93,6 +96,23 @@ void verify_checksums(const fs::path& directory, const std::vector<std::string>&
       damaged(fmt::format("it lists {} twice", in_quotes(name)));
   }
   if (listed.empty()) damaged("it is empty");
+  return listed;
+}
+
+}  // namespace
+
+std::set<std::string> checksummed_names(const fs::path& directory) {
+  std::set<std::string> names;
+  try {
+    for (const auto& [name, checksum] : read_checksums(directory)) names.insert(name);
+  } catch (const std::runtime_error&) {  // Error or Failure
+  }
+  return names;
+}
+
+void verify_checksums(const fs::path& directory, const std::vector<std::string>& names) {
+  const fs::path list = directory / checksums_name;
+  const auto listed = read_checksums(directory);
   const auto verify = [&](const std::string& name, const std::string& expected) {
     if (file_checksum(directory / name) != expected) {
       throw Error((directory / name).string(),

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,9 @@ inline constexpr const char* checksums_name = "checksums.xxh128";
 
 /// Writes the checksums of `names`, files in `directory`.
 void write_checksums(const std::filesystem::path& directory, const std::vector<std::string>& names);
+
+/// The files that the checksums in `directory` list; none where there is no list, or none that can be understood.
+std::set<std::string> checksummed_names(const std::filesystem::path& directory);
 
 /// Compares `names`, or every file listed where none are named, with the checksums in `directory`. Throws Error naming
 /// the first file that is missing, has other bytes or is not listed, or the list itself where it is missing or damaged.

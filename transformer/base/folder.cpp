@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -36,6 +37,28 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   if (error) throw Failure(folder.string(), "cannot be read: " + error.message());
   std::sort(entries.begin(), entries.end());
   return entries;
+}
+
+std::vector<fs::path> strange_entries(const fs::path& folder, const std::set<std::string>& known) {
+  auto entries = entries_of(folder);
+  std::erase_if(entries, [&](const fs::path& entry) {
+    const auto name = entry.filename().string();
+    std::error_code ignored;
+    const bool holds_something = fs::is_directory(fs::symlink_status(entry, ignored)) && !fs::is_empty(entry, ignored);
+    return (known.contains(name) || name.starts_with(temporary_prefix)) && !holds_something;
+  });
+  return entries;
+}
+
+bool remove_known(const fs::path& folder, const std::set<std::string>& known) {
+  const auto kept = strange_entries(folder, known);
+  std::error_code error;
+  for (const auto& entry : entries_of(folder)) {
+    if (!error && !std::binary_search(kept.begin(), kept.end(), entry)) fs::remove(entry, error);
+  }
+  if (!error && kept.empty()) fs::remove(folder, error);
+  if (error) throw Failure(folder.string(), "cannot be removed: " + error.message());
+  return kept.empty();
 }
 
 bool is_within(const fs::path& path, const fs::path& folder) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <filesystem>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace transformer {
@@ -15,6 +17,14 @@ bool something_at(const std::filesystem::path& path);
 /// What the folder holds, in the order of names; nothing where nothing is at its path. Throws Error where something
 /// else than a folder is there (a link that leads nowhere, a file), Failure where the folder cannot be read.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
+
+/// What `folder` holds besides what has the names `known`, and what killed processes left of such files (AtomicFile):
+/// somebody else's. A folder in it that is not empty is, too, whatever its name. Throws as entries_of.
+std::vector<std::filesystem::path> strange_entries(const std::filesystem::path& folder,
+                                                   const std::set<std::string>& known);
+/// Deletes those files, and the folder where it holds nothing else. Returns whether it is gone. Throws as entries_of,
+/// and Failure where something cannot be deleted.
+bool remove_known(const std::filesystem::path& folder, const std::set<std::string>& known);
 
 /// Whether `path` is `folder` or lies in it, links followed as far as they lead.
 bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder);

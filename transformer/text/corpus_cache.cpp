@@ -21,6 +21,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/mapped_file.h"
 #include "transformer/base/read_file.h"
 #include "transformer/text/vocabulary.h"
@@ -142,11 +143,17 @@ void sweep(const fs::path& folder) {
     // The folder may be one of the user's, with names of theirs: an entry's is a checksum.
     const auto key = item.path().stem().string();
     const bool is_entry = key.size() == 32 && key.find_first_not_of("0123456789abcdef") == std::string::npos;
-    if (is_entry && item.path().extension() == partial_suffix) left.push_back(item.path());
+    if (!is_entry || item.path().extension() != partial_suffix || !item.is_directory(ignored)) continue;
+    // Whoever made it held the lock, whose file stays.
+    if (something_at(lock_file(folder / item.path().stem()))) left.push_back(item.path());
   }
   for (const auto& partial : left) {
     const FileLock lock(lock_file(folder / partial.stem()), FileLock::Wait::no);
-    if (lock.error_number() == 0) fs::remove_all(partial, ignored);
+    if (lock.error_number() != 0) continue;
+    try {
+      remove_known(partial, CorpusCache::file_names());
+    } catch (const std::runtime_error&) {  // it stays
+    }
   }
 }
 
@@ -290,13 +297,26 @@ class EntrySide {
   int64_t offset_ = 0;
 };
 
+// Throws Error where an entry's folder holds somebody's files.
+void refuse_strangers(const fs::path& entry) {
+  const auto strange = strange_entries(entry, CorpusCache::file_names());
+  if (strange.empty()) return;
+  throw Error(strange.front().string(), "is in the way: tokenised text is to be replaced there", "move it away");
+}
+
+// Deletes an entry, or part of one, if there is any; and nothing else.
+void remove_own(const fs::path& entry) {
+  refuse_strangers(entry);
+  if (something_at(entry)) remove_known(entry, CorpusCache::file_names());
+}
+
 // A folder that goes again unless it gets its name.
 class PartialFolder {
  public:
   explicit PartialFolder(const fs::path& entry) : entry_(entry), path_(with_suffix(entry, partial_suffix)) {
     std::error_code error;
-    fs::remove_all(path_, error);  // left by a process that was killed
-    if (!error) fs::create_directory(path_, error);
+    remove_own(path_);  // left by a process that was killed
+    fs::create_directory(path_, error);
     if (error) fail_to_write(path_, error.value());
   }
   ~PartialFolder() {
@@ -324,14 +344,21 @@ class PartialFolder {
 // Out of the way at once, whoever still reads it, and then deleted.
 void remove_entry(const fs::path& entry) {
   const auto partial = with_suffix(entry, partial_suffix);
+  refuse_strangers(entry);
+  remove_own(partial);
   std::error_code error;
-  fs::remove_all(partial, error);
-  if (!error) fs::rename(entry, partial, error);
-  if (!error) fs::remove_all(partial, error);
+  fs::rename(entry, partial, error);
   if (error) fail_to_write(entry, error.value());
+  remove_own(partial);
 }
 
 }  // namespace
+
+const std::set<std::string>& CorpusCache::file_names() {
+  static const std::set<std::string> names = {manifest_name, "source.ids", "source.offsets", "target.ids",
+                                              "target.offsets"};
+  return names;
+}
 
 CorpusCache::CorpusCache(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;

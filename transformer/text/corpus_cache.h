@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 
 #include "transformer/text/corpus_part.h"
@@ -35,6 +36,9 @@ namespace transformer {
 /// checkpoint with an entry made anew.
 class CorpusCache {
  public:
+  /// What an entry consists of.
+  static const std::set<std::string>& file_names();
+
   /// What the ids depend on besides the text.
   struct Recipe {
     std::string text;                                                // the same for the same ids

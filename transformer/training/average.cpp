@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/weights.h"
 #include "transformer/base/checksum.h"
@@ -96,7 +98,20 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     }
   }
   files.provenance = provenance(directories.front());
-  write_model_directory(options.output, average_weights(directories), files, options.bf16 ? at::kBFloat16 : at::kFloat);
+  const auto weights = average_weights(directories);
+  const bool was_there = something_at(options.output);
+  try {
+    write_model_directory(options.output, weights, files, options.bf16 ? at::kBFloat16 : at::kFloat);
+  } catch (...) {
+    // None of it was there before, and half a model would be in the way of the next attempt.
+    std::set<std::string> names = {"model.safetensors", checksums_name};
+    for (const auto& [name, content] : files.contents) names.insert(name);
+    if (something_at(options.output) && remove_known(options.output, names) && was_there) {
+      std::error_code ignored;
+      fs::create_directory(options.output, ignored);
+    }
+    throw;
+  }
   return directories;
 }
 

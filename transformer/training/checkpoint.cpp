@@ -66,13 +66,21 @@ void sync_directory(const fs::path& directory) {
   close(descriptor);
 }
 
+std::set<std::string> files_of(const fs::path& checkpoint) {
+  auto names = checksummed_names(checkpoint);
+  names.insert({weights_name, optimizer_name, progress_name, config_name, checksums_name, "vocabulary.model",
+                "source.model", "target.model"});
+  return names;
+}
+
 // Checkpoints with names that `wanted` takes, oldest first. A folder that cannot be read is no empty one.
 template <class Wanted>
 std::vector<fs::path> list(const fs::path& run, const Wanted& wanted) {
   std::vector<fs::path> checkpoints;
   for (const auto& entry : entries_of(checkpoint_directory(run))) {
     const auto name = parse_checkpoint_name(entry.filename().string());
-    if (name && wanted(*name)) checkpoints.push_back(entry);
+    if (!name || !wanted(*name)) continue;
+    if (name->state != CheckpointName::State::whole || holds_checkpoint(entry)) checkpoints.push_back(entry);
   }
   std::sort(checkpoints.begin(), checkpoints.end(), [](const fs::path& a, const fs::path& b) {
     return std::pair(checkpoint_step(a), a) < std::pair(checkpoint_step(b), b);
@@ -88,6 +96,10 @@ std::vector<fs::path> list_whole(const fs::path& run, CheckpointKind kind) {
 // Takes a checkpoint's name away before its files, so that a killed process leaves none that is half deleted.
 void discard(const fs::path& checkpoint) {
   std::error_code error;
+  if (!strange_entries_of(checkpoint).empty()) {
+    remove_checkpoint(checkpoint);
+    return;
+  }
   const auto partial = checkpoint.parent_path() / (partial_prefix + checkpoint.filename().string());
   fs::rename(checkpoint, partial, error);
   fs::remove_all(error ? checkpoint : partial, error);
@@ -165,6 +177,19 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
   }
   write_bound_weights(directory / weights_name, weights, directory / "config.yaml", type, files.provenance);
   write_checksums(directory, names);
+}
+
+bool holds_checkpoint(const fs::path& folder) {
+  const auto names = files_of(folder);
+  return std::any_of(names.begin(), names.end(), [&](const auto& name) { return something_at(folder / name); });
+}
+
+std::vector<fs::path> strange_entries_of(const fs::path& checkpoint) {
+  return strange_entries(checkpoint, files_of(checkpoint));
+}
+
+void remove_checkpoint(const fs::path& checkpoint) {
+  remove_known(checkpoint, files_of(checkpoint));
 }
 
 fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const ModelFiles& files,

@@ -87,7 +87,15 @@ enum class CheckpointKind {
 std::filesystem::path write_checkpoint(const std::filesystem::path& run, const TrainingState& state,
                                        const ModelFiles& files, CheckpointKind kind = CheckpointKind::scheduled);
 
-/// Scheduled checkpoints of a run, oldest first.
+/// Whether any file of a checkpoint's is in `folder`: one of somebody's may be named like a checkpoint.
+bool holds_checkpoint(const std::filesystem::path& folder);
+/// What somebody keeps in a checkpoint's folder: all but the files that checkpoints consist of, and those that this
+/// one's checksums list.
+std::vector<std::filesystem::path> strange_entries_of(const std::filesystem::path& checkpoint);
+/// Deletes a checkpoint, but for such entries: with them its folder stays, and is no checkpoint any more.
+void remove_checkpoint(const std::filesystem::path& checkpoint);
+
+/// Scheduled checkpoints of a run, oldest first. A folder named so that holds no file of a checkpoint's is none.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run);
 
 /// All checkpoints that a run can go on from, newest first.

@@ -1,9 +1,12 @@
 #include "transformer/training/corpus_batches.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "transformer/architecture/cost.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/model/tensors.h"
 
@@ -59,7 +62,13 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
     ++position.epoch;
     position.batch = 0;
   }
-  throw Error("data.train_source", "there is no sentence pair to train on");
+  const auto& report = text_.corpus.report();
+  throw Error("data.train_source",
+              fmt::format("there is no sentence pair to train on: of {}, {} had an empty side, {} were too long for "
+                          "data.max_length, {} of too unequal lengths",
+                          counted(report.pairs + report.empty + report.too_long + report.ratio, "pair"), report.empty,
+                          report.too_long, report.ratio),
+              "give more text, or set data.max_length, or data.max_length_ratio, higher");
 }
 
 std::optional<BatchSource::Largest> CorpusBatches::largest() const {

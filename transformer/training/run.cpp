@@ -449,9 +449,16 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   std::optional<RunFolder> folder;  // of rank 0
   auto found = RunFolder::Found::nothing;
   communicator.on_rank_0([&] {
-    folder.emplace(output, settings.config, settings.rules, options.folder);
+    auto wanted = options.folder;
+    wanted.profile = options.profile_steps > 0;
+    folder.emplace(output, settings.config, settings.rules, wanted);
     found = folder->found();
     if (found == RunFolder::Found::finished_run) {
+      if (wanted.profile) {
+        throw Error("--profile",
+                    fmt::format("the run in {} is finished: there is no step to be traced", output.string()),
+                    "raise training.steps, or choose another training.output");
+      }
       log.info("this run is finished; raise training.steps to go on with it");
     }
     if (found == RunFolder::Found::nothing) check_new_run(settings, *folder);
@@ -466,7 +473,12 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
 
   const auto model_settings = settings.model.resolved();
   std::optional<Vocabularies> vocabularies;
-  communicator.on_rank_0([&] { vocabularies = prepare_vocabularies(settings, model_settings, output, log); });
+  communicator.on_rank_0([&] {
+    auto missing = vocabulary_names(settings.vocabulary);
+    std::erase_if(missing, [&](const auto& name) { return something_at(output / name); });
+    vocabularies = prepare_vocabularies(settings, model_settings, output, log);
+    folder->record_vocabularies(missing);
+  });
   if (!vocabularies) {
     vocabularies =
         Vocabularies::load(output, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);

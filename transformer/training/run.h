@@ -66,7 +66,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
 /// The model's summary, as `train --dry-run` prints it: `parameters: N` first.
 std::string model_summary(const ModelSettings& settings);
 
-/// Checks what a run would read, wherever it goes: settings, texts, a vocabulary or a model that is given. Throws Error.
+/// Checks what a run would read, wherever it goes: settings, texts, a vocabulary or a model that is given. Throws
+/// Error.
 void check_inputs(const RunSettings& settings);
 
 /// Checks all that a run would need before it computes anything: settings, what its folder holds, files, vocabulary,

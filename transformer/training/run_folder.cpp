@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "transformer/base/folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/text/corpus_cache.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/run_names.h"
@@ -66,6 +69,34 @@ void remove_tree(const fs::path& path) {
   if (error) throw Failure(path.string(), "cannot be removed: " + error.message());
 }
 
+// What somebody keeps within an entry that is a folder.
+std::vector<fs::path> strangers_within(const fs::path& path, const std::string& entry) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {};
+  const fs::path name(entry);
+  if (name.parent_path() == "corpus") return strange_entries(path, CorpusCache::file_names());
+  const auto checkpoint = parse_checkpoint_name(name.filename().string());
+  const bool unfinished = !checkpoint || checkpoint->state == CheckpointName::State::partial;
+  return unfinished ? std::vector<fs::path>() : strange_entries_of(path);
+}
+
+// Deletes an entry; what somebody has put into it meanwhile stays.
+void remove_entry(const fs::path& path, const std::string& entry) {
+  if (strangers_within(path, entry).empty()) {
+    remove_tree(path);
+  } else if (fs::path(entry).parent_path() == "corpus") {
+    remove_known(path, CorpusCache::file_names());
+  } else {
+    remove_checkpoint(path);
+  }
+}
+
+// Whether a folder named like a checkpoint is one, or what is left of one.
+bool may_be_checkpoint(const fs::path& path) {
+  const auto name = parse_checkpoint_name(path.filename().string());
+  return name && (name->state == CheckpointName::State::partial || holds_checkpoint(path));
+}
+
 // Whether all is there that a checkpoint consists of.
 bool looks_whole(const fs::path& checkpoint) {
   const std::vector<std::string> names = {config_name, weights_name, checksums_name, "optimizer.safetensors",
@@ -93,6 +124,7 @@ RunFolder::RunFolder(fs::path folder, const std::string& config, const std::map<
     recover();
   }
   decide();
+  check_replaced();
 }
 
 RunFolder::RunFolder(fs::path folder) : folder_(std::move(folder)) {
@@ -115,6 +147,7 @@ void RunFolder::lock() {
 
 std::vector<std::string> RunFolder::wanted() const {
   auto names = run_file_names();
+  if (!options_.profile) std::erase(names, trace_name);
   for (const auto& name : run_folder_names()) {
     const auto cache = value_of(flat_settings(config_), "data.cache");
     if (name != "corpus" || cache.empty() || cache == "\"\"") names.push_back(name);
@@ -179,13 +212,55 @@ std::vector<std::string> RunFolder::own_entries() const {
     if (is_run_folder(name)) {
       for (const auto& path : entries_of(folder_ / name)) {
         const auto entry = fmt::format("{}/{}", name, path.filename().string());
-        if (is_run_entry(entry)) entries.push_back(entry);
+        if (is_run_entry(entry) && (name != "checkpoints" || may_be_checkpoint(path))) entries.push_back(entry);
       }
-    } else if (something_at(folder_ / name)) {
+    } else if (owns(name)) {
       entries.push_back(name);
     }
   }
   return entries;
+}
+
+bool RunFolder::owns(const std::string& name) const {
+  const auto path = folder_ / name;
+  if (!contains(record_.facts.files, name) || !something_at(path)) return false;
+  const auto vocabulary = record_.facts.vocabularies.find(name);
+  std::error_code error;  // records from before there were checksums name vocabularies alone
+  return vocabulary == record_.facts.vocabularies.end() ||
+         (fs::is_regular_file(path, error) && file_checksum(path) == vocabulary->second);
+}
+
+void RunFolder::check_replaced() const {
+  std::vector<std::string> replaced;
+  if (options_.restart || starts_anew_) replaced = own_entries();
+  if (from_ >= 0) replaced = entries_behind(from_);
+  for (const auto& entry : replaced) {
+    const auto strange = strangers_within(folder_ / entry, entry);
+    if (strange.empty()) continue;
+    throw Error(strange.front().string(),
+                fmt::format("is in the way: it is no part of {}, which is to be replaced", entry),
+                "move it away, or choose another training.output");
+  }
+  // Folders of the user's that are named like checkpoints that this run will write.
+  const auto checkpoints = resumable_checkpoints(folder_);
+  const bool anew = found_ == Found::nothing || checkpoints.empty();
+  const int64_t behind = anew ? -1 : from_ >= 0 ? from_ : checkpoint_step(checkpoints.front());
+  for (const auto& path : entries_of(folder_ / "checkpoints")) {
+    const auto name = parse_checkpoint_name(path.filename().string());
+    if (!name || name->state != CheckpointName::State::whole || name->step <= behind || name->step > steps()) continue;
+    if (holds_checkpoint(path)) continue;
+    throw Error(path.string(), "is in the way: the run writes a checkpoint there, and this is none",
+                "move it away, or choose another training.output");
+  }
+}
+
+int64_t RunFolder::steps() const {
+  const auto text = value_of(flat_settings(config_), "training.steps");
+  return text.empty() ? std::numeric_limits<int64_t>::max() : std::strtoll(text.c_str(), nullptr, 10);
+}
+
+void RunFolder::remove_own(const std::vector<std::string>& entries) const {
+  for (const auto& entry : entries) remove_entry(folder_ / entry, entry);
 }
 
 bool RunFolder::has_come_further() const {
@@ -260,6 +335,12 @@ void RunFolder::decide() {
                             "give the settings it had, or another training.output",
                             options_.command.empty() ? "the same command with" : options_.command));
   }
+  const int64_t come_to = from_ >= 0 ? from_ : checkpoint_step(resumable_checkpoints(folder_).front());
+  if (steps() < come_to) {
+    throw Error("training.steps",
+                fmt::format("is {}, and the run in {} has come to step {}", steps(), folder_.string(), come_to),
+                "give no fewer, or go on from an earlier checkpoint with --from STEP");
+  }
   // Where a run computes and writes is no part of its result.
   auto there = flat_settings(read_file(saved / config_name)), here = flat_settings(config_);
   for (const char* name : {"training.output", "training.device", "training.threads", "data.cache"}) {
@@ -306,7 +387,7 @@ fs::path RunFolder::choose_checkpoint() {
 
 bool RunFolder::keeps(const std::string& name) const {
   const bool replaced = options_.restart || starts_anew_;
-  return something_at(folder_ / name) && !(replaced && contains(record_.facts.files, name));
+  return something_at(folder_ / name) && !(replaced && owns(name));
 }
 
 void RunFolder::check_input(const std::string& what, const fs::path& path) const {
@@ -363,7 +444,7 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
   }
   if (from < 0) {
     record_.set_aside.from = -1;
-    for (const auto& entry : own_entries()) remove_tree(folder_ / entry);
+    remove_own(own_entries());
   }
   record_.set_aside.items.insert(record_.set_aside.items.end(), record_.set_aside.moving.begin(),
                                  record_.set_aside.moving.end());
@@ -389,7 +470,7 @@ void RunFolder::recover() {
 void RunFolder::give_back(const std::vector<std::string>& items) {
   for (const auto& item : items) {
     if (!something_at(aside(item))) continue;
-    if (something_at(folder_ / item)) remove_tree(folder_ / item);
+    if (something_at(folder_ / item)) remove_entry(folder_ / item, item);
     move_to(aside(item), folder_ / item);
   }
   remove_empty_folders(items);
@@ -398,7 +479,7 @@ void RunFolder::give_back(const std::vector<std::string>& items) {
 void RunFolder::finish_undo() {
   if (record_.set_aside.from < 0) {
     for (const auto& entry : own_entries()) {
-      if (!contains(record_.set_aside.items, entry)) remove_tree(folder_ / entry);
+      if (!contains(record_.set_aside.items, entry)) remove_entry(folder_ / entry, entry);
     }
   }
   give_back(record_.set_aside.items);
@@ -410,7 +491,7 @@ void RunFolder::finish_undo() {
 void RunFolder::purge() {
   record_.set_aside.stage = Stage::purging;
   record_.write(folder_);
-  for (const auto& item : record_.set_aside.items) remove_tree(aside(item));
+  for (const auto& item : record_.set_aside.items) remove_entry(aside(item), item);
   remove_empty_folders(record_.set_aside.items);
   record_.set_aside = {};
   record_.write(folder_);
@@ -431,11 +512,15 @@ void RunFolder::claim() {
   }
   RunRecord::Facts mine;
   mine.files = record_.facts.files;
+  mine.vocabularies = record_.facts.vocabularies;
   for (const auto& name : wanted()) {
     if (!contains(mine.files, name)) mine.files.push_back(name);
   }
+  // One is recorded when it is there, and not kept where the run begins anew.
   for (const auto& name : vocabulary_names()) {
-    if (!contains(mine.files, name) && !something_at(folder_ / name)) mine.files.push_back(name);
+    if (keeps(name) && owns(name)) continue;
+    std::erase(mine.files, name);
+    mine.vocabularies.erase(name);
   }
   const bool begun = !resumable_checkpoints(folder_).empty() || something_at(folder_ / weights_name);
   if (options_.restart && (begun || record_.set_aside.stage == Stage::kept)) {
@@ -443,11 +528,19 @@ void RunFolder::claim() {
     const bool again = record_.set_aside.stage == Stage::kept && record_.set_aside.from < 0;
     set_aside(again ? std::vector<std::string>{} : own_entries(), -1, mine);
   } else if (options_.restart || starts_anew_) {
-    for (const auto& entry : own_entries()) remove_tree(folder_ / entry);
+    remove_own(own_entries());
   }
   record_.facts = mine;
   record_.write(folder_);
   write_atomically(folder_ / config_name, config_);
+}
+
+void RunFolder::record_vocabularies(const std::vector<std::string>& names) {
+  for (const auto& name : names) {
+    if (!contains(record_.facts.files, name)) record_.facts.files.push_back(name);
+    record_.facts.vocabularies[name] = file_checksum(folder_ / name);
+  }
+  if (!names.empty()) record_.write(folder_);
 }
 
 void RunFolder::check_corpus(const std::string& checksum) const {
@@ -510,6 +603,11 @@ void RunFolder::undo(const fs::path& folder) {
   RunFolder run(folder);
   if (run.record_.set_aside.stage != Stage::kept) {
     throw Error(folder.string(), "nothing is set aside here: no --restart or --from since the newest checkpoint");
+  }
+  for (const auto& name : vocabulary_names()) {
+    if (!contains(run.record_.set_aside.items, name) || !something_at(folder / name) || run.owns(name)) continue;
+    throw Error((folder / name).string(), "is in the way of what is to be brought back, and is not the run's",
+                "move it away");
   }
   run.record_.set_aside.stage = Stage::returning;
   run.record_.write(folder);

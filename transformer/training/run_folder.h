@@ -18,6 +18,7 @@ struct RunFolderOptions {
   bool restart = false;      // replace the run that is there
   std::string from = {};     // go on from the checkpoint of this step, or "last"; empty: no other settings are meant
   bool look_only = false;    // --dry-run: change nothing, take no lock
+  bool profile = false;      // trace.json is written, too
   std::string command = {};  // what the user typed, for messages; empty: not known
 };
 
@@ -25,8 +26,9 @@ struct RunFolderOptions {
 ///
 /// run.json records the run's names before anything is made under them; they must have been free then. What is not
 /// recorded is the user's and is never written to, moved or deleted. In the folders checkpoints/, validation/ and
-/// corpus/ only what is named as runs name it is the run's. A vocabulary that the user put there is used, and stays the
-/// user's.
+/// corpus/ only what is named as runs name it is the run's, and within a checkpoint only what checkpoints consist of:
+/// other files there are named before what holds them is replaced, and stay where an older checkpoint makes room. A
+/// vocabulary that the user put there is used, and stays the user's: the run's is the one whose checksum is recorded.
 ///
 /// Runs from before there was a record are recognised by a whole checkpoint whose settings are the run's; the record is
 /// written when they go on.
@@ -64,6 +66,8 @@ class RunFolder {
   /// Makes the folder the run's: locks it, and for a new run sets aside what is replaced, records its names and writes
   /// config.yaml. To be called when all that can be checked has been.
   void claim();
+  /// These vocabularies were made by the run, or copied for it, after `claim`.
+  void record_vocabularies(const std::vector<std::string>& names);
   /// Throws Error where the run was trained on another text; `checksum` is its tokenised content's.
   void check_corpus(const std::string& checksum) const;
   /// The run begins or goes on: what lies behind `from` is set aside, changed settings are recorded.
@@ -94,6 +98,13 @@ class RunFolder {
   /// Names that a run writes to, but for vocabularies.
   std::vector<std::string> wanted() const;
   std::vector<std::string> own_entries() const;
+  /// Whether the file of this name is the run's: of vocabularies, the one that was recorded.
+  bool owns(const std::string& name) const;
+  /// That the run is to come to.
+  int64_t steps() const;
+  /// Throws Error where something of the user's lies within what will be set aside or deleted.
+  void check_replaced() const;
+  void remove_own(const std::vector<std::string>& entries) const;
   std::vector<std::string> entries_behind(int64_t step) const;
   /// Than what was set aside: by a checkpoint, or to the end.
   bool has_come_further() const;

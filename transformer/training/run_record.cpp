@@ -27,6 +27,7 @@ constexpr std::pair<const char*, Stage> stages[] = {{"none", Stage::none},
 
 nlohmann::ordered_json json_of(const RunRecord::Facts& facts) {
   nlohmann::ordered_json json{{"files", facts.files}, {"corpus", facts.corpus}};
+  if (!facts.vocabularies.empty()) json["vocabularies"] = facts.vocabularies;
   json["changes"] = nlohmann::ordered_json::array();
   for (const auto& change : facts.changes) {
     json["changes"].push_back(
@@ -39,6 +40,7 @@ RunRecord::Facts read_facts(const nlohmann::json& json) {
   RunRecord::Facts facts;
   facts.files = json.at("files").get<std::vector<std::string>>();
   facts.corpus = json.at("corpus").get<std::string>();
+  if (json.contains("vocabularies")) json.at("vocabularies").get_to(facts.vocabularies);
   for (const auto& change : json.at("changes")) {
     facts.changes.push_back({change.at("step").get<int64_t>(), change.at("setting").get<std::string>(),
                              change.at("before").get<std::string>(), change.at("after").get<std::string>()});

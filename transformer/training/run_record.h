@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,9 +18,10 @@ struct RunRecord {
   };
   /// What there is to know about a run.
   struct Facts {
-    std::vector<std::string> files;  // names that are the run's
-    std::string corpus;              // its text's checksum (Corpus::checksum)
-    std::vector<Change> changes;     // in the order in which they were made
+    std::vector<std::string> files;                   // names that are the run's
+    std::string corpus;                               // its text's checksum (Corpus::checksum)
+    std::map<std::string, std::string> vocabularies;  // that it has put there: checksums of their files
+    std::vector<Change> changes;                      // in the order in which they were made
   };
   /// How far setting aside, or what follows it, has come, so that the next start can finish it.
   enum class Stage {

@@ -10,6 +10,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/memory.h"
 #include "transformer/model/autocast.h"
@@ -572,6 +573,12 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   // The first step allocates what later ones use again, so it is no example of them.
   const int64_t profile_from = progress_.step + 1;
   std::optional<Profile> profile;
+  const auto finish_profile = [&] {
+    profile->stop();
+    profile.reset();
+    hooks_.log.info(
+        fmt::format("trace of {}: {}", counted(progress_.step - profile_from, "step"), (run_ / trace_name).string()));
+  };
 
   std::optional<End> end;
   for (;;) {
@@ -610,9 +617,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
       if (average_) average_->update(progress_.step);
     }
     if (profile && progress_.step == profile_from + profile_steps) {
-      profile->stop();
-      profile.reset();
-      hooks_.log.info(fmt::format("trace of {} steps: {}", profile_steps, (run_ / trace_name).string()));
+      finish_profile();
     }
     if (due(settings_.log_every)) {
       fetch_window();
@@ -633,6 +638,11 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     interval_start += now() - pause;
   }
   hooks_.log.progress({});
+  if (profile) {
+    finish_profile();  // fewer steps than were asked for
+  } else if (profile_steps > 0 && communicator_.rank() == 0 && progress_.step <= profile_from) {
+    hooks_.log.warn("no trace: it begins with the second step, and there was none");
+  }
   checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);
   progress_.seconds = elapsed();
   return {.end = *end,
