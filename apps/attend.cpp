@@ -423,7 +423,10 @@ int main(int argc, char** argv) {
     if (format == Format::json && !words.empty()) throw Error("--pick", "is for SVG and HTML", "leave it out");
     if (heat_map && !words.empty()) throw Error("--pick", "is for lines", "leave out --heat-map or --pick");
 
-    check_output_file("--output", output_file, {source_file, target_file});
+    auto inputs = decoding.inputs();
+    inputs.insert(inputs.end(), {source_file, target_file});
+    check_output_place("--output", output_file);
+    check_output_file("--output", output_file, {inputs.begin(), inputs.end()});
     if (format != Format::json && app.get_option("--bad-lines")->count() > 0) {
       throw Error("--bad-lines", "is for --format json, which has a line for every sentence", "leave it out");
     }

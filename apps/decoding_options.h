@@ -77,6 +77,15 @@ class DecodingOptions {
 
   const std::string& model() const { return models_.front(); }
 
+  /// Files and folders that are read.
+  std::vector<std::string> inputs() const {
+    auto all = models_;
+    for (const auto& file : {draft_, shortlist_}) {
+      if (!file.empty()) all.push_back(file);
+    }
+    return all;
+  }
+
   int64_t threads() const { return threads_ > 0 ? threads_ : default_threads(); }
 
   /// Windows of lines that `translator`'s workers need to have sentences always, so that none waits for the longest of

@@ -231,6 +231,8 @@ int main(int argc, char** argv) {
     LineWork::Options options{.program = program_name,
                               .input = source,
                               .outputs = {},
+                              .also_read = decoding.inputs(),
+                              .makes_folder = true,
                               .beside = target,
                               .keeps_other_work = true,
                               .closing = closing};

@@ -343,6 +343,7 @@ void perplexity(CLI::App& app) {
       std::cerr << fmt::format("of {} of {} no more than {} pieces of a side are judged: longer ones are cut\n", cut,
                                counted(corpus.size(), "pair"), longest_text(settings));
     }
+    if (corpus.size() == 0) throw Error("--source", "has no line of text", "give text and its translation");
     const auto result =
         transformer::perplexity(*model, corpus, flags->threads > 0 ? flags->threads : default_threads());
     if (flags->format.json()) {

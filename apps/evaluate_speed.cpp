@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/output.h"
 #include "apps/setting_options.h"
 #include "transformer/architecture/parameter_count.h"
 #include "transformer/base/atomic_file.h"
@@ -280,6 +281,8 @@ void run(const SpeedFlags& flags) {
   std::vector<std::filesystem::path> inputs(flags.kept.begin(), flags.kept.end());
   inputs.insert(inputs.end(), flags.references.begin(), flags.references.end());
   if (!flags.source.empty()) inputs.emplace_back(flags.source);
+  inputs.insert(inputs.end(), flags.models.begin(), flags.models.end());
+  check_output_place("--picture", flags.picture);
   if (!flags.picture.empty()) check_output_file("--picture", flags.picture, inputs);
   ordered_json json = {{"models", ordered_json::array()}};
   const auto kept = kept_figures(flags, json);
@@ -309,7 +312,11 @@ void run(const SpeedFlags& flags) {
                           chrf_signature({}, count));
   }
   figures.insert(figures.end(), kept.begin(), kept.end());
-  if (!flags.picture.empty()) write_atomically(flags.picture, speed_picture(figures));
+  if (!flags.picture.empty()) {
+    Output picture(flags.picture);
+    picture.write(speed_picture(figures));
+    picture.commit();
+  }
   if (flags.format == "json") {
     std::cout << json.dump(1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
   } else {

@@ -1,11 +1,15 @@
 #include "apps/line_work.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -54,13 +58,19 @@ class EndingSignals {
       sigaddset(&signals_, signal);
     }
     pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+    // Not a signal: one that a parent had ignored would never come.
+    arriving_ = signalfd(-1, &signals_, SFD_CLOEXEC);
+    ended_ = eventfd(0, EFD_CLOEXEC);
+    if (arriving_ < 0 || ended_ < 0) throw Failure("signals", std::strerror(errno));
     thread_ = std::thread([this] { wait(); });
   }
 
   ~EndingSignals() {
-    ended_ = true;
-    pthread_kill(thread_.native_handle(), SIGTERM);
+    const uint64_t one = 1;
+    static_cast<void>(!::write(ended_, &one, sizeof one));
     thread_.join();
+    ::close(arriving_);
+    ::close(ended_);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   EndingSignals(const EndingSignals&) = delete;
@@ -70,19 +80,21 @@ class EndingSignals {
 
  private:
   void wait() {
-    sigset_t all = signals_;
-    sigaddset(&all, SIGTERM);  // as the destructor sends it
-    int signal = 0;
-    if (sigwait(&all, &signal) != 0 || ended_) return;
+    pollfd either[] = {{.fd = arriving_, .events = POLLIN, .revents = 0},
+                       {.fd = ended_, .events = POLLIN, .revents = 0}};
+    while (::poll(either, std::size(either), -1) < 0 && errno == EINTR) {
+    }
+    signalfd_siginfo signal = {};
+    if (either[1].revents != 0 || ::read(arriving_, &signal, sizeof signal) != sizeof signal) return;
     const std::lock_guard lock(writing);
     const auto text = farewell_() + "\n";
     static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
-    _exit(128 + signal);
+    _exit(128 + static_cast<int>(signal.ssi_signo));
   }
 
   std::function<std::string()> farewell_;
   sigset_t signals_{}, before_{};
-  std::atomic<bool> ended_{false};
+  int arriving_ = -1, ended_ = -1;  // descriptors
   std::thread thread_;
 };
 
@@ -450,7 +462,10 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
   self.resumes = std::none_of(files.begin(), files.end(),
                               [](const std::string& file) { return is_standard(file) || is_stream(file); });
   for (size_t i = 0; i < files.size(); ++i) {
-    check_output_file("", files[i], {self.options.input, self.options.beside});
+    std::vector<std::filesystem::path> inputs(self.options.also_read.begin(), self.options.also_read.end());
+    inputs.insert(inputs.end(), {self.options.input, self.options.beside});
+    if (!self.options.makes_folder) check_output_place("", files[i]);
+    check_output_file("", files[i], inputs);
     for (size_t k = 0; k < i; ++k) {
       const bool both_standard = is_standard(files[i]) && is_standard(files[k]);
       const auto target = [](const std::string& file) {

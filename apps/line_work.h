@@ -56,18 +56,20 @@ class LineWork {
   static constexpr size_t window_bytes = size_t{4} << 20;
 
   struct Options {
-    std::string program;               // for messages
-    std::string input;                 // as given: "" and "-" are standard input
-    std::vector<std::string> outputs;  // as given, the first of lines, any others in step with it
-    size_t windows = 1;                // that are done at the same time, at most
-    std::string beside = {};           // a file whose lines come with the input's: see InputLine::beside. Empty: none
+    std::string program;                      // for messages
+    std::string input;                        // as given: "" and "-" are standard input
+    std::vector<std::string> outputs;         // as given, the first of lines, any others in step with it
+    std::vector<std::string> also_read = {};  // files and model directories, so that no output replaces them
+    size_t windows = 1;                       // that are done at the same time, at most
+    bool makes_folder = false;                // the outputs' folder is made before they are
+    std::string beside = {};  // a file whose lines come with the input's: see InputLine::beside. Empty: none
     /// Whether unfinished work that was made in another way is refused, not begun anew.
     bool keeps_other_work = false;
     /// Called when all lines are done: text for each output, behind theirs. None where it is empty.
     std::function<std::vector<std::string>()> closing = {};
   };
 
-  /// Throws Error where two outputs are one, or one is the input. Before threads start: where signals are waited for,
+  /// Throws Error where two outputs are one, or one is an input. Before threads start: where signals are waited for,
   /// they inherit what is blocked.
   LineWork(Options options, BadLines& bad_lines);
   ~LineWork();

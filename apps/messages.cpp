@@ -55,7 +55,8 @@ std::string one_line(std::string_view given) {
 std::string argument_mistake(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App* command = &program;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
-  const std::string see = fmt::format("; see {} --help", program.get_name());
+  const auto see =
+      fmt::format("; see {}{} --help", program.get_name(), command == &program ? "" : " " + command->get_name());
   const auto nearest = [&](const std::string& word, const std::vector<std::string>& names) {
     const auto near = nearest_word(word, names);
     return near.empty() ? see : fmt::format("; did you mean {}?", near);

@@ -129,7 +129,8 @@ int main(int argc, char** argv) {
     app.add_flag("--verbose", verbose, "Say on standard error how many trees had to be repaired");
     parse();
 
-    LineWork work({.program = "parse", .input = input_file, .outputs = {output_file}}, bad_lines);
+    LineWork work({.program = "parse", .input = input_file, .outputs = {output_file}, .also_read = decoding.inputs()},
+                  bad_lines);
     decoding.check_device();
     work.open_input();
     const Translator translator = decoding.open();

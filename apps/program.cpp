@@ -24,6 +24,18 @@ struct Printed {
   std::string text;
 };
 
+/// Throws Error where a file or folder was given without a name, as an unset variable of a shell gives it.
+void check_paths(const CLI::App& command) {
+  for (const auto* option : command.get_options()) {
+    const auto kind = option->get_option_text().empty() ? option->get_type_name() : option->get_option_text();
+    if (!kind.starts_with("FILE") && !kind.starts_with("DIR")) continue;
+    const auto& given = option->results();
+    if (std::find(given.begin(), given.end(), "") == given.end()) continue;
+    throw Error(option->get_name(), "is empty", kind.starts_with("DIR") ? "name a folder" : "name a file");
+  }
+  for (const auto* chosen : command.get_subcommands()) check_paths(*chosen);
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv, const ProgramBody& body) {
@@ -54,6 +66,7 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
       if (argc == 2 && asked == "--man") throw Printed{man_page(app, TRANSFORMER_VERSION)};
       if (argc == 3 && asked == "--completion" && argv[2] == std::string("bash")) throw Printed{bash_completion(app)};
       app.parse(argc, argv);
+      check_paths(app);
       for (const char* alone : {"--completion", "--man"}) {
         if (app.count(alone) > 0) throw Error(alone, "stands alone", "leave out what else was given");
       }

@@ -16,6 +16,7 @@
 #include "apps/output.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/report/run_page.h"
@@ -53,12 +54,24 @@ Lines read_all(const Lines& files) {
   return lines;
 }
 
+/// Throws Error where the text that was named cannot be what it was named for.
+void check_text(const ValidationText& text) {
+  const auto sources = read_all(text.source), references = read_all(text.target);
+  if (sources.size() != references.size()) {
+    throw Error("--reference",
+                fmt::format("has {}, and --source {}", counted(references.size(), "line"), sources.size()),
+                "give texts of the same sentences, line by line");
+  }
+  if (references.empty()) throw Error("--reference", "has no line of text", "name the validation text's translation");
+}
+
 /// The validation translations of all runs, sentence by sentence; those of runs without any, or of another text than
 /// the first run's, are left out, and remarked on.
 void compare_translations(const Request& request, const Lines& names, RunReport& report) {
   std::vector<ComparedSentence> sentences;
   const bool given = !request.reference.empty();
   ValidationText text{.source = request.source, .target = request.reference};
+  if (given) check_text(text);
   for (size_t run = 0; run < request.runs.size() && request.sentences > 0; ++run) {
     try {
       const auto file = newest_validation(request.runs[run]);
@@ -156,6 +169,7 @@ int main(int argc, char** argv) {
         for (const char* name : {"metrics.jsonl", "summary.json", "config.yaml"})
           inputs.push_back(fs::path(run) / name);
       }
+      check_output_place("--output", output_file);
       check_output_file("--output", output_file, inputs);
     }
     while (true) {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "apps/output.h"
 #include "apps/program.h"
 #include "apps/setting_options.h"
 #include "transformer/base/atomic_file.h"
@@ -125,7 +126,11 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (!reference.empty()) {
-      write_atomically(reference, all.reference());
+      check_output_place("--settings-reference", reference);
+      check_output_file("--settings-reference", reference, {configuration});
+      Output output(reference);
+      output.write(all.reference());
+      output.commit();
       return 0;
     }
     if (!configuration.empty()) all.load(configuration);

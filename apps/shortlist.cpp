@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/line_input.h"
 #include "apps/program.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/atomic_file.h"
@@ -56,6 +57,9 @@ int main(int argc, char** argv) {
 
     std::vector<std::filesystem::path> inputs(sources.begin(), sources.end());
     inputs.insert(inputs.end(), targets.begin(), targets.end());
+    inputs.push_back(model);
+    if (is_standard(output.string())) throw Error("--output", "a list is written to a file", "name one");
+    check_output_place("--output", output);
     check_output_file("--output", output, inputs);
     const auto settings = read_model_settings(model);
     const auto vocabularies =

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "apps/log.h"
+#include "apps/output.h"
 #include "recipe.h"
 #include "torch_program.h"
 #include "transformer/base/atomic_file.h"
@@ -102,7 +103,11 @@ int main(int argc, char** argv) {
           return 0;
         }
         if (!reference.empty()) {
-          write_atomically(reference, recipe.settings.reference());
+          check_output_place("--settings-reference", reference);
+          check_output_file("--settings-reference", reference, {config});
+          Output page(reference);
+          page.write(recipe.settings.reference());
+          page.commit();
           return 0;
         }
         if (config.empty()) throw CLI::RequiredError(config_option->get_name());

@@ -431,6 +431,8 @@ int main(int argc, char** argv) {
 
     LineWork::Options options{.program = "translate", .input = input_file, .outputs = {output_file}};
     if (format.alignments) options.outputs.push_back(alignments_file);
+    options.also_read = decoding.inputs();
+    for (auto& file : wishes.inputs()) options.also_read.push_back(std::move(file));
     LineWork work(options, bad_lines);
     decoding.check_device();
     work.open_input();

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -64,6 +65,15 @@ UnfinishedOutput::UnfinishedOutput(const std::vector<std::string>& files,
   }
   journal_ = parts_.front().partial;
   journal_ += ".journal";
+  std::set<fs::path> names = {fs::absolute(journal_).lexically_normal()};
+  for (const auto& part : parts_) {
+    for (const auto& path : {followed_links(part.file), part.partial}) {
+      if (names.insert(fs::absolute(path).lexically_normal()).second) continue;
+      throw Error(part.file,
+                  fmt::format("cannot be written beside the other output: both would write {}", path.string()),
+                  "name another file");
+    }
+  }
   Json header = {{"files", Json::array()}, {"work", work}};
   for (const auto& part : parts_) header["files"].push_back(part.partial.filename().string());
   header_ = fmt::format("{}{}\n", magic, header.dump(-1, ' ', false, Json::error_handler_t::replace));

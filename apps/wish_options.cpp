@@ -70,6 +70,14 @@ void WishOptions::read(Option& option) const {
   }
 }
 
+std::vector<std::string> WishOptions::inputs() const {
+  std::vector<std::string> all;
+  for (const auto& file : {prefix_.file, required_.file, forbidden_.file, bias_.file, glossary_file_}) {
+    if (!file.empty()) all.push_back(file);
+  }
+  return all;
+}
+
 void WishOptions::load(const Translator& translator) {
   for (auto* option : {&prefix_, &required_, &forbidden_, &bias_}) read(*option);
   if (!forbidden_.file.empty()) forbidden_text_ = translator.forbid(forbidden_.lines);

@@ -26,6 +26,8 @@ class WishOptions {
   std::string given() const;
   /// Whether any option was.
   bool any() const { return !given().empty() || !glossary_file_.empty(); }
+  /// The files that are read.
+  std::vector<std::string> inputs() const;
   /// Reads the files, whole. Throws Error for what cannot be read or understood.
   void load(const Translator& translator);
   /// What is wished of line `number` of the input, counted from 1, which is `source`. Throws Error where a file has no

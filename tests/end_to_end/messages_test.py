@@ -115,6 +115,55 @@ class MessagesTest(ProgramTest):
             self.assertEqual(sorted(self.root.iterdir()), before)
             self.assertEqual((self.root / "text.en").read_text(), "Good morning.\nGood evening.\n")
 
+    def test_no_output_replaces_what_is_read(self):
+        self.files()
+        model = self.root / "copied"
+        shutil.copytree(MODEL, model)
+        (self.root / "wishes").write_text("gut\n" * 2)
+        before = {file: file.read_bytes() for file in self.root.rglob("*") if file.is_file()}
+        wishes = [(["translate", "--model", model, "--input", "text.en", option, "wishes"], "--output", "wishes")
+                  for option in ("--prefix", "--require", "--forbid", "--bias", "--glossary", "--shortlist")]
+        models = [(command, option, model / name)
+                  for name in ("config.yaml", "model.safetensors", "vocabulary.model", "checksums.xxh128")
+                  for command, option in ((["translate", "--model", model, "--input", "text.en"], "--output"),
+                                          (["translate", "--model", model, "--input", "text.en"], "--alignments"),
+                                          (["attend", "--model", model, "--format", "json", "Hi."], "--output"),
+                                          (["parse", "--model", model, "--input", "text.en"], "--output"),
+                                          (["shortlist", "--model", model, "--source", "text.en", "--target", "text.de"],
+                                           "--output"),
+                                          (["evaluate", "speed", model, "--source", "text.en", "--reference", "text.de"],
+                                           "--picture"))]
+        settings = [(["train", "my.yaml"], "--settings-reference", "my.yaml"),
+                    (["serve", "my.yaml"], "--settings-reference", "my.yaml")]
+        programs = pathlib.Path(TRANSLATE).parent
+        for (program, *command), option, place in wishes + models + settings:
+            with self.subTest(command=[program, *command], option=option, place=place):
+                self.refused(programs / program, *command, option, place, parts=[pathlib.Path(place).name, "read as well"])
+                self.assertEqual({file: file.read_bytes() for file in self.root.rglob("*") if file.is_file()}, before)
+        # A folder's other files may be replaced.
+        for _ in range(2):
+            subprocess.run([programs / "translate", "--model", model, "--beam", "1", "--input", "text.en", "--output",
+                            model / "mine.de"], check=True, cwd=self.root, env=ENVIRONMENT, timeout=120)
+        self.refused(programs / "translate", "--model", MODEL, "--output", "nowhere/out", parts=["nowhere", "no folder"])
+        self.refused(programs / "translate", "--model", MODEL, "--output", "folder", parts=["folder", "name a file"])
+
+    def test_a_file_without_a_name_is_no_standard_stream(self):
+        self.files()
+        for (program, *command), option in (((TRANSLATE, "--model", MODEL), "--input"), ((TRANSLATE, "--model", MODEL), "--output"),
+                                            ((TRANSLATE,), "--model"), ((TRAIN, "my.yaml"), "--output")):
+            with self.subTest(option=option):
+                self.refused(program, *command, option, "", parts=[option, "is empty"])
+
+    def test_mistakes_of_commands_lead_to_their_own_help(self):
+        evaluate = pathlib.Path(TRANSLATE).with_name("evaluate")
+        self.refused(evaluate, "bleu", parts=["--reference", "see evaluate bleu --help"])
+        self.refused(evaluate, parts=["see evaluate --help"])
+
+    def test_a_text_without_lines_has_no_perplexity(self):
+        (self.root / "empty").write_text("")
+        self.refused(pathlib.Path(TRANSLATE).with_name("evaluate"), "perplexity", "--model", MODEL, "--source", "empty",
+                     "--target", "empty", parts=["--source", "no line"])
+
     def test_short_options_of_train_are_settings(self):
         self.files()
         for option, value in (("--threads", "many"), ("--precision", "bf61"), ("--device", "gpu")):

@@ -100,6 +100,11 @@ class ReportTest(ProgramTest):
         self.assertIn("metrics.jsonl is missing", self.report(self.root, status=2))
         self.assertIn("--watch", self.report(run, "--watch", 1, status=2))
         self.assertIn("is what is read as well", self.report(run, "--output", run / "metrics.jsonl", status=2))
+        text, other = self.root / "five", self.root / "forty"
+        text.write_text("a line\n" * 5)
+        other.write_text("a line\n" * 40)
+        self.assertIn("nowhere", self.report(run, "--source", self.root / "nowhere", "--reference", other, status=2))
+        self.assertIn("40 lines", self.report(run, "--source", text, "--reference", other, status=2))
         self.report(status=2)
 
 

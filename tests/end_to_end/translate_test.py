@@ -522,6 +522,25 @@ class TranslateTest(ProgramTest):
         self.translate("ba do.\n", "--output", long_name)
         self.assertEqual(long_name.read_text(), self.translate("ba do.\n"))
 
+    def test_outputs_that_would_share_a_name_are_refused(self):
+        for other in ("two.out", "two.out.partial", "two.out.partial.journal"):
+            _, errors = self.run_program("--output", self.root / "two.out", "--alignments", self.root / other,
+                                         text="ba do.\n", status=2)
+            self.assert_one_line(errors, "two.out")
+            self.assertEqual(self.leftovers("two"), [])
+
+    def test_ignored_signals_keep_no_translation_from_its_end(self):
+        for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for source, status in (("ba do.\n", 0), (None, 2)):
+                file = self.root / "ignored.in"
+                file.unlink(missing_ok=True)
+                if source:
+                    file.write_text(source)
+                process = self.start("--input", file, "--output", self.root / "ignored.out",
+                                     preexec_fn=lambda ignored=ignored: signal.signal(ignored, signal.SIG_IGN))
+                process.communicate(timeout=60)
+                self.assertEqual(process.returncode, status)
+
     def test_two_processes_on_one_output(self):
         output = self.root / "twice.out"
         process = self.start("--output", output, stdin=subprocess.PIPE)
