@@ -134,6 +134,12 @@ int main(int argc, char** argv) {
         if (dry_run) {
           std::cout << model_summary(recipe.run.model) << std::flush;
           std::cout << check_run(recipe.run, options.folder);
+          // No mistake: runs for other machines are checked, too.
+          try {
+            open_device(recipe.run.training.device);
+          } catch (const Error& error) {
+            std::cout << "device: not here: " << error.what() << "\n";
+          }
           return 0;
         }
         check_settings(recipe.run);

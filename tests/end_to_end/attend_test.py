@@ -288,10 +288,10 @@ class AttendTest(ProgramTest):
         self.assertEqual(kept.read_text(), "as it was")
         self.attend("--output", inside / "b.svg", "--pick", "nobody", SENTENCE, status=2)
         self.assertEqual([path.name for path in inside.iterdir()], ["kept.json"])
-        errors = self.attend("--output", self.root / "no" / "folder" / "a.svg", SENTENCE, status=1)
+        errors = self.attend("--output", self.root / "no" / "folder" / "a.svg", SENTENCE, status=2)
         self.assertIn("a.svg", errors)
         self.assertFalse((self.root / "no").exists())
-        errors = self.attend("--output", inside, "--format", "svg", SENTENCE, status=1)
+        errors = self.attend("--output", inside, "--format", "svg", SENTENCE, status=2)
         self.assertIn("folder", errors)
         self.assertEqual([path.name for path in inside.iterdir()], ["kept.json"])
 

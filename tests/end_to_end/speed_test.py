@@ -148,7 +148,7 @@ class SpeedTest(ProgramTest):
             empty.write_bytes(text)
             errors = self.evaluate("speed", MODEL, "--source", empty, "--reference", empty, status=2)
             self.assertIn("empty", errors)
-        self.speed(MODEL, "--timed", 1, "--picture", self.root / "no" / "where.svg", status=1)
+        self.speed(MODEL, "--timed", 1, "--picture", self.root / "no" / "where.svg", status=2)
 
 
 if __name__ == "__main__":

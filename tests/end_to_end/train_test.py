@@ -465,6 +465,9 @@ class TrainTest(ProgramTest):
         self.assertIn("train: 2000 pairs", text)
         self.assertIn("vocabulary: vocabulary.model will be learned", text)
         self.assertFalse((self.root / "dry").exists())
+        self.assertNotIn("device:", text)
+        text, _ = self.run_train("--dry-run", "--output", self.root / "dry", "--device", "cuda:99")
+        self.assertIn("device: not here: device 'cuda:99'", text)
         done = subprocess.run([TRAIN, f"{SOURCE}/configs/base.yaml", "--dry-run", "--set",
                                "model.vocabulary_size=41100"], capture_output=True, text=True, cwd=self.root)
         self.assertEqual(done.returncode, 2)  # WMT's text is not there

@@ -637,7 +637,7 @@ class TranslateTest(ProgramTest):
             (["--alignments", links, "--alignment-head", -1], 2, ["--alignment-head"]),
             (["--alignments", links, "--alignment-at", "once"], 2, ["--alignment-at", "reading"]),
             (["--alignments", links, "--output", links], 2, ["links", "--output"]),
-            (["--alignments", self.root / "no" / "links"], 1, ["links"]),
+            (["--alignments", self.root / "no" / "links"], 2, ["links", "no folder"]),
         ]:
             with self.subTest(arguments=arguments):
                 written, errors = self.run_program(*arguments, text="ba\n", status=status)

@@ -18,8 +18,10 @@
 #include "transformer/inference/continuous_search.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"
+#include "transformer/inference/packed_matrix.h"
 #include "transformer/inference/perplexity.h"
 #include "transformer/inference/translator.h"
+#include "transformer/model/quantization.h"
 #include "transformer/text/lines.h"
 
 namespace transformer::test {
@@ -158,6 +160,37 @@ TEST_CASE("packed float32 inference finds what the modules find, for every kind 
     }
   }
   CHECK(different.size() > every_kind().size());  // a setting without effect would prove nothing
+}
+
+TEST_CASE("quantization-aware training rounds factors as decoding in int8 does") {
+  torch::manual_seed(5);
+  const int64_t rows = 7, depth = 83, outputs = 130;
+  const auto x = torch::randn({rows, depth}) * torch::rand({rows, 1}).add(0.01),
+             weight = torch::randn({outputs, depth}) * torch::rand({outputs, 1}).add(0.01),
+             bias = torch::randn({outputs});
+  struct Layer : QuantizationAware {
+    using QuantizationAware::linear;
+  } layer;
+  layer.set_quantization(true);
+  const auto expected = layer.linear(x, weight, bias, /*trains=*/true), plain = torch::linear(x, weight, bias);
+  CHECK(torch::equal(layer.linear(x, weight, bias, /*trains=*/false), plain));
+  for (const auto* kernels : available_kernels()) {
+    const PackedMatrix matrix(*kernels, Precision::int8, weight.data_ptr<float>(), outputs, depth,
+                              bias.data_ptr<float>());
+    Activations activations(*kernels, Precision::int8);
+    activations.set(x.data_ptr<float>(), rows, depth, depth);
+    const int64_t stride = PackedMatrix::padded(outputs);
+    std::vector<float> y(static_cast<size_t>(rows * stride));
+    matrix.multiply(activations, y.data(), stride);
+    const auto found = torch::from_blob(y.data(), {rows, outputs}, {stride, 1});
+    const auto apart = [&](const torch::Tensor& other) { return (found - other).abs().mean().item<double>(); };
+    CHECK(apart(expected) < 1e-5);
+    CHECK(apart(plain) > 1e-3);
+    std::vector<float> embedding(static_cast<size_t>(depth));
+    matrix.row(3, 2, embedding.data());
+    const auto row = torch::from_blob(embedding.data(), {depth});
+    CHECK((row - 2 * rounded_to_int8(weight[3])).abs().max().item<double>() < 1e-5);
+  }
 }
 
 TEST_CASE("every variation in bf16 and int8: close to float32, and the same in any batch, bit for bit") {

@@ -226,6 +226,14 @@ TEST_CASE("R-Drop and left-out layers follow from the seed: runs go on bit for b
   const auto whole = trained(settings, model, runs / "whole", false, {}, &summary);
   CHECK_FALSE(equal_bits(plain, dropped));
   CHECK_FALSE(equal_bits(dropped, whole));
+  auto quantized = settings;
+  quantized.quantization = TrainingSettings::Quantization::int8;
+  const auto rounded = trained(quantized, model, runs / "rounded");
+  CHECK_FALSE(equal_bits(rounded, whole));
+  quantized.steps = 3;
+  trained(quantized, model, runs / "rounded parts");
+  quantized.steps = 8;
+  CHECK(equal_bits(trained(quantized, model, runs / "rounded parts", /*resume=*/true), rounded));
   CHECK(summary.flops == 2 * plain_summary.flops);
   CHECK(summary.target_tokens == plain_summary.target_tokens);
   settings.recompute = true;

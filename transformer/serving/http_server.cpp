@@ -210,7 +210,11 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     served_ = std::move(served);
     ended_ = true;
     if (in_chunks_) parts_.emplace_back("0\r\n\r\n");
-    is_writing_ || !parts_.empty() ? write_parts() : finish_parts();
+    if (is_writing_ || !parts_.empty()) {
+      write_parts();
+    } else {
+      finish_parts();
+    }
   }
 
  private:
