@@ -21,8 +21,9 @@ TEST_CASE("expected utilities are the means of sacreBLEU's sentence scores, of e
     const std::vector<std::string> hypotheses = example["hypotheses"];
     const std::vector<double> weights = example["weights"];
     for (const auto& [name, utility] : utilities) {
+      const std::string called = name;  // Clang 14 captures no part of a pair
       const auto check = [&](const std::vector<double>& found, const std::vector<double>& expected) {
-        INFO(name);
+        INFO(called);
         REQUIRE(found.size() == expected.size());
         for (size_t i = 0; i < found.size(); ++i) CHECK(found[i] == Approx(expected[i]).margin(1e-9));
       };

@@ -167,7 +167,8 @@ TEST_CASE("a weight that comes some rows at a time is packed like one in memory"
 
 TEST_CASE("a matrix that was stored is the one that was packed, whatever instruction set stored it") {
   for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
-    for (const auto& [outputs, depth] : {std::pair<int64_t, int64_t>{130, 33}, {64, 8}, {7, 1}, {65, 30}}) {
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{130, 33}, {64, 8}, {7, 1}, {65, 30}}) {
+      const int64_t outputs = rows, depth = columns;  // Clang 14 captures no part of a pair
       const auto weight = random_values(outputs * depth, 21), x = random_values(3 * depth, 22),
                  bias = random_values(outputs, 23);
       const auto multiplied = [&](const Kernels& kernels, const PackedMatrix& matrix) {

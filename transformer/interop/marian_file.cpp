@@ -326,7 +326,7 @@ class MarianImport {
 
   void attention(const std::string& ours, const std::string& after, const std::string& theirs) {
     const int64_t d = s_.d_model;
-    const auto joint = [=, this](const std::function<Numbers(const std::string&)>& read) {
+    const auto joint = [](const std::function<Numbers(const std::string&)>& read) {
       Numbers all;
       for (const char* projection : {"q", "k", "v"}) {
         const auto one = read(projection);

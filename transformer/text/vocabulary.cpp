@@ -124,9 +124,9 @@ struct Vocabulary::Implementation {
   std::vector<int64_t> ids_in_table(std::string_view text, const Split& split) const {
     std::vector<int64_t> ids;
     if (languages.empty() && text.starts_with(">>")) {
-      if (const size_t end = text.find("<<"); end != std::string_view::npos) {
-        ids.push_back(id_in_table(std::string(text.substr(0, end + 2))));
-        text.remove_prefix(end + 2);
+      if (const size_t close = text.find("<<"); close != std::string_view::npos) {
+        ids.push_back(id_in_table(std::string(text.substr(0, close + 2))));
+        text.remove_prefix(close + 2);
       }
     }
     std::vector<std::string> texts;
