@@ -425,7 +425,6 @@ int main(int argc, char** argv) {
 
     auto inputs = decoding.inputs();
     inputs.insert(inputs.end(), {source_file, target_file});
-    check_output_place("--output", output_file);
     check_output_file("--output", output_file, {inputs.begin(), inputs.end()});
     if (format != Format::json && app.get_option("--bad-lines")->count() > 0) {
       throw Error("--bad-lines", "is for --format json, which has a line for every sentence", "leave it out");

@@ -282,8 +282,7 @@ void run(const SpeedFlags& flags) {
   inputs.insert(inputs.end(), flags.references.begin(), flags.references.end());
   if (!flags.source.empty()) inputs.emplace_back(flags.source);
   inputs.insert(inputs.end(), flags.models.begin(), flags.models.end());
-  check_output_place("--picture", flags.picture);
-  if (!flags.picture.empty()) check_output_file("--picture", flags.picture, inputs);
+  check_output_file("--picture", flags.picture, inputs);
   ordered_json json = {{"models", ordered_json::array()}};
   const auto kept = kept_figures(flags, json);
   std::string remarks;

@@ -461,11 +461,10 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
   const auto& files = self.options.outputs;
   self.resumes = std::none_of(files.begin(), files.end(),
                               [](const std::string& file) { return is_standard(file) || is_stream(file); });
+  std::vector<std::filesystem::path> inputs(self.options.also_read.begin(), self.options.also_read.end());
+  inputs.insert(inputs.end(), {self.options.input, self.options.beside});
   for (size_t i = 0; i < files.size(); ++i) {
-    std::vector<std::filesystem::path> inputs(self.options.also_read.begin(), self.options.also_read.end());
-    inputs.insert(inputs.end(), {self.options.input, self.options.beside});
-    if (!self.options.makes_folder) check_output_place("", files[i]);
-    check_output_file("", files[i], inputs);
+    (self.options.makes_folder ? check_not_read : check_output_file)("", files[i], inputs);
     for (size_t k = 0; k < i; ++k) {
       const bool both_standard = is_standard(files[i]) && is_standard(files[k]);
       const auto target = [](const std::string& file) {

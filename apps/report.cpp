@@ -169,7 +169,6 @@ int main(int argc, char** argv) {
         for (const char* name : {"metrics.jsonl", "summary.json", "config.yaml"})
           inputs.push_back(fs::path(run) / name);
       }
-      check_output_place("--output", output_file);
       check_output_file("--output", output_file, inputs);
     }
     while (true) {

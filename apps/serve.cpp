@@ -126,7 +126,6 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (!reference.empty()) {
-      check_output_place("--settings-reference", reference);
       check_output_file("--settings-reference", reference, {configuration});
       Output output(reference);
       output.write(all.reference());

@@ -59,7 +59,6 @@ int main(int argc, char** argv) {
     inputs.insert(inputs.end(), targets.begin(), targets.end());
     inputs.push_back(model);
     if (is_standard(output.string())) throw Error("--output", "a list is written to a file", "name one");
-    check_output_place("--output", output);
     check_output_file("--output", output, inputs);
     const auto settings = read_model_settings(model);
     const auto vocabularies =

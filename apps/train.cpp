@@ -103,7 +103,6 @@ int main(int argc, char** argv) {
           return 0;
         }
         if (!reference.empty()) {
-          check_output_place("--settings-reference", reference);
           check_output_file("--settings-reference", reference, {config});
           Output page(reference);
           page.write(recipe.settings.reference());

@@ -71,7 +71,6 @@ void write_lines(const Flags& flags, const std::function<std::string(const Tree&
   for (const auto& file : flags.files) {
     if (!is_standard(file)) inputs.emplace_back(file);
   }
-  check_output_place("--output", flags.output);
   check_output_file("--output", flags.output, inputs);
   AtomicFile output(flags.output);
   each([&](std::string_view line) { output.write(line); });

@@ -163,17 +163,7 @@ void AtomicFile::commit() {
   if (status != 0 && error_number != EINVAL && error_number != ENOTSUP) fail(error_number);
 }
 
-void check_output_place(const std::string& flag, const fs::path& output) {
-  std::error_code none;
-  if (output.empty() || is_stream(output)) return;
-  if (fs::is_directory(output, none)) throw Error(flag, output.string() + " is a folder", "name a file");
-  if (const auto folder = folder_of(followed_links(output)); !fs::is_directory(folder, none)) {
-    throw Error(flag, fmt::format("{}: there is no folder {}", output.string(), folder.string()),
-                "make it, or name another file");
-  }
-}
-
-void check_output_file(const std::string& flag, const fs::path& output, const std::vector<fs::path>& inputs) {
+void check_not_read(const std::string& flag, const fs::path& output, const std::vector<fs::path>& inputs) {
   std::error_code none;
   if (!fs::is_regular_file(output, none)) return;
   const auto refuse = [&](const std::string& what) {
@@ -188,6 +178,17 @@ void check_output_file(const std::string& flag, const fs::path& output, const st
       if (fs::equivalent(output, input / name, none)) refuse("a file of the model that is read as well");
     }
   }
+}
+
+void check_output_file(const std::string& flag, const fs::path& output, const std::vector<fs::path>& inputs) {
+  std::error_code none;
+  if (fs::is_directory(output, none)) throw Error(flag, output.string() + " is a folder", "name a file");
+  const auto folder = folder_of(followed_links(output));
+  if (!output.empty() && !is_stream(output) && !fs::is_directory(folder, none)) {
+    throw Error(flag, fmt::format("{}: there is no folder {}", output.string(), folder.string()),
+                "make it, or name another file");
+  }
+  check_not_read(flag, output, inputs);
 }
 
 void write_atomically(const std::filesystem::path& file, std::string_view text) {

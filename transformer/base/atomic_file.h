@@ -61,11 +61,12 @@ class AtomicFile {
 /// How the names begin under which files lie beside their own until they are whole.
 inline constexpr const char* temporary_prefix = ".writing-";
 
-/// Throws Error where `output`, which `flag` names, is a folder, or would lie in one that is not there.
-void check_output_place(const std::string& flag, const std::filesystem::path& output);
-
 /// Throws Error where `output`, which `flag` names, is one of the files `inputs`, or of a folder among these is
 /// config.yaml or a file that its checksums list: replacing it would lose what it held.
+void check_not_read(const std::string& flag, const std::filesystem::path& output,
+                    const std::vector<std::filesystem::path>& inputs);
+
+/// The same, and where it is a folder, or would lie in one that is not there. An empty name is none that is given.
 void check_output_file(const std::string& flag, const std::filesystem::path& output,
                        const std::vector<std::filesystem::path>& inputs);
 

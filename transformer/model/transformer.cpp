@@ -104,9 +104,9 @@ Tensor TransformerImpl::with_symbol_dropout(const Tensor& ids) const {
 
 Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& positions, EmbeddingNorm& norm,
                               const Tensor& ids, int64_t first) {
-  const auto weight = embedding->used_weight();
   if (is_training() && !norm && settings_.positions == ModelSettings::Positions::sinusoidal &&
-      fusable_embedding(weight, ids)) {
+      fusable_embedding(embedding->weight(), ids)) {
+    const auto weight = embedding->used_weight();
     return fused_embedding(weight, ids, positions->forward(first, ids.size(1), weight), embedding->scale(),
                            settings_.dropout);
   }
