@@ -6,6 +6,7 @@
 
 #include "error_of.h"
 #include "support.h"
+#include "without_locks.h"
 
 using namespace transformer;
 using namespace transformer::test;
@@ -29,14 +30,25 @@ TEST_CASE("a folder that cannot be written to is named, and nobody is said to be
   }
 }
 
-TEST_CASE("somebody works in a folder only where its lock is held, and nobody is kept out where there are no locks") {
-  const auto check = [](int error_number) {
-    return [=] { check_folder_lock("runs/a", error_number, "another run", "wait for it"); };
-  };
-  CHECK(error_of(check(EWOULDBLOCK)) == "runs/a: another run is working in this folder; wait for it");
-  for (const int none : {0, ENOSYS, ENOLCK, EOPNOTSUPP, ENOTSUP}) CHECK_NOTHROW(check(none)());
+TEST_CASE("where there are no locks nobody is kept out, and other errors are told") {
+  TemporaryDirectory folder;
+  const auto lock = [&] { FolderLock(folder.path(), "another run", "wait for it"); };
+  const FileLock held(folder / ".lock", FileLock::Wait::no);
+  CHECK(held.keeps_others_out());
+  CHECK(error_of(lock) == folder.path().string() + ": another run is working in this folder; wait for it");
+  for (const int none : {ENOSYS, ENOLCK, EOPNOTSUPP, ENOTSUP}) {
+    const WithoutLocks without(none);
+    CHECK_NOTHROW(lock());
+    for (const auto wait : {FileLock::Wait::no, FileLock::Wait::yes}) {
+      const FileLock second(folder / ".lock", wait);
+      CHECK(second.error_number() == 0);
+      CHECK(!second.keeps_others_out());
+    }
+  }
   for (const int other : {EIO, EBADF, ENOMEM, ESTALE}) {
-    CHECK_THROWS_AS(check(other)(), Failure);
-    CHECK_THROWS_WITH(check(other)(), std::string("runs/a: cannot be locked: ") + std::strerror(other));
+    const WithoutLocks without(other);
+    CHECK_THROWS_AS(lock(), Failure);
+    CHECK_THROWS_WITH(lock(), folder.path().string() + ": cannot be locked: " + std::strerror(other));
+    CHECK(!FileLock(folder / ".lock", FileLock::Wait::no).keeps_others_out());
   }
 }

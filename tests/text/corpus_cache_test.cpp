@@ -19,6 +19,7 @@
 #include "text_support.h"
 #include "transformer/base/checksum.h"
 #include "transformer/text/corpus.h"
+#include "without_locks.h"
 
 namespace transformer::test {
 
@@ -415,6 +416,49 @@ TEST_CASE("of several that need an entry at once one makes it") {
   }
   CHECK(made == 1);
   CHECK(test.entries().size() == 1);
+}
+
+TEST_CASE("where there are no locks several make an entry, whole, and what another process may be making stays") {
+  const CacheTest test;
+  const WithoutLocks without;
+  // Of somebody who makes the same entry at this time, and of one who makes another.
+  test.read();
+  const auto entry = *test.entries().begin();
+  const auto other = test.cache() / "45674567456745674567456745674567.partial";
+  const auto same = fs::path(entry.string() + ".partial");
+  write_file(test.cache() / "45674567456745674567456745674567.lock", "");
+  fs::create_directory(other);
+  fs::rename(entry, same);
+  CHECK(test.read().report().from_cache == 0);
+  CHECK(test.items(".partial") == std::set{other, same});
+  CHECK(fs::exists(same / "source.ids"));
+  // A damaged one is made anew as well.
+  write_file(entry / "source.ids", "");
+  CHECK(test.read().report().warnings.size() == 1);
+  CHECK(test.read().report().from_cache == 1);
+  CHECK(test.items(".partial") == std::set{other, same});
+
+  std::string text;
+  for (int i = 0; i < 30000; ++i) text += std::to_string(i) + "\n";
+  test.write("long.en", text);
+  test.write("long.de", text);
+  std::vector<std::optional<Corpus>> corpora(4);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& corpus : corpora) {
+      threads.emplace_back([&] {
+        corpus = Corpus::read({(test.folder() / "long.en").string()}, {(test.folder() / "long.de").string()},
+                              test.vocabulary(), test.vocabulary(), {.cache = test.cache()});
+      });
+    }
+  }
+  for (const auto& corpus : corpora) {
+    REQUIRE(corpus);
+    CHECK(corpus->size() == 30000);
+    CHECK(test.vocabulary().decode(corpus->source(29999)) == "29999");
+  }
+  CHECK(test.items(".partial") == std::set{other, same});
+  CHECK(test.entries().size() == 2);
 }
 
 TEST_CASE("a corpus stays readable when its entry is removed") {

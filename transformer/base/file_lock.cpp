@@ -11,6 +11,14 @@
 
 namespace transformer {
 
+namespace {
+
+bool has_no_locks(int error_number) {
+  return error_number == ENOSYS || error_number == ENOLCK || error_number == EOPNOTSUPP;
+}
+
+}  // namespace
+
 FileLock::FileLock(const std::filesystem::path& file, Wait wait)
     : descriptor_(::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
   int status = descriptor_;
@@ -18,7 +26,8 @@ FileLock::FileLock(const std::filesystem::path& file, Wait wait)
     const int operation = wait == Wait::yes ? LOCK_EX : LOCK_EX | LOCK_NB;
     while ((status = ::flock(descriptor_, operation)) != 0 && errno == EINTR) continue;
   }
-  error_number_ = status < 0 ? errno : 0;
+  keeps_others_out_ = status >= 0;
+  if (status < 0 && !(is_open() && has_no_locks(errno))) error_number_ = errno;
 }
 
 FileLock::~FileLock() {
@@ -30,22 +39,9 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& o
   if (!lock_.is_open()) {
     throw Failure(folder.string(), std::string("cannot be written to: ") + std::strerror(lock_.error_number()));
   }
-  check_folder_lock(folder, lock_.error_number(), other, remedy);
-}
-
-void check_folder_lock(const std::filesystem::path& folder, int error_number, const std::string& other,
-                       const std::string& remedy) {
-  switch (error_number) {
-    case 0:
-    // A file system without locks, such as Lustre mounted without them, has no two processes told apart.
-    case ENOSYS:
-    case ENOLCK:
-    case EOPNOTSUPP:
-      return;
-    case EWOULDBLOCK:
-      throw Error(folder.string(), other + " is working in this folder", remedy);
-    default:
-      throw Failure(folder.string(), std::string("cannot be locked: ") + std::strerror(error_number));
+  if (lock_.error_number() == EWOULDBLOCK) throw Error(folder.string(), other + " is working in this folder", remedy);
+  if (lock_.error_number() != 0) {
+    throw Failure(folder.string(), std::string("cannot be locked: ") + std::strerror(lock_.error_number()));
   }
 }
 

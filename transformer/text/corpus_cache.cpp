@@ -149,7 +149,7 @@ void sweep(const fs::path& folder) {
   }
   for (const auto& partial : left) {
     const FileLock lock(lock_file(folder / partial.stem()), FileLock::Wait::no);
-    if (lock.error_number() != 0) continue;
+    if (!lock.keeps_others_out()) continue;  // it is being made, or that cannot be known
     try {
       remove_known(partial, CorpusCache::file_names());
     } catch (const std::runtime_error&) {  // it stays
@@ -313,11 +313,14 @@ void remove_own(const fs::path& entry) {
 // A folder that goes again unless it gets its name.
 class PartialFolder {
  public:
-  explicit PartialFolder(const fs::path& entry) : entry_(entry), path_(with_suffix(entry, partial_suffix)) {
-    std::error_code error;
-    remove_own(path_);  // left by a process that was killed
-    fs::create_directory(path_, error);
-    if (error) fail_to_write(path_, error.value());
+  // `alone`: nobody else makes the entry meanwhile, so that what has the name was left by a process that was killed.
+  PartialFolder(const fs::path& entry, bool alone)
+      : entry_(entry), path_(with_suffix(entry, partial_suffix)), alone_(alone) {
+    if (alone) remove_own(path_);
+    for (int number = 0; ::mkdir(path_.c_str(), 0777) != 0; ++number) {
+      if (alone || errno != EEXIST) fail_to_write(path_, errno);
+      path_ = fmt::format("{}.{}-{}{}", entry.string(), ::getpid(), number, partial_suffix);
+    }
   }
   ~PartialFolder() {
     std::error_code ignored;
@@ -327,8 +330,12 @@ class PartialFolder {
   PartialFolder& operator=(const PartialFolder&) = delete;
   const fs::path& path() const { return path_; }
 
+  // Where somebody else has made the entry meanwhile, theirs stays.
   void commit() {
-    if (::rename(path_.c_str(), entry_.c_str()) != 0) fail_to_write(entry_, errno);
+    if (::rename(path_.c_str(), entry_.c_str()) != 0) {
+      if (!alone_ && (errno == ENOTEMPTY || errno == EEXIST)) return;
+      fail_to_write(entry_, errno);
+    }
     path_.clear();
     // Else a crash of the machine could lose the new name. Not every file system can do it, and the entry is whole.
     const int folder = ::open(entry_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -339,17 +346,16 @@ class PartialFolder {
 
  private:
   fs::path entry_, path_;
+  bool alone_;
 };
 
 // Out of the way at once, whoever still reads it, and then deleted.
-void remove_entry(const fs::path& entry) {
-  const auto partial = with_suffix(entry, partial_suffix);
+void remove_entry(const fs::path& entry, bool alone) {
   refuse_strangers(entry);
-  remove_own(partial);
+  const PartialFolder removed(entry, alone);
   std::error_code error;
-  fs::rename(entry, partial, error);
+  fs::rename(entry, removed.path(), error);
   if (error) fail_to_write(entry, error.value());
-  remove_own(partial);
 }
 
 }  // namespace
@@ -390,9 +396,9 @@ CorpusPart CorpusCache::part(const fs::path& source_file, const fs::path& target
     if (!part) {
       if (!damage.empty()) {
         warnings.push_back(fmt::format("{} was damaged ({}) and has been made anew", entry.string(), damage));
-        remove_entry(entry);
+        remove_entry(entry, lock.keeps_others_out());
       }
-      part = make(entry, recipe, [&](const TakePair& take) {
+      part = make(entry, lock.keeps_others_out(), recipe, [&](const TakePair& take) {
         auto report = tokenise(take);
         for (const auto& [file, stamp] : {std::pair{&source_file, &source_stamp}, {&target_file, &target_stamp}}) {
           if (Stamp::of(*file) != *stamp) throw Failure(file->string(), "was written to while it was read");
@@ -405,8 +411,8 @@ CorpusPart CorpusCache::part(const fs::path& source_file, const fs::path& target
   return *std::move(part);
 }
 
-CorpusPart CorpusCache::make(const fs::path& entry, const Recipe& recipe, const Tokenise& tokenise) const {
-  PartialFolder folder(entry);
+CorpusPart CorpusCache::make(const fs::path& entry, bool alone, const Recipe& recipe, const Tokenise& tokenise) const {
+  PartialFolder folder(entry, alone);
   EntrySide source(folder.path(), "source.ids", "source.offsets");
   EntrySide target(folder.path(), "target.ids", "target.offsets");
   const auto report = tokenise([&](std::span<const int32_t> source_ids, std::span<const int32_t> target_ids) {

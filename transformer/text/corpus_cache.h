@@ -57,7 +57,7 @@ class CorpusCache {
                   const Recipe& recipe, const Tokenise& tokenise) const;
 
  private:
-  CorpusPart make(const std::filesystem::path& entry, const Recipe& recipe, const Tokenise& tokenise) const;
+  CorpusPart make(const std::filesystem::path& entry, bool alone, const Recipe& recipe, const Tokenise& tokenise) const;
 
   std::filesystem::path folder_;
 };
