@@ -69,6 +69,16 @@ class RepositoryTest(unittest.TestCase):
         done = subprocess.run([SOURCE / "scripts" / "demo", "--unknown"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
 
+    def test_fuzzing_targets_are_listed_by_name(self):
+        listed = subprocess.run([SOURCE / "scripts" / "fuzz"], capture_output=True, text=True, check=True).stdout
+        targets = {file.stem for file in (SOURCE / "tests" / "fuzz").glob("*.cpp")}
+        names = [line.split()[0] for line in listed.splitlines()]
+        self.assertEqual(len(names), len(set(names)))
+        self.assertLessEqual(set(names), targets)
+        self.assertGreater(len(names), 28)
+        for line in listed.splitlines():
+            self.assertRegex(line, r"^[a-z0-9_]+ +[A-Za-z].*\.$")
+
     def test_as_many_compilers_run_as_memory_holds(self):
         def jobs(folder, *arguments, **environment):
             known = {name: value for name, value in os.environ.items() if name != "CMAKE_BUILD_PARALLEL_LEVEL"}
