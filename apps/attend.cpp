@@ -88,7 +88,17 @@ class Attention {
         model_(decoding.packed(translator_)),
         vocabularies_(translator_.vocabularies()) {
     const auto& settings = model_->settings();
-    if (request_.kinds.empty()) request_.kinds = {Kind::encoder, Kind::decoder, Kind::cross};
+    const bool recurrent = settings.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru;
+    if (request_.kinds.empty()) {
+      request_.kinds = {Kind::encoder, Kind::decoder, Kind::cross};
+      if (recurrent) std::erase(request_.kinds, Kind::decoder);
+    }
+    if (recurrent && std::find(request_.kinds.begin(), request_.kinds.end(), Kind::decoder) != request_.kinds.end()) {
+      throw Error("--kind decoder",
+                  fmt::format("the decoder of {} does not attend to itself (model.decoder_self_attention: ssru)",
+                              printable(directory_.string())),
+                  "ask for encoder or cross");
+    }
     heads_ = chosen(request_.heads, settings.heads, "--head", "head");
     for (const Kind kind : request_.kinds) {
       chosen(request_.layers, layer_count(kind), "--layer", kind == Kind::encoder ? "encoder layer" : "decoder layer");

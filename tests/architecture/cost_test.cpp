@@ -56,6 +56,7 @@ TEST_CASE("counted operations are those that PyTorch's counter counts") {
   const auto over_parameters = [](Settings& s) { s.feed_forward = Settings::FeedForward::attention_over_parameters; };
   const auto swiglu = [](Settings& s) { s.activation = Settings::Activation::swiglu; };
   const auto additive = [](Settings& s) { s.compatibility = Settings::Compatibility::additive; };
+  const auto recurrent = [](Settings& s) { s.decoder_self_attention = Settings::DecoderSelfAttention::ssru; };
   const std::vector<Case> cases = {
       {base(), {.rows = 1000, .source_length = 25, .target_length = 25}},
       {base(), {.rows = 3, .source_length = 100, .target_length = 7}},
@@ -74,6 +75,8 @@ TEST_CASE("counted operations are those that PyTorch's counter counts") {
        {.rows = 5, .source_length = 13, .target_length = 6}},
       {varied(varied(odd(), swiglu), [](Settings& s) { s.attention_window = 1; }),
        {.rows = 5, .source_length = 13, .target_length = 6}},
+      {varied(base(), recurrent), {.rows = 10, .source_length = 30, .target_length = 20}},
+      {varied(varied(odd(), recurrent), over_parameters), {.rows = 5, .source_length = 13, .target_length = 6}},
   };
   nlohmann::json asked;
   for (const auto& [given, batch] : cases) {
@@ -87,6 +90,7 @@ TEST_CASE("counted operations are those that PyTorch's counter counts") {
                      {"decoder_layers", s.decoder_layers},
                      {"vocabulary", s.target_vocabulary_size},
                      {"window", s.attention_window},
+                     {"recurrent", s.decoder_self_attention == Settings::DecoderSelfAttention::ssru},
                      {"additive", s.compatibility == Settings::Compatibility::additive},
                      {"swiglu", s.activation == Settings::Activation::swiglu},
                      {"over_parameters", s.feed_forward == Settings::FeedForward::attention_over_parameters},

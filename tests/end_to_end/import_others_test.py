@@ -127,6 +127,7 @@ class ImportOthersTest(ProgramTest):
                            ("transformer_heads", 3), ("transformer_heads", 0), ("transformer_ffn_activation", "gelu"),
                            ("transformer_ffn_depth", 3), ("transformer_decoder_dim_ffn", 8),
                            ("transformer_decoder_autoreg", "average-attention"), ("transformer_no_projection", True),
+                           ("dec_cell", "gru"), ("layer_normalization", True), ("transformer_rnn_projection", True),
                            ("transformer_train_position_embeddings", True), ("transformer_tied_layers", [1, 1]),
                            ("transformer_preprocess", "d"), ("transformer_postprocess", "da"),
                            ("transformer_postprocess_top", "n"), ("transformer_postprocess_emb", "nd"),
@@ -134,7 +135,8 @@ class ImportOthersTest(ProgramTest):
                            ("lemma_dim_emb", 16), ("transformer_dropout", 7)]:
             with self.subTest(key=key, value=value):
                 def change(folder):
-                    self.with_options(folder, **{key: value})
+                    recurrent = {"transformer_decoder_autoreg": "rnn", "dec_cell": "ssru"}
+                    self.with_options(folder, **(recurrent if key in ("dec_cell", "layer_normalization") else {}) | {key: value})
                     # Sizes that only together make no model are the library's to name.
                     return ["model.npz", {"enc_depth": "encoder_layers", "transformer_dropout": "dropout"}.get(
                         key, key.replace("_", "-"))] if (key, value) != ("dim_emb", 10**18) else ["d_model"]

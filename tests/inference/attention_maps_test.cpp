@@ -129,6 +129,25 @@ TEST_CASE("attention maps are the model's own weights, with rows that sum to 1")
   }
 }
 
+TEST_CASE("a decoder of recurrent units attends to the source alone") {
+  auto settings = tiny_settings(pieces);
+  settings.decoder_self_attention = ModelSettings::DecoderSelfAttention::ssru;
+  auto model = tiny_transformer(settings);
+  const Ids source = {7, 30, 12}, target = {5, 9};
+  const auto maps = attention_maps(*packed_model(model), source, target);
+  model->to(torch::kDouble);
+  CHECK(maps.decoder.layers == 0);
+  CHECK(maps.decoder.values.empty());
+  torch::NoGradGuard no_grad;
+  const auto decoded = model->decode(torch::tensor(read_tokens(target)).unsqueeze(0),
+                                     model->encode(torch::tensor(written_tokens(source)).unsqueeze(0)), true);
+  const auto cross = tensor(maps.cross);
+  for (int64_t layer = 0; layer < settings.decoder_layers; ++layer) {
+    CHECK(!decoded.self_weights[static_cast<size_t>(layer)].defined());
+    CHECK(near(cross[layer], decoded.memory_weights[static_cast<size_t>(layer)][0]));
+  }
+}
+
 TEST_CASE("the first layer's weights follow from the paper's equation") {
   // Recomputed from the parameters: softmax(Q K^T / sqrt(d_k)) of embeddings and positions.
   auto settings = tiny_settings(pieces);

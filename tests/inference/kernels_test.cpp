@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "emulated_amx_kernels.h"
@@ -566,6 +567,39 @@ TEST_CASE("activations are what double precision makes of them, element by eleme
     CHECK(gelu_worst < 8);
     CHECK(swish_worst < 7);
     CHECK(swiglu_worst < 7);
+  }
+}
+
+TEST_CASE("a recurrent unit's step is what double precision makes of it; what is not a number stays none") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const auto* kernels : tested_kernels()) {
+    INFO(kernels->name);
+    for (const int64_t count : {1, 3, 15, 16, 17, 33, 100}) {
+      const auto size = static_cast<size_t>(count);
+      auto projected = random_values(2 * count, 24, 4), before = random_values(count, 25);
+      projected[0] = 200;  // keeps everything
+      std::vector<float> state(size + 1, -5), output = state;
+      const auto recur = [&] {
+        kernels->recur(projected.data(), before.data(), count, state.data(), output.data());
+        CHECK(state.back() == -5);  // the next row's
+        CHECK(output.back() == -5);
+      };
+      recur();
+      CHECK(state[0] == before[0]);
+      for (size_t i = 0; i < size; ++i) {
+        const double kept = 1 / (1 + std::exp(-double(projected[i])));
+        const double expected = kept * double(before[i]) + (1 - kept) * double(projected[size + i]);
+        CHECK(double(state[i]) == Approx(expected).epsilon(1e-6).margin(1e-6));
+        CHECK(output[i] == std::max(0.0f, state[i]));
+      }
+      const auto sound = state;
+      for (float* number : {&projected[size / 2], &projected[size + size / 2], &before[size / 2]}) {
+        const float value = std::exchange(*number, nan);
+        recur();
+        for (size_t i = 0; i < size; ++i) CHECK((i == size / 2 ? std::isnan(output[i]) : state[i] == sound[i]));
+        *number = value;
+      }
+    }
   }
 }
 

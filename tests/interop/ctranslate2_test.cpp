@@ -146,6 +146,8 @@ TEST_CASE("what CTranslate2 cannot compute is refused by name, and nothing is wr
   const std::vector<std::pair<std::string, Change>> variations = {
       {"model.compatibility", [](auto& s) { s.compatibility = Compatibility::additive; }},
       {"model.attention_window", [](auto& s) { s.attention_window = 8; }},
+      {"model.decoder_self_attention",
+       [](auto& s) { s.decoder_self_attention = ModelSettings::DecoderSelfAttention::ssru; }},
       {"model.feed_forward", [](auto& s) { s.feed_forward = FeedForwardKind::attention_over_parameters; }},
       {"model.d_v", [](auto& s) { s.d_k = 4, s.d_v = 8; }}};
   CHECK(error_of([] { check_ctranslate2(tiny()); }).empty());

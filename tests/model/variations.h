@@ -21,6 +21,7 @@ inline std::vector<std::vector<Variation>> varied_parts() {
        {"swish", [](Settings& s) { s.activation = Settings::Activation::swish; }}},
       {{"output bias, embeddings as they are", [](Settings& s) { s.output_bias = true, s.scaled_embeddings = false; }}},
       {{"normalised embeddings", [](Settings& s) { s.embedding_normalization = true; }}},
+      {{"ssru", [](Settings& s) { s.decoder_self_attention = Settings::DecoderSelfAttention::ssru; }}},
       {{"pre-norm", [](Settings& s) { s.normalization = Settings::Normalization::pre; }}},
       {{"dot product", [](Settings& s) { s.compatibility = Settings::Compatibility::dot_product; }},
        {"additive", [](Settings& s) { s.compatibility = Settings::Compatibility::additive; }}},
@@ -68,6 +69,13 @@ inline std::vector<std::pair<std::string, ModelSettings>> variations() {
          s.normalization = Settings::Normalization::pre;
          s.activation = Settings::Activation::swiglu;
          s.projection_bias = true;
+       }});
+  add({"ssru wider than keys and values, pre-norm", [](Settings& s) {
+         s.decoder_self_attention = Settings::DecoderSelfAttention::ssru;
+         s.normalization = Settings::Normalization::pre;
+         s.heads = 1;
+         s.d_k = 3;
+         s.d_v = 2;
        }});
   add({"window, dot product, attention over parameters, own matrices", [](Settings& s) {
          s.attention_window = 3;

@@ -8,6 +8,7 @@
 #include "model/finite_differences.h"
 #include "model/reference.h"
 #include "transformer/base/error.h"
+#include "transformer/model/autocast.h"
 #include "transformer/model/parameter_attention.h"
 #include "transformer/model/transformer.h"
 
@@ -99,6 +100,42 @@ TEST_CASE("SwiGLU and attention over parameters equal their formulas, with all g
     check(*ParameterAttention(ParameterAttentionOptions{.d_model = 10, .heads = 3, .d_k = 4, .d_v = 6, .pairs = 11}),
           type + "-parameters");
   }
+}
+
+TEST_CASE("a recurrent unit equals its formula, with all gradients, and step by step") {
+  const Reference reference("variations.py");
+  for (const std::string type : {"float32", "float64"}) {
+    const std::string name = type + "-ssru";
+    INFO(name);
+    RecurrentUnit module(10);
+    reference.load(*module, name);
+    const auto x = reference.input(name + "/input/x");
+    const auto output = module->forward(x);
+    CHECK(difference(output, reference.at(name + "/output/values")) < tolerance(x.scalar_type()));
+    (output * reference.at(name + "/input/cotangent")).sum().backward();
+    CHECK(difference(x.grad(), reference.at(name + "/gradient/x")) < tolerance(x.scalar_type()));
+    check_gradients(*module, reference, name);
+
+    torch::Tensor state;
+    for (int64_t t = 0; t < x.size(1); ++t) {
+      CHECK(difference(module->step(x.narrow(1, t, 1), state), output.narrow(1, t, 1)) < tolerance(x.scalar_type()));
+    }
+  }
+}
+
+TEST_CASE("a recurrent unit's state is float32 where its products are bf16") {
+  torch::manual_seed(3);
+  RecurrentUnit module(16);
+  const auto x = torch::randn({2, 200, 16});
+  const auto exact = module->forward(x);
+  torch::Tensor rounded;
+  {
+    const Autocast autocast(torch::kCPU, {.enabled = true, .type = torch::kBFloat16}, /*cached=*/false);
+    rounded = module->forward(x.to(torch::kBFloat16));
+  }
+  CHECK(rounded.scalar_type() == torch::kBFloat16);
+  // What a long memory adds up does not lose more than a product does.
+  CHECK(difference(rounded.to(torch::kFloat), exact) < 0.03);
 }
 
 TEST_CASE("dot products without scaling and additive attention equal their formulas, with all gradients") {
@@ -226,10 +263,13 @@ TEST_CASE("every variation decodes one token at a time as it decodes the whole s
       CHECK(difference(logits, expected) < 1e-10);
       CHECK(cache.length == t + 1);
       const int64_t window = settings.attention_window;
-      const int64_t kept = window > 0 ? std::min(t + 1, window / 2 + 1) : t + 1;
+      const bool recurrent = settings.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru;
+      const int64_t kept = recurrent ? 0 : window > 0 ? std::min(t + 1, window / 2 + 1) : t + 1;
       for (const auto& layer : cache.layers) {
         CHECK(layer.self_keys.size() == kept);
         CHECK(layer.self_values.size() == kept);
+        CHECK(layer.state.defined() == recurrent);
+        if (recurrent) continue;
         const auto room = layer.self_keys.bytes() / (logits.size(0) * settings.heads * settings.d_k * 8);
         CHECK(room <= (window > 0 ? window / 2 + 1 : 16));
       }

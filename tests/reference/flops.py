@@ -99,10 +99,20 @@ class Attention(nn.Module):
         return self.output(heads.transpose(1, 2).flatten(2))
 
 
+class Recurrence(nn.Module):
+    def __init__(self, c):
+        super().__init__()
+        self.forget = nn.Linear(c["d_model"], c["d_model"])
+        self.taken = nn.Linear(c["d_model"], c["d_model"], bias=False)
+
+    def forward(self, x, _):
+        return self.forget(x).sigmoid() * self.taken(x)  # its steps have no products of matrices
+
+
 class Layer(nn.Module):
     def __init__(self, c, attends_to_memory):
         super().__init__()
-        self.self_attn = Attention(c, c["window"])
+        self.self_attn = Recurrence(c) if c["recurrent"] and attends_to_memory else Attention(c, c["window"])
         self.multihead_attn = Attention(c, 0) if attends_to_memory else None
         self.feed_forward = ParameterAttention(c) if c["over_parameters"] else Network(c)
 
@@ -116,7 +126,7 @@ class Layer(nn.Module):
 class Model(nn.Module):
     def __init__(self, c):
         super().__init__()
-        varied = c["window"] or c["additive"] or c["swiglu"] or c["over_parameters"]
+        varied = c["recurrent"] or c["window"] or c["additive"] or c["swiglu"] or c["over_parameters"]
         if not varied and c["heads"] * c["d_k"] == c["d_model"] == c["heads"] * c["d_v"]:
             sizes = dict(d_model=c["d_model"], nhead=c["heads"], dim_feedforward=c["d_ff"], dropout=0.0, batch_first=True)
             encoder_layer = lambda: nn.TransformerEncoderLayer(**sizes)

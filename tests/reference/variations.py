@@ -91,6 +91,24 @@ def attention_over_parameters(record, case, dtype):
     record_case(record, case, {"x": x}, torch.stack(rows).view(BATCH, TARGET, width), parameters)
 
 
+def recurrent_unit(record, case, dtype):
+    """A simpler simple recurrent unit, not step by step: what each position took up, times all that forgot it since."""
+    width = 10
+    w_forget, w_input, bias = random(dtype, width, width), random(dtype, width, width), random(dtype, width, scale=1)
+    x = random(dtype, BATCH, TARGET, width, scale=1)
+    forget = 1 / (1 + torch.exp(-(x @ w_forget + bias)))
+    taken = (1 - forget) * (x @ w_input)
+    states = []
+    for t in range(TARGET):
+        kept = [taken[:, s] * forget[:, s + 1 : t + 1].prod(1) for s in range(t + 1)]
+        states.append(sum(kept))
+    parameters = {
+        "input_weight": lambda take: torch.cat([take(w_forget).T, take(w_input).T]),
+        "forget_bias": lambda take: take(bias),
+    }
+    record_case(record, case, {"x": x}, torch.stack(states, 1).clamp_min(0), parameters)
+
+
 def attention(record, case, dtype, compatibility, allowed, self_attention):
     """Multi-head attention; `allowed` [B, T, S], queries that are allowed nothing get zeros before the projection."""
     width, heads, d_k, d_v = 10, 3, 5, 7
@@ -149,6 +167,7 @@ def main():
         stacks(record, f"{type_name}-pre-gelu", dtype, True, "gelu")
         swiglu(record, f"{type_name}-swiglu", dtype)
         attention_over_parameters(record, f"{type_name}-parameters", dtype)
+        recurrent_unit(record, f"{type_name}-ssru", dtype)
         for compatibility in ("dot_product", "additive"):
             for causal in (False, True):
                 case = f"{type_name}-{compatibility}-self{'-causal' if causal else ''}"

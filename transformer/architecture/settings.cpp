@@ -43,6 +43,11 @@ void ModelSettings::describe(Fields<ModelSettings>& field) {
       "restricted self-attention (§4): r, a position sees itself and r / 2 positions, rounded down, on each side; the "
       "decoder those before it alone; 0: all",
       between(0, 1048576));
+  field("decoder_self_attention", &ModelSettings::decoder_self_attention,
+        "what tells a layer of the decoder of the positions before: attention (§3.1), or ssru, a simpler simple "
+        "recurrent unit (Kim et al. 2019), which keeps one state for all of them, has half the weights and takes as "
+        "long at every position",
+        {{"attention", DecoderSelfAttention::attention}, {"ssru", DecoderSelfAttention::ssru}});
   field("feed_forward", &ModelSettings::feed_forward,
         "the sub-layer after attention: network (§3.3), or attention_over_parameters, whose keys and values are "
         "trained parameters (see parameter_*)",
@@ -145,6 +150,7 @@ std::string ModelSettings::variations() const {
   add(compatibility == Compatibility::additive, "additive attention");
   add(attention_window > 0, fmt::format("self-attention within a window of {}: {} positions on each side",
                                         attention_window, attention_window / 2));
+  add(decoder_self_attention == DecoderSelfAttention::ssru, "a recurrent unit (SSRU) for the decoder's self-attention");
   add(feed_forward == FeedForward::attention_over_parameters,
       fmt::format("attention over parameters for the feed-forward network: {} heads, d_pk {}, d_pv {}, {} pairs a head",
                   parameter_heads, parameter_d_k, parameter_d_v, parameter_pairs));

@@ -30,6 +30,11 @@ struct ModelSettings {
     dot_product,         // q·k, without the scale
     additive             // v·tanh(W_q q + W_k k) in every head
   };
+  /// What tells a layer of the decoder of the positions before (§3.1).
+  enum class DecoderSelfAttention {
+    attention,  // masked self-attention
+    ssru        // one state in its place, a simpler simple recurrent unit (Kim et al. 2019)
+  };
   /// The sub-layer after attention (§3.3).
   enum class FeedForward {
     network,                   // eq. 2
@@ -61,6 +66,7 @@ struct ModelSettings {
   double symbol_dropout = 0.0;
   Compatibility compatibility = Compatibility::scaled_dot_product;
   int64_t attention_window = 0;  // 0: all positions
+  DecoderSelfAttention decoder_self_attention = DecoderSelfAttention::attention;
   FeedForward feed_forward = FeedForward::network;
   Activation activation = Activation::relu;
   int64_t parameter_heads = 8;     // h_p

@@ -70,7 +70,12 @@ std::map<std::string, std::vector<int64_t>> weight_shapes(const ModelSettings& s
   }
   for (int64_t i = 0; i < s.decoder_layers; ++i) {
     const auto layer = fmt::format("decoder.layers.{}.", i);
-    attention(layer + "self_attention");
+    if (s.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru) {
+      shapes[layer + "recurrence.input_weight"] = {2 * s.d_model, s.d_model};
+      shapes[layer + "recurrence.forget_bias"] = {s.d_model};
+    } else {
+      attention(layer + "self_attention");
+    }
     norm(layer + "after_self_attention");
     attention(layer + "memory_attention");
     norm(layer + "after_memory_attention");

@@ -13,7 +13,8 @@
 namespace transformer {
 
 /// The names and shapes of the weights of a model of `settings`, which are resolved. Linear layers are [outputs,
-/// inputs]; an attention's projections of queries, keys and values are the rows of one matrix, in this order.
+/// inputs]; an attention's projections of queries, keys and values are the rows of one matrix, in this order, and so
+/// are a recurrent unit's of what it forgets and what it takes up.
 std::map<std::string, std::vector<int64_t>> weight_shapes(const ModelSettings& settings);
 
 /// A weight where it is kept, read some rows at a time, so that a model that is packed is never in memory twice.

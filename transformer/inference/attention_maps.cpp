@@ -100,9 +100,10 @@ std::span<const float> AttentionWeights::row(int64_t layer, int64_t head, int64_
 AttentionMaps attention_maps(const InferenceModel& model, const std::vector<int64_t>& source,
                              const std::vector<int64_t>& target) {
   const auto& s = model.settings();
+  const bool recurrent = s.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru;
   const auto from = written_tokens(source), read = read_tokens(target);
   AttentionMaps maps{zeros(s.encoder_layers, s.heads, from.size(), from.size()),
-                     zeros(s.decoder_layers, s.heads, read.size(), read.size()),
+                     zeros(recurrent ? 0 : s.decoder_layers, s.heads, read.size(), read.size()),
                      zeros(s.decoder_layers, s.heads, read.size(), from.size())};
   pass(model, {from}, {read}, [&](size_t, const WatchedAttention& told) {
     put(told, told.layer,

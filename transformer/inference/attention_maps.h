@@ -30,7 +30,7 @@ struct AttentionWeights {
 /// self-attention the one that reads `read_tokens()[t]`.
 struct AttentionMaps {
   AttentionWeights encoder;  // [encoder layers, H, S, S]
-  AttentionWeights decoder;  // [decoder layers, H, T, T], 0 above the diagonal
+  AttentionWeights decoder;  // [decoder layers, H, T, T], 0 above the diagonal; no layers where these are recurrent
   AttentionWeights cross;    // [decoder layers, H, T, S]
 };
 

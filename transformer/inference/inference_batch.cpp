@@ -34,7 +34,7 @@ int64_t tokens_of_page(int64_t beam) {
 
 using Bytes = unsigned char;
 
-/// Keys and values, float32 or bf16.
+/// Keys and values, float32 or bf16, or states of recurrent units, float32.
 struct Sentence {
   int64_t beam = 1;
   int64_t length = 0;                                                // positions decoded
@@ -76,10 +76,12 @@ struct InferenceBatch::Implementation {
   const InferenceModel& model;
   const ModelSettings& settings;
   const Kernels& kernels;
-  int64_t d_model, key_width, value_width, record;  // a record holds a position's keys, then its values, of a layer
-  bool over_parameters;                             // attention, in a network's place
-  bool rounded;                                     // records are bf16
-  bool normalised_before;                           // the sub-layers
+  int64_t d_model, key_width, value_width;
+  bool recurrent;          // the decoder's layers, in self-attention's place
+  int64_t record;          // elements: a position's keys, then its values, of a layer; or a layer's state
+  bool over_parameters;    // attention, in a network's place
+  bool rounded;            // records are bf16
+  bool normalised_before;  // the sub-layers
   int64_t record_bytes;
   float scale;  // of dot products
 
@@ -110,7 +112,8 @@ struct InferenceBatch::Implementation {
         d_model(settings.d_model),
         key_width(settings.heads * settings.d_k),
         value_width(settings.heads * settings.d_v),
-        record(key_width + value_width),
+        recurrent(settings.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru),
+        record(record_elements(settings, given.precision())),
         over_parameters(settings.feed_forward == ModelSettings::FeedForward::attention_over_parameters),
         rounded(given.precision() != Precision::float32),
         normalised_before(settings.normalization == ModelSettings::Normalization::pre),
@@ -125,13 +128,20 @@ struct InferenceBatch::Implementation {
   int64_t model_stride() const { return stride(d_model); }
   int64_t wide_stride() const {
     const int64_t inner = over_parameters ? settings.parameter_heads * settings.parameter_d_k : settings.d_ff;
-    return stride(std::max(inner, key_width + record));
+    return stride(std::max({inner, 2 * key_width + value_width, recurrent ? 2 * d_model : 0}));
   }
   int64_t attended_stride() const {
     return stride(std::max(value_width, over_parameters ? settings.parameter_heads * settings.parameter_d_v : 0));
   }
 
   static int64_t element_bytes(Precision precision) { return precision == Precision::float32 ? 4 : 2; }
+  /// As many as a record has, so that keys and values fit, and a recurrent unit's state, which is never rounded.
+  static int64_t record_elements(const ModelSettings& s, Precision precision) {
+    const int64_t keys_and_values = s.heads * (s.d_k + s.d_v);
+    if (s.decoder_self_attention == ModelSettings::DecoderSelfAttention::attention) return keys_and_values;
+    const int64_t of_float = 4 / element_bytes(precision);
+    return std::max((keys_and_values + of_float - 1) / of_float, s.d_model) * of_float;
+  }
 
   void reserve(int64_t rows) {
     x.reserve(rows * model_stride());
@@ -191,6 +201,15 @@ struct InferenceBatch::Implementation {
     activations.set(attended.data(), rows, output.depth(), attended_stride());
     output.multiply(activations, y.data(), model_stride());
     add(rows, norm);
+  }
+
+  /// The same of the decoder's self-attention, or of what is in its place, which has its result in y.
+  void finish_self_attention(int64_t rows, const InferenceModel::DecoderLayer& layer) {
+    if (recurrent) {
+      add(rows, layer.after_self_attention);
+    } else {
+      finish_attention(rows, layer.self_output, layer.after_self_attention);
+    }
   }
 
   void feed_forward(int64_t rows, const InferenceModel::FeedForward& layer, const InferenceModel::Norm& norm) {
@@ -289,13 +308,21 @@ struct InferenceBatch::Implementation {
     return mean;
   }
 
-  /// Stores a record, rounded where records are.
+  /// Stores a record's keys and values, rounded where they are.
   void store(const float* keys_and_values, void* to) const {
+    const int64_t width = key_width + value_width;
     if (rounded) {
-      kernels.to_bf16(keys_and_values, record, static_cast<uint16_t*>(to));
+      kernels.to_bf16(keys_and_values, width, static_cast<uint16_t*>(to));
     } else {
-      std::memcpy(to, keys_and_values, static_cast<size_t>(record_bytes));
+      std::memcpy(to, keys_and_values, static_cast<size_t>(width) * sizeof(float));
     }
+  }
+
+  /// What a recurrent unit makes of a row of wide, added to x by `add`: the state of the row before, null where it is
+  /// the first, becomes `state`.
+  void recur(int64_t row, const void* before, void* state) {
+    kernels.recur(wide.data() + row * wide_stride(), before ? static_cast<const float*>(before) : nothing.data(),
+                  d_model, static_cast<float*>(state), y.data() + row * model_stride());
   }
 
   int64_t take_place() {
@@ -370,11 +397,12 @@ struct InferenceBatch::Implementation {
     free_pages[page.size()].push_back(std::move(page));
   }
 
-  /// Gives back the pages whose positions no query will see any more, whatever is taken back.
+  /// Gives back the pages whose positions nothing will read any more, whatever is taken back.
   void leave_pages(Sentence& sentence) {
     const int64_t least =
         sentence.beam == 1 ? std::max<int64_t>(0, sentence.length - most_taken_back) : sentence.length;
-    const int64_t first = seen(least, least + 1).first, positions = positions_of_page(sentence.beam);
+    const int64_t first = recurrent ? std::max<int64_t>(0, least - 1) : seen(least, least + 1).first;
+    const int64_t positions = positions_of_page(sentence.beam);
     for (auto& page = sentence.pages_left; (static_cast<int64_t>(page) + 1) * positions <= first; ++page) {
       keep_page(std::move(sentence.pages[page]));
     }
@@ -472,21 +500,29 @@ struct InferenceBatch::Implementation {
 
     for (size_t index = 0; index < model.decoder().size(); ++index) {
       const auto& layer = model.decoder()[index];
-      project(rows, layer.after_self_attention, layer.query_key_value);
+      project(rows, layer.after_self_attention, recurrent ? layer.recurrence : layer.query_key_value);
       const auto page_offset = [&](int64_t row) {
         return static_cast<int64_t>(index) * tokens_of_page(sentences[given[row].place].beam) * record;
+      };
+      const auto record_of = [&](int64_t row, void* of_first_layer) {
+        return static_cast<Bytes*>(of_first_layer) + page_offset(row) / record * record_bytes;
       };
       const auto seen_history = [&](int64_t row) {
         const auto keys = std::ssize(histories[row]);
         return within(histories[row], seen(keys - 1, keys));
       };
       for (int64_t row = 0; row < rows; ++row) {
+        const auto& history = histories[row];
+        if (recurrent) {
+          recur(row, history.size() > 1 ? record_of(row, history[history.size() - 2]) : nullptr,
+                record_of(row, history.back()));
+          continue;
+        }
         if (row + 1 < rows) ask_for_keys(seen_history(row + 1), page_offset(row + 1));
-        store(wide.data() + row * wide_stride() + key_width,
-              static_cast<Bytes*>(histories[row].back()) + page_offset(row) / record * record_bytes);
+        store(wide.data() + row * wide_stride() + key_width, record_of(row, history.back()));
         attend(heads_of(layer.self_additive), rounded, row, 1, seen_history(row), page_offset(row));
       }
-      finish_attention(rows, layer.self_output, layer.after_self_attention);
+      finish_self_attention(rows, layer);
 
       project(rows, layer.after_memory_attention, layer.query);
       const auto memory_offset = [&](const std::vector<const void*>& memory) {
@@ -533,23 +569,28 @@ struct InferenceBatch::Implementation {
     read_records.reserve(rows * record_bytes);
     for (size_t index = 0; index < model.decoder().size(); ++index) {
       const auto& layer = model.decoder()[index];
-      project(rows, layer.after_self_attention, layer.query_key_value);
+      project(rows, layer.after_self_attention, recurrent ? layer.recurrence : layer.query_key_value);
       records.clear();
       for (row = 0; row < rows; ++row) {
         records.push_back(read_records.data() + row * record_bytes);
-        store(wide.data() + row * wide_stride() + key_width, read_records.data() + row * record_bytes);
+        if (!recurrent) store(wide.data() + row * wide_stride() + key_width, read_records.data() + row * record_bytes);
       }
       row = 0;
       for (const auto& target : targets) {
         const auto of_target = std::span<const void* const>(records).subspan(static_cast<size_t>(row));
         const auto count = static_cast<int64_t>(target.read.size());
         for (int64_t query = 0; query < count; ++query, ++row) {
+          if (recurrent) {
+            recur(row, query > 0 ? read_records.data() + (row - 1) * record_bytes : nullptr,
+                  read_records.data() + row * record_bytes);
+            continue;
+          }
           const auto span = seen(query, query + 1);
           attend(heads_of(layer.self_additive), rounded, row, 1, within(of_target, span), 0);
           if (watcher) tell(AttentionKind::decoder, index, target.place, query, query + 1, span);
         }
       }
-      finish_attention(rows, layer.self_output, layer.after_self_attention);
+      finish_self_attention(rows, layer);
 
       project(rows, layer.after_memory_attention, layer.query);
       row = 0;
@@ -884,7 +925,8 @@ void InferenceBatch::watch(std::function<void(const WatchedAttention&)> watcher)
 
 int64_t InferenceBatch::expected_bytes(const InferenceModel& model, int64_t pieces, int64_t beam) {
   const auto& s = model.settings();
-  const int64_t token = s.decoder_layers * s.heads * (s.d_k + s.d_v) * Implementation::element_bytes(model.precision());
+  const int64_t token = s.decoder_layers * Implementation::record_elements(s, model.precision()) *
+                        Implementation::element_bytes(model.precision());
   const int64_t pages = (pieces + positions_of_page(beam) - 1) / positions_of_page(beam);
   return token * (pieces + pages * tokens_of_page(beam));
 }

@@ -206,9 +206,15 @@ void InferenceModel::read(WeightSource& source) {
   for (int64_t i = 0; i < s.decoder_layers; ++i) {
     const auto name = fmt::format("decoder.layers.{}.", i);
     auto& layer = decoder_.emplace_back();
-    layer.self_additive = additive(name + "self_attention");
-    layer.query_key_value = query_key_value(name + "self_attention");
-    layer.self_output = attention_output(name + "self_attention");
+    if (s.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru) {
+      auto bias = numbers(name + "recurrence.forget_bias");
+      bias.resize(static_cast<size_t>(2 * s.d_model));
+      layer.recurrence = pack(name + "recurrence.input_weight", bias.data());
+    } else {
+      layer.self_additive = additive(name + "self_attention");
+      layer.query_key_value = query_key_value(name + "self_attention");
+      layer.self_output = attention_output(name + "self_attention");
+    }
     layer.after_self_attention = norm(name + "after_self_attention");
     layer.memory_additive = additive(name + "memory_attention");
     {

@@ -53,7 +53,8 @@ class InferenceModel {
   };
   /// A layer of the decoder's stack.
   struct DecoderLayer {
-    PackedMatrix query_key_value, self_output;     // of self-attention, as the encoder's
+    PackedMatrix recurrence;                       // W_f and W of a recurrent unit in one; empty: self-attention
+    PackedMatrix query_key_value, self_output;     // of self-attention, as the encoder's; or empty
     std::vector<float> self_additive;              // v of self-attention; may be none
     Norm after_self_attention;                     // of the sum around self-attention
     PackedMatrix query, key_value, memory_output;  // W^Q of the output; W^K and W^V of the memory in one; W^O

@@ -357,6 +357,9 @@ void check_ctranslate2(const ModelSettings& given) {
   if (settings.attention_window != 0) {
     refuse("attention_window", "CTranslate2 has no restricted self-attention with positions on both sides");
   }
+  if (settings.decoder_self_attention != ModelSettings::DecoderSelfAttention::attention) {
+    refuse("decoder_self_attention", "CTranslate2 has no recurrent units");
+  }
   if (settings.feed_forward == ModelSettings::FeedForward::attention_over_parameters) {
     refuse("feed_forward", "CTranslate2 has no attention over parameters");
   }

@@ -18,6 +18,7 @@ std::optional<std::string> setting_not_exported(const ModelSettings& settings) {
                                               "symbol_dropout",
                                               "compatibility",
                                               "attention_window",
+                                              "decoder_self_attention",
                                               "feed_forward",
                                               "activation",
                                               "parameter_heads",

@@ -211,6 +211,9 @@ void check_hugging_face(const ModelSettings& given) {
     refuse("compatibility", "MarianMT has attention by scaled dot products alone");
   }
   if (s.attention_window != 0) refuse("attention_window", "MarianMT has no restricted self-attention");
+  if (s.decoder_self_attention != ModelSettings::DecoderSelfAttention::attention) {
+    refuse("decoder_self_attention", "MarianMT has no recurrent units");
+  }
   if (s.feed_forward != ModelSettings::FeedForward::network) {
     refuse("feed_forward", "MarianMT has no attention over parameters");
   }

@@ -160,8 +160,15 @@ ModelSettings read_settings(const Options& options) {
       options.refuse(key, fmt::format("is {}; {} is imported", in_quotes(found), in_quotes(expected)));
   };
   must_be("type", options.text("type"), "transformer");
-  must_be("transformer-decoder-autoreg", options.text("transformer-decoder-autoreg", "self-attention"),
-          "self-attention");
+  const auto autoregression = options.text("transformer-decoder-autoreg", "self-attention");
+  if (autoregression == "rnn") {
+    must_be("dec-cell", options.text("dec-cell"), "ssru");
+    if (options.flag("layer-normalization"))
+      options.refuse("layer-normalization", "is true, which is not computed here");
+  } else if (autoregression != "self-attention") {
+    options.refuse("transformer-decoder-autoreg",
+                   fmt::format("is {}; self-attention and rnn are imported", in_quotes(autoregression)));
+  }
   for (const char* key :
        {"transformer-no-projection", "transformer-train-position-embeddings", "transformer-train-positions",
         "transformer-rnn-projection", "transformer-pool", "right-left", "ulr"}) {
@@ -201,6 +208,7 @@ ModelSettings read_settings(const Options& options) {
         "transformer-ffn-activation",
         fmt::format("is {}; swish and relu are known, and gelu there is only nearly one", in_quotes(activation)));
   }
+  if (autoregression == "rnn") s.decoder_self_attention = ModelSettings::DecoderSelfAttention::ssru;
   s.activation = activation == "swish" ? ModelSettings::Activation::swish : ModelSettings::Activation::relu;
 
   const auto before = options.text("transformer-preprocess"), after = options.text("transformer-postprocess"),
@@ -257,7 +265,11 @@ class MarianImport {
     }
     for (int64_t i = 0; i < s_.decoder_layers; ++i) {
       const auto ours = fmt::format("decoder.layers.{}.", i), theirs = fmt::format("decoder_l{}_", i + 1);
-      attention(ours + "self_attention", ours + "after_self_attention", theirs + "self");
+      if (s_.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru) {
+        recurrence(ours, theirs + "rnn");
+      } else {
+        attention(ours + "self_attention", ours + "after_self_attention", theirs + "self");
+      }
       attention(ours + "memory_attention", ours + "after_memory_attention", theirs + "context");
       feed_forward(ours, theirs + "ffn");
     }
@@ -341,6 +353,20 @@ class MarianImport {
         [=, this] { return joint([&](const std::string& of) { return weights_.read(theirs + "_b" + of, {d}); }); });
     to_width(ours + ".output", theirs, "o", d);
     norm(after, theirs + "_Wo");
+  }
+
+  /// A recurrent unit's numbers each belong to one of the model's width, as what it puts out does.
+  void recurrence(const std::string& layer, const std::string& theirs) {
+    const int64_t d = s_.d_model;
+    set(layer + "recurrence.input_weight", [=, this] {
+      auto both = on_rows(matrix(theirs + "_Wf", d, d), d);
+      const auto taken = on_rows(matrix(theirs + "_W", d, d), d);
+      both.insert(both.end(), taken.begin(), taken.end());
+      return on_columns(both, 2 * d);
+    });
+    set(layer + "recurrence.forget_bias", [=, this] { return on_rows(weights_.read(theirs + "_bf", {d}), 1); });
+    const bool before = s_.normalization == ModelSettings::Normalization::pre;
+    norm(layer + "after_self_attention", before ? theirs : theirs + "_ffn");
   }
 
   void feed_forward(const std::string& layer, const std::string& theirs) {

@@ -83,6 +83,9 @@ struct Kernels {
   void (*swish)(float* x, int64_t count);
   /// x [count] = silu(gate) * x, silu(g) = g / (1 + exp(-g)).
   void (*swiglu)(const float* gate, float* x, int64_t count);
+  /// A step of a recurrent unit of `count` numbers, projected [2 count]: with f = 1 / (1 + exp(-projected[i])), state =
+  /// f * before + (1 - f) * projected[count + i], and output = max(0, state).
+  void (*recur)(const float* projected, const float* before, int64_t count, float* state, float* output);
 
   /// attended [rows, heads d_v], `stride` apart = softmax(scale * queries keys^T) values for every head, or of additive
   /// scores, of records in float32 or bf16. `scores` [rows_at_once, heads, count] is scratch, and holds the weights

@@ -10,6 +10,7 @@ void DecoderCache::reorder(const Tensor& rows, bool memory) {
   for (auto& layer : layers) {
     layer.self_keys.reorder(rows, spare);
     layer.self_values.reorder(rows, spare);
+    if (layer.state.defined()) layer.state = layer.state.index_select(0, rows);
     if (!memory) continue;
     layer.memory_keys = layer.memory_keys.index_select(0, rows);
     layer.memory_values = layer.memory_values.index_select(0, rows);
@@ -19,7 +20,11 @@ void DecoderCache::reorder(const Tensor& rows, bool memory) {
 
 DecoderLayerImpl::DecoderLayerImpl(const ModelSettings& given) : window_(given.attention_window) {
   const auto settings = given.resolved();
-  self_attention_ = register_module("self_attention", MultiHeadAttention(attention_options(settings)));
+  if (settings.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru) {
+    recurrence_ = register_module("recurrence", RecurrentUnit(settings.d_model));
+  } else {
+    self_attention_ = register_module("self_attention", MultiHeadAttention(attention_options(settings)));
+  }
   after_self_attention_ = register_module("after_self_attention", Residual(settings));
   memory_attention_ = register_module("memory_attention", MultiHeadAttention(attention_options(settings)));
   after_memory_attention_ = register_module("after_memory_attention", Residual(settings));
@@ -29,9 +34,14 @@ DecoderLayerImpl::DecoderLayerImpl(const ModelSettings& given) : window_(given.a
 
 DecoderLayerImpl::Output DecoderLayerImpl::forward(const Tensor& x, const Tensor& memory,
                                                    const std::optional<Tensor>& memory_mask, bool weights) {
-  // Padding follows a sentence's tokens, so the causal mask hides it from all of them.
-  const auto self = after_self_attention_->around(self_attention_, x, {},
-                                                  {.mask = {}, .causal = true, .weights = weights, .window = window_});
+  Attended self;
+  if (recurrence_) {
+    self.values = after_self_attention_->forward(x, recurrence_->forward(after_self_attention_->input(x)));
+  } else {
+    // Padding follows a sentence's tokens, so the causal mask hides it from all of them.
+    self = after_self_attention_->around(self_attention_, x, {},
+                                         {.mask = {}, .causal = true, .weights = weights, .window = window_});
+  }
   const auto cross = after_memory_attention_->around(memory_attention_, self.values, memory,
                                                      {.mask = memory_mask, .weights = weights});
   return {after_feed_forward_->around(*feed_forward_, cross.values), self.weights, cross.weights};
@@ -44,12 +54,19 @@ DecoderCache::Layer DecoderLayerImpl::start(const Tensor& memory) {
 }
 
 Tensor DecoderLayerImpl::step(const Tensor& x, DecoderCache::Layer& cache, const std::optional<Tensor>& memory_mask) {
-  auto heads = self_attention_->project(after_self_attention_->input(x));
-  cache.self_keys.append(heads.key);
-  cache.self_values.append(heads.value);
-  heads.key = cache.self_keys.positions();
-  heads.value = cache.self_values.positions();
-  auto y = after_self_attention_->forward(x, self_attention_->attend(heads, {}).values);
+  const auto input = after_self_attention_->input(x);
+  Tensor before;
+  if (recurrence_) {
+    before = recurrence_->step(input, cache.state);
+  } else {
+    auto heads = self_attention_->project(input);
+    cache.self_keys.append(heads.key);
+    cache.self_values.append(heads.value);
+    heads.key = cache.self_keys.positions();
+    heads.value = cache.self_values.positions();
+    before = self_attention_->attend(heads, {}).values;
+  }
+  auto y = after_self_attention_->forward(x, before);
   const MultiHeadAttentionImpl::Heads over_memory{memory_attention_->project_query(after_memory_attention_->input(y)),
                                                   cache.memory_keys, cache.memory_values};
   auto z = after_memory_attention_->forward(y, memory_attention_->attend(over_memory, {.mask = memory_mask}).values);

@@ -8,6 +8,7 @@
 
 #include "transformer/model/cached_positions.h"
 #include "transformer/model/encoder.h"
+#include "transformer/model/recurrent_unit.h"
 
 namespace transformer {
 
@@ -18,6 +19,7 @@ struct DecoderCache {
   struct Layer {
     CachedPositions self_keys, self_values;    // [N, H, t, d_k], [N, H, t, d_v]
     torch::Tensor memory_keys, memory_values;  // [N, H, S, d_k], [N, H, S, d_v]
+    torch::Tensor state = {};                  // of a recurrent unit [N, D], which has no keys and values
   };
   std::vector<Layer> layers;                 // from the first on
   std::optional<torch::Tensor> memory_mask;  // [N, 1, 1, S]; none where no row is padded
@@ -35,7 +37,7 @@ class AnyDecoderLayer : public torch::nn::Module {
   /// What a layer returns.
   struct Output {
     torch::Tensor values;          // [B, T, D]
-    torch::Tensor self_weights;    // [B, H, T, T], if asked for
+    torch::Tensor self_weights;    // [B, H, T, T], if asked for and the layer attends to itself
     torch::Tensor memory_weights;  // [B, H, T, S], if asked for
   };
   /// x [B, T, D], memory [B, S, D]; `memory_mask` broadcastable to [B, H, T, S].
@@ -52,7 +54,8 @@ class AnyDecoderLayer : public torch::nn::Module {
 /// Makes layer `index` of a stack.
 using DecoderLayerFactory = std::function<std::shared_ptr<AnyDecoderLayer>(int64_t index)>;
 
-/// Causal self-attention, attention over the encoder's output, then feed-forward (§3.1).
+/// Causal self-attention, or a recurrent unit in its place, attention over the encoder's output, then feed-forward
+/// (§3.1).
 class DecoderLayerImpl : public AnyDecoderLayer {
  public:
   /// With random weights.
@@ -65,7 +68,9 @@ class DecoderLayerImpl : public AnyDecoderLayer {
                      const std::optional<torch::Tensor>& memory_mask) override;
 
  private:
-  MultiHeadAttention self_attention_{nullptr}, memory_attention_{nullptr};
+  RecurrentUnit recurrence_{nullptr};           // null where there is self-attention
+  MultiHeadAttention self_attention_{nullptr};  // null where there is recurrence
+  MultiHeadAttention memory_attention_{nullptr};
   std::shared_ptr<PositionWise> feed_forward_;
   int64_t window_;
   Residual after_self_attention_{nullptr}, after_memory_attention_{nullptr}, after_feed_forward_{nullptr};
@@ -81,7 +86,7 @@ class DecoderImpl : public torch::nn::Module {
   /// What the stack returns.
   struct Output {
     torch::Tensor values;                                     // [B, T, D]
-    std::vector<torch::Tensor> self_weights, memory_weights;  // a layer each, if asked for
+    std::vector<torch::Tensor> self_weights, memory_weights;  // a layer each, if asked for; undefined: see there
   };
   /// x [B, T, D]: embeddings, positions added; memory [B, S, D] and its mask as AnyDecoderLayer has them.
   Output forward(torch::Tensor x, const torch::Tensor& memory, const std::optional<torch::Tensor>& memory_mask = {},
