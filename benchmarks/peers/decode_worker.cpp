@@ -282,12 +282,17 @@ class DecodeWorker {
   std::map<std::pair<int64_t, int64_t>, std::vector<std::vector<int64_t>>> plain_outputs_;  // by beam and steps
 };
 
+/// None where the model has no such matrix.
+size_t bytes_of(const PackedMatrix& matrix) {
+  return matrix.outputs() > 0 ? matrix.bytes() : 0;
+}
+
 size_t bytes_of(const InferenceModel::FeedForward& layer) {
   if (const auto* attention = std::get_if<InferenceModel::ParameterAttention>(&layer)) {
     return attention->query.bytes() + attention->output.bytes() + static_cast<size_t>(attention->pairs.size());
   }
   const auto& network = std::get<InferenceModel::Network>(layer);
-  return network.inner.bytes() + (network.gate.outputs() > 0 ? network.gate.bytes() : 0) + network.outer.bytes();
+  return network.inner.bytes() + bytes_of(network.gate) + network.outer.bytes();
 }
 
 std::string work_of(const InferenceModel& model) {
@@ -302,8 +307,8 @@ std::string work_of(const InferenceModel& model) {
   }
   for (const auto& layer : model.decoder()) {
     encoding += layer.key_value.bytes();
-    step += layer.query_key_value.bytes() + layer.self_output.bytes() + layer.query.bytes() +
-            layer.memory_output.bytes() + bytes_of(layer.feed_forward);
+    step += bytes_of(layer.recurrence) + bytes_of(layer.query_key_value) + bytes_of(layer.self_output) +
+            layer.query.bytes() + layer.memory_output.bytes() + bytes_of(layer.feed_forward);
   }
   return fmt::format("{} {} {} {}", multiply_adds(1, 0), multiply_adds(0, 1), encoding, step);
 }

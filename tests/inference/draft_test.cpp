@@ -112,6 +112,7 @@ TEST_CASE("a draft changes nothing in any variation of the model") {
   using S = ModelSettings;
   const std::vector<std::function<void(S&)>> variations = {
       [](S& s) { s.attention_window = 4; },
+      [](S& s) { s.decoder_self_attention = S::DecoderSelfAttention::ssru; },
       [](S& s) { s.normalization = S::Normalization::pre; },
       [](S& s) { s.positions = S::Positions::learned, s.max_positions = 64; },
       [](S& s) { s.compatibility = S::Compatibility::additive; },
@@ -132,6 +133,8 @@ TEST_CASE("a draft changes nothing in any variation of the model") {
 TEST_CASE("long outputs behind a window are guessed and taken back") {
   auto settings = tiny_settings(pieces);
   settings.attention_window = 6;
+  settings.decoder_self_attention =
+      GENERATE(ModelSettings::DecoderSelfAttention::attention, ModelSettings::DecoderSelfAttention::ssru);
   const auto model = packed(settings, 4);
   std::vector<DecodingRequest> requests;
   for (const int64_t piece : {5, 6, 7}) {

@@ -108,8 +108,8 @@ Ids lengths_of(const std::vector<Ids>& sources, int64_t extra) {
 void randomise_biases(Transformer& model) {
   torch::NoGradGuard no_grad;
   for (auto& item : model->named_parameters()) {
-    const bool of_sublayer =
-        item.key().find("attention") != std::string::npos || item.key().find("inner") != std::string::npos;
+    const auto has = [&](const char* part) { return item.key().find(part) != std::string::npos; };
+    const bool of_sublayer = has("attention") || has("inner") || has("forget");
     if (item.value().dim() == 1 && of_sublayer && item.key().find("norm") == std::string::npos)
       item.value().normal_(0, 0.3);
   }
@@ -328,6 +328,8 @@ TEST_CASE("windows of long texts: the modules' outputs, in pages that sentences 
   settings.attention_window = 7;
   settings.compatibility =
       GENERATE(ModelSettings::Compatibility::scaled_dot_product, ModelSettings::Compatibility::additive);
+  settings.decoder_self_attention =
+      GENERATE(ModelSettings::DecoderSelfAttention::attention, ModelSettings::DecoderSelfAttention::ssru);
   const auto model = tiny_transformer(settings, 6);
   const InferenceModel packed(settings, stored_weights(weights_of(*model)), Precision::float32, "");
   auto sources = random_sources(3, 14, pieces, 6);

@@ -69,7 +69,7 @@ void check_model(const fs::path& model, const fs::path& expected_file, double to
 
 }  // namespace
 
-TEST_CASE("a model that Marian saved computes what CTranslate2 makes of it, from its text on") {
+TEST_CASE("a model that Marian saved computes what CTranslate2 makes of it, or its formulas, from its text on") {
   const TemporaryDirectory folder;
   run_reference("marian_files.py",
                 fmt::format("'{}/data/tatoeba-en-de' '{}'", TRANSFORMER_SOURCE_DIR, folder.path().string()));

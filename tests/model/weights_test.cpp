@@ -177,6 +177,33 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a model with recurrent units begins with all else of one with self-attention, and not the other way round") {
+  const TemporaryDirectory folder;
+  const auto file = folder / "model.safetensors";
+  auto attending = tiny(), recurrent = tiny();
+  recurrent.decoder_layers = 1;
+  recurrent.decoder_self_attention = ModelSettings::DecoderSelfAttention::ssru;
+  Transformer teacher(attending), student(recurrent);
+  save_weights(*teacher, file);
+  const auto before = parameters_of(student), theirs = parameters_of(teacher);
+  load_layers(student, file, attending.resolved());
+  size_t fresh = 0;
+  for (const auto& [name, tensor] : parameters_of(student)) {
+    INFO(name);
+    const bool is_new = name.find("recurrence") != std::string::npos;
+    CHECK(torch::equal(tensor, is_new ? before.at(name) : theirs.at(name)));
+    fresh += is_new;
+  }
+  CHECK(fresh == 2);
+  // Between two with recurrent units these are taken as well.
+  save_weights(*student, file);
+  Transformer second(recurrent), attends(attending);
+  load_layers(second, file, recurrent.resolved());
+  const auto first = parameters_of(student);
+  for (const auto& [name, tensor] : parameters_of(second)) CHECK(torch::equal(tensor, first.at(name)));
+  CHECK_THROWS_AS(load_layers(attends, file, recurrent.resolved()), std::exception);
+}
+
 TEST_CASE("a model directory is loaded as it was trained, ready to translate") {
   const TemporaryDirectory folder;
   Transformer model(tiny());

@@ -459,6 +459,16 @@ TEST_CASE("where there are no locks several make an entry, whole, and what anoth
   }
   CHECK(test.items(".partial") == std::set{other, same});
   CHECK(test.entries().size() == 2);
+
+  // Killed there, a process leaves a name of its own, which goes where there are locks.
+  fs::rename(other, test.cache() / "45674567456745674567456745674567.1-0.partial");
+  test.read();
+  CHECK(test.items(".partial").size() == 2);
+  {
+    const WithoutLocks none(0);
+    test.read();
+  }
+  CHECK(test.items(".partial").empty());
 }
 
 TEST_CASE("a corpus stays readable when its entry is removed") {

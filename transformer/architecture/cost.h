@@ -27,11 +27,13 @@ struct BatchShape {
 struct MatrixFlops {
   /// 2 · D·h·(d_k + d_v) · (2·N·B·S + 2·M·B·T + M·B·(S + T)): W^Q, W^K, W^V and W^O of self-attention in encoder and
   /// decoder; then of the attention over the encoder's output, where W^Q and W^O see the target, the others the source.
-  /// Additive compatibility adds W_q and W_k: 2 · h·d_k² · (2·N·B·S + 2·M·B·T + M·B·(S + T)).
+  /// Additive compatibility adds W_q and W_k: 2 · h·d_k² · (2·N·B·S + 2·M·B·T + M·B·(S + T)). A recurrent unit in the
+  /// place of the decoder's self-attention: 2 · 2·D² · M·B·T instead of its terms, those of 2·M·B·T.
   int64_t attention_projections = 0;
   /// 2 · B·h·(d_k + d_v) · (N · S² + M · T² + M · T·S): QK^T (or the products with additive compatibility's v) and the
   /// weighted sum of the values. With an attention window r a position compares itself with w = 2·⌊r/2⌋ + 1 positions,
-  /// so S² becomes S · min(S, w) and T² T · min(T, w); what blocks compute beyond that is left out.
+  /// so S² becomes S · min(S, w) and T² T · min(T, w); what blocks compute beyond that is left out. With recurrent
+  /// units M · T² falls away.
   int64_t attention_products = 0;
   /// 2 · 2·D·d_ff · (N · B·S + M · B·T): W_1 and W_2; SwiGLU's third matrix makes it 2 · 3·D·d_ff. Attention over
   /// parameters: 2 · h_p·(d_pk + d_pv)·(D + n_p) instead, projections of query and output and products with n_p pairs.

@@ -42,7 +42,7 @@ struct Sentence {
   int64_t memory_bytes = 0;                                          // that are used of it
   std::vector<const void*> memory_records;                           // of the first layer
   std::vector<Buffer<Bytes>> pages;                                  // [layers, positions of a page, beam, record] each
-  size_t pages_left = 0;                                             // by the window, the first ones: others have them
+  size_t pages_left = 0;                                             // the first ones, read no more: others have them
   std::vector<std::vector<void*>> histories;                         // of every hypothesis: the first layer's records
   std::shared_ptr<const OutputConstraint> constraint;                // in the beginning; null: none
   std::vector<std::shared_ptr<const OutputConstraint>> constraints;  // of every hypothesis, where there is one
@@ -408,8 +408,8 @@ struct InferenceBatch::Implementation {
     }
   }
 
-  /// Where hypothesis `slot` of a sentence keeps its keys and values of `position`, one being decoded, in the first
-  /// layer.
+  /// Where hypothesis `slot` of a sentence keeps its keys and values, or its state, of `position`, one being decoded,
+  /// in the first layer.
   void* new_record(Sentence& sentence, int64_t slot, int64_t position) {
     const int64_t positions = positions_of_page(sentence.beam);
     const auto page = static_cast<size_t>(position / positions);
@@ -927,7 +927,12 @@ int64_t InferenceBatch::expected_bytes(const InferenceModel& model, int64_t piec
   const auto& s = model.settings();
   const int64_t token = s.decoder_layers * Implementation::record_elements(s, model.precision()) *
                         Implementation::element_bytes(model.precision());
-  const int64_t pages = (pieces + positions_of_page(beam) - 1) / positions_of_page(beam);
+  int64_t positions = pieces;
+  if (s.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru) {
+    // Those that may be taken back, and the one before, in pages that are not all theirs.
+    positions = std::min(positions, (beam == 1 ? most_taken_back : 0) + 2 * positions_of_page(beam));
+  }
+  const int64_t pages = (positions + positions_of_page(beam) - 1) / positions_of_page(beam);
   return token * (pieces + pages * tokens_of_page(beam));
 }
 

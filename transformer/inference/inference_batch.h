@@ -36,8 +36,9 @@ struct WatchedAttention {
 /// or come at any step. Nothing is computed for padding, and what a sentence gets does not depend on the others, bit
 /// for bit.
 ///
-/// Keys and values stay where they were written, until a window has left them behind. A hypothesis is a list of
-/// pointers to its ancestors' keys and values, so that following other parents moves pointers alone.
+/// Keys and values stay where they were written, until a window has left them behind, and so do recurrent units' states
+/// until the next. A hypothesis is a list of pointers to its ancestors' keys and values, so that following other
+/// parents moves pointers alone.
 class InferenceBatch {
  public:
   /// The model must outlive the batch.

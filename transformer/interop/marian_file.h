@@ -21,7 +21,8 @@ struct TextFiles {
 /// decoder.yml names one. The file holds weights as float32, or another floating-point type, and its options
 /// (special:model.yml); beside it lie the vocabularies and SentencePiece's models (TextFiles).
 ///
-/// It is read as CTranslate2 and `transformers` read Marian's models, and computes what they compute. Both take the
+/// It is read as CTranslate2 and `transformers` read Marian's models, and computes what they compute; decoders with
+/// recurrent units (SSRU), which neither knows, compute Marian's own formulas. Both take the
 /// paper's sinusoids (§3.5), whose slowest wave is a little faster than that of Marian's, and add 1e-5 to variances
 /// where Marian adds 1e-6. Decoding starts from a zero embedding, padding is zeros, and neither is ever put out.
 ///

@@ -34,6 +34,14 @@ void load_layers(Transformer& model, const std::filesystem::path& file, const Mo
       names[fmt::format("{}.layers.{}.", stack, i)] = fmt::format("{}.layers.{}.", stack, kept[i]);
     }
   }
+  using SelfAttention = ModelSettings::DecoderSelfAttention;
+  const bool has_new_units =
+      ours.decoder_self_attention == SelfAttention::ssru && theirs.decoder_self_attention == SelfAttention::attention;
+  std::map<std::string, torch::Tensor> taken;  // what there is of them
+  for (const auto& item : model->named_parameters()) {
+    if (has_new_units && item.key().find(".recurrence.") != std::string::npos) continue;
+    taken.emplace(item.key(), item.value());
+  }
   const auto their_name = [&](const std::string& name) {
     for (const auto& [prefix, from] : names) {
       if (name.starts_with(prefix)) return from + name.substr(prefix.size());
@@ -45,15 +53,15 @@ void load_layers(Transformer& model, const std::filesystem::path& file, const Mo
   check_weights(all, weight_shapes(theirs), file.string());
   StoredWeights kept;
   std::map<std::string, std::vector<int64_t>> shapes;
-  for (const auto& item : model->named_parameters()) {
-    shapes[item.key()] = item.value().sizes().vec();
-    if (const auto found = all.find(their_name(item.key())); found != all.end()) kept[item.key()] = found->second;
+  for (const auto& [name, parameter] : taken) {
+    shapes[name] = parameter.sizes().vec();
+    if (const auto found = all.find(their_name(name)); found != all.end()) kept[name] = found->second;
   }
   check_weights(kept, shapes, file.string());
   const auto tensors = read_tensors(file).tensors;
   for (const auto& [name, tensor] : tensors) check_finite(file.string(), name, tensor);
   torch::NoGradGuard no_grad;
-  for (auto& item : model->named_parameters()) item.value().copy_(tensors.at(their_name(item.key())));
+  for (auto& [name, parameter] : taken) parameter.copy_(tensors.at(their_name(name)));
 }
 
 }  // namespace transformer

@@ -135,20 +135,30 @@ fs::path lock_file(const fs::path& entry) {
   return with_suffix(entry, ".lock");
 }
 
+bool is_key(const std::string& text) {
+  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// What the name of an entry, or of what belongs to one, begins with.
+std::string key_of(const fs::path& path) {
+  const auto name = path.filename().string();
+  return name.substr(0, name.find('.'));
+}
+
 // Removes what killed processes left. What is being made is locked.
 void sweep(const fs::path& folder) {
   std::error_code ignored;
   std::vector<fs::path> left;
   for (const auto& item : fs::directory_iterator(folder, ignored)) {
     // The folder may be one of the user's, with names of theirs: an entry's is a checksum.
-    const auto key = item.path().stem().string();
-    const bool is_entry = key.size() == 32 && key.find_first_not_of("0123456789abcdef") == std::string::npos;
-    if (!is_entry || item.path().extension() != partial_suffix || !item.is_directory(ignored)) continue;
+    if (!is_key(key_of(item.path())) || item.path().extension() != partial_suffix || !item.is_directory(ignored)) {
+      continue;
+    }
     // Whoever made it held the lock, whose file stays.
-    if (something_at(lock_file(folder / item.path().stem()))) left.push_back(item.path());
+    if (something_at(lock_file(folder / key_of(item.path())))) left.push_back(item.path());
   }
   for (const auto& partial : left) {
-    const FileLock lock(lock_file(folder / partial.stem()), FileLock::Wait::no);
+    const FileLock lock(lock_file(folder / key_of(partial)), FileLock::Wait::no);
     if (!lock.keeps_others_out()) continue;  // it is being made, or that cannot be known
     try {
       remove_known(partial, CorpusCache::file_names());
@@ -355,6 +365,7 @@ void remove_entry(const fs::path& entry, bool alone) {
   const PartialFolder removed(entry, alone);
   std::error_code error;
   fs::rename(entry, removed.path(), error);
+  if (!alone && error == std::errc::no_such_file_or_directory) return;  // somebody else has done it
   if (error) fail_to_write(entry, error.value());
 }
 
@@ -425,13 +436,17 @@ CorpusPart CorpusCache::make(const fs::path& entry, bool alone, const Recipe& re
   source.commit(manifest);
   target.commit(manifest);
   write_atomically(folder.path() / manifest_name, manifest.dump(2) + "\n");
+  // Before it has its name, under which somebody else may replace it where there are no locks.
+  auto part = [&] {
+    try {
+      return open_entry(folder.path(), recipe);
+    } catch (const std::exception& error) {
+      throw Failure(entry.string(), fmt::format("is damaged as soon as it is written ({})", error.what()),
+                    "is the disk failing?");
+    }
+  }();
   folder.commit();
-  try {
-    return open_entry(entry, recipe);
-  } catch (const std::exception& error) {
-    throw Failure(entry.string(), fmt::format("is damaged as soon as it is written ({})", error.what()),
-                  "is the disk failing?");
-  }
+  return part;
 }
 
 }  // namespace transformer

@@ -70,6 +70,11 @@ void check_init_from(const RunSettings& settings) {
     const auto& ours = settings.model;
     if (name == "model.encoder_layers" && theirs.encoder_layers > ours.encoder_layers) continue;
     if (name == "model.decoder_layers" && theirs.decoder_layers > ours.decoder_layers) continue;
+    // A recurrent unit begins anew.
+    if (name == "model.decoder_self_attention" &&
+        ours.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru) {
+      continue;
+    }
     different += fmt::format("{}{}: {} there, {} here", different.empty() ? "" : ", ", name, there.at(name), value);
   }
   if (!different.empty()) {
@@ -118,6 +123,7 @@ std::string described_start(const RunSettings& settings) {
   };
   add("encoder", settings.model.encoder_layers, theirs.encoder_layers);
   add("decoder", settings.model.decoder_layers, theirs.decoder_layers);
+  if (settings.model.decoder_self_attention != theirs.decoder_self_attention) text += ", recurrent units new";
   return text;
 }
 

@@ -23,7 +23,8 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("output", &S::output, "the run's folder: checkpoints, metrics, in the end the model").free();
   field("init_from", &S::init_from,
         "model directory whose weights and vocabulary training starts from (fine-tuning); where it has more layers, "
-        "layers spread evenly over them; empty: random weights");
+        "layers spread evenly over them, and where it has self-attention in the place of this model's recurrent units, "
+        "new ones of these; empty: random weights");
   field("device", &S::device, "cpu, cuda or cuda:N").free();
   field("threads", &S::threads, "threads for computing on a CPU; 0: one for each core", between(0, 1024)).free();
   field("seed", &S::seed, "of initial weights, dropout and the order of the data", between(0, largest_seed));
