@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -91,7 +92,9 @@ class Running {
     while (true) {
       pollfd waiting{client, POLLIN, 0};
       constexpr int patience = 60'000;  // milliseconds
-      fuzz::require(::poll(&waiting, 1, patience) == 1, "a client that sends no more is let go");
+      int ready = 0;
+      while ((ready = ::poll(&waiting, 1, patience)) < 0 && errno == EINTR) continue;  // libFuzzer's clock ticks
+      fuzz::require(ready == 1, "a client that sends no more is let go");
       const auto received = ::recv(client, part, sizeof part, 0);
       if (received <= 0) break;
       found.append(part, static_cast<size_t>(received));
