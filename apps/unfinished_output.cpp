@@ -17,6 +17,7 @@
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/json_number.h"
 
 namespace transformer {
 
@@ -168,17 +169,19 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
   while (next(line)) {
     const auto entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     try {
-      Window window{.lines = entry.at("lines"), .input = entry.at("input"), .bad = {}, .cut = 0};
-      window.cut = entry.value("cut", int64_t{0});
-      window.bad.count = entry.at("bad").at("count");
-      window.bad.first = entry.at("bad").at("first").get<decltype(window.bad.first)>();
+      Window window{.lines = whole_number_of(entry.at("lines")), .input = entry.at("input"), .bad = {}, .cut = 0};
+      if (entry.contains("cut")) window.cut = whole_number_of(entry.at("cut"));
+      window.bad.count = whole_number_of(entry.at("bad").at("count"));
+      for (const auto& bad : entry.at("bad").at("first")) {
+        window.bad.first.emplace_back(whole_number_of(bad.at(0)), bad.at(1).get<std::string>());
+      }
       window.bad.choice = entry.at("bad").at("choice");
       const auto& outputs = entry.at("outputs");
       // What is left of another work's journal, over which this one's was being written, does not count.
       if (outputs.size() != parts_.size() || entry.at("work") != checksum_of(header_)) return;
       for (size_t i = 0; i < parts_.size(); ++i) {
         static_cast<void>(outputs[i].at("checksum").get<std::string>());
-        static_cast<void>(outputs[i].at("bytes").get<uint64_t>());
+        if (whole_number_of(outputs[i].at("bytes")) < 0) return;
       }
       done_.push_back(std::move(window));
       lines_.push_back(line);
@@ -199,7 +202,7 @@ void UnfinishedOutput::take_back(Part& part, size_t index) const {
   std::ifstream stream(file, std::ios::binary);
   for (const auto& line : lines_) {
     const auto entry = Json::parse(line)["outputs"][index];
-    const auto bytes = entry["bytes"].get<uint64_t>();
+    const auto bytes = static_cast<uint64_t>(whole_number_of(entry["bytes"]));
     if (bytes > left) return;
     left -= bytes;
     std::string text(bytes, '\0');
@@ -227,7 +230,7 @@ void UnfinishedOutput::keep_what_agrees() {
     const auto entry = Json::parse(lines_[kept]);
     std::vector<uint64_t> ends;
     for (size_t i = 0; i < parts_.size() && agrees; ++i) {
-      const auto bytes = entry["outputs"][i]["bytes"].get<uint64_t>();
+      const auto bytes = static_cast<uint64_t>(whole_number_of(entry["outputs"][i]["bytes"]));
       std::error_code error;
       const auto begin = kept == 0 ? 0 : parts_[i].ends.back();
       auto size = fs::file_size(parts_[i].partial, error);

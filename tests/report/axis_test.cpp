@@ -74,6 +74,39 @@ TEST_CASE("ticks rise, stay within the axis, are few and have labels of their ow
   }
 }
 
+TEST_CASE("the smallest and the largest numbers have an axis, too") {
+  using limits = std::numeric_limits<double>;
+  const double numbers[] = {0,
+                            limits::denorm_min(),
+                            1e-320,
+                            limits::min() / 2,
+                            limits::min(),
+                            1e-300,
+                            1,
+                            1e-15,
+                            1 + limits::epsilon(),
+                            1e300,
+                            1e308,
+                            limits::max()};
+  for (const Scale scale : {Scale::linear, Scale::logarithmic}) {
+    for (const double lower : numbers) {
+      for (const double upper : numbers) {
+        INFO(lower << " to " << upper);
+        if (can_show(scale, lower) && lower < upper) {
+          const auto ticks = axis_ticks(lower, upper, scale, 6);
+          CHECK(ticks.size() <= 6);
+          for (const double value : values_of(ticks)) CHECK((value >= lower && value <= upper));
+          const auto labels = labels_of(ticks);
+          CHECK(std::set(labels.begin(), labels.end()).size() == labels.size());
+        }
+        if (can_show(scale, lower) && can_show(scale, upper)) {
+          CHECK_NOTHROW(Projection(Axis{"", scale, {}, {}}, {lower, upper}, 0, 100, 6));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("an axis without extent has no ticks") {
   CHECK_THROWS_AS(axis_ticks(1, 1, Scale::linear), std::invalid_argument);
   CHECK_THROWS_AS(axis_ticks(2, 1, Scale::linear), std::invalid_argument);

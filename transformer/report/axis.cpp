@@ -18,7 +18,10 @@ bool is_logarithmic(Scale scale) {
 }
 
 std::vector<double> linear_ticks(double lower, double upper, int64_t most) {
-  const double rough = (upper - lower) / static_cast<double>(most);
+  // Below the smallest normal number a step has no reciprocal, and may be nothing; and its multiples are to be counted.
+  using Limits = std::numeric_limits<double>;
+  const double rough = std::max({(upper - lower) / static_cast<double>(most), Limits::min(),
+                                 10 * Limits::epsilon() * std::max(std::abs(lower), std::abs(upper))});
   double power = std::pow(10, std::floor(std::log10(rough)));
   for (;; power *= 10) {
     for (const double factor : {1.0, 2.0, 5.0}) {
@@ -76,17 +79,17 @@ std::vector<Tick> axis_ticks(double lower, double upper, Scale scale, int64_t mo
   std::vector<double> values;
   if (is_logarithmic(scale)) values = logarithmic_ticks(lower, upper, scale, most);
   if (values.size() < 3 && (scale == Scale::linear || upper < 8 * lower)) values = linear_ticks(lower, upper, most);
-  // As many digits as make all labels different.
-  for (int digits = scale == Scale::linear ? 4 : 6; digits <= 17; ++digits) {
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  // As many digits as make all labels different; 17 do.
+  for (int digits = scale == Scale::linear ? 4 : 6;; ++digits) {
     std::vector<Tick> ticks;
     std::set<std::string> labels;
     for (const double value : values) {
       ticks.push_back({value, short_number(value, digits)});
       labels.insert(ticks.back().label);
     }
-    if (labels.size() == values.size()) return ticks;
+    if (labels.size() == values.size() || digits >= 17) return ticks;
   }
-  throw std::invalid_argument(fmt::format("axis_ticks: {} and {} are too close", lower, upper));
 }
 
 Projection::Projection(const Axis& axis, const std::vector<double>& values, double low, double high, int64_t most_ticks)
@@ -104,7 +107,12 @@ Projection::Projection(const Axis& axis, const std::vector<double>& values, doub
   const double least = (single ? 0.1 : 1e-3) * std::abs(to_scale(upper_));
   const double room = std::max((to_scale(upper_) - to_scale(lower_)) * 0.05, least);
   const double pad = room > 0 ? room : 1;
-  const double padded_lower = from_scale(to_scale(lower_) - pad), padded_upper = from_scale(to_scale(upper_) + pad);
+  // With that room, too, there is an axis, whose extent is a number.
+  using Limits = std::numeric_limits<double>;
+  const double least_shown = is_logarithmic(scale_) ? Limits::denorm_min() : -Limits::max() / 4;
+  const double most_shown = is_logarithmic(scale_) ? Limits::max() : Limits::max() / 4;
+  const double padded_lower = std::clamp(from_scale(to_scale(lower_) - pad), least_shown, most_shown),
+               padded_upper = std::clamp(from_scale(to_scale(upper_) + pad), least_shown, most_shown);
   // Values that are all positive are not shown beside negative ones.
   lower_ = axis.lower.value_or(lower_ >= 0 && scale_ == Scale::linear ? std::max(0.0, padded_lower) : padded_lower);
   upper_ = axis.upper.value_or(padded_upper);

@@ -17,6 +17,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/json_number.h"
 #include "transformer/base/read_file.h"
 
 namespace transformer {
@@ -80,6 +81,8 @@ Value member(const json& object, const char* name, Value otherwise) {
   if (found == object.end()) return otherwise;
   if constexpr (std::is_same_v<Value, std::string>) {
     return found->is_string() ? found->template get<Value>() : otherwise;
+  } else if constexpr (std::is_same_v<Value, int64_t>) {
+    return whole_number(*found).value_or(otherwise);
   } else {
     return found->is_number() ? found->template get<Value>() : otherwise;
   }
@@ -115,7 +118,9 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
     CurvePoint point;
     point.step = member<int64_t>(record, "step", 0);
     // Steps are alike: between two reports, tokens grow with them.
-    point.target_tokens = step > 0 ? std::llround(static_cast<double>(tokens) * point.step / step) : 0;
+    constexpr double most = 9e18;  // whatever the file says
+    const double share = static_cast<double>(tokens) * static_cast<double>(point.step) / static_cast<double>(step);
+    point.target_tokens = step > 0 ? std::llround(std::clamp(share, -most, most)) : 0;
     point.perplexity = *perplexity;
     point.bleu = number(record, "bleu");
     // The final model is another than the last one validated where checkpoints are averaged; one point a step.

@@ -22,6 +22,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/json_number.h"
 #include "transformer/base/mapped_file.h"
 #include "transformer/base/read_file.h"
 #include "transformer/text/vocabulary.h"
@@ -180,8 +181,9 @@ void require(bool holds, const std::string& otherwise) {
 MappedFile open_listed(const fs::path& entry, const char* name, const Json& manifest) {
   MappedFile file(entry / name);
   const auto& listed = manifest.at("files").at(name);
-  const auto bytes = listed.at("bytes").get<uint64_t>();
-  require(file.bytes() == bytes, fmt::format("{} has {} bytes, not {}", name, file.bytes(), bytes));
+  const auto bytes = whole_number_of(listed.at("bytes"));
+  require(static_cast<int64_t>(file.bytes()) == bytes,
+          fmt::format("{} has {} bytes, not {}", name, file.bytes(), bytes));
   Checksum checksum;
   checksum.add(file.as<char>().data(), file.bytes());
   require(checksum.text() == listed.at("checksum").get<std::string>(), fmt::format("{} has another checksum", name));
@@ -233,10 +235,10 @@ CorpusPart open_entry(const fs::path& entry, const CorpusCache::Recipe& recipe) 
                   .storage = files};
   auto& report = part.report;
   report.checksum = manifest.at("text");
-  report.pairs = manifest.at("pairs");
-  report.empty = manifest.at("empty");
-  report.too_long = manifest.at("too_long");
-  report.ratio = manifest.at("ratio");
+  report.pairs = whole_number_of(manifest.at("pairs"));
+  report.empty = whole_number_of(manifest.at("empty"));
+  report.too_long = whole_number_of(manifest.at("too_long"));
+  report.ratio = whole_number_of(manifest.at("ratio"));
   report.source_tokens = static_cast<int64_t>(part.source_ids.size());
   report.target_tokens = static_cast<int64_t>(part.target_ids.size());
   part.longest =

@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/json_number.h"
 #include "transformer/base/read_file.h"
 
 namespace transformer {
@@ -128,7 +130,12 @@ Progress read_progress(const fs::path& file) {
       // Not in the checkpoints of version 0.1's first builds.
       const bool newer = name == std::string_view("micro_batch_tokens") || name == std::string_view("window_steps") ||
                          name == std::string_view("batch_state") || std::string_view(name).ends_with("_norm");
-      if (json.contains(name) || !newer) json.at(name).get_to(value);
+      if (newer && !json.contains(name)) return;
+      if constexpr (std::is_same_v<decltype(value), int64_t&>) {
+        value = whole_number_of(json.at(name));
+      } else {
+        json.at(name).get_to(value);
+      }
     });
   } catch (const nlohmann::json::exception&) {
     throw Error(file.string(), "is damaged: it does not say where a run stands, or not as JSON");
@@ -144,7 +151,7 @@ static void to_json(nlohmann::ordered_json& json, const BestValidation& best) {
 }
 
 static void from_json(const nlohmann::json& json, BestValidation& best) {
-  json.at("step").get_to(best.step);
+  best.step = whole_number_of(json.at("step"));
   json.at("value").get_to(best.value);
 }
 

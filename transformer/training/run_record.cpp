@@ -8,6 +8,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/json_number.h"
 #include "transformer/base/read_file.h"
 #include "transformer/training/run_names.h"
 
@@ -42,7 +43,7 @@ RunRecord::Facts read_facts(const nlohmann::json& json) {
   facts.corpus = json.at("corpus").get<std::string>();
   if (json.contains("vocabularies")) json.at("vocabularies").get_to(facts.vocabularies);
   for (const auto& change : json.at("changes")) {
-    facts.changes.push_back({change.at("step").get<int64_t>(), change.at("setting").get<std::string>(),
+    facts.changes.push_back({whole_number_of(change.at("step")), change.at("setting").get<std::string>(),
                              change.at("before").get<std::string>(), change.at("after").get<std::string>()});
   }
   if (!std::all_of(facts.files.begin(), facts.files.end(), is_run_name)) throw std::invalid_argument("a strange name");
@@ -73,7 +74,7 @@ std::optional<RunRecord> RunRecord::read(const std::filesystem::path& folder) {
     if (json.contains("set_aside")) {
       const auto& aside = json.at("set_aside");
       record.set_aside.stage = read_stage(aside.at("stage").get<std::string>());
-      record.set_aside.from = aside.at("from").get<int64_t>();
+      record.set_aside.from = whole_number_of(aside.at("from"));
       record.set_aside.items = aside.at("items").get<std::vector<std::string>>();
       record.set_aside.moving = aside.at("moving").get<std::vector<std::string>>();
       record.set_aside.before = read_facts(aside.at("before"));
