@@ -92,7 +92,7 @@ NamedParameters parameters_of(const Transformer& model) {
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
   for (const char* name :
        {"logical_not.out", "embedding_dense_backward", "native_layer_norm_backward", "abs.out", "nonzero_static",
-        "index_select.out", "native_batch_norm", "where.self_out", "where.self", "index_select"}) {
+        "index_select.out", "native_batch_norm", "where.self_out", "where.self", "index_select", "relu"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&on_zeros>());
   }
   library.impl("_fused_adam_", torch::CppFunction::makeFromBoxedFunction<&in_place>());
