@@ -73,14 +73,7 @@ class Running {
 
   /// What comes back for these bytes, until the server closes the connection.
   std::string answer(std::string_view bytes) const {
-    const int client = ::socket(AF_INET, SOCK_STREAM, 0);
-    fuzz::require(client >= 0, "there is a socket");
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port_);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    fuzz::require(::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
-                  "the server takes connections");
+    const int client = connected();
     while (!bytes.empty()) {
       const auto sent = ::send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       if (sent <= 0) break;  // it has closed it already
@@ -104,6 +97,25 @@ class Running {
   }
 
  private:
+  int connected() const {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port_);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    while (true) {
+      const int client = ::socket(AF_INET, SOCK_STREAM, 0);
+      fuzz::require(client >= 0, "there is a socket");
+      // Closed at once: of the system's ports thousands a second are needed.
+      const linger none{.l_onoff = 1, .l_linger = 0};
+      ::setsockopt(client, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+      if (::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return client;
+      const int error = errno;
+      ::close(client);
+      fuzz::require(error == EINTR || error == EADDRNOTAVAIL, "the server takes connections");
+      ::usleep(10'000);  // libFuzzer's clock has ticked, or all ports are in use
+    }
+  }
+
   Echo echo_;
   HttpServer server_;
   uint16_t port_ = 0;
