@@ -14,6 +14,7 @@
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/json_number.h"
 #include "transformer/base/read_file.h"
 #include "transformer/text/lines.h"
 
@@ -35,10 +36,10 @@ std::optional<double> number(const json& object, const char* name) {
 }
 
 std::optional<int64_t> count(const json& object, const char* name) {
-  const auto value = number(object, name);
-  constexpr double most = 9007199254740992;
-  if (!value || *value < 0 || *value > most) return std::nullopt;
-  return static_cast<int64_t>(*value);
+  const auto found = object.find(name);
+  constexpr int64_t most = int64_t{1} << 53;
+  const auto value = found == object.end() ? std::nullopt : whole_number(*found);
+  return value && *value >= 0 && *value <= most ? value : std::nullopt;
 }
 
 std::string text(const json& object, const char* name) {
