@@ -118,9 +118,11 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
     CurvePoint point;
     point.step = member<int64_t>(record, "step", 0);
     // Steps are alike: between two reports, tokens grow with them.
-    constexpr double most = 9e18;  // whatever the file says
-    const double share = static_cast<double>(tokens) * static_cast<double>(point.step) / static_cast<double>(step);
-    point.target_tokens = step > 0 ? std::llround(std::clamp(share, -most, most)) : 0;
+    if (step > 0) {
+      constexpr double most = 9e18;  // whatever the file says
+      const double share = static_cast<double>(tokens) * static_cast<double>(point.step) / static_cast<double>(step);
+      point.target_tokens = std::llround(std::clamp(share, -most, most));
+    }
     point.perplexity = *perplexity;
     point.bleu = number(record, "bleu");
     // The final model is another than the last one validated where checkpoints are averaged; one point a step.
