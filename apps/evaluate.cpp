@@ -30,6 +30,7 @@
 #include "transformer/architecture/parameter_count.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/base/threads.h"
 #include "transformer/evaluation/bleu.h"
@@ -482,7 +483,7 @@ void describe(CLI::App& app) {
     const std::filesystem::path directory = flags->model;
     const auto settings = read_model_settings(directory);
     verify_model_directory(directory);
-    const TensorReader weights(directory / "model.safetensors");
+    const TensorReader weights(directory / weights_name);
     std::map<std::string, int64_t> types;  // elements of each
     int64_t bytes = 0;
     for (const auto& [name, entry] : weights.entries()) {

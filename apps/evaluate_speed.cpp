@@ -23,6 +23,7 @@
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/chrf.h"
@@ -114,7 +115,7 @@ double core_seconds() {
 /// What decoding reads of a model directory.
 int64_t bytes_of(const std::filesystem::path& directory) {
   int64_t bytes = 0;
-  for (const char* name : {"config.yaml", "model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
+  for (const char* name : model_names) {
     if (something_at(directory / name)) bytes += static_cast<int64_t>(std::filesystem::file_size(directory / name));
   }
   return bytes;

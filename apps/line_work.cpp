@@ -29,6 +29,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/progress_line.h"
 #include "transformer/base/unicode.h"
 
@@ -547,7 +548,7 @@ int LineWork::run(const std::function<std::map<std::string, std::string>()>& ide
 
 std::string model_checksum(const std::filesystem::path& directory) {
   Checksum checksum;
-  for (const char* name : {"config.yaml", "model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
+  for (const char* name : model_names) {
     std::error_code ignored;
     if (!std::filesystem::exists(directory / name, ignored)) continue;
     checksum.add(name);

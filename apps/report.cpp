@@ -18,6 +18,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/report/run_page.h"
 #include "transformer/text/lines.h"
@@ -166,8 +167,7 @@ int main(int argc, char** argv) {
       std::vector<fs::path> inputs(request.source.begin(), request.source.end());
       inputs.insert(inputs.end(), request.reference.begin(), request.reference.end());
       for (const auto& run : request.runs) {
-        for (const char* name : {"metrics.jsonl", "summary.json", "config.yaml"})
-          inputs.push_back(fs::path(run) / name);
+        for (const char* name : {"metrics.jsonl", "summary.json", config_name}) inputs.push_back(fs::path(run) / name);
       }
       check_output_file("--output", output_file, inputs);
     }

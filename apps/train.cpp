@@ -16,6 +16,7 @@
 #include "recipe.h"
 #include "torch_program.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/tree_constraint.h"
 #include "transformer/model/device.h"
@@ -38,7 +39,7 @@ void on_signal(int signal) {
 
 // Whether the model that is there now was taught trees.
 bool writes_trees(const transformer::RunSettings& run) {
-  const auto* const name = run.vocabulary.joint ? "vocabulary.model" : "target.model";
+  const auto name = transformer::vocabulary_names_of(run.vocabulary.joint).back();
   const auto vocabulary =
       std::make_shared<const transformer::Vocabulary>(std::filesystem::path(run.training.output) / name);
   return transformer::TreeConstraints(vocabulary).has_labels();

@@ -8,6 +8,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/base/unicode.h"
 
@@ -69,7 +70,7 @@ fs::path newest_checkpoint(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const auto& found = entry->path();
-    if (found.filename().string().starts_with("step-") && something_at(found / "model.safetensors") &&
+    if (found.filename().string().starts_with("step-") && something_at(found / weights_name) &&
         (newest.empty() || newest.filename() < found.filename())) {
       newest = found;
     }
@@ -103,7 +104,7 @@ std::map<std::string, std::string> bound_metadata(const fs::path& config_yaml) {
 
 std::map<std::string, std::string> provenance(const fs::path& directory) {
   constexpr size_t most_bytes = 200;
-  const TensorReader weights(directory / "model.safetensors");
+  const TensorReader weights(directory / weights_name);
   std::map<std::string, std::string> known;
   for (const char* key : {"origin", "origin_name", "languages", "licence"}) {
     const auto found = weights.metadata().find(key);
@@ -117,7 +118,7 @@ void check_model_directory(const fs::path& directory) {
     throw Error(directory.string(), something_at(directory) ? "is not a model directory" : "there is no such folder",
                 "name a folder that holds config.yaml, model.safetensors and a vocabulary, as train writes it");
   }
-  for (const char* name : {"config.yaml", "model.safetensors"}) {
+  for (const char* name : {config_name, weights_name}) {
     if (!something_at(directory / name)) {
       const auto of_run = newest_checkpoint(directory / "checkpoints"), inside = newest_checkpoint(directory);
       std::string remedy = "name a folder that train has written";
@@ -134,7 +135,7 @@ void check_model_directory(const fs::path& directory) {
 void verify_model_directory(const fs::path& directory) {
   if (!something_at(directory / checksums_name)) return;
   std::vector<std::string> names;
-  for (const char* name : {"model.safetensors", "vocabulary.model", "source.model", "target.model"}) {
+  for (const char* name : {weights_name, vocabulary_name, source_vocabulary_name, target_vocabulary_name}) {
     if (something_at(directory / name)) names.emplace_back(name);
   }
   verify_checksums(directory, names);
@@ -142,9 +143,9 @@ void verify_model_directory(const fs::path& directory) {
 
 ModelSettings read_model_settings(const fs::path& directory) {
   check_model_directory(directory);
-  const auto config = directory / "config.yaml";
+  const auto config = directory / config_name;
   const auto model = read_section(config);
-  const auto metadata = TensorReader(directory / "model.safetensors").metadata();
+  const auto metadata = TensorReader(directory / weights_name).metadata();
   const auto trained = metadata.find(metadata_key);
   if (trained == metadata.end()) return model;
   const auto different = differences(computing_settings(model), trained->second);

@@ -16,6 +16,7 @@
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 
 namespace transformer {
 
@@ -173,7 +174,7 @@ void check_not_read(const std::string& flag, const fs::path& output, const std::
     if (fs::equivalent(output, input, none)) refuse("what is read as well");
     if (!fs::is_directory(input, none)) continue;
     auto names = checksummed_names(input);
-    names.insert({"config.yaml", checksums_name});
+    names.insert({config_name, checksums_name});
     for (const auto& name : names) {
       if (fs::equivalent(output, input / name, none)) refuse("a file of the model that is read as well");
     }

@@ -12,6 +12,7 @@
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/sinusoids.h"
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/weight_source.h"
 
@@ -241,7 +242,7 @@ std::unique_ptr<InferenceModel> InferenceModel::load(const std::filesystem::path
                                                      const ModelSettings& settings,
                                                      std::optional<Precision> precision) {
   verify_model_directory(directory);
-  const auto file = directory / "model.safetensors";
+  const auto file = directory / weights_name;
   const auto& kernels = *available_kernels().front();
   const auto packed = PackedWeights::precision_of(file, TensorReader(file).metadata());
   if (!packed) {
@@ -262,13 +263,13 @@ void InferenceModel::pack(const std::filesystem::path& directory, const ModelSet
                           const std::filesystem::path& file) {
   refuse_fp16(precision);
   verify_model_directory(directory);
-  const auto trained = directory / "model.safetensors";
+  const auto trained = directory / weights_name;
   const auto& kernels = *available_kernels().front();
   TrainedWeights source(settings.resolved(), stored_weights(trained), precision, trained.string(), kernels);
   PackedWeightsWriter writer(source, precision);
   InferenceModel model(settings, precision, kernels);
   model.read(writer);
-  auto metadata = bound_metadata(directory / "config.yaml");
+  auto metadata = bound_metadata(directory / config_name);
   metadata.merge(provenance(directory));
   writer.write(file, std::move(metadata));
 }

@@ -7,6 +7,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/inference/inference_model.h"
@@ -18,12 +19,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* weights_name = "model.safetensors";
-constexpr const char* config_name = "config.yaml";
-
 void check_output(const fs::path& output, bool force) {
-  check_replaceable(output, force, "packed model", weights_name,
-                    {weights_name, config_name, checksums_name, "vocabulary.model", "source.model", "target.model"});
+  check_replaceable(
+      output, force, "packed model", weights_name,
+      {weights_name, config_name, checksums_name, vocabulary_name, source_vocabulary_name, target_vocabulary_name});
 }
 
 }  // namespace
@@ -37,8 +36,8 @@ void export_packed(const fs::path& model, const fs::path& given_output, Precisio
   NewFolder folder(output);
   InferenceModel::pack(model, settings, precision, folder.path() / weights_name);
   std::vector<std::string> names = {weights_name};
-  for (const char* name : {config_name, "vocabulary.model", "source.model", "target.model"}) {
-    if (!something_at(model / name)) continue;
+  for (const char* name : model_names) {
+    if (name == weights_name || !something_at(model / name)) continue;
     write_atomically(folder.path() / name, read_file(model / name));
     names.emplace_back(name);
   }

@@ -14,6 +14,7 @@
 #include "transformer/base/device_name.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/model_files.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/output_prefix.h"
 #include "transformer/inference/perplexity.h"
@@ -65,7 +66,7 @@ struct Translator::Implementation {
   void read_settings(const std::filesystem::path& directory) {
     Settings all;
     all.section("decoding", settings, "");
-    all.load(directory / "config.yaml", UnknownSections::ignored);
+    all.load(directory / config_name, UnknownSections::ignored);
     settings = settings.validated();
   }
 
@@ -243,7 +244,7 @@ void Translator::set_draft(const std::filesystem::path& directory, OtherSearches
                 "take one that was trained with the same");
   }
   // As the model's weights are, unless they are stored in another way: nothing but speed depends on it.
-  const auto file = directory / "model.safetensors";
+  const auto file = directory / weights_name;
   std::optional<Precision> precision = self.ensemble.models.front()->precision();
   if (PackedWeights::precision_of(file, TensorReader(file).metadata())) precision.reset();
   const auto before = std::exchange(self.draft, InferenceModel::load(directory, model_settings, precision));

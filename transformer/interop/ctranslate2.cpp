@@ -20,6 +20,7 @@
 #include "transformer/architecture/weights.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/interop/ctranslate2_file.h"
@@ -303,7 +304,7 @@ void write_vocabulary(const fs::path& file, const Vocabulary& vocabulary) {
 
 void write_all(const fs::path& directory, const fs::path& model, const ModelSettings& settings,
                const Vocabularies& vocabularies) {
-  const auto file = model / "model.safetensors";
+  const auto file = model / weights_name;
   auto weights = stored_weights(file);
   check_weights(weights, weight_shapes(settings), file.string());
   write_variables(directory / ctranslate2_weights_file,
@@ -330,7 +331,7 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
     write_vocabulary(directory / "source_vocabulary.json", *vocabularies.source);
     write_vocabulary(directory / "target_vocabulary.json", target);
   }
-  for (const char* name : {"vocabulary.model", "source.model", "target.model"}) {
+  for (const char* name : vocabulary_names) {
     if (fs::exists(model / name)) {
       write_atomically(directory / name, read_file(model / name, SentencePieceModel::most_bytes));
     }
@@ -341,7 +342,7 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
 void check_output(const fs::path& output, bool force) {
   check_replaceable(output, force, "exported model", ctranslate2_weights_file,
                     {ctranslate2_weights_file, "config.json", "shared_vocabulary.json", "source_vocabulary.json",
-                     "target_vocabulary.json", "vocabulary.model", "source.model", "target.model"});
+                     "target_vocabulary.json", vocabulary_name, source_vocabulary_name, target_vocabulary_name});
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "transformer/architecture/sinusoids.h"
 #include "transformer/architecture/weights.h"
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
@@ -289,8 +290,8 @@ ImportedText marian_text(const fs::path& folder, const Configuration& config, co
   text.source = !two ? text.target
                      : renumber(read_pieces(source_file, read.source_pieces, "vocab_size"), 0,
                                 /*start_is_begin=*/false, tokens, source_file);
-  for (const auto& [theirs, ours, numbering] :
-       {std::tuple{"source.spm", "source.model", &text.source}, {"target.spm", "target.model", &text.target}}) {
+  for (const auto& [theirs, ours, numbering] : {std::tuple{"source.spm", source_vocabulary_name, &text.source},
+                                                {"target.spm", target_vocabulary_name, &text.target}}) {
     const auto file = needed(theirs);
     text.files[ours] = Vocabulary::with_table(transformer::read_file(file, SentencePieceModel::most_bytes),
                                               numbering->pieces, file.string());
@@ -313,7 +314,7 @@ ImportedText multilingual_text(const fs::path& folder, const Configuration& conf
   ImportedText text;
   text.target = renumber(theirs.pieces, read.start, /*start_is_begin=*/false, {}, theirs.file);
   text.source = text.target;
-  text.files["vocabulary.model"] = Vocabulary::with_languages(
+  text.files[vocabulary_name] = Vocabulary::with_languages(
       transformer::read_file(theirs.file, SentencePieceModel::most_bytes), text.target.pieces, theirs.languages,
       theirs.controls, theirs.behind_end, theirs.file.string());
   text.languages = fmt::format("{} languages", theirs.languages.size());

@@ -12,6 +12,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/finite.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/tensor_file.h"
@@ -171,9 +172,10 @@ void write_json(const fs::path& file, const Json& json) {
 }
 
 void write_text(const fs::path& directory, const fs::path& model, const Vocabularies& vocabularies) {
-  const bool joint = fs::exists(model / "vocabulary.model");
-  for (const auto& [theirs, ours] : {std::pair{"source.spm", "source.model"}, {"target.spm", "target.model"}}) {
-    const auto file = model / (joint ? "vocabulary.model" : ours);
+  const bool joint = fs::exists(model / vocabulary_name);
+  for (const auto& [theirs, ours] :
+       {std::pair{"source.spm", source_vocabulary_name}, {"target.spm", target_vocabulary_name}}) {
+    const auto file = model / (joint ? vocabulary_name : ours);
     write_atomically(directory / theirs, SentencePieceModel::without_own_fields(
                                              read_file(file, SentencePieceModel::most_bytes), file.string()));
   }
@@ -249,7 +251,7 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
   check_hugging_face(settings);
   verify_model_directory(model);
   const auto vocabularies = Vocabularies::load(model, settings.source_vocabulary_size, settings.target_vocabulary_size);
-  const auto file = model / "model.safetensors";
+  const auto file = model / weights_name;
   auto weights = stored_weights(file);
   check_weights(weights, weight_shapes(settings), file.string());
 

@@ -6,6 +6,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/settings.h"
 #include "transformer/base/tensor_file.h"
@@ -18,7 +19,7 @@ void check_nothing_at(const std::filesystem::path& output) {
 
 void write_imported_model(const ImportedModel& model, const std::filesystem::path& output) {
   NewFolder made(output);
-  std::vector<std::string> files = {"model.safetensors"};
+  std::vector<std::string> files = {weights_name};
   for (const auto& [name, content] : model.vocabularies) {
     write_atomically(made.path() / name, content);
     files.push_back(name);
@@ -26,11 +27,11 @@ void write_imported_model(const ImportedModel& model, const std::filesystem::pat
   Settings settings;
   auto of_model = model.settings;
   settings.section("model", of_model, "The model, imported");
-  const auto* joint = model.vocabularies.contains("vocabulary.model") ? "true" : "false";
-  write_atomically(made.path() / "config.yaml",
+  const auto* joint = model.vocabularies.contains(vocabulary_name) ? "true" : "false";
+  write_atomically(made.path() / config_name,
                    settings.yaml() + "\nvocabulary:\n  joint: " + joint + "\n" + model.decoding);
 
-  auto metadata = bound_metadata(made.path() / "config.yaml");
+  auto metadata = bound_metadata(made.path() / config_name);
   metadata.insert(model.metadata.begin(), model.metadata.end());
   std::map<std::string, TensorSource> tensors;
   std::vector<float> numbers;
@@ -40,7 +41,7 @@ void write_imported_model(const ImportedModel& model, const std::filesystem::pat
                        return static_cast<const void*>(numbers.data());
                      }};
   }
-  write_tensor_file(made.path() / "model.safetensors", tensors, metadata);
+  write_tensor_file(made.path() / weights_name, tensors, metadata);
   model.finished();
   write_checksums(made.path(), files);
   check_nothing_at(output);  // something may have come to lie there meanwhile

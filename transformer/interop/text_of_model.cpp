@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 #include "transformer/text/sentencepiece_model.h"
 #include "transformer/text/vocabulary.h"
@@ -19,8 +20,8 @@ namespace fs = std::filesystem;
 std::pair<fs::path, fs::path> sentencepiece_files(const fs::path& folder, const std::vector<fs::path>& given) {
   if (!given.empty()) return {given.front(), given.back()};
   for (const auto& [source, target] : {std::pair{"source.spm", "target.spm"},
-                                       {"source.model", "target.model"},
-                                       {"vocabulary.model", "vocabulary.model"},
+                                       {source_vocabulary_name, target_vocabulary_name},
+                                       {vocabulary_name, vocabulary_name},
                                        {"sentencepiece.model", "sentencepiece.model"}}) {
     std::error_code ignored;
     if (fs::is_regular_file(folder / source, ignored) && fs::is_regular_file(folder / target, ignored)) {
@@ -59,8 +60,8 @@ std::map<std::string, std::string> vocabulary_files(const fs::path& folder, cons
   };
   auto [source_model, as_it_is] = of(source_file, source);
   auto target_model = of(target_file, target).first;
-  if (as_it_is && source_model == target_model) return {{"vocabulary.model", std::move(source_model)}};
-  return {{"source.model", std::move(source_model)}, {"target.model", std::move(target_model)}};
+  if (as_it_is && source_model == target_model) return {{vocabulary_name, std::move(source_model)}};
+  return {{source_vocabulary_name, std::move(source_model)}, {target_vocabulary_name, std::move(target_model)}};
 }
 
 }  // namespace transformer

@@ -12,6 +12,7 @@
 #include "transformer/base/checked.h"
 #include "transformer/base/error.h"
 #include "transformer/base/memory.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/model/fused/fused_layers.h"
 
@@ -217,9 +218,9 @@ void load_weights(torch::nn::Module& module, const std::filesystem::path& file) 
 Transformer load_transformer(const std::filesystem::path& directory, torch::Device device) {
   const auto model_settings = read_model_settings(directory);
   verify_model_directory(directory);
-  check_size(directory / "model.safetensors", model_settings);
+  check_size(directory / weights_name, model_settings);
   Transformer model(model_settings);
-  load_weights(*model, directory / "model.safetensors");
+  load_weights(*model, directory / weights_name);
   model->to(device);
   model->eval();
   return model;

@@ -15,6 +15,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/json_number.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 #include "transformer/text/lines.h"
 
@@ -87,7 +88,7 @@ RunPoint point_of(const json& record) {
 
 /// The value of `section`.`name` in the run's config.yaml, where it can be read: it is not what a report is about.
 std::optional<Document> configured(const fs::path& folder, const std::string& section, const std::string& name) {
-  const auto file = folder / "config.yaml";
+  const auto file = folder / config_name;
   if (!something_at(file)) return std::nullopt;
   try {
     for (const auto& outer : Document::read(file).keys()) {

@@ -11,6 +11,7 @@
 
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/threads.h"
 #include "transformer/base/unicode.h"
 #include "transformer/serving/request_error.h"
@@ -22,7 +23,7 @@ namespace {
 
 /// Those that a model of many languages is told.
 Vocabulary::Languages languages_to_tell(const std::filesystem::path& directory) {
-  const auto joint = directory / "vocabulary.model";
+  const auto joint = directory / vocabulary_name;
   std::error_code ignored;
   return std::filesystem::exists(joint, ignored) ? Vocabulary(joint).languages() : Vocabulary::Languages();
 }
@@ -185,7 +186,7 @@ std::vector<ModelPlace> model_places(const ServingSettings& settings) {
         }
       }
     } else if (known.empty()) {
-      place.languages = languages_of_model(directory / "config.yaml");
+      place.languages = languages_of_model(directory / config_name);
       if (!place.languages) {
         throw Error(directory.string(), "which languages the model translates is not known",
                     "say so: --languages en:de, once for each --model");

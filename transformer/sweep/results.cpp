@@ -18,6 +18,7 @@
 #include "transformer/base/file_lock.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/json_number.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 
 namespace transformer {
@@ -164,9 +165,9 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
   result.curve = read_curve(run.folder);
   std::ifstream in(run.folder / "summary.json");
   const auto summary = json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (summary.is_object() && something_at(run.folder / "config.yaml")) {
+  if (summary.is_object() && something_at(run.folder / config_name)) {
     try {
-      if (same_computation(read.checked(run.folder / "config.yaml", {}).values, run.configuration.values)) {
+      if (same_computation(read.checked(run.folder / config_name, {}).values, run.configuration.values)) {
         result.state = SweepRun::State::finished;
       }
     } catch (const Error&) {

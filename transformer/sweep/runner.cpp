@@ -13,6 +13,7 @@
 
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 
 namespace transformer {
@@ -30,10 +31,9 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
-std::vector<std::string> vocabulary_names(const std::map<std::string, std::string>& values) {
+std::vector<std::string> vocabulary_names_of(const std::map<std::string, std::string>& values) {
   const auto joint = values.find("vocabulary.joint");
-  return joint != values.end() && joint->second == "false" ? std::vector<std::string>{"source.model", "target.model"}
-                                                           : std::vector<std::string>{"vocabulary.model"};
+  return transformer::vocabulary_names_of(joint == values.end() || joint->second != "false");
 }
 
 // What a learned vocabulary depends on; empty where it is not learned.
@@ -56,9 +56,9 @@ std::map<std::string, std::string> learned_vocabularies(const Plan& plan, const 
   for (const auto& run : plan.runs) {
     const auto there = [&](const std::string& name) { return something_at(run.folder / name); };
     try {
-      if (!there("config.yaml") || !std::all_of(names.begin(), names.end(), there)) continue;
+      if (!there(config_name) || !std::all_of(names.begin(), names.end(), there)) continue;
       // What it was learned with, which need not be what the grid says by now.
-      if (vocabulary_key(read.checked(run.folder / "config.yaml", {}).values) != key) continue;
+      if (vocabulary_key(read.checked(run.folder / config_name, {}).values) != key) continue;
       std::map<std::string, std::string> learned;
       for (const auto& name : names) learned[name] = read_file(run.folder / name);
       return learned;
@@ -404,7 +404,7 @@ std::vector<std::string> train_command(const Plan& plan, const PlannedRun& run, 
 }
 
 void share_vocabulary(const Plan& plan, const PlannedRun& run, const ReadConfiguration& read) {
-  const auto names = vocabulary_names(run.configuration.values);
+  const auto names = vocabulary_names_of(run.configuration.values);
   const auto key = vocabulary_key(run.configuration.values);
   if (key.empty()) return;
   SweepFiles files(plan.grid.output);
@@ -412,7 +412,7 @@ void share_vocabulary(const Plan& plan, const PlannedRun& run, const ReadConfigu
     return (run.folder / name).lexically_relative(plan.grid.output).string();
   };
   // Without settings beside it, nobody knows what a vocabulary that was given was learned from.
-  if (!something_at(run.folder / "config.yaml")) {
+  if (!something_at(run.folder / config_name)) {
     for (const auto& name : names) files.take_back_vocabulary(recorded(name));
   }
   const auto there = [&](const std::string& name) { return something_at(run.folder / name); };

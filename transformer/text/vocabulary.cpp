@@ -11,6 +11,7 @@
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/spelling.h"
 #include "transformer/base/unicode.h"
@@ -360,11 +361,11 @@ Vocabularies Vocabularies::load(const std::filesystem::path& directory, int64_t 
     }
     return vocabulary;
   };
-  if (!std::filesystem::exists(directory / "vocabulary.model")) {
-    return {open("source.model", source_size), open("target.model", target_size)};
+  if (!std::filesystem::exists(directory / vocabulary_name)) {
+    return {open(source_vocabulary_name, source_size), open(target_vocabulary_name, target_size)};
   }
-  const auto joint = open("vocabulary.model", source_size);
-  if (target_size != source_size) open("vocabulary.model", target_size);  // says what does not fit
+  const auto joint = open(vocabulary_name, source_size);
+  if (target_size != source_size) open(vocabulary_name, target_size);  // says what does not fit
   return {joint, joint};
 }
 

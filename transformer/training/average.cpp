@@ -10,6 +10,7 @@
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/checkpoint.h"
@@ -30,7 +31,7 @@ TensorMap average_weights(const std::vector<fs::path>& directories) {
                   fmt::format("its model has other settings than that of {}", directories.front().string()),
                   "only models of one run, or started from one model, have a mean that makes sense");
     }
-    const fs::path file = directory / "model.safetensors";
+    const fs::path file = directory / weights_name;
     stored_weights(file);  // throws for those that are good for decoding alone
     const auto tensors = read_tensors(file).tensors;
     for (const auto& [name, tensor] : tensors) {
@@ -73,13 +74,14 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     }
     directories.erase(directories.begin(), directories.end() - options.last);
   }
-  if (something_at(options.output / "model.safetensors")) {
+  if (something_at(options.output / weights_name)) {
     throw Error(options.output.string(), "holds a model already", "choose another folder for the average");
   }
   entries_of(options.output);  // throws where it is no folder
   // A run's vocabularies and the name of its record, too: a folder of another model or run is no place for a second.
-  for (const char* name : {"config.yaml", "vocabulary.model", "source.model", "target.model", checksums_name,
-                           RunFolder::record_name, "checkpoints"}) {
+  std::vector<std::string> in_the_way(model_names.begin(), model_names.end());
+  in_the_way.insert(in_the_way.end(), {checksums_name, RunFolder::record_name, "checkpoints"});
+  for (const auto& name : in_the_way) {
     if (something_at(options.output / name)) {
       throw Error((options.output / name).string(), "is in the way of the averaged model",
                   "choose another folder for the average");
@@ -88,7 +90,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
   ModelFiles files;
   for (const auto& name : model_file_names(directories.front())) {
     files.contents.emplace_back(name, read_file(directories.front() / name));
-    if (name == "config.yaml") continue;
+    if (name == config_name) continue;
     for (const auto& other : directories) {
       if (!something_at(other / name) || read_file(other / name) != files.contents.back().second) {
         throw Error(other.string(),
@@ -104,7 +106,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     write_model_directory(options.output, weights, files, options.bf16 ? at::kBFloat16 : at::kFloat);
   } catch (...) {
     // None of it was there before, and half a model would be in the way of the next attempt.
-    std::set<std::string> names = {"model.safetensors", checksums_name};
+    std::set<std::string> names = {weights_name, checksums_name};
     for (const auto& [name, content] : files.contents) names.insert(name);
     if (something_at(options.output) && remove_known(options.output, names) && was_there) {
       std::error_code ignored;

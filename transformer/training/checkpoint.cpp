@@ -15,6 +15,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/json_number.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 
 namespace transformer {
@@ -25,9 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr int format_version = 1;
 constexpr const char* progress_name = "progress.json";
-constexpr const char* weights_name = "model.safetensors";
 constexpr const char* optimizer_name = "optimizer.safetensors";
-constexpr const char* config_name = "config.yaml";
 constexpr const char* step_prefix = "step-";
 constexpr const char* interruption_prefix = "interrupted-";  // before step-, where it was written for one
 constexpr const char* damaged_prefix = "damaged-";           // before all of that
@@ -70,8 +69,8 @@ void sync_directory(const fs::path& directory) {
 
 std::set<std::string> files_of(const fs::path& checkpoint) {
   auto names = checksummed_names(checkpoint);
-  names.insert({weights_name, optimizer_name, progress_name, config_name, checksums_name, "vocabulary.model",
-                "source.model", "target.model"});
+  names.insert(model_names.begin(), model_names.end());
+  names.insert({optimizer_name, progress_name, checksums_name});
   return names;
 }
 
@@ -157,13 +156,13 @@ static void from_json(const nlohmann::json& json, BestValidation& best) {
 
 std::vector<std::string> model_file_names(const fs::path& directory) {
   std::vector<std::string> names;
-  for (const char* name : {"config.yaml", "vocabulary.model", "source.model", "target.model"}) {
+  for (const char* name : {config_name, vocabulary_name, source_vocabulary_name, target_vocabulary_name}) {
     if (something_at(directory / name)) names.emplace_back(name);
   }
-  if (names.size() < 2 || names.front() != "config.yaml") {
+  if (names.size() < 2 || names.front() != config_name) {
     throw Error(directory.string(),
                 fmt::format("is not a model directory: {} is missing",
-                            names.empty() || names.front() != "config.yaml" ? "config.yaml" : "its vocabulary"),
+                            names.empty() || names.front() != config_name ? config_name : "its vocabulary"),
                 "name a folder that train has written");
   }
   return names;
@@ -182,7 +181,7 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
     write_atomically(directory / name, content);
     names.push_back(name);
   }
-  write_bound_weights(directory / weights_name, weights, directory / "config.yaml", type, files.provenance);
+  write_bound_weights(directory / weights_name, weights, directory / config_name, type, files.provenance);
   write_checksums(directory, names);
 }
 

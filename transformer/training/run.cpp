@@ -16,6 +16,7 @@
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/model/depth.h"
@@ -36,19 +37,14 @@ namespace fs = std::filesystem;
 
 constexpr int summary_format = 1;
 
-std::vector<std::string> vocabulary_names(const VocabularySettings& settings) {
-  return settings.joint ? std::vector<std::string>{"vocabulary.model"}
-                        : std::vector<std::string>{"source.model", "target.model"};
-}
-
 // Explains why a model cannot start from the weights and vocabulary in training.init_from, if it cannot.
 void check_init_from(const RunSettings& settings) {
   if (settings.training.init_from.empty()) return;
   const fs::path directory = settings.training.init_from;
   const auto files = model_file_names(directory);
-  stored_weights(directory / "model.safetensors");  // throws for those that are good for decoding alone
+  stored_weights(directory / weights_name);  // throws for those that are good for decoding alone
   verify_model_directory(directory);
-  for (const auto& name : vocabulary_names(settings.vocabulary)) {
+  for (const auto& name : vocabulary_names_of(settings.vocabulary.joint)) {
     if (std::find(files.begin(), files.end(), name) == files.end()) {
       throw Error("training.init_from",
                   fmt::format("{} has no {}: its vocabulary is {}", directory.string(), name,
@@ -80,7 +76,7 @@ void check_init_from(const RunSettings& settings) {
   if (!different.empty()) {
     throw Error(
         "training.init_from", fmt::format("the model in {} is another one ({})", directory.string(), different),
-        fmt::format("give the settings it has, with 'extends: {}' for instance", (directory / "config.yaml").string()));
+        fmt::format("give the settings it has, with 'extends: {}' for instance", (directory / config_name).string()));
   }
 }
 
@@ -88,7 +84,7 @@ void check_init_from(const RunSettings& settings) {
 // where none is looked at.
 void check_given_vocabulary(const RunSettings& settings, const ModelSettings& model, const RunFolder* folder) {
   const auto& given = settings.data.vocabulary;
-  const auto names = vocabulary_names(settings.vocabulary);
+  const auto names = vocabulary_names_of(settings.vocabulary.joint);
   for (size_t i = 0; i < given.size(); ++i) {
     if (folder) folder->check_input("data.vocabulary", given[i]);
     const Vocabulary vocabulary(given[i]);
@@ -163,13 +159,13 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
                                   const Log& log) {
   const auto& data = settings.data;
   if (!settings.training.init_from.empty()) {
-    for (const auto& name : vocabulary_names(settings.vocabulary)) {
+    for (const auto& name : vocabulary_names_of(settings.vocabulary.joint)) {
       if (something_at(output / name)) continue;
       write_atomically(output / name, read_file(fs::path(settings.training.init_from) / name));
     }
   }
   for (size_t i = 0; i < data.vocabulary.size(); ++i) {
-    const auto file = output / vocabulary_names(settings.vocabulary)[i];
+    const auto file = output / vocabulary_names_of(settings.vocabulary.joint)[i];
     if (!something_at(file)) write_atomically(file, read_file(data.vocabulary[i]));
   }
   auto learn = [&](const std::string& name, const std::vector<std::string>& files, int64_t size) {
@@ -180,17 +176,17 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
       log.progress({.what = read ? fmt::format("learning {} word pieces", size) : "reading text for the vocabulary",
                     .share = read ? std::nullopt : share});
     };
-    const auto tags = name == "target.model" ? std::vector<std::string>() : distinct(data.train_tags);
+    const auto tags = name == target_vocabulary_name ? std::vector<std::string>() : distinct(data.train_tags);
     learn_vocabulary({files.begin(), files.end()}, size, settings.vocabulary, output / name, tags, progressed);
     log.progress({});
   };
   if (settings.vocabulary.joint) {
     auto files = data.train_source;
     files.insert(files.end(), data.train_target.begin(), data.train_target.end());
-    learn("vocabulary.model", files, model.source_vocabulary_size);
+    learn(vocabulary_name, files, model.source_vocabulary_size);
   } else {
-    learn("source.model", data.train_source, model.source_vocabulary_size);
-    learn("target.model", data.train_target, model.target_vocabulary_size);
+    learn(source_vocabulary_name, data.train_source, model.source_vocabulary_size);
+    learn(target_vocabulary_name, data.train_target, model.target_vocabulary_size);
   }
   return Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
 }
@@ -328,7 +324,7 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
   std::string text;
   text += check_texts(settings.data, &folder);
   const fs::path output = training.output;
-  const auto names = vocabulary_names(settings.vocabulary);
+  const auto names = vocabulary_names_of(settings.vocabulary.joint);
   const bool learned = std::all_of(names.begin(), names.end(), [&](const auto& name) { return folder.keeps(name); });
   if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
   if (folder.found() == RunFolder::Found::nothing) check_given_vocabulary(settings, model, &folder);
@@ -383,7 +379,7 @@ void check_settings(const RunSettings& settings) {
                 "set it to 'target' or 'none', or vocabulary.joint to true");
   }
   if (const auto& given = settings.data.vocabulary; !given.empty()) {
-    const auto names = vocabulary_names(settings.vocabulary);
+    const auto names = vocabulary_names_of(settings.vocabulary.joint);
     if (given.size() != names.size()) {
       throw Error("data.vocabulary",
                   fmt::format("names {} files, but vocabulary.joint: {} needs {}", given.size(),
@@ -480,7 +476,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   const auto model_settings = settings.model.resolved();
   std::optional<Vocabularies> vocabularies;
   communicator.on_rank_0([&] {
-    auto missing = vocabulary_names(settings.vocabulary);
+    auto missing = vocabulary_names_of(settings.vocabulary.joint);
     std::erase_if(missing, [&](const auto& name) { return something_at(output / name); });
     vocabularies = prepare_vocabularies(settings, model_settings, output, log);
     folder->record_vocabularies(missing);
@@ -489,8 +485,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     vocabularies =
         Vocabularies::load(output, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
   }
-  ModelFiles files{.contents = {{"config.yaml", settings.config}}, .provenance = start_of(settings, output, begun)};
-  for (const auto& name : vocabulary_names(settings.vocabulary)) {
+  ModelFiles files{.contents = {{config_name, settings.config}}, .provenance = start_of(settings, output, begun)};
+  for (const auto& name : vocabulary_names_of(settings.vocabulary.joint)) {
     files.contents.emplace_back(name, read_file(output / name));
   }
   const auto& data = settings.data;
@@ -544,7 +540,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   log.info(fmt::format("model: {} parameters", model->parameter_count()));
   if (!begun && !settings.training.init_from.empty()) {
     const fs::path directory = settings.training.init_from;
-    load_layers(model, directory / "model.safetensors", read_model_settings(directory));
+    load_layers(model, directory / weights_name, read_model_settings(directory));
     log.info(fmt::format("starting from {}", described_start(settings)));
   }
 

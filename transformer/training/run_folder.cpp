@@ -13,6 +13,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/corpus_cache.h"
@@ -199,7 +200,7 @@ void RunFolder::recognise() {
     });
     if (!recognised_) continue;
     record_.facts.files = wanted();
-    for (const auto& name : vocabulary_names()) {
+    for (const auto& name : vocabulary_names) {
       if (something_at(checkpoint / name)) record_.facts.files.push_back(name);
     }
     return;
@@ -517,7 +518,7 @@ void RunFolder::claim() {
     if (!contains(mine.files, name)) mine.files.push_back(name);
   }
   // One is recorded when it is there, and not kept where the run begins anew.
-  for (const auto& name : vocabulary_names()) {
+  for (const auto& name : vocabulary_names) {
     if (keeps(name) && owns(name)) continue;
     std::erase(mine.files, name);
     mine.vocabularies.erase(name);
@@ -604,7 +605,7 @@ void RunFolder::undo(const fs::path& folder) {
   if (run.record_.set_aside.stage != Stage::kept) {
     throw Error(folder.string(), "nothing is set aside here: no --restart or --from since the newest checkpoint");
   }
-  for (const auto& name : vocabulary_names()) {
+  for (const auto& name : vocabulary_names) {
     if (!contains(run.record_.set_aside.items, name) || !something_at(folder / name) || run.owns(name)) continue;
     throw Error((folder / name).string(), "is in the way of what is to be brought back, and is not the run's",
                 "move it away");

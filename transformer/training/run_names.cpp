@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "transformer/base/checksum.h"
+#include "transformer/base/model_files.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/event_file.h"
 #include "transformer/training/metrics.h"
@@ -37,11 +38,6 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-const std::vector<std::string>& vocabulary_names() {
-  static const std::vector<std::string> names = {"vocabulary.model", "source.model", "target.model"};
-  return names;
-}
-
 const std::vector<std::string>& run_file_names() {
   static const std::vector<std::string> names = {config_name,     weights_name, checksums_name, metrics_name,
                                                  EventFile::name, trace_name,   summary_name};
@@ -62,7 +58,9 @@ bool is_run_folder(const std::string& name) {
 }
 
 bool is_run_name(const std::string& name) {
-  return contains(run_file_names(), name) || contains(vocabulary_names(), name) || is_run_folder(name);
+  return contains(run_file_names(), name) ||
+         std::find(vocabulary_names.begin(), vocabulary_names.end(), name) != vocabulary_names.end() ||
+         is_run_folder(name);
 }
 
 bool is_run_entry(const std::string& entry) {

@@ -8,14 +8,7 @@ namespace transformer {
 // What a run calls what it writes into its folder. A name is of something directly in it ("config.yaml",
 // "checkpoints"); an entry is a file there, or what lies in one of the run's folders ("checkpoints/step-00000100").
 
-/// The complete settings that a run was made with.
-inline constexpr const char* config_name = "config.yaml";
-/// The weights of a model directory.
-inline constexpr const char* weights_name = "model.safetensors";
-
-/// A run's own, or the user's for it.
-const std::vector<std::string>& vocabulary_names();
-/// Every other file.
+/// Every file but vocabularies (model_files.h), which are a run's own, or the user's for it.
 const std::vector<std::string>& run_file_names();
 /// Folders of which the run owns what is named as runs name it.
 const std::vector<std::string>& run_folder_names();
