@@ -11,10 +11,17 @@ namespace transformer {
 
 namespace {
 
+bool has_unknown(const std::vector<int64_t>& ids) {
+  return std::find(ids.begin(), ids.end(), Vocabulary::unknown) != ids.end();
+}
+
 std::vector<int64_t> sampled(const Vocabulary& vocabulary, std::vector<int64_t> ids, double alpha, int64_t longest) {
-  if (std::find(ids.begin(), ids.end(), Vocabulary::unknown) != ids.end()) return ids;
-  auto drawn = vocabulary.sample(vocabulary.decode(ids), alpha);
-  return static_cast<int64_t>(drawn.size()) <= longest ? drawn : ids;
+  if (has_unknown(ids)) return ids;
+  // The piece of a language stands before the text and is none of it.
+  const auto text = std::find_if_not(ids.begin(), ids.end(), [&](int64_t id) { return vocabulary.is_control(id); });
+  auto drawn = vocabulary.sample(vocabulary.decode({text, ids.end()}), alpha);
+  drawn.insert(drawn.begin(), ids.begin(), text);
+  return has_unknown(drawn) || static_cast<int64_t>(drawn.size()) > longest ? ids : drawn;
 }
 
 }  // namespace

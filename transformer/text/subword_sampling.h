@@ -21,7 +21,8 @@ struct SampledPair {
 };
 
 /// Draws pieces for each of `pairs`. The same `seed` draws the same. A side keeps the corpus's pieces where they hold
-/// unknown ones, whose text is lost, and where those drawn are more than the corpus's longest side has.
+/// unknown ones, whose text is lost, where those drawn do (a table need not hold every piece), and where those drawn
+/// are more than the corpus's longest side has. The piece of a language stays before its text.
 std::vector<SampledPair> sample_pieces(const Corpus& corpus, const std::vector<int64_t>& pairs,
                                        const SubwordSampling& sampling, uint64_t seed);
 
