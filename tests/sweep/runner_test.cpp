@@ -280,7 +280,9 @@ TEST_CASE("a sweep that cannot go on kills a run that does not stop") {
 }
 
 TEST_CASE("a vocabulary that one run learned serves those that would learn the same") {
-  Sweep sweep("  - {name: one}\n  - {name: two, model: {heads: 2}}\n  - {name: other, model: {vocabulary_size: 50}}\n");
+  Sweep sweep(
+      "  - {name: one}\n  - {name: two, model: {heads: 2}}\n  - {name: other, model: {vocabulary_size: 50}}\n"
+      "  - {name: tagged, data: {train_tags: [\"<BT>\"]}}\n");
   sweep.run();
   const auto vocabulary = [&](const std::string& row) {
     return read_file(sweep.plan.grid.output / row / "seed-1" / "vocabulary.model");
@@ -288,6 +290,7 @@ TEST_CASE("a vocabulary that one run learned serves those that would learn the s
   CHECK(vocabulary("one") == "learned by one\n");
   CHECK(vocabulary("two") == "learned by one\n");
   CHECK(vocabulary("other") == "learned by other\n");
+  CHECK(vocabulary("tagged") == "learned by tagged\n");  // its tag is a piece
   // Nobody knows what a vocabulary without settings beside it was learned from.
   const auto& two = sweep.plan.runs[sweep.plan.find("two/seed-1")];
   write_file(sweep.folder("one") / "vocabulary.model", "learned anew");

@@ -40,9 +40,11 @@ struct ToyTraining {
 
 struct ToyData {
   std::string cache, train_source = "text";
+  std::vector<std::string> train_tags;
   static void describe(Fields<ToyData>& field) {
     field("cache", &ToyData::cache, "");
     field("train_source", &ToyData::train_source, "");
+    field("train_tags", &ToyData::train_tags, "");
   }
 };
 

@@ -42,8 +42,8 @@ std::string vocabulary_key(const std::map<std::string, std::string>& values) {
   for (const auto& [name, value] : values) {
     if (name == "training.init_from" && !value.empty()) return "";
     if (name == "data.vocabulary" && value != "[]") return "";
-    if (name == "data.train_source" || name == "data.train_target" || name.starts_with("vocabulary.") ||
-        (name.starts_with("model.") && name.ends_with("vocabulary_size"))) {
+    if (name == "data.train_source" || name == "data.train_target" || name == "data.train_tags" ||
+        name.starts_with("vocabulary.") || (name.starts_with("model.") && name.ends_with("vocabulary_size"))) {
       key += fmt::format("{}={}\n", name, value);
     }
   }
