@@ -362,6 +362,79 @@ TEST_CASE("an interruption's checkpoint is gone on from, and is no part of the s
   }
 }
 
+TEST_CASE("a run that ended and goes on has the checkpoints of one that never ended") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(20);
+  settings.checkpoint_every = 6;
+  settings.keep_checkpoints = settings.average_checkpoints = 3;
+  trained(settings, task.model_settings(), runs / "whole");
+  for (const int64_t steps : {3, 9, 12, 13, 20}) {
+    settings.steps = steps;
+    trained(settings, task.model_settings(), runs / "parts", /*resume=*/steps > 3);
+    CHECK(checkpoint_step(list_checkpoints(runs / "parts").back()) == steps);  // the end is part of the average
+  }
+  CHECK(names_of(resumable_checkpoints(runs / "parts")) == names_of(resumable_checkpoints(runs / "whole")));
+  CHECK(names_of(list_checkpoints(runs / "parts")) == names_of(list_checkpoints(runs / "whole")));
+}
+
+TEST_CASE("a run goes on at the same place of its text in micro-batches of another size") {
+  auto& task = copy_task();
+  const auto settings = task.model_settings();
+  BatchPosition position;
+  const auto items = [&](int64_t tokens, bool all) {  // of the epoch, or of its first half
+    CorpusBatches batches({*task.corpus}, settings);
+    batches.begin({.tokens = tokens});
+    int64_t sum = 0;
+    for (int64_t half = task.corpus->report().target_tokens / 2; all || sum < half;) {
+      const auto before = position;
+      const auto batch = batches.next(0, position);
+      if (position.epoch > before.epoch) break;
+      sum += batch.items;
+    }
+    return sum;
+  };
+  const int64_t first = items(256, false);
+  CHECK(position.tokens == 256);
+  const int64_t whole = task.corpus->report().target_tokens + task.corpus->size();  // ends are counted
+  for (const int64_t tokens : {64, 100, 256, 1000}) {
+    position.tokens = 256;
+    const auto kept = position;
+    const int64_t rest = items(tokens, true);
+    CAPTURE(tokens, first, rest, whole);
+    CHECK(std::abs(first + rest - whole) < whole / 10 + tokens);  // it goes on before a whole batch
+    position = kept;
+  }
+}
+
+TEST_CASE("a micro-batch that holds not even one pair is refused by the setting that is too low") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(2);
+  settings.micro_batch_tokens = 3;
+  CHECK_THROWS_WITH(trained(settings, task.model_settings(), runs / "run"),
+                    Contains("training.micro_batch_tokens: 3 are fewer than") && Contains("raise it to"));
+}
+
+TEST_CASE("a size that was found out is kept while it divides the tokens of a step") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(2);
+  settings.micro_batch = TrainingSettings::MicroBatch::automatic;
+  const auto size_after = [&](int64_t tokens, int64_t steps) {
+    settings.batch_tokens = tokens;
+    settings.steps = steps;
+    trained(settings, task.model_settings(), runs / "run", steps > 2);
+    return nlohmann::json::parse(read_file(resumable_checkpoints(runs / "run").front() / "progress.json"))
+        .at("micro_batch_tokens")
+        .get<int64_t>();
+  };
+  CHECK(size_after(1600, 2) == 1600);
+  CHECK(size_after(200, 4) == 200);   // 1600 are more than a step's
+  CHECK(size_after(1600, 6) == 200);  // eight of them
+  CHECK(size_after(700, 8) == 700);   // three and a half
+}
+
 TEST_CASE("a damaged checkpoint is recognised, whatever byte it is, and the one before used") {
   auto& task = copy_task();
   TemporaryDirectory runs;
@@ -442,6 +515,31 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
         std::vector<std::string>{"step-00000004", "step-00000006", "step-00000010", "step-00000014", "step-00000020"});
   CHECK(names_of(trainer.final_checkpoints()) ==
         std::vector<std::string>{"step-00000006", "step-00000004", "step-00000010"});
+}
+
+TEST_CASE("a best validation without its checkpoint is none") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(8);
+  settings.validate_every = settings.checkpoint_every = 2;
+  settings.keep_checkpoints = settings.average_checkpoints = 1;
+  const TrainerHooks hooks{.validate =
+                               [](torch::nn::Module&, int64_t step) {  // worse and worse
+                                 return Validation{.loss = 1, .perplexity = 2.0 + step, .bleu = {}, .signature = {}};
+                               },
+                           .stop = nullptr};
+  trained(settings, task.model_settings(), runs / "run", false, hooks);
+  settings.keep_best = 1;
+  settings.average_of = TrainingSettings::Averaged::best;
+  settings.steps = 14;
+  torch::manual_seed(1);
+  Transformer model(task.model_settings());
+  Communicator alone({}, {});
+  Trainer trainer(alone, translation_task(model, {*task.corpus}, settings), settings, runs / "run",
+                  {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}}, hooks);
+  trainer.resume();
+  trainer.run();
+  CHECK(names_of(trainer.final_checkpoints()) == std::vector<std::string>{"step-00000010"});
 }
 
 TEST_CASE("training ends when patience does, resumed or not") {
@@ -529,7 +627,7 @@ TEST_CASE("a loss that is not finite ends the run and leaves the checkpoints") {
   settings.steps = 40;
   settings.rate_factor = 1e30;
   CHECK_THROWS_AS(trained(settings, task.model_settings(), runs / "run", /*resume=*/true), Failure);
-  CHECK(list_checkpoints(runs / "run").size() == 1);
+  CHECK(resumable_checkpoints(runs / "run").size() == 1);
   CHECK_THROWS_WITH(trained(settings, task.model_settings(), runs / "run", /*resume=*/true),
                     Contains("not finite") && Contains("rate_factor"));
 }
@@ -551,7 +649,7 @@ TEST_CASE("no checkpoint is written of weights that are ruined, whatever ruins t
       message = failure.what();
     }
     CHECK(message.find('\n') == std::string::npos);
-    CHECK(resumable_checkpoints(runs / name).front().filename() == "step-00000004");
+    CHECK(checkpoint_step(resumable_checkpoints(runs / name).front()) == 4);
     // What is left is fit to go on from.
     settings.rate_factor = 1;
     settings.steps = 8;

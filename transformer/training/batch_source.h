@@ -23,6 +23,8 @@ struct MicroBatch {
 struct BatchPosition {
   int64_t epoch = 0;  // pass over the data
   int64_t batch = 0;  // micro-batches of it that are done
+  // Their Plan::tokens, where the source says so; 0: not. A run may go on with micro-batches of another size.
+  int64_t tokens = 0;
   std::string state;  // whatever else the source needs to go on
 };
 

@@ -43,6 +43,7 @@ void each_field(P& progress, Visitor&& visit) {
   visit("step", progress.step);
   visit("epoch", progress.epoch);
   visit("batch", progress.batch);
+  visit("batch_tokens", progress.batch_tokens);
   visit("batch_state", progress.batch_state);
   visit("micro_batch_tokens", progress.micro_batch_tokens);
   visit("source_tokens", progress.source_tokens);
@@ -128,7 +129,8 @@ Progress read_progress(const fs::path& file) {
     each_field(progress, [&](const char* name, auto& value) {
       // Not in the checkpoints of version 0.1's first builds.
       const bool newer = name == std::string_view("micro_batch_tokens") || name == std::string_view("window_steps") ||
-                         name == std::string_view("batch_state") || std::string_view(name).ends_with("_norm");
+                         name == std::string_view("batch_state") || name == std::string_view("batch_tokens") ||
+                         std::string_view(name).ends_with("_norm");
       if (newer && !json.contains(name)) return;
       if constexpr (std::is_same_v<decltype(value), int64_t&>) {
         value = whole_number_of(json.at(name));
@@ -183,6 +185,17 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
   }
   write_bound_weights(directory / weights_name, weights, directory / config_name, type, files.provenance);
   write_checksums(directory, names);
+}
+
+fs::path as_interruption(const fs::path& checkpoint) {
+  const auto name = parse_checkpoint_name(checkpoint.filename().string());
+  if (!name || name->kind == CheckpointKind::interruption) return checkpoint;
+  const auto renamed = checkpoint.parent_path() / (interruption_prefix + checkpoint.filename().string());
+  if (something_at(renamed)) return checkpoint;
+  std::error_code error;
+  fs::rename(checkpoint, renamed, error);
+  if (error) throw Failure(checkpoint.string(), "cannot be renamed: " + error.message());
+  return renamed;
 }
 
 bool holds_checkpoint(const fs::path& folder) {

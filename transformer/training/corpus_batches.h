@@ -36,6 +36,9 @@ class CorpusBatches : public BatchSource {
   std::optional<Largest> largest() const override;
 
  private:
+  // How many times as long sampling makes the sides of pairs, whose batches are planned by the corpus's pieces.
+  double growth() const;
+
   TrainingText text_;
   ModelSettings settings_;
   int64_t passes_;

@@ -236,15 +236,21 @@ const char* name_of(TrainingSummary::End end) {
 TensorMap average_run(const Trainer& trainer, const TrainingSettings& training, const Log& log) {
   std::vector<fs::path> averaged;
   std::string steps;
-  for (const auto& checkpoint : trainer.final_checkpoints()) {
+  const auto add = [&](const fs::path& checkpoint) {
     try {
       verify_model_directory(checkpoint);
     } catch (const Error& damage) {  // left out rather than made part of the model
       log.warn(fmt::format("a checkpoint is left out of the average: {}", damage.what()));
-      continue;
+      return;
     }
     averaged.push_back(checkpoint);
     steps += fmt::format("{}{}", steps.empty() ? "" : ", ", checkpoint_step(checkpoint));
+  };
+  for (const auto& checkpoint : trainer.final_checkpoints()) add(checkpoint);
+  if (averaged.empty()) {
+    log.warn("no checkpoint that training.average_of asks for is left: the newest whole one becomes the model");
+    const auto kept = list_checkpoints(training.output);
+    for (auto newest = kept.rbegin(); newest != kept.rend() && averaged.empty(); ++newest) add(*newest);
   }
   log.info(fmt::format("averaging {}: {}", counted(averaged.size(), "checkpoint"), steps));
   const bool half = training.weights == TrainingSettings::Weights::bf16;
@@ -514,6 +520,13 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                                    .target_language = data.target_language,
                                    .tags = data.train_tags},
                                   log);
+  if (const int64_t most = longest_text(model_settings); corpus.longest() > most) {
+    throw Error(
+        "data.max_length",
+        fmt::format("a side of the training text has {} pieces, and model.max_positions ({}) leaves room for {}",
+                    corpus.longest(), model_settings.max_positions, most),
+        fmt::format("set it to {} at most, or give the model more positions, or sinusoidal ones", most));
+  }
   const auto checksum = corpus.checksum();
   communicator.check_same(
       "training text", fmt::format("{} pairs\n{} source tokens\n{} target tokens\nchecksum {}", corpus.report().pairs,

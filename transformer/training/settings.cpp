@@ -45,7 +45,7 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
       .changeable();
   field("micro_batch", &S::micro_batch,
         "fixed: of micro_batch_tokens; auto: as many tokens as memory allows, tried out with the longest pairs before "
-        "training begins, on all processes alike, and kept for the whole run",
+        "training begins, on all processes alike, and kept while batch_tokens is a whole number of such micro-batches",
         {{"fixed", MicroBatch::fixed}, {"auto", MicroBatch::automatic}})
       .changeable();
   field("recompute", &S::recompute,
@@ -99,11 +99,12 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         "the probability that training leaves a layer out of a micro-batch, of the encoder and the decoder alike",
         fraction())
       .changeable();
-  field("quantization", &S::quantization,
-        "int8: quantization-aware training, for models that are decoded in int8: factors of products are rounded as "
-        "decoding rounds them, and gradients pass straight through; slower, and meant for the last steps, from "
-        "--init-from",
-        {{"none", Quantization::none}, {"int8", Quantization::int8}})
+  field(
+      "quantization", &S::quantization,
+      "int8: quantization-aware training, for models that are decoded in int8: factors of products are rounded as "
+      "decoding rounds them (with precision bf16 once more, to bf16), and gradients pass straight through; slower, and "
+      "meant for the last steps, from --init-from",
+      {{"none", Quantization::none}, {"int8", Quantization::int8}})
       .changeable();
   field("subword_sampling", &S::subword_sampling,
         "spell training text in other word pieces every time: the share of a BPE vocabulary's merges that are left out "

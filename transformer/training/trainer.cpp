@@ -135,13 +135,20 @@ TrainingState Trainer::state() {
 }
 
 BatchPosition Trainer::position() const {
-  return {.epoch = progress_.epoch, .batch = progress_.batch, .state = progress_.batch_state};
+  return {.epoch = progress_.epoch,
+          .batch = progress_.batch,
+          .tokens = progress_.batch_tokens,
+          .state = progress_.batch_state};
 }
 
 std::filesystem::path Trainer::resume() {
   std::filesystem::path checkpoint;
   // Rank 0 sets damaged checkpoints aside; then the others read what it read.
-  communicator_.on_rank_0([&] { checkpoint = load_newest_checkpoint(run_, state(), hooks_.log); });
+  communicator_.on_rank_0([&] {
+    checkpoint = load_newest_checkpoint(run_, state(), hooks_.log);
+    // What a run that ended here wrote for its end, one that never did would not average.
+    if (!is_scheduled(progress_.step)) checkpoint = as_interruption(checkpoint);
+  });
   auto step = at::full({}, progress_.step, at::kLong);
   communicator_.broadcast({step});
   if (communicator_.rank() != 0) {
@@ -153,9 +160,24 @@ std::filesystem::path Trainer::resume() {
   seconds_before_ = progress_.seconds;
   last_checkpoint_step_ = progress_.step;
   const auto scheduled = list_checkpoints(run_);
-  const bool is_scheduled = std::find(scheduled.begin(), scheduled.end(), checkpoint) != scheduled.end();
-  last_checkpoint_kind_ = is_scheduled ? CheckpointKind::scheduled : CheckpointKind::interruption;
+  const bool among_them = std::find(scheduled.begin(), scheduled.end(), checkpoint) != scheduled.end();
+  last_checkpoint_kind_ = among_them ? CheckpointKind::scheduled : CheckpointKind::interruption;
+  // Without its checkpoint a validation is none of the best that are kept: another setting of keep_best kept none, or
+  // steps that were gone back behind have driven it out.
+  if (settings_.keep_best > 0) {
+    std::erase_if(progress_.best, [&](const BestValidation& best) {
+      return std::none_of(scheduled.begin(), scheduled.end(),
+                          [&](const auto& kept) { return checkpoint_step(kept) == best.step; });
+    });
+  }
   return checkpoint;
+}
+
+bool Trainer::is_scheduled(int64_t step) const {
+  if (settings_.checkpoint_minutes > 0) return true;  // any may be
+  if (settings_.checkpoint_every > 0 && step % settings_.checkpoint_every == 0) return true;
+  return settings_.keep_best > 0 && std::any_of(progress_.best.begin(), progress_.best.end(),
+                                                [&](const BestValidation& best) { return best.step == step; });
 }
 
 Metrics& Trainer::metrics() {
@@ -177,17 +199,23 @@ int64_t Trainer::micro_batches() const {
 }
 
 void Trainer::find_micro_batch() {
-  // A run keeps the size it began with: another would group its sentences otherwise.
-  if (settings_.micro_batch != TrainingSettings::MicroBatch::automatic || progress_.micro_batch_tokens > 0) return;
+  if (settings_.micro_batch != TrainingSettings::MicroBatch::automatic) return;
   const auto largest = task_.batches->largest();
   if (!largest) {
     throw Error("training.micro_batch", "is auto, and this source of batches does not say how large they get",
                 "set training.micro_batch_tokens");
   }
-  // NCCL takes memory of its own with its first sum, which the passes must not find free.
-  communicator_.all_reduce_sum(at::zeros({1}, at::device(device_)));
   const int64_t length = largest->longest;
   const int world_size = communicator_.world_size();
+  const auto sizes = micro_batch_sizes(settings_.batch_tokens, world_size, length);
+  // A run keeps the size it began with, since another would group its sentences otherwise, while training.batch_tokens
+  // is a whole number of such micro-batches and every process has one.
+  if (const int64_t begun_with = progress_.micro_batch_tokens; begun_with > 0 && begun_with <= sizes.front()) {
+    const auto divides = [&] { return settings_.batch_tokens / (settings_.batch_tokens / begun_with) == begun_with; };
+    if (begun_with == length || divides()) return;
+  }
+  // NCCL takes memory of its own with its first sum, which the passes must not find free.
+  communicator_.all_reduce_sum(at::zeros({1}, at::device(device_)));
   int64_t weight_bytes = 0;
   for (const auto& parameter : task_.model->parameters()) weight_bytes += static_cast<int64_t>(parameter.nbytes());
   const KeepLayers all_layers;
@@ -199,7 +227,6 @@ void Trainer::find_micro_batch() {
                        auto sent = transfer_.begin(largest->make(tokens));
                        forward(sent).loss.backward();
                      }});
-  const auto sizes = micro_batch_sizes(settings_.batch_tokens, world_size, length);
   size_t chosen = 0;
   while (chosen < sizes.size() && !probe.fits(sizes[chosen])) ++chosen;
   optimizer_->clear_gradients();
@@ -217,6 +244,23 @@ void Trainer::find_micro_batch() {
     hooks_.log.info(fmt::format("micro-batches of {} tokens fit into memory: {} a step", progress_.micro_batch_tokens,
                                 micro_batches()));
   }
+}
+
+void Trainer::check_room_for_pairs() const {
+  const int64_t tokens = tokens_at_once();
+  const auto largest = task_.batches->largest();
+  if (!largest || largest->longest <= tokens) return;
+  const auto lower = "lower data.max_length";
+  if (settings_.micro_batch_tokens > 0) {
+    throw Error("training.micro_batch_tokens",
+                fmt::format("{} are fewer than the {} tokens of the longest sentence pair", tokens, largest->longest),
+                fmt::format("raise it to {}, or {}", largest->longest, lower));
+  }
+  const int64_t needed = largest->longest * communicator_.world_size();
+  throw Error("training.batch_tokens",
+              fmt::format("each of {} has a part of {} tokens, fewer than the {} of the longest sentence pair",
+                          counted(communicator_.world_size(), "process"), tokens, largest->longest),
+              fmt::format("raise it to {}, set training.micro_batch_tokens, or {}", needed, lower));
 }
 
 Trainer::Drawn Trainer::draw() {
@@ -312,16 +356,20 @@ Trainer::StepSums Trainer::step(Drawn& drawn) {
     sums = accumulate_gradients(drawn);
   } catch (const std::exception& error) {
     if (!is_out_of_memory(error)) throw;
+    const bool found_out = settings_.micro_batch == TrainingSettings::MicroBatch::automatic;
     throw Failure(where, "out of memory",
-                  fmt::format("{}; lower training.micro_batch_tokens (now {}): a step then takes more passes and less "
-                              "memory, with the same gradient",
-                              last_checkpoint_text(), tokens_at_once()));
+                  fmt::format("{}; {} (now {}): a step then takes more passes and less memory, with the same gradient",
+                              last_checkpoint_text(),
+                              found_out ? "set training.micro_batch to fixed and a lower training.micro_batch_tokens"
+                                        : "lower training.micro_batch_tokens",
+                              tokens_at_once()));
   }
   // All ranks hold the same gradients; where their processors add in another order, rank 0's norm counts.
   if (communicator_.rank() == 0) sums.figures[2].copy_(optimizer_->gradient_norm());
   communicator_.all_reduce_sum(sums.figures);
   progress_.epoch = drawn.position.epoch;
   progress_.batch = drawn.position.batch;
+  progress_.batch_tokens = drawn.position.tokens;
   progress_.batch_state = drawn.position.state;
   progress_.source_tokens += drawn.source_tokens;
   progress_.target_tokens += drawn.target_tokens;
@@ -561,6 +609,11 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
                        at::kDouble)
                 .to(device_);
   fetched_step_ = progress_.step;
+  check_room_for_pairs();
+  if (progress_.batch_tokens > 0 && progress_.batch_tokens != tokens_at_once() && communicator_.rank() == 0) {
+    hooks_.log.info(fmt::format("micro-batches of {} tokens, {} before: the epoch goes on at about the same place",
+                                tokens_at_once(), progress_.batch_tokens));
+  }
   task_.batches->begin({.tokens = tokens_at_once(),
                         .count = micro_batches(),
                         .rank = communicator_.rank(),
@@ -630,9 +683,10 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
       interval_tokens = 0;
     }
     const double pause = now();
-    // The last step's model is validated as the final one, unless it may be kept as one of the best.
-    const bool validates =
-        due(settings_.validate_every) && (progress_.step < settings_.steps || settings_.keep_best > 0);
+    // The last step's model is validated as the final one, unless it may be kept as one of the best, or is one of those
+    // that a run with more steps would have waited for.
+    const bool validates = due(settings_.validate_every) &&
+                           (progress_.step < settings_.steps || settings_.keep_best > 0 || settings_.patience > 0);
     const bool among_best = validates && validate();
     if (due(settings_.checkpoint_every) || among_best) checkpoint(CheckpointKind::scheduled);
     interval_start += now() - pause;

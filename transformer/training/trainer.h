@@ -72,7 +72,7 @@ struct TrainingSummary {
   int64_t steps = 0;          // that were taken, earlier parts of a resumed run included, as in what follows
   int64_t source_tokens = 0;  // trained on
   int64_t target_tokens = 0;  // trained on, ends counted
-  double flops = 0;           // of matrix products, as training/cost.h counts them
+  double flops = 0;           // of matrix products, as architecture/cost.h counts them
   double seconds = 0;         // of training, validations included, earlier parts of a resumed run too
 };
 
@@ -146,6 +146,9 @@ class Trainer {
   int64_t micro_batches() const;
   /// Settles `training.micro_batch: auto`. All ranks.
   void find_micro_batch();
+  void check_room_for_pairs() const;
+  /// Whether a run of more steps writes a checkpoint at this one, too.
+  bool is_scheduled(int64_t step) const;
   LossSums forward(DeviceBatch& batch);
   /// The next step's micro-batches; the run's position stays before them until they are computed.
   Drawn draw();
