@@ -10,6 +10,7 @@
 #include "transformer/decoding/module_backend.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/translator.h"
+#include "transformer/interop/ctranslate2.h"
 #include "transformer/interop/hugging_face.h"
 #include "transformer/model/transformer.h"
 #include "transformer/text/vocabulary.h"
@@ -130,6 +131,11 @@ TEST_CASE("an imported model of many languages computes what transformers comput
       CHECK(logits.select(1, Vocabulary::begin).max().item<double>() < -5000);
     }
 
+    // CTranslate2 adds an end behind what it is given; where the language follows it, that is given, too.
+    export_ctranslate2(directory, folder / ("theirs " + name));
+    CHECK(Json::parse(read_file(folder / ("theirs " + name) / "config.json")).at("add_source_eos") ==
+          !vocabularies.source->languages().behind_end);
+
     const Translator translator(directory);
     auto decoding = translator.settings();
     CHECK(decoding.beam == 4);
@@ -141,6 +147,15 @@ TEST_CASE("an imported model of many languages computes what transformers comput
     std::vector<Ids> sources;
     for (int i = 0; expected.contains(fmt::format("text.{}", i)); ++i) {
       sources.push_back(numbering.to_ours(ids_of(expected.at(fmt::format("text.{}", i)))));
+    }
+    // Lengths are counted without the languages, as a share of the source's as well.
+    auto at_least = decoding;
+    at_least.min_length_ratio = 0.5;
+    for (const int64_t least : {0, 9}) {
+      at_least.min_length = least;
+      const auto request = translator.request(Ids(7, Vocabulary::unknown + 1), at_least);
+      CHECK(request.settings.min_length == std::max<int64_t>(4, least) + 1);
+      CHECK(request.settings.min_length_ratio == 0);
     }
     const Translator by_modules(std::make_shared<ModuleBackend>(model), vocabularies, decoding);
     for (const int64_t beam : {1, 4}) {

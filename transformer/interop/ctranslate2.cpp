@@ -317,7 +317,7 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
                             id, vocabularies.source->piece(id), target.piece(id)));
   }
   const nlohmann::json config = {{"add_source_bos", false},
-                                 {"add_source_eos", true},
+                                 {"add_source_eos", !vocabularies.source->languages().behind_end},
                                  {"bos_token", target.piece(Vocabulary::begin)},
                                  {"decoder_start_token", target.piece(Vocabulary::begin)},
                                  {"eos_token", target.piece(Vocabulary::end)},

@@ -20,9 +20,10 @@ inline constexpr int64_t ctranslate2_positions = 2048;
 /// Writes the model of the model directory `model` as a folder that CTranslate2 4 loads: `model.bin` (its binary format
 /// 6, Transformer specification 7; float32), `config.json`, and the word pieces as `shared_vocabulary.json`, or
 /// `source_vocabulary.json` and `target_vocabulary.json`. A translator gets pieces without begin and end, and adds them
-/// itself. The vocabularies lie beside them as they are in the model directory: whoever makes text into pieces by them
-/// puts it into its normal form first where the vocabulary does (Vocabulary::normalization). CTranslate2 knows nothing
-/// of either.
+/// itself; where a source names its language behind its end, as NLLB's first models have it, it gets pieces, the end
+/// and the language. The vocabularies lie beside them as they are in the model directory: whoever makes text into
+/// pieces by them puts it into its normal form first where the vocabulary does (Vocabulary::normalization). CTranslate2
+/// knows nothing of either.
 ///
 /// The folder appears whole or not at all. Throws Error where `load_transformer` and `check_ctranslate2` do, and when
 /// `output` exists; with `force` an exported model there is replaced. Throws Failure when it cannot be written.
