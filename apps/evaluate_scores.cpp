@@ -144,20 +144,15 @@ class Scoring {
     std::vector<bool> judged;
     std::optional<Error> ended;
     for (const auto& pair : window) {
-      if (ended) break;
       const auto source = judge_.source(pair.source.text), target = judge_.target(pair.target.text);
-      judged.push_back(false);
-      if (const auto error = problem(sources, pair, pair.source, source.problem)) {
-        ended = error;
-      } else if (const auto other = problem(targets, pair, pair.target, target.problem)) {
-        ended = other;
-      } else if (!bad_) {
-        judged.back() = true;
-        source_ids.push_back(source.ids);
-        target_ids.push_back(target.ids);
-      }
+      const bool good = usable(sources, pair, pair.source, source.problem, ended) &&
+                        usable(targets, pair, pair.target, target.problem, ended);
+      if (ended) break;
+      judged.push_back(good);
+      if (!good) continue;
+      source_ids.push_back(source.ids);
+      target_ids.push_back(target.ids);
     }
-    if (ended) judged.pop_back();
     const auto scores = judge_.judge(source_ids, target_ids);
     size_t next = 0;
     for (const bool scored : judged) {
@@ -173,19 +168,21 @@ class Scoring {
   }
 
  private:
-  /// What ends the work; in bad_ whether the pair cannot be used.
-  std::optional<Error> problem(const LineInput& input, const LinePair& pair, const InputLine& line,
-                               const std::string& too_long) {
-    bad_ = !line.usable() || !too_long.empty();
-    if (!bad_) return std::nullopt;
+  /// Whether this side of a pair can be used; where it cannot and the work ends with it, with what is in `ended`.
+  bool usable(const LineInput& input, const LinePair& pair, const InputLine& line, const std::string& too_long,
+              std::optional<Error>& ended) {
+    if (line.usable() && too_long.empty()) return true;
     InputLine found = line;
     if (found.usable()) {
       found.problem = too_long;
       found.remedy = "split it into sentences";
     }
-    if (bad_lines_.stop()) return input.error(pair.number, found);
-    bad_lines_.add(pair.number, found.problem);
-    return std::nullopt;
+    if (bad_lines_.stop()) {
+      ended = input.error(pair.number, found);
+    } else {
+      bad_lines_.add(pair.number, found.problem);
+    }
+    return false;
   }
 
   void print(const Score& score, const std::vector<int64_t>& ids) const {
@@ -208,7 +205,6 @@ class Scoring {
   const Judge& judge_;
   BadLines& bad_lines_;
   std::string form_;
-  bool bad_ = false;
 };
 
 }  // namespace

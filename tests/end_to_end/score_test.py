@@ -104,6 +104,13 @@ class ScoreTest(ProgramTest):
         self.assertEqual(message.count("\n"), 1)
         filled = self.score("--bad-lines", "empty", sides=(self.files[0], broken))
         self.assertEqual(filled, [*good[:3], "", *good[4:]])
+        # A side that is good says nothing of the other one; a pair that is bad on both sides is one.
+        for sides in ((broken, self.files[1]), (broken, broken)):
+            done = subprocess.run([EVALUATE, "score", "--model", MODEL, "--source", sides[0], "--target", sides[1],
+                                   "--bad-lines", "empty"], capture_output=True, text=True, env=ENVIRONMENT, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual([number for number, line in enumerate(done.stdout.splitlines()) if not line], [3])
+            self.assertIn("1 line", done.stderr)
         long = self.write("long", [*self.lines[1][:2], "wort " * 6000, *self.lines[1][3:]])
         kept, message = self.score(sides=(self.files[0], long), status=2)
         self.assertEqual((kept, message.count("\n")), (good[:2], 1))
