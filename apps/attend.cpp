@@ -23,6 +23,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/attention_maps.h"
+#include "transformer/inference/told_languages.h"
 #include "transformer/inference/translator.h"
 #include "transformer/inference/tree_constraint.h"
 #include "transformer/inference/word_alignment.h"
@@ -86,7 +87,12 @@ class Attention {
         request_(std::move(request)),
         translator_(decoding.open()),
         model_(decoding.packed(translator_)),
-        vocabularies_(translator_.vocabularies()) {
+        vocabularies_(translator_.vocabularies()),
+        told_(vocabularies_, translator_.settings()) {
+    if (told_.any() && vocabularies_.source->languages().behind_end) {
+      throw Error(printable(directory_.string()), "reads a source's language behind its end, which is not shown here",
+                  "give a model that reads it before the text");
+    }
     const auto& settings = model_->settings();
     const bool recurrent = settings.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru;
     if (request_.kinds.empty()) {
@@ -126,12 +132,13 @@ class Attention {
       for (const auto word : alignment_words(sentence.source)) words.push_back(escaped_word(word));
       report.source = fmt::format("{}", fmt::join(words, " "));
     }
-    const auto source = vocabularies_.source->encode(report.source);
+    const auto text = vocabularies_.source->encode(report.source);
+    const auto source = read_by_encoder(text);
     check_length(source, sentence.where, "has");
     std::vector<int64_t> target;
     if (sentence.target) {
       report.target = *sentence.target;
-      target = vocabularies_.target->encode(report.target);
+      target = told_.target(vocabularies_.target->encode(report.target));
     } else {
       Translator::ConstraintOf constraint_of;
       if (request_.tree) {
@@ -142,7 +149,7 @@ class Attention {
         }
         constraint_of = [trees, words = split(report.source)](size_t) { return trees.over(words); };
       }
-      target = translator_.translate_ids({source}, constraint_of).front().front().tokens;
+      target = translator_.translate_ids({text}, constraint_of).front().front().tokens;
       report.target = vocabularies_.target->decode(target);
     }
     check_length(target, sentence.where, sentence.target ? "its output has" : "the model's output has");
@@ -173,6 +180,13 @@ class Attention {
     std::vector<std::string> texts;
     JoinedTokens joined;
   };
+
+  /// What stands before the end where these pieces of a text are read.
+  std::vector<int64_t> read_by_encoder(std::vector<int64_t> text) const {
+    auto tokens = told_.source(std::move(text));
+    tokens.pop_back();
+    return tokens;
+  }
 
   int64_t layer_count(Kind kind) const {
     return kind == Kind::encoder ? model_->settings().encoder_layers : model_->settings().decoder_layers;
@@ -239,6 +253,7 @@ class Attention {
   Translator translator_;
   std::shared_ptr<const InferenceModel> model_;
   Vocabularies vocabularies_;
+  ToldLanguages told_;
   std::vector<int64_t> heads_;
 };
 

@@ -1,5 +1,5 @@
 """What people rely on who use a model of many languages: multilingual_test.py IMPORT TRANSLATE EVALUATE TRAIN SERVE
-SOURCE_DIR. Models of random weights are imported, translate and judge as `transformers` does with the same languages,
+ATTEND SOURCE_DIR. Models of random weights are imported, translate and judge as `transformers` does with the same languages,
 and are tuned from the same loss."""
 
 import gzip
@@ -19,7 +19,7 @@ import transformers
 
 from programs import ENVIRONMENT, ProgramTest, damage
 
-IMPORT, TRANSLATE, EVALUATE, TRAIN, SERVE, SOURCE = *sys.argv[1:6], pathlib.Path(sys.argv[6])
+IMPORT, TRANSLATE, EVALUATE, TRAIN, SERVE, ATTEND, SOURCE = *sys.argv[1:7], pathlib.Path(sys.argv[7])
 LINES = 60
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -89,6 +89,30 @@ class MultilingualTest(ProgramTest):
             lines = self.translated("nllb", "--from", "eng_Latn", "--to", "fra_Latn", *lengths, "--output-format", "jsonl",
                                     text=corpus("en", 8))
             self.assertEqual({len(json.loads(line)["tokens"]) for line in lines}, {int(lengths[1])})
+
+    def test_attention_is_shown_of_the_pass_that_is_made(self):
+        text, output = "Good morning.", "Bonjour."
+        for name, source, target in (("nllb", "eng_Latn", "fra_Latn"), ("mbart", "en_XX", "fr_XX")):
+            model = transformers.AutoModelForSeq2SeqLM.from_pretrained(self.models / name,
+                                                                       attn_implementation="eager").eval()
+            tokenizer = transformers.AutoTokenizer.from_pretrained(self.models / name, src_lang=source, tgt_lang=target)
+            batch = tokenizer(text, text_target=output, return_tensors="pt")
+            read = torch.cat([torch.tensor([[tokenizer.eos_token_id]]), batch["labels"][:, :-1]], 1)
+            with torch.inference_mode():
+                expected = model(input_ids=batch["input_ids"], decoder_input_ids=read, output_attentions=True)
+            languages = ("--from", source, "--to", target)
+            shown, _ = self.run_program(ATTEND, "--model", self.root / name, *languages, text, output, "--format", "json")
+            for kind, weights in (("encoder", expected.encoder_attentions), ("decoder", expected.decoder_attentions),
+                                  ("cross", expected.cross_attentions)):
+                found = json.loads(shown)["attention"][kind]
+                self.assertLess((torch.tensor(found["weights"]) - torch.cat(weights)).abs().max().item(), 1e-4)
+                # The decoder reads its begin first.
+                self.assertEqual(found["keys"][kind == "decoder"], target if kind == "decoder" else source)
+            own, _ = self.run_program(ATTEND, "--model", self.root / name, *languages, text, "--format", "json")
+            self.assertEqual(json.loads(own)["attention"]["cross"]["queries"][0], target)
+            if name == "nllb":
+                _, message = self.run_program(ATTEND, "--model", self.root / name, text, output, status=2)
+                self.assertIn("has to be said", message)
 
     def test_given_translations_are_judged_in_their_languages(self):
         # Random weights write on and on, and what they write is to fit into the model once more.

@@ -144,9 +144,7 @@ std::vector<int64_t> read_tokens(std::vector<int64_t> pieces) {
 }
 
 JoinedTokens joined_tokens(const Vocabulary& vocabulary, const std::vector<int64_t>& tokens) {
-  const auto is_special = [](int64_t token) {
-    return token == Vocabulary::padding || token == Vocabulary::begin || token == Vocabulary::end;
-  };
+  const auto is_special = [&](int64_t token) { return token != Vocabulary::unknown && vocabulary.is_control(token); };
   std::vector<std::string> texts;
   for (const int64_t token : tokens) {
     // No blank reaches over a token that is no text: a line end stands there.

@@ -50,10 +50,10 @@ std::vector<int64_t> written_tokens(std::vector<int64_t> pieces);
 std::vector<int64_t> read_tokens(std::vector<int64_t> pieces);
 
 /// Tokens joined to words. A word begins where white space stands between two pieces (pieces of a language written
-/// without spaces are all one word), white space belongs to the word behind it, and begin and end tokens are words of
-/// their own. Bytes that together spell no character become U+FFFD.
+/// without spaces are all one word), white space belongs to the word behind it, and begin and end tokens and languages
+/// are words of their own. Bytes that together spell no character become U+FFFD.
 struct JoinedTokens {
-  std::vector<std::string> words;  // begin and end as the vocabulary names them
+  std::vector<std::string> words;  // those as the vocabulary names them
   std::vector<int64_t> word_of;    // of every token, ascending, each word at least once
 };
 /// `tokens` are ids of `vocabulary`, in the order of the text.
