@@ -110,7 +110,7 @@ class PythonTest(unittest.TestCase):
         self.assertTrue(issubclass(Failure, RuntimeError))
         for call in (lambda: translate("one line"), lambda: translate([b"bytes"]), lambda: translate([None]),
                      lambda: translate(LINES, beam="4"), lambda: translate(LINES, beam=True),
-                     lambda: Translator(MODEL, precision=None), lambda: Translator(None)):
+                     lambda: Translator(MODEL, precision=8), lambda: Translator(None)):
             self.assertRaises(TypeError, call)
 
     def test_threads_share_a_translator(self):

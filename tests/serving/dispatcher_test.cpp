@@ -85,6 +85,19 @@ TEST_CASE("a cancelled request is forgotten, wherever its sentences are") {
   CHECK(dispatcher.waiting() == 0);
 }
 
+TEST_CASE("who waits for room, and then for company, is not forgotten when the others leave") {
+  for (int time = 0; time < 5; ++time) {
+    Waiter cancelled(200), other(1);
+    Dispatcher dispatcher(engine(), {.batch_wait = 0.1});
+    const auto ticket = dispatcher.submit("one", requests(200), cancelled.done());
+    dispatcher.submit("two", requests(1), other.done());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10 * time));
+    dispatcher.cancel(*ticket);
+    REQUIRE(other.all.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+    CHECK_FALSE(other.failed);
+  }
+}
+
 TEST_CASE("no more sentences wait than may") {
   Waiter two(1);
   Dispatcher dispatcher(engine(), {.waiting = 200, .waiting_of_client = 150});

@@ -3,6 +3,9 @@
 #include "catch.h"
 #include "error_of.h"
 #include "support.h"
+#include "transformer/inference/inference_model.h"
+#include "transformer/inference/packed_model.h"
+#include "transformer/inference/translator.h"
 #include "transformer/serving/api_keys.h"
 #include "transformer/serving/languages.h"
 #include "transformer/serving/metrics.h"
@@ -97,6 +100,20 @@ TEST_CASE("models must be there, and their languages known") {
   CHECK(places[1].languages == LanguagePair{"nl", "sv"});
   settings.models = {"/nowhere"};
   CHECK_FALSE(error_of([&] { model_places(settings); }).empty());
+}
+
+TEST_CASE("a packed model is served as it is stored, and in no other precision") {
+  const test::TemporaryDirectory folder;
+  export_packed(TRANSFORMER_SOURCE_DIR "/data/model-en-de", folder / "packed", Precision::int8, false);
+  ServingSettings settings;
+  settings.models = {(folder / "packed").string()};
+  settings.languages = {"en:de"};
+  settings.threads = 1;
+  const auto place = model_places(settings).front();
+  const ServedModel served(place, settings, {});
+  CHECK(served.translator().packed()->precision() == Precision::int8);
+  settings.precision = ServingSettings::Rounding::float32;
+  CHECK_THAT(error_of([&] { ServedModel(place, settings, {}); }), Contains("packed as int8"));
 }
 
 TEST_CASE("labels of metrics are escaped") {

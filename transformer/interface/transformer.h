@@ -92,7 +92,7 @@ typedef struct transformer_search {
   int length_penalty;       ///< a transformer_length_penalty
   int stop;                 ///< a transformer_stop
   size_t max_extra_length;  ///< word pieces by which output may be longer than its line
-  size_t batch_sentences;   ///< lines decoded at once; changes no result
+  size_t batch_sentences;   ///< without effect: calls share the batches of the model's own setting
   const char* settings;     ///< any settings of section `decoding`, NAME=VALUE a line, such as
                             ///< "search=sampling\nseed=7", which come before the fields above; NULL: none
 } transformer_search;

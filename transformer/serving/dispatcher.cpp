@@ -87,7 +87,12 @@ void Dispatcher::pump() {
     size_t running = 0;
     {
       const std::lock_guard lock(mutex_);
-      if (queue_.empty() || running_ >= most_running_ || held()) return;
+      if (queue_.empty() || running_ >= most_running_) return;
+      if (held()) {
+        // It may have been waiting for room before, and then nobody looks after it.
+        something_waits_.notify_one();
+        return;
+      }
       next = queue_.pop();
       running = ++running_;
     }

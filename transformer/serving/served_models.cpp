@@ -70,7 +70,7 @@ ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& setting
                          std::function<void(const std::string& name, size_t running)> started)
     : name_(place.name), draft_(place.draft) {
   InferenceOptions inference;
-  inference.precision = settings.precision;
+  inference.precision = settings.asked_precision();
   inference.threads = settings.threads > 0 ? settings.threads : default_threads();
   translator_ = std::make_unique<Translator>(place.directory, "cpu", inference);
   if (settings.batch_sentences > 0) {

@@ -22,8 +22,12 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
   field("port", &ServingSettings::port, "port to listen at; 0: any that is free, which the log names",
         between(0, 65535))
       .free();
-  field("precision", &ServingSettings::precision, "what weights and activations are rounded to",
-        {{"float32", Precision::float32}, {"bf16", Precision::bf16}, {"int8", Precision::int8}})
+  field("precision", &ServingSettings::precision,
+        "what weights and activations are rounded to; stored: as a model is, float32 or what it was packed to",
+        {{"stored", Rounding::stored},
+         {"float32", Rounding::float32},
+         {"bf16", Rounding::bf16},
+         {"int8", Rounding::int8}})
       .free();
   field("threads", &ServingSettings::threads, "workers of each model; 0: one for each core", between(0, 1024)).free();
   field("batch_sentences", &ServingSettings::batch_sentences,
@@ -86,6 +90,20 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
   field("drain_seconds", &ServingSettings::drain_seconds,
         "after SIGTERM, until requests that are not done are given up", between(0, 1e6))
       .free();
+}
+
+std::optional<Precision> ServingSettings::asked_precision() const {
+  switch (precision) {
+    case Rounding::float32:
+      return Precision::float32;
+    case Rounding::bf16:
+      return Precision::bf16;
+    case Rounding::int8:
+      return Precision::int8;
+    case Rounding::stored:
+      break;
+  }
+  return std::nullopt;
 }
 
 ServingSettings ServingSettings::validated() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,12 @@ struct ServingSettings {
   std::vector<std::string> drafts;
   std::string host = "127.0.0.1";
   int64_t port = 5000;
-  Precision precision = Precision::float32;
-  int64_t threads = 0;          // 0: one for each core
-  int64_t batch_sentences = 0;  // 0: as the model's config.yaml says
-  double batch_wait_ms = 0;     // that a sentence waits for others, where none is translated
+  /// What weights and activations are rounded to.
+  enum class Rounding { stored, float32, bf16, int8 };
+  Rounding precision = Rounding::stored;  // stored: as a model is, float32 or what it was packed to
+  int64_t threads = 0;                    // 0: one for each core
+  int64_t batch_sentences = 0;            // 0: as the model's config.yaml says
+  double batch_wait_ms = 0;               // that a sentence waits for others, where none is translated
   std::string api_keys;
   bool trust_proxy = false;
   std::string allow_origin;
@@ -44,6 +47,9 @@ struct ServingSettings {
   double drain_seconds = 30;
 
   static void describe(Fields<ServingSettings>& field);
+
+  /// `precision` as a model is opened with.
+  std::optional<Precision> asked_precision() const;
 
   /// These settings, checked. Throws Error naming the first that is out of range or contradicts another.
   ServingSettings validated() const;

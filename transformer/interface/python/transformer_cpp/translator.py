@@ -89,23 +89,26 @@ class Translator:
     """A model directory, loaded. Threads may share one; its memory is released by `close`, at the end of a `with`, or
     with the last reference, as soon as no call uses it any more.
 
-    precision: what weights and activations are rounded to, "float32" (as trained), "bf16" or "int8".
+    precision: what weights and activations are rounded to, "float32" (as trained), "bf16" or "int8"; None: as the
+    model is stored, which for most is float32, and for a packed one what it was packed to.
     threads: that a call uses, each with lines of its own; 0: one for each processor.
     draft: the directory of a small model of the same vocabulary that guesses what this one then checks, several word
     pieces at a time: faster where few lines are translated at once, and the same to the last bit. For calls with one
     hypothesis a line (beam=1, or search="sampling"); others do without it.
     """
 
-    def __init__(self, directory: Union[str, os.PathLike], *, precision: str = "float32", threads: int = 0,
+    def __init__(self, directory: Union[str, os.PathLike], *, precision: Optional[str] = None, threads: int = 0,
                  draft: Optional[Union[str, os.PathLike]] = None) -> None:
         self._model = None
         self._users = 0
         self._closed = False
         self._lock = threading.Lock()
-        if not isinstance(precision, str):
-            raise TypeError(f"precision takes a str, found {precision!r}")
+        if not isinstance(precision, (str, type(None))):
+            raise TypeError(f"precision takes a str or None, found {precision!r}")
         path = _path("directory", directory)
-        options = Options(ctypes.sizeof(Options), precision.replace("\0", "?").encode(), _number("threads", threads),
+        options = Options(ctypes.sizeof(Options),
+                          None if precision is None else precision.replace("\0", "?").encode(),
+                          _number("threads", threads),
                           None if draft is None else _path("draft", draft))
         model = ctypes.c_void_p()
         _check(library.transformer_load(path, options, model))
@@ -120,7 +123,8 @@ class Translator:
 
         What is not given is as in the model's config.yaml. beam: hypotheses kept for each line; alpha: exponent of the
         length penalty, "gnmt" or "power"; stop: when a line is done, "exact" or "beam_finished"; max_extra_length: word
-        pieces by which output may be longer than its line; batch_sentences: lines decoded at once. Any other setting of
+        pieces by which output may be longer than its line; batch_sentences has no effect here, where all calls share
+        the batches of the model's own setting. Any other setting of
         the section `decoding` by its name: search="sampling", top_p=0.9, seed=7, no_repeat_ngram=3.
         """
         array, count = _lines("lines", lines)
