@@ -237,6 +237,24 @@ TEST_CASE("required phrases: a wide beam finds the best output that holds them, 
   }
 }
 
+TEST_CASE("required phrases may repeat what otherwise comes once") {
+  struct Case {
+    std::vector<Tokens> phrases;
+    int64_t ngram;
+  };
+  for (const auto& [phrases, ngram] :
+       {Case{{{4, 4, 4, 4}}, 2}, Case{{{2}, {3, 2}}, 1}, Case{{{5}, {5}}, 1}, Case{{{2, 3}, {2, 3}}, 2}}) {
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      RandomTable table(seed + 6000, 6);
+      auto request = request_of(30, {.beam = 4, .no_repeat_ngram = ngram});
+      request.control.required = phrases;
+      const auto found = search(table, request).front();
+      CHECK(found.missing.empty());
+      CHECK(found.finished);
+    }
+  }
+}
+
 TEST_CASE("required phrases that begin alike, overlap or come twice are all held") {
   const std::vector<std::vector<Tokens>> cases = {{{2, 3}, {2, 4}}, {{2}, {2, 3}},  {{2, 2, 3}, {3, 2}},
                                                   {{4}, {4}, {4}},  {{2, 2, 2, 3}}, {{2, 3, 2, 4}, {3, 2, 2}}};

@@ -85,14 +85,19 @@ inline ModelSettings tiny_settings(int64_t vocabulary_size) {
   return settings;
 }
 
-/// Writes a whole model directory with untrained weights; with `two_vocabularies`, one for each language.
+/// Writes a whole model directory with untrained weights; with `two_vocabularies`, one for each language; with so many
+/// learned positions, or sinusoids.
 inline void write_tiny_model(const std::filesystem::path& directory, const DecodingSettings& given = {},
-                             bool two_vocabularies = false) {
+                             bool two_vocabularies = false, int64_t learned_positions = 0) {
   std::filesystem::create_directories(directory);
   std::string text;
   for (const auto& sentence : made_up_sentences(400, 7)) text += sentence + '\n';
   write_atomically(directory / "text.txt", text);
   auto model_settings = tiny_settings(320);
+  if (learned_positions > 0) {
+    model_settings.positions = ModelSettings::Positions::learned;
+    model_settings.max_positions = learned_positions;
+  }
   if (two_vocabularies) {
     model_settings.target_vocabulary_size = 330;
     Vocabulary::train({directory / "text.txt"}, 320, {}, directory / "source.model");

@@ -18,6 +18,7 @@
 #include "transformer/inference/engine.h"
 #include "transformer/inference/forbidden_text.h"
 #include "transformer/inference/output_prefix.h"
+#include "transformer/inference/shortlist.h"
 #include "transformer/inference/translator.h"
 
 namespace transformer::test {
@@ -201,6 +202,78 @@ TEST_CASE("translations hold what is required and nothing that is forbidden, pac
   CHECK_THAT(
       error_of([&] { (void)tiny.packed->with({.search = Search::sampling}).encode_wishes({.required = {"ba"}}); }),
       Contains("decoding.search"));
+}
+
+TEST_CASE("a shortlist that lacks what is wished for gets it") {
+  Tiny tiny({.beam = 4, .max_extra_length = 12});
+  const auto size = tiny.vocabulary->size();
+  const auto lines = made_up_sentences(6, 18, 5);
+  const auto plain = tiny.packed->translate(lines);
+  const auto of_phrase = tiny.vocabulary->encode("badoki tu");
+  std::vector<int32_t> always;
+  for (int32_t id = Vocabulary::unknown + 1; id < size; id += 3) {
+    if (std::find(of_phrase.begin(), of_phrase.end(), id) == of_phrase.end()) always.push_back(id);
+  }
+  tiny.packed->set_shortlist(
+      std::make_shared<const Shortlist>(always, std::vector<std::vector<int32_t>>(static_cast<size_t>(size)), size));
+  const auto biased = of_phrase.front();
+  for (const auto search : {Search::beam, Search::sampling}) {
+    auto settings = tiny.packed->settings();
+    settings.search = search;
+    if (search == Search::sampling) settings.seed = 3;
+    tiny.packed->set(settings);
+    const auto begun = translate(*tiny.packed, lines, std::vector<LineWishes>(lines.size(), {.prefix = "badoki tu"}));
+    const auto pushed =
+        translate(*tiny.packed, lines, std::vector<LineWishes>(lines.size(), {.bias = {{biased, 100.0}}}));
+    for (size_t i = 0; i < lines.size(); ++i) {
+      CHECK_THAT(begun[i].front().text, StartsWith("badoki tu"));
+      CHECK(std::isfinite(begun[i].front().log_probability));
+      CHECK(pushed[i].front().tokens.front() == biased);
+    }
+  }
+  tiny.packed->set({.beam = 4, .max_extra_length = 12});
+  for (const auto& found :
+       translate(*tiny.packed, lines, std::vector<LineWishes>(lines.size(), {.required = {"badoki tu"}}))) {
+    CHECK(found.front().missing.empty());
+    CHECK(found.front().finished);
+    CHECK(found.front().text.find("badoki tu") != std::string::npos);
+  }
+  // A constraint of anybody's may ask for any token: its outputs are written in the whole vocabulary.
+  class Anything : public OutputConstraint {
+   public:
+    explicit Anything(int64_t vocabulary_size) : size_(vocabulary_size) {}
+    Ids allowed() const override {
+      Ids ids(static_cast<size_t>(size_ - Vocabulary::end));
+      std::iota(ids.begin(), ids.end(), Vocabulary::end);
+      return ids;
+    }
+    std::shared_ptr<const OutputConstraint> after(int64_t) const override { return std::make_shared<Anything>(size_); }
+
+   private:
+    int64_t size_;
+  };
+  const auto unlisted = tiny.packed->translate(lines, 1, [&](size_t) { return std::make_shared<Anything>(size); });
+  for (size_t i = 0; i < lines.size(); ++i) CHECK(unlisted[i].front().tokens == plain[i].front().tokens);
+}
+
+TEST_CASE("what several models translate together has positions in each of them, in whatever order") {
+  const TemporaryDirectory folder;
+  write_tiny_model(folder / "few", {}, false, 12);
+  write_tiny_model(folder / "many", {}, false, 30);
+  for (const auto& directories : {std::vector{folder / "few", folder / "many"}, {folder / "many", folder / "few"}}) {
+    const Translator translator(directories, {}, Ensemble::Average::probabilities, {});
+    CHECK(translator.longest_source() == 11);
+    const auto found = translator.translate_ids({Ids(11, 300)});
+    CHECK(found[0].front().tokens.size() <= 11);
+  }
+}
+
+TEST_CASE("a missing phrase is named by its place among all that were given") {
+  const Tiny tiny({.beam = 4, .max_length = 2});
+  const auto found =
+      translate(*tiny.packed, made_up_sentences(2, 18, 5),
+                std::vector<LineWishes>(2, {.required = {" ", "badoki badoki badoki", "", "tutututututu"}}));
+  for (const auto& line : found) CHECK(line.front().missing == std::vector<size_t>{1, 3});
 }
 
 TEST_CASE("rows that are looked at whole and left as they are change no bit") {

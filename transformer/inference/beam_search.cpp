@@ -234,7 +234,12 @@ void SentenceSearch::edit_row(size_t row, std::span<float> logits, double& norma
   if (length_ < min_length_) ban(logits, end_);
   if (!options_.write_unknown) ban(logits, Vocabulary::unknown);
   if (ngram > 0) {
-    for (const int64_t token : completing_ngrams(history_, ngram)) ban(logits, token);
+    // A required phrase may: it could not be met otherwise, and the output never end.
+    const auto wanted =
+        control_ && !control_->required.empty() ? carried_[row].required.next() : std::vector<int64_t>();
+    for (const int64_t token : completing_ngrams(history_, ngram)) {
+      if (std::find(wanted.begin(), wanted.end(), token) == wanted.end()) ban(logits, token);
+    }
   }
   if (control_) {
     const auto& carried = carried_[row];

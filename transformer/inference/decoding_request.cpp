@@ -4,10 +4,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "transformer/base/error.h"
+#include "transformer/inference/shortlist.h"
 
 namespace transformer {
+
+std::vector<int32_t> DecodingRequest::candidates() const {
+  if (!shortlist) return {};
+  std::vector<int64_t> asked_for;
+  if (constraint) {
+    auto tokens = constraint->asked_for();
+    if (!tokens) return {};
+    asked_for = std::move(*tokens);
+  }
+  for (const auto& phrase : control.required) asked_for.insert(asked_for.end(), phrase.begin(), phrase.end());
+  for (const auto& [token, addition] : control.bias) {
+    if (addition > 0) asked_for.push_back(token);
+  }
+  auto tokens = shortlist->candidates(source);
+  if (asked_for.empty()) return tokens;
+  for (const int64_t token : asked_for) tokens.push_back(static_cast<int32_t>(token));
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
 
 void DecodingRequest::check(int64_t size) const {
   const auto check_token = [&](int64_t token, const char* where) {

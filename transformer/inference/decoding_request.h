@@ -35,6 +35,9 @@ struct DecodingRequest {
   OutputControl control = {};                                    // what is asked of its output
   std::shared_ptr<const Shortlist> shortlist = nullptr;          // what it is written in; null: the whole vocabulary
 
+  /// The tokens that the output is written in, ascending and each once, where there is a shortlist: its candidates, and
+  /// whatever the constraint and the wishes ask for. Empty: in the whole vocabulary.
+  std::vector<int32_t> candidates() const;
   /// Throws Error where wishes contradict each other or the settings, and for tokens that are none of a vocabulary of
   /// `size`.
   void check(int64_t size) const;

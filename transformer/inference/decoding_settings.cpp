@@ -76,7 +76,8 @@ void DecodingSettings::describe(Fields<DecodingSettings>& field) {
         "word pieces of the output, at most; 0: as max_extra_length has it alone", between(0, 1000000))
       .free();
   field("no_repeat_ngram", &DecodingSettings::no_repeat_ngram,
-        "no sequence of that many word pieces comes twice in an output; 0: any may", between(0, 1000))
+        "no sequence of that many word pieces comes twice in an output, but where a required phrase has it; 0: any may",
+        between(0, 1000))
       .free();
   field(
       "repetition_penalty", &DecodingSettings::repetition_penalty,

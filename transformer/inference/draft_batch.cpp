@@ -15,7 +15,7 @@ DraftBatch::DraftBatch(const InferenceModel& model, DraftPace& pace) : batch_(mo
 std::vector<int64_t> DraftBatch::add(std::span<const DecodingRequest* const> requests) {
   std::vector<InferenceBatch::Source> sources;
   for (const auto* request : requests) {
-    sources.push_back({.pieces = request->source, .shortlist = request->shortlist.get()});
+    sources.push_back({.pieces = request->source, .candidates = request->candidates()});
   }
   auto places = batch_.add(sources);
   for (const int64_t place : places) {

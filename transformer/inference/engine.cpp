@@ -137,6 +137,7 @@ class Engine::Implementation::Worker {
     bool open = true;      // whether another row is to be looked at
     bool done = false;
     DecodingResult result = {};
+    bool left = false;  // its place in the batch is another's
 
     const DecodingRequest& request() const { return job->request(index); }
   };
@@ -180,7 +181,7 @@ class Engine::Implementation::Worker {
     std::vector<InferenceBatch::Source> sources;
     for (const auto& [job, index] : taken) {
       const auto& request = job->request(index);
-      sources.push_back({request.source, request.settings.hypotheses(), request.constraint, request.shortlist.get()});
+      sources.push_back({request.source, request.settings.hypotheses(), request.constraint, request.candidates()});
     }
     try {
       const auto places = batch_.add(sources);
@@ -219,18 +220,17 @@ class Engine::Implementation::Worker {
       const bool taken = !sentence.proposals.empty() && rows_[static_cast<size_t>(sentence.first_row)].whole;
       for (int64_t row = sentence.first_row; !taken && sentence.open; ++row) advance(sentence, continuations, row);
     }
-    std::erase_if(active_, [&](Active& sentence) {
+    for (auto& sentence : active_) {
       count_proposals(sentence);
-      if (!sentence.done) {
-        const auto wrong = std::ssize(sentence.proposals) - sentence.accepted;
-        if (wrong > 0) batch_.take_back(sentence.place, wrong);
-        sentence.job->tell(sentence.index, sentence.search);
-        return false;
+      if (sentence.done) {
+        end(sentence, std::move(sentence.result));
+        continue;
       }
-      remove(sentence);
-      leave(*sentence.job, sentence.index, std::move(sentence.result));
-      return true;
-    });
+      const auto wrong = std::ssize(sentence.proposals) - sentence.accepted;
+      if (wrong > 0) batch_.take_back(sentence.place, wrong);
+      sentence.job->tell(sentence.index, sentence.search);
+    }
+    forget_those_that_left();
     count_cache();
   }
 
@@ -323,12 +323,22 @@ class Engine::Implementation::Worker {
   }
 
   void drop_cancelled() {
-    std::erase_if(active_, [&](const Active& sentence) {
-      if (!sentence.job->cancelled()) return false;
-      remove(sentence);
-      leave(*sentence.job, sentence.index, {});
-      return true;
-    });
+    for (auto& sentence : active_) {
+      if (sentence.job->cancelled()) end(sentence, {});
+    }
+    forget_those_that_left();
+  }
+
+  /// Nothing is left out of `active_` before all of a step have ended: where memory runs out on the way, `fail` tells
+  /// the others.
+  void end(Active& sentence, DecodingResult result) {
+    remove(sentence);
+    sentence.left = true;
+    leave(*sentence.job, sentence.index, std::move(result));
+  }
+
+  void forget_those_that_left() {
+    std::erase_if(active_, [](const Active& sentence) { return sentence.left; });
   }
 
   /// Puts sentences that came last back while keys and values take more than they may.
@@ -391,6 +401,7 @@ class Engine::Implementation::Worker {
   }
 
   void fail(const std::exception_ptr& error) {
+    forget_those_that_left();
     for (const auto& sentence : active_) leave(*sentence.job, sentence.index, {.hypotheses = {}, .error = error});
     active_.clear();
     batch_.clear();

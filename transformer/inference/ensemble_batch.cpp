@@ -37,7 +37,8 @@ EnsembleBatch::EnsembleBatch(const Ensemble& ensemble) : ensemble_(ensemble) {
 
 std::vector<int64_t> EnsembleBatch::add(std::span<const InferenceBatch::Source> sources) {
   std::vector<int64_t> places;
-  listed_ = listed_ || std::any_of(sources.begin(), sources.end(), [](const auto& source) { return source.shortlist; });
+  listed_ = listed_ ||
+            std::any_of(sources.begin(), sources.end(), [](const auto& source) { return !source.candidates.empty(); });
   // Sentences come and go alike everywhere, and so lie in the same places.
   for (auto& batch : batches_) places = batch.add(sources);
   return places;

@@ -9,7 +9,6 @@
 #include <stdexcept>
 #include <variant>
 
-#include "transformer/inference/shortlist.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -805,7 +804,7 @@ std::vector<int64_t> InferenceBatch::add(std::span<const Source> sources) {
     auto& sentence = self.sentences[static_cast<size_t>(places.back())];
     sentence.beam = source.beam;
     sentence.constraint = source.constraint;
-    if (source.shortlist) sentence.candidates = source.shortlist->candidates(source.pieces);
+    sentence.candidates = source.candidates;
     if (sentence.candidates.empty()) {
       ++self.unlisted_sentences;
     } else {

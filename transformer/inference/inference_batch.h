@@ -52,7 +52,7 @@ class InferenceBatch {
     std::span<const int64_t> pieces;                               // and the end
     int64_t beam = 1;                                              // hypotheses at most
     std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
-    const Shortlist* shortlist = nullptr;                          // whose candidates it is written in; null: all
+    std::vector<int32_t> candidates = {};  // what it is written in, ascending, each once; empty: all
   };
   /// Encodes sources and projects their keys and values. Returns each one's place in the batch: 0, 1, ... where none
   /// has left it.

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace transformer {
@@ -19,6 +20,9 @@ class OutputConstraint {
   virtual bool told() const { return false; }
   /// Anything may come from here on: nothing else is asked any more.
   virtual bool free() const { return false; }
+  /// All tokens that it asks for before it is free, so that a search in part of a vocabulary alone (Shortlist) has
+  /// them; none where it may ask for any: such an output is written in the whole vocabulary.
+  virtual std::optional<std::vector<int64_t>> asked_for() const { return {}; }
   /// The state after one of them; never null.
   virtual std::shared_ptr<const OutputConstraint> after(int64_t token) const = 0;
 };

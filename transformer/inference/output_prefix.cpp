@@ -1,6 +1,7 @@
 #include "transformer/inference/output_prefix.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -47,6 +48,15 @@ class PrefixState : public OutputConstraint {
     return tokens;
   }
 
+  std::optional<std::vector<int64_t>> asked_for() const override {
+    auto tokens = prefix_->tokens;
+    for (size_t offset = 0; offset < prefix_->rest.size(); ++offset) {
+      if (!prefix_->viable[offset]) continue;
+      prefix_->visit_continuations(offset, [&](int64_t token, size_t) { tokens.push_back(token); });
+    }
+    return tokens;
+  }
+
   std::shared_ptr<const OutputConstraint> after(int64_t token) const override {
     if (token_ < prefix_->tokens.size()) return std::make_shared<PrefixState>(prefix_, token_ + 1, offset_);
     const size_t spelled = prefix_->pieces->of(token).size();
@@ -64,6 +74,7 @@ class ToldToken : public OutputConstraint {
 
   std::vector<int64_t> allowed() const override { return {token_}; }
   bool told() const override { return true; }
+  std::optional<std::vector<int64_t>> asked_for() const override { return then_->asked_for(); }  // it is told
   std::shared_ptr<const OutputConstraint> after(int64_t) const override { return then_; }
 
  private:

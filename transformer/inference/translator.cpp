@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <mutex>
@@ -13,8 +14,8 @@
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/device_name.h"
 #include "transformer/base/error.h"
-#include "transformer/base/unicode.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/unicode.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/output_prefix.h"
 #include "transformer/inference/perplexity.h"
@@ -71,21 +72,31 @@ struct Translator::Implementation {
   }
 
   /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
-  int64_t longest() const { return longest_text(backend->settings()) - (languages().empty() ? 0 : 1); }
+  int64_t longest() const { return least(longest_text) - (languages().empty() ? 0 : 1); }
 
   /// Of both vocabularies, where they have any.
   const Vocabulary::Languages& languages() const { return vocabularies.target->languages(); }
 
   /// Tokens that an output has positions for.
   int64_t most_tokens() const {
-    const auto& model = backend->settings();
-    return model.positions == ModelSettings::Positions::sinusoidal ? std::numeric_limits<int64_t>::max()
-                                                                   : model.max_positions - 1;
+    return least([](const ModelSettings& model) {
+      return model.positions == ModelSettings::Positions::sinusoidal ? std::numeric_limits<int64_t>::max()
+                                                                     : model.max_positions - 1;
+    });
+  }
+
+  /// Of the models that decode together, the least that `of` says of one's settings.
+  template <class Of>
+  int64_t least(const Of& of) const {
+    int64_t found = of(backend->settings());
+    for (const auto& model : ensemble.models) found = std::min(found, of(model->settings()));
+    return found;
   }
 
   DecodingRequest request(std::vector<int64_t> source, const DecodingSettings& search, EncodedWishes wishes) const {
     // What an output has to begin with leaves as much to be added as the source does.
     const int64_t length = std::max(std::ssize(source), wishes.prefix_tokens) + search.max_extra_length;
+    const auto pieces = static_cast<double>(source.size());
     DecodingRequest request{.source = std::move(source),
                             .max_length = length,
                             .settings = search,
@@ -96,9 +107,13 @@ struct Translator::Implementation {
     request.source = told.source(std::move(request.source));
     if (told.any()) {
       request.constraint = begins_with_told(told.first_output(), std::move(request.constraint));
-      // The language is none of the pieces that lengths count.
+      // The language is none of the pieces that lengths count, on either side.
       request.max_length += 1;
-      for (auto* limit : {&request.settings.max_length, &request.settings.min_length}) *limit += *limit > 0;
+      auto& lengths = request.settings;
+      lengths.min_length =
+          std::max(lengths.min_length, static_cast<int64_t>(std::ceil(lengths.min_length_ratio * pieces)));
+      lengths.min_length_ratio = 0;
+      for (auto* limit : {&lengths.max_length, &lengths.min_length}) *limit += *limit > 0;
     }
     request.max_length = std::min(request.max_length, most_tokens());
     return request;
@@ -308,7 +323,13 @@ std::vector<std::vector<Translation>> Translator::translate_encoded(const std::v
 
 std::vector<std::vector<Translation>> Translator::translate_encoded(const std::vector<std::vector<int64_t>>& sources,
                                                                     std::span<const EncodedWishes> wishes) const {
-  return translated(implementation_->decode(sources, [&](size_t line) { return wishes[line]; }));
+  auto translations = translated(implementation_->decode(sources, [&](size_t line) { return wishes[line]; }));
+  for (size_t line = 0; line < translations.size(); ++line) {
+    for (auto& translation : translations[line]) {
+      for (size_t& phrase : translation.missing) phrase = wishes[line].required_indices.at(phrase);
+    }
+  }
+  return translations;
 }
 
 std::vector<std::vector<Translation>> Translator::translated(std::vector<std::vector<Hypothesis>>&& found) const {
@@ -403,7 +424,9 @@ EncodedWishes Translator::encode_wishes(const LineWishes& wishes) const {
     if (std::find(tokens.begin(), tokens.end(), Vocabulary::unknown) != tokens.end()) {
       throw Error(in_quotes(phrase), "cannot be required: the vocabulary lacks a character of it");
     }
-    if (!tokens.empty()) encoded.control.required.push_back(std::move(tokens));
+    if (tokens.empty()) continue;
+    encoded.control.required.push_back(std::move(tokens));
+    encoded.required_indices.push_back(static_cast<size_t>(&phrase - wishes.required.data()));
   }
   encoded.control.forbidden = wishes.forbidden;
   encoded.control.bias = wishes.bias;

@@ -47,6 +47,7 @@ struct EncodedWishes {
   std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
   int64_t prefix_tokens = 0;                                     // that the constraint takes, at most
   OutputControl control = {};                                    // what else is asked of the search
+  std::vector<size_t> required_indices = {};  // of control.required in LineWishes::required: some have no pieces
 };
 
 /// Translates text with a model directory. Any number of threads may call `translate` of one translator at once, while
@@ -61,8 +62,9 @@ class Translator {
   /// log-probabilities. A precision that cannot be had throws Error: int8 on a GPU, fp16 on a CPU.
   explicit Translator(const std::filesystem::path& directory, const std::string& device = "cpu",
                       const InferenceOptions& inference = {});
-  /// Several models of one vocabulary, on a CPU, decode together; decoding settings are the first one's, positions and
-  /// what attention is looked at for too. `weights`: one a model, or none. Throws Error where they do not fit together.
+  /// Several models of one vocabulary, on a CPU, decode together; decoding settings are the first one's, and what
+  /// attention is looked at for. A text must have positions in each. `weights`: one a model, or none. Throws Error
+  /// where they do not fit together.
   Translator(const std::vector<std::filesystem::path>& directories, std::vector<double> weights,
              Ensemble::Average average, const InferenceOptions& inference);
   /// A model that is open already, and vocabularies of the sizes that it was made for.
