@@ -36,8 +36,8 @@ void export_packed(const fs::path& model, const fs::path& given_output, Precisio
   NewFolder folder(output);
   InferenceModel::pack(model, settings, precision, folder.path() / weights_name);
   std::vector<std::string> names = {weights_name};
-  for (const char* name : model_names) {
-    if (name == weights_name || !something_at(model / name)) continue;
+  for (const char* name : {config_name, vocabulary_name, source_vocabulary_name, target_vocabulary_name}) {
+    if (!something_at(model / name)) continue;
     write_atomically(folder.path() / name, read_file(model / name));
     names.emplace_back(name);
   }
