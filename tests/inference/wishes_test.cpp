@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -252,6 +253,20 @@ TEST_CASE("a shortlist that lacks what is wished for gets it") {
    private:
     int64_t size_;
   };
+  // What one asks for that no output holds is told, as what it allows is.
+  class Wrong : public Anything {
+   public:
+    Wrong(int64_t vocabulary_size, int64_t token) : Anything(vocabulary_size), token_(token) {}
+    std::optional<Ids> asked_for() const override { return Ids{token_}; }
+
+   private:
+    int64_t token_;
+  };
+  for (const int64_t token : {int64_t{-1}, int64_t{Vocabulary::begin}, size, int64_t{1} << 40}) {
+    CHECK_THROWS_WITH(
+        tiny.packed->translate(lines, 1, [&](size_t) { return std::make_shared<Wrong>(size, token); }),
+        Contains(std::to_string(token)));
+  }
   const auto unlisted = tiny.packed->translate(lines, 1, [&](size_t) { return std::make_shared<Anything>(size); });
   for (size_t i = 0; i < lines.size(); ++i) CHECK(unlisted[i].front().tokens == plain[i].front().tokens);
 }

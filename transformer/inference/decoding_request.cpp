@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include "transformer/base/error.h"
@@ -25,7 +27,12 @@ std::vector<int32_t> DecodingRequest::candidates() const {
   }
   auto tokens = shortlist->candidates(source);
   if (asked_for.empty()) return tokens;
-  for (const int64_t token : asked_for) tokens.push_back(static_cast<int32_t>(token));
+  for (const int64_t token : asked_for) {
+    if (token <= std::max(Vocabulary::padding, Vocabulary::begin) || token > std::numeric_limits<int32_t>::max()) {
+      throw std::out_of_range(fmt::format("an output constraint asks for token {}, which no output holds", token));
+    }
+    tokens.push_back(static_cast<int32_t>(token));
+  }
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
   return tokens;

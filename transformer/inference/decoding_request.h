@@ -36,7 +36,8 @@ struct DecodingRequest {
   std::shared_ptr<const Shortlist> shortlist = nullptr;          // what it is written in; null: the whole vocabulary
 
   /// The tokens that the output is written in, ascending and each once, where there is a shortlist: its candidates, and
-  /// whatever the constraint and the wishes ask for. Empty: in the whole vocabulary.
+  /// whatever the constraint and the wishes ask for. Empty: in the whole vocabulary. Throws std::out_of_range
+  /// where the constraint asks for what no output holds.
   std::vector<int32_t> candidates() const;
   /// Throws Error where wishes contradict each other or the settings, and for tokens that are none of a vocabulary of
   /// `size`.

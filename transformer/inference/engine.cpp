@@ -178,12 +178,12 @@ class Engine::Implementation::Worker {
   }
 
   void begin(const std::vector<Waiting>& taken) {
-    std::vector<InferenceBatch::Source> sources;
-    for (const auto& [job, index] : taken) {
-      const auto& request = job->request(index);
-      sources.push_back({request.source, request.settings.hypotheses(), request.constraint, request.candidates()});
-    }
     try {
+      std::vector<InferenceBatch::Source> sources;
+      for (const auto& [job, index] : taken) {
+        const auto& request = job->request(index);
+        sources.push_back({request.source, request.settings.hypotheses(), request.constraint, request.candidates()});
+      }
       const auto places = batch_.add(sources);
       for (size_t i = 0; i < taken.size(); ++i) {
         const auto& request = taken[i].job->request(taken[i].index);

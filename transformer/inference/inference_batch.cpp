@@ -1,5 +1,7 @@
 #include "transformer/inference/inference_batch.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -798,6 +800,11 @@ InferenceBatch& InferenceBatch::operator=(InferenceBatch&&) noexcept = default;
 
 std::vector<int64_t> InferenceBatch::add(std::span<const Source> sources) {
   auto& self = *implementation_;
+  for (const auto& source : sources) {
+    if (source.candidates.empty() || source.candidates.back() < self.model.projection().outputs()) continue;
+    throw std::out_of_range(fmt::format("token {} is to be a candidate, and there are {}", source.candidates.back(),
+                                        self.model.projection().outputs()));
+  }
   std::vector<int64_t> places;
   for (const auto& source : sources) {
     places.push_back(self.take_place());

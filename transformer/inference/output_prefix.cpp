@@ -52,6 +52,12 @@ class PrefixState : public OutputConstraint {
     auto tokens = prefix_->tokens;
     for (size_t offset = 0; offset < prefix_->rest.size(); ++offset) {
       if (!prefix_->viable[offset]) continue;
+      // What ends a word is needed, and not every word that may follow.
+      if (prefix_->rest.compare(offset, std::string::npos, " ") == 0) {
+        const auto blank = prefix_->pieces->equal_to(" ");
+        tokens.insert(tokens.end(), blank.begin(), blank.end());
+        if (!blank.empty()) continue;
+      }
       prefix_->visit_continuations(offset, [&](int64_t token, size_t) { tokens.push_back(token); });
     }
     return tokens;
