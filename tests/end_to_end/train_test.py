@@ -364,6 +364,22 @@ class TrainTest(ProgramTest):
                      parts=["training.micro_batch_tokens", "auto"])
         self.refused("--output", self.root / "tf32", "--set", "training.precision=tf32", parts=["TensorFloat-32", "cpu"])
 
+    def test_best_checkpoints_that_were_not_kept_are_none_to_average(self):
+        output = self.root / "forgotten"
+        more = ("--output", output, "--set", "training.checkpoint_every=20", "--set", "training.validate_bleu=false",
+                "--set", "training.keep_checkpoints=1", "--set", "training.average_checkpoints=1")
+        self.run_train(*more, "--set", "training.validate_every=20", "--set", "training.steps=41")
+        text, _ = self.run_train(*more, "--from", "last", "--set", "training.validate_every=1000",
+                                 "--set", "training.steps=62", "--set", "training.keep_best=1",
+                                 "--set", "training.average_of=best")
+        self.assertIn("the newest whole one becomes the model", text)
+        self.assertIn("averaging 1 checkpoint: 62", text)
+
+    def test_text_beyond_the_positions_is_refused_before_training(self):
+        self.refused("--output", self.root / "beyond", "--set", "model.positions=learned",
+                     "--set", "model.max_positions=6", parts=["data.max_length", "leaves room for 5", "set it to 5"])
+        self.assertFalse((self.root / "beyond" / "checkpoints").exists())
+
     def test_early_stopping_by_bleu_and_schedules(self):
         output = self.root / "patient"
         text, _ = self.run_train("--output", output, "--set", "training.patience=2", "--set", "training.best_by=bleu",

@@ -517,7 +517,7 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
         std::vector<std::string>{"step-00000006", "step-00000004", "step-00000010"});
 }
 
-TEST_CASE("a best validation without its checkpoint is none") {
+TEST_CASE("a best validation without its checkpoint is not averaged, and still what is to be beaten") {
   auto& task = copy_task();
   TemporaryDirectory runs;
   auto settings = task.training_settings(8);
@@ -531,6 +531,7 @@ TEST_CASE("a best validation without its checkpoint is none") {
   trained(settings, task.model_settings(), runs / "run", false, hooks);
   settings.keep_best = 1;
   settings.average_of = TrainingSettings::Averaged::best;
+  settings.patience = 4;  // two validations are behind it
   settings.steps = 14;
   torch::manual_seed(1);
   Transformer model(task.model_settings());
@@ -539,7 +540,8 @@ TEST_CASE("a best validation without its checkpoint is none") {
                   {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}}, hooks);
   trainer.resume();
   trainer.run();
-  CHECK(names_of(trainer.final_checkpoints()) == std::vector<std::string>{"step-00000010"});
+  CHECK(trainer.final_checkpoints().empty());
+  CHECK(names_of(list_checkpoints(runs / "run")) == std::vector<std::string>{"step-00000012"});
 }
 
 TEST_CASE("training ends when patience does, resumed or not") {

@@ -45,6 +45,7 @@ void each_field(P& progress, Visitor&& visit) {
   visit("batch", progress.batch);
   visit("batch_tokens", progress.batch_tokens);
   visit("batch_state", progress.batch_state);
+  visit("of_the_end", progress.of_the_end);
   visit("micro_batch_tokens", progress.micro_batch_tokens);
   visit("source_tokens", progress.source_tokens);
   visit("target_tokens", progress.target_tokens);
@@ -128,9 +129,9 @@ Progress read_progress(const fs::path& file) {
     }
     each_field(progress, [&](const char* name, auto& value) {
       // Not in the checkpoints of version 0.1's first builds.
-      const bool newer = name == std::string_view("micro_batch_tokens") || name == std::string_view("window_steps") ||
-                         name == std::string_view("batch_state") || name == std::string_view("batch_tokens") ||
-                         std::string_view(name).ends_with("_norm");
+      const bool newer = name == std::string_view("of_the_end") || name == std::string_view("micro_batch_tokens") ||
+                         name == std::string_view("window_steps") || name == std::string_view("batch_state") ||
+                         name == std::string_view("batch_tokens") || std::string_view(name).ends_with("_norm");
       if (newer && !json.contains(name)) return;
       if constexpr (std::is_same_v<decltype(value), int64_t&>) {
         value = whole_number_of(json.at(name));
@@ -187,15 +188,13 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
   write_checksums(directory, names);
 }
 
-fs::path as_interruption(const fs::path& checkpoint) {
+void make_interruption(const fs::path& checkpoint) {
   const auto name = parse_checkpoint_name(checkpoint.filename().string());
-  if (!name || name->kind == CheckpointKind::interruption) return checkpoint;
   const auto renamed = checkpoint.parent_path() / (interruption_prefix + checkpoint.filename().string());
-  if (something_at(renamed)) return checkpoint;
+  if (!name || name->kind == CheckpointKind::interruption || something_at(renamed)) return;
   std::error_code error;
   fs::rename(checkpoint, renamed, error);
   if (error) throw Failure(checkpoint.string(), "cannot be renamed: " + error.message());
-  return renamed;
 }
 
 bool holds_checkpoint(const fs::path& folder) {

@@ -32,6 +32,7 @@ struct Progress {
   int64_t batch = 0;                   // micro-batches of it that are done
   int64_t batch_tokens = 0;            // what those hold at most (BatchPosition::tokens)
   std::string batch_state;             // what else the source of batches needs (BatchPosition)
+  int64_t of_the_end = 0;              // 1: the checkpoint was not due, but that the run ended there
   int64_t micro_batch_tokens = 0;      // found out by training.micro_batch: auto; 0: not
   int64_t source_tokens = 0;           // trained on so far
   int64_t target_tokens = 0;           // the same of the target
@@ -88,9 +89,9 @@ enum class CheckpointKind {
 std::filesystem::path write_checkpoint(const std::filesystem::path& run, const TrainingState& state,
                                        const ModelFiles& files, CheckpointKind kind = CheckpointKind::scheduled);
 
-/// Makes a scheduled checkpoint one of an interruption and returns its new name; where it is one already, or there is
-/// another of its step, the name stays. Throws Failure when it cannot be renamed.
-std::filesystem::path as_interruption(const std::filesystem::path& checkpoint);
+/// Makes a scheduled checkpoint one of an interruption; where it is one already, or there is another of its step, it
+/// stays. Throws Failure when it cannot be renamed.
+void make_interruption(const std::filesystem::path& checkpoint);
 
 /// Whether any file of a checkpoint's is in `folder`: one of somebody's may be named like a checkpoint.
 bool holds_checkpoint(const std::filesystem::path& folder);

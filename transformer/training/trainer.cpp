@@ -144,11 +144,7 @@ BatchPosition Trainer::position() const {
 std::filesystem::path Trainer::resume() {
   std::filesystem::path checkpoint;
   // Rank 0 sets damaged checkpoints aside; then the others read what it read.
-  communicator_.on_rank_0([&] {
-    checkpoint = load_newest_checkpoint(run_, state(), hooks_.log);
-    // What a run that ended here wrote for its end, one that never did would not average.
-    if (!is_scheduled(progress_.step)) checkpoint = as_interruption(checkpoint);
-  });
+  communicator_.on_rank_0([&] { checkpoint = load_newest_checkpoint(run_, state(), hooks_.log); });
   auto step = at::full({}, progress_.step, at::kLong);
   communicator_.broadcast({step});
   if (communicator_.rank() != 0) {
@@ -162,22 +158,8 @@ std::filesystem::path Trainer::resume() {
   const auto scheduled = list_checkpoints(run_);
   const bool among_them = std::find(scheduled.begin(), scheduled.end(), checkpoint) != scheduled.end();
   last_checkpoint_kind_ = among_them ? CheckpointKind::scheduled : CheckpointKind::interruption;
-  // Without its checkpoint a validation is none of the best that are kept: another setting of keep_best kept none, or
-  // steps that were gone back behind have driven it out.
-  if (settings_.keep_best > 0) {
-    std::erase_if(progress_.best, [&](const BestValidation& best) {
-      return std::none_of(scheduled.begin(), scheduled.end(),
-                          [&](const auto& kept) { return checkpoint_step(kept) == best.step; });
-    });
-  }
+  if (std::exchange(progress_.of_the_end, 0) > 0) of_the_end_ = checkpoint;
   return checkpoint;
-}
-
-bool Trainer::is_scheduled(int64_t step) const {
-  if (settings_.checkpoint_minutes > 0) return true;  // any may be
-  if (settings_.checkpoint_every > 0 && step % settings_.checkpoint_every == 0) return true;
-  return settings_.keep_best > 0 && std::any_of(progress_.best.begin(), progress_.best.end(),
-                                                [&](const BestValidation& best) { return best.step == step; });
 }
 
 Metrics& Trainer::metrics() {
@@ -210,7 +192,7 @@ void Trainer::find_micro_batch() {
   const auto sizes = micro_batch_sizes(settings_.batch_tokens, world_size, length);
   // A run keeps the size it began with, since another would group its sentences otherwise, while training.batch_tokens
   // is a whole number of such micro-batches and every process has one.
-  if (const int64_t begun_with = progress_.micro_batch_tokens; begun_with > 0 && begun_with <= sizes.front()) {
+  if (const int64_t begun_with = progress_.micro_batch_tokens; begun_with >= length && begun_with <= sizes.front()) {
     const auto divides = [&] { return settings_.batch_tokens / (settings_.batch_tokens / begun_with) == begun_with; };
     if (begun_with == length || divides()) return;
   }
@@ -559,6 +541,8 @@ void Trainer::checkpoint(CheckpointKind kind) {
     progress_.metrics_bytes = metrics().bytes();
     auto kept = state();
     kept.gathered = &gathered;
+    // A run that had not ended there would not average what it left for its end.
+    if (of_the_end_) make_interruption(*of_the_end_);
     const auto written = write_checkpoint(run_, kept, files_, kind);
     if (hooks_.checkpointed) hooks_.checkpointed();
     std::set<int64_t> best;
@@ -568,6 +552,7 @@ void Trainer::checkpoint(CheckpointKind kind) {
     prune_checkpoints(run_, settings_.keep_checkpoints, best);
     hooks_.log.info(fmt::format("checkpoint: {}", written.string()));
   });
+  of_the_end_.reset();
   last_checkpoint_ = now();
   last_checkpoint_step_ = progress_.step;
   last_checkpoint_kind_ = kind;
@@ -697,6 +682,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   } else if (profile_steps > 0 && communicator_.rank() == 0 && progress_.step <= profile_from) {
     hooks_.log.warn("no trace: it begins with the second step, and there was none");
   }
+  progress_.of_the_end = *end == End::interruption ? 0 : 1;
   checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);
   progress_.seconds = elapsed();
   return {.end = *end,

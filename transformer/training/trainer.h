@@ -147,8 +147,6 @@ class Trainer {
   /// Settles `training.micro_batch: auto`. All ranks.
   void find_micro_batch();
   void check_room_for_pairs() const;
-  /// Whether a run of more steps writes a checkpoint at this one, too.
-  bool is_scheduled(int64_t step) const;
   LossSums forward(DeviceBatch& batch);
   /// The next step's micro-batches; the run's position stays before them until they are computed.
   Drawn draw();
@@ -199,6 +197,7 @@ class Trainer {
   double started_ = 0, seconds_before_ = 0, last_checkpoint_ = 0;
   int64_t last_checkpoint_step_ = -1;
   CheckpointKind last_checkpoint_kind_ = CheckpointKind::scheduled;
+  std::optional<std::filesystem::path> of_the_end_;  // the checkpoint that was gone on from, where it was not due
 };
 
 }  // namespace transformer
