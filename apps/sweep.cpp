@@ -266,7 +266,7 @@ int main(int argc, char** argv) {
                     "--set training.device=cuda, and --sbatch-option for which GPUs");
       }
       claim_job_array(plan);
-      const auto script = output / "sweep.sbatch";
+      const auto script = output / job_array_names.front();
       write_atomically(script, slurm_script(plan, chosen, slurm));
       const auto job = submit(script);
       spdlog::info(

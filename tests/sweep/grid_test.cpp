@@ -111,6 +111,8 @@ TEST_CASE("a plan has a run for every row and seed, complete and in layers") {
   REQUIRE(seeds.runs.size() == 2);
   CHECK(seeds.runs[0].folder == "other/base/seed-5");
   CHECK(seeds.runs[0].configuration.values.at("training.device") == "cuda");
+  CHECK_THROWS_WITH(file.plan(text, {.output = "", .seeds = {5, 1, 5}, .overrides = {}, .device = ""}),
+                    Contains("--seeds: the seed 5 is given twice"));
 }
 
 TEST_CASE("a grid's mistakes are named with file, line and key") {
@@ -133,6 +135,9 @@ TEST_CASE("a grid's mistakes are named with file, line and key") {
       {head + "  - {name: a/b}\n", "'a/b' cannot be a row's name"},
       {head + "  - {name: ..}\n", "'..' cannot be a row's name"},
       {head + "  - {name: corpus}\n", "'corpus'"},
+      {head + "  - {name: report.md}\n", "a 'report.md' of its own"},
+      {head + "  - {name: sweep.sbatch.answer}\n", "a 'sweep.sbatch.answer' of its own"},
+      {head + "  - {name: sweep.json}\n", "a 'sweep.json' of its own"},
       {head + "  - {name: a, paper: {blue: 3}}\n", "paper has no key 'blue'; did you mean 'bleu'?"},
       {head + "  - {name: a, paper: {bleu: many}}\n", "grid.yaml:3: bleu takes a number, found 'many'"},
       {head + "  - {name: a, training: {seed: 3}}\n", "grid.yaml:3: training.seed belongs to the sweep"},

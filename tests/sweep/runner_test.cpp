@@ -167,8 +167,12 @@ TEST_CASE("a result of other settings is not this run's") {
   Sweep sweep("  - {name: base}\n");
   sweep.run();
   REQUIRE(sweep.result("base/seed-1").state == SweepRun::State::finished);
+  REQUIRE_FALSE(sweep.result("base/seed-1").curve.empty());
   sweep.set_rows("  - {name: base, model: {heads: 2}}\n");
-  CHECK(read_result(sweep.plan.runs[0], toy_reader()).state == SweepRun::State::waiting);
+  const auto other = read_result(sweep.plan.runs[0], toy_reader());
+  CHECK(other.state == SweepRun::State::waiting);
+  CHECK(other.curve.empty());
+  CHECK(other.reason.empty());
   // Where it computed is no part of what.
   sweep.set_rows("  - {name: base, training: {threads: 3, device: cuda}}\n");
   CHECK(read_result(sweep.plan.runs[0], toy_reader()).state == SweepRun::State::finished);

@@ -79,7 +79,12 @@ void check_name(const std::string& name, const std::string& where) {
                 "it names a folder, too: up to 100 letters, digits, '-', '_', '=', '+' and '.', which it may not begin "
                 "with");
   }
-  if (name == "corpus") throw Error(where, "the sweep's folder has a 'corpus' of its own", "choose another name");
+  std::vector<std::string> own(sweep_report_names.begin(), sweep_report_names.end());
+  own.insert(own.end(), job_array_names.begin(), job_array_names.end());
+  own.insert(own.end(), {sweep_record_name, sweep_corpus_name});
+  if (std::find(own.begin(), own.end(), name) != own.end()) {
+    throw Error(where, fmt::format("the sweep's folder has a '{}' of its own", name), "choose another name");
+  }
 }
 
 void check_setting(const SettingOverride& setting) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -10,6 +11,16 @@
 #include "transformer/report/sweep_report.h"
 
 namespace transformer {
+
+// What a sweep keeps in its folder besides its rows'.
+
+/// Which files there are its own.
+inline constexpr const char* sweep_record_name = "sweep.json";
+inline constexpr std::array sweep_report_names = {"results.json", "report.md", "report.html"};
+/// The script of a job array, and what Slurm answered to it.
+inline constexpr std::array job_array_names = {"sweep.sbatch", "sweep.sbatch.answer"};
+/// The folder of tokenised text.
+inline constexpr const char* sweep_corpus_name = "corpus";
 
 /// A variation of a grid's base: what differs from it, trained once for each seed.
 struct GridRow {

@@ -77,6 +77,11 @@ Plan make_plan(Grid grid, const PlanOptions& options, const ReadConfiguration& r
     if (setting.name == "training.output") throw Error(setting.where, "give the sweep's folder with --output");
   }
   if (!options.seeds.empty()) {
+    auto seeds = options.seeds;
+    std::sort(seeds.begin(), seeds.end());
+    if (const auto twice = std::adjacent_find(seeds.begin(), seeds.end()); twice != seeds.end()) {
+      throw Error("--seeds", fmt::format("the seed {} is given twice", *twice), "remove one of them");
+    }
     for (auto& row : rows) row.seeds = options.seeds;
   }
   const auto base = read.plain(plan.grid.base);
@@ -100,7 +105,7 @@ Plan make_plan(Grid grid, const PlanOptions& options, const ReadConfiguration& r
       layers.push_back(own);
       run.configuration = settle(plan.grid, row, layers, read);
       if (run.configuration.values["data.cache"].empty()) {
-        layers.push_back({{"data.cache", (plan.grid.output / "corpus").string(), row.where}});
+        layers.push_back({{"data.cache", (plan.grid.output / sweep_corpus_name).string(), row.where}});
         run.configuration = settle(plan.grid, row, layers, read);
       }
       for (const auto& [name, value] : run.configuration.values) {

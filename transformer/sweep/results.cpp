@@ -29,11 +29,9 @@ using nlohmann::json;
 namespace {
 
 constexpr int results_format = 1;
-constexpr const char* record_name = "sweep.json";
 constexpr const char* record_kind = "transformer sweep";
 constexpr const char* note_mark = "sweep: ";
 constexpr const char* failure_mark = "failed: ";
-const std::vector<std::string> job_array_names = {"sweep.sbatch", "sweep.sbatch.answer"};
 
 // Held by one process at a time, of those that train a sweep's runs, while it writes what all of them write.
 class SweepLock {
@@ -162,19 +160,19 @@ const char* name_of(SweepRun::State state) {
 SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
   SweepRun result;
   result.seed = run.seed;
-  result.curve = read_curve(run.folder);
+  // Where there are no settings yet, train may have said why.
+  if (something_at(run.folder / config_name)) {
+    try {
+      if (!same_computation(read.checked(run.folder / config_name, {}).values, run.configuration.values)) return result;
+    } catch (const Error&) {
+      return result;  // settings that cannot be read are not these; train will say so
+    }
+    result.curve = read_curve(run.folder);
+  }
   std::ifstream in(run.folder / "summary.json");
   const auto summary = json::parse(in, nullptr, /*allow_exceptions=*/false);
   if (summary.is_object() && something_at(run.folder / config_name)) {
-    try {
-      if (same_computation(read.checked(run.folder / config_name, {}).values, run.configuration.values)) {
-        result.state = SweepRun::State::finished;
-      }
-    } catch (const Error&) {
-      // Settings that cannot be read are not these; train will say so.
-    }
-  }
-  if (result.state == SweepRun::State::finished) {
+    result.state = SweepRun::State::finished;
     result.perplexity = number(summary, "perplexity");
     result.bleu = number(summary, "bleu");
     result.bleu_signature = member<std::string>(summary, "bleu_signature", "");
@@ -296,7 +294,7 @@ SweepFiles::SweepFiles(fs::path folder) : folder_(std::move(folder)) {
 }
 
 void SweepFiles::load() {
-  const auto file = folder_ / record_name;
+  const auto file = folder_ / sweep_record_name;
   if (something_at(file)) {
     const auto record = parsed(read_file(file));
     const bool known = record.is_object() && member<std::string>(record, "kind", "") == record_kind &&
@@ -356,14 +354,15 @@ void SweepFiles::record(const std::vector<std::string>& files, const std::map<st
   files_.insert(files.begin(), files.end());
   for (const auto& [name, checksum] : vocabularies) vocabularies_[name] = checksum;
   const nlohmann::ordered_json content{{"kind", record_kind}, {"files", files_}, {"vocabularies", vocabularies_}};
-  write_atomically(folder_ / record_name, content.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+  write_atomically(folder_ / sweep_record_name, content.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 void claim_files(const Plan& plan, const std::vector<size_t>& chosen) {
   const auto& output = plan.grid.output;
   const auto log = [&](const PlannedRun& run) { return run.log.lexically_relative(output).string(); };
   SweepFiles files(output);
-  std::vector<std::string> names = {"results.json", "report.md", "report.html"}, others = job_array_names;
+  std::vector<std::string> names(sweep_report_names.begin(), sweep_report_names.end());
+  std::vector<std::string> others(job_array_names.begin(), job_array_names.end());
   for (const size_t run : chosen) names.push_back(log(plan.runs[run]));
   for (const auto& run : plan.runs) others.push_back(log(run));
   // The first record of a sweep from before there was one holds what else it has made.
@@ -373,7 +372,7 @@ void claim_files(const Plan& plan, const std::vector<size_t>& chosen) {
 }
 
 void claim_job_array(const Plan& plan) {
-  SweepFiles(plan.grid.output).claim(job_array_names);
+  SweepFiles(plan.grid.output).claim({job_array_names.begin(), job_array_names.end()});
 }
 
 void write_report(const Plan& plan, const std::vector<SweepRun>& results) {
