@@ -18,6 +18,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/report/run_page.h"
@@ -129,6 +130,21 @@ RunReport read_runs(const Request& request) {
   return report;
 }
 
+/// What the page is made of, validations to come not counted.
+std::vector<fs::path> files_read(const Request& request) {
+  std::vector<fs::path> files(request.source.begin(), request.source.end());
+  files.insert(files.end(), request.reference.begin(), request.reference.end());
+  for (const auto& run : request.runs) {
+    const fs::path folder = run;
+    for (const char* name : {"metrics.jsonl", "summary.json", config_name}) files.push_back(folder / name);
+    const auto text = validation_text(folder);
+    files.insert(files.end(), text.source.begin(), text.source.end());
+    files.insert(files.end(), text.target.begin(), text.target.end());
+    for (const auto& written : entries_of(folder / "validation")) files.push_back(written);
+  }
+  return files;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -163,16 +179,9 @@ int main(int argc, char** argv) {
     if (request.watch > 0 && is_standard(output_file)) {
       throw Error("--watch", "writes the page again and again", "give a file with --output");
     }
-    if (!is_standard(output_file)) {
-      std::vector<fs::path> inputs(request.source.begin(), request.source.end());
-      inputs.insert(inputs.end(), request.reference.begin(), request.reference.end());
-      for (const auto& run : request.runs) {
-        for (const char* name : {"metrics.jsonl", "summary.json", config_name}) inputs.push_back(fs::path(run) / name);
-      }
-      check_output_file("--output", output_file, inputs);
-    }
     while (true) {
       const auto report = read_runs(request);
+      if (!is_standard(output_file)) check_output_file("--output", output_file, files_read(request));
       Output output(output_file);
       output.write(run_html(report));
       output.commit();

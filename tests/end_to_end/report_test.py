@@ -100,6 +100,15 @@ class ReportTest(ProgramTest):
         self.assertIn("metrics.jsonl is missing", self.report(self.root, status=2))
         self.assertIn("--watch", self.report(run, "--watch", 1, status=2))
         self.assertIn("is what is read as well", self.report(run, "--output", run / "metrics.jsonl", status=2))
+        # The texts that it compares are read, too.
+        (run / "validation").mkdir(exist_ok=True)
+        written, target = run / "validation" / "step-00000010.txt", self.root / "target"
+        for file in (written, target):
+            file.write_text("ein Satz\n")
+        (run / "config.yaml").write_text(f"data: {{validation_source: [{target}], validation_target: [{target}]}}\n")
+        for file in (written, target):
+            self.assertIn("is what is read as well", self.report(run, "--output", file, status=2))
+            self.assertEqual(file.read_text(), "ein Satz\n")
         text, other = self.root / "five", self.root / "forty"
         text.write_text("a line\n" * 5)
         other.write_text("a line\n" * 40)
