@@ -333,6 +333,10 @@ void declare_rescore(CLI::App& app) {
           throw Error(list.where(number), fmt::format("is of line {} again", listed.index),
                       "the list has to be in the order of the text");
         }
+        if (flags->best && listed.index > source_number) {
+          throw Error(list.where(number), fmt::format("is of line {}, but {} comes next", listed.index, source_number),
+                      "for --best the list has to leave no line out");
+        }
         const auto too_long = [&](const LineInput& input, int64_t at, const std::string& problem) {
           if (!problem.empty()) throw Error(input.where(at), problem, "split it into sentences");
         };
@@ -369,6 +373,10 @@ void declare_rescore(CLI::App& app) {
       throw;
     }
     write();
+    if (InputLine next; flags->best && sources.next(next)) {
+      throw Error(list.name(), fmt::format("ends after line {}, but {} has more", source_number - 1, sources.name()),
+                  "for --best the list has to leave no line out");
+    }
   });
 }
 

@@ -166,6 +166,15 @@ class ScoreTest(ProgramTest):
             self.assertEqual(error.count("\n"), 1)
             self.assertEqual(len(kept), 8 if bad.startswith(str(LINES)) else 4)
         self.assertEqual(self.run_evaluate("rescore", "--source", self.files[0]), [])
+        # Lines of --best belong to the text's, so that none may be left out.
+        three = self.write("three", self.lines[0][:3])
+        for listed, message, whole in (((0, 2), "is of line 2, but 1 comes next", []),
+                                       ((0,), "ends after line 0, but", ["Ja."])):
+            text = "".join(f"{index} ||| Ja. ||| -1\n" for index in listed)
+            kept, error = self.run_evaluate("rescore", "--source", three, "--best", status=2, text=text)
+            self.assertEqual((kept, error.count("\n")), (whole, 1))
+            self.assertIn(message, error)
+            self.assertEqual(len(self.run_evaluate("rescore", "--source", three, text=text)), len(listed))
 
     def test_a_shortlist_loses_little(self):
         data = SOURCE / "data" / "tatoeba-en-de"
