@@ -266,9 +266,10 @@ Text read_text(const SpeedFlags& flags) {
 std::vector<SpeedFigures> kept_figures(const SpeedFlags& flags, ordered_json& json) {
   std::vector<SpeedFigures> all;
   for (const auto& file : flags.kept) {
-    const auto of_file = read_speed_figures(file, {std::begin(batch_sizes), std::end(batch_sizes)});
+    const auto text = read_file(file);  // once: it may be a pipe
+    const auto of_file = read_speed_figures(text, file, {std::begin(batch_sizes), std::end(batch_sizes)});
     all.insert(all.end(), of_file.begin(), of_file.end());
-    auto whole = ordered_json::parse(read_file(file));
+    auto whole = ordered_json::parse(text);
     for (auto& model : whole["models"]) json["models"].push_back(std::move(model));
   }
   return all;

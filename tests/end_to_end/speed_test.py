@@ -5,6 +5,7 @@ Nothing here depends on how fast the machine is.
 
 import gzip
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -113,6 +114,13 @@ class SpeedTest(ProgramTest):
         # What is written can be read again, and alone.
         kept.write_text(json.dumps(found))
         table = self.evaluate("speed", "--figures", kept).splitlines()
+        read, write = os.pipe()  # is read but once
+        os.write(write, pathlib.Path(kept).read_bytes())
+        os.close(write)
+        piped = subprocess.run([EVALUATE, "speed", "--figures", f"/dev/fd/{read}"], capture_output=True, text=True,
+                               pass_fds=[read], env=ENVIRONMENT, timeout=60)
+        os.close(read)
+        self.assertEqual((piped.returncode, piped.stdout.splitlines()), (0, table), piped.stderr)
         self.assertEqual(len(table), 3)
         self.assertIn("12.50", table[2])
         self.assertIn("--source", self.evaluate("speed", self.tiny, "--figures", kept, status=2))

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "transformer/base/error.h"
-#include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/report/number_text.h"
 #include "transformer/report/plot.h"
@@ -71,14 +70,15 @@ SpeedFigures figures_of(const nlohmann::json& json, const std::vector<int64_t>& 
 
 }  // namespace
 
-std::vector<SpeedFigures> read_speed_figures(const std::filesystem::path& file, const std::vector<int64_t>& sizes) {
+std::vector<SpeedFigures> read_speed_figures(std::string_view text, const std::string& file,
+                                             const std::vector<int64_t>& sizes) {
   const std::string expected = "expected what evaluate speed --format json writes";
-  const auto json = nlohmann::json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto models = json.is_object() ? json.find("models") : json.end();
-  if (models == json.end() || !models->is_array()) throw Error(file.string(), "holds no figures", expected);
+  if (models == json.end() || !models->is_array()) throw Error(file, "holds no figures", expected);
   std::vector<SpeedFigures> all;
   for (const auto& model : *models) {
-    const auto where = fmt::format("{}, model {}", file.string(), all.size() + 1);
+    const auto where = fmt::format("{}, model {}", file, all.size() + 1);
     if (!model.is_object()) throw Error(where, "is no object", expected);
     try {
       all.push_back(figures_of(model, sizes));

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace transformer {
@@ -26,9 +26,10 @@ struct SpeedFigures {
 /// Figures that were kept, of this project's models or of other systems': JSON as `evaluate speed --format json` writes
 /// it, {"models": [{"name", "precision", "bleu", "chrf", "bytes", "parameters", "speed": [{"sentences_at_once",
 /// "words_per_second", "words_per_core_second"}]}]}, of which `sizes` are the sentences at once, in this order; what
-/// else there is means nothing. Throws Error naming the file, and which of its models, for anything else: scores that
-/// are not numbers, speeds that are not above 0.
-std::vector<SpeedFigures> read_speed_figures(const std::filesystem::path& file, const std::vector<int64_t>& sizes);
+/// else there is means nothing. `text` is that of `file`. Throws Error naming the file, and which of its models, for
+/// anything else: scores that are not numbers, speeds that are not above 0.
+std::vector<SpeedFigures> read_speed_figures(std::string_view text, const std::string& file,
+                                             const std::vector<int64_t>& sizes);
 
 /// A table for a terminal: a line for each of `figures`, which have the same Timed::sentences.
 std::string speed_table(const std::vector<SpeedFigures>& figures);
