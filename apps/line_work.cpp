@@ -294,6 +294,8 @@ struct LineWork::Implementation {
 
   int64_t done = 0, here = 0;  // lines, and those of them that this process did
   int64_t cut = 0;             // sentences that were done in parts
+  int64_t repaired = 0;        // outputs that had to be put right
+  UnfinishedOutput::ToldLines lacking;
 
   /// What to say after whatever ended the work: how it goes on.
   std::string hint() const {
@@ -319,6 +321,8 @@ struct LineWork::Implementation {
       if (window.bad.count > 0 && window.bad.choice != bad_lines.choice()) break;
       done += window.lines;
       cut += window.cut;
+      repaired += window.repaired;
+      lacking.add(window.lacking);
       for (const auto& [number, problem] : window.bad.first) bad_lines.add(number, problem);
       bad_lines.count_ += window.bad.count - static_cast<int64_t>(window.bad.first.size());
       if (!read.more) {
@@ -387,14 +391,20 @@ struct LineWork::Implementation {
     done += static_cast<int64_t>(result.lines);
     here += static_cast<int64_t>(result.lines);
     cut += result.cut;
+    repaired += result.repaired;
+    lacking.add(result.lacking);
     if (unfinished) {
       const std::lock_guard lock(signals->writing);
       unfinished->write(result.texts);
       // Windows are recorded whole, or not at all: the lines before one that ends the work are done again with those
       // behind it.
       if (whole && !read.lines.empty() && !read.failure) {
-        UnfinishedOutput::Window record{
-            .lines = static_cast<int64_t>(result.lines), .input = window.input_checksum, .bad = {}, .cut = result.cut};
+        UnfinishedOutput::Window record{.lines = static_cast<int64_t>(result.lines),
+                                        .input = window.input_checksum,
+                                        .bad = {},
+                                        .cut = result.cut,
+                                        .repaired = result.repaired,
+                                        .lacking = result.lacking};
         record.bad.count = bad_lines.count_ - before;
         record.bad.choice = bad_lines.choice();
         record.bad.first.assign(bad_lines.first_.begin() + static_cast<std::ptrdiff_t>(shown), bad_lines.first_.end());
@@ -500,6 +510,14 @@ size_t LineWork::usable(const std::vector<InputLine>& lines) const {
 
 int64_t LineWork::cut() const {
   return implementation_->cut;
+}
+
+int64_t LineWork::repaired() const {
+  return implementation_->repaired;
+}
+
+const UnfinishedOutput::ToldLines& LineWork::lacking() const {
+  return implementation_->lacking;
 }
 
 int64_t LineWork::lines() const {

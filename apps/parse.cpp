@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <atomic>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -31,10 +30,6 @@ std::vector<std::string> words_in(std::string_view line) {
   return words;
 }
 
-struct Counts {
-  std::atomic<int64_t> sentences = 0, repaired = 0;  // of all windows
-};
-
 /// The best of the translations that needs no repair; where all do, the best one, repaired.
 Delinearized best_tree(const std::vector<Translation>& translations, const std::vector<std::string>& words) {
   std::optional<Delinearized> best;
@@ -53,14 +48,12 @@ struct Request {
 
 class Parsing {
  public:
-  Parsing(const Translator& translator, const Request& request, const LineWork& work, const BadLines& bad_lines,
-          Counts& counts)
+  Parsing(const Translator& translator, const Request& request, const LineWork& work, const BadLines& bad_lines)
       : translator_(translator),
         trees_(translator.vocabularies().target),
         request_(request),
         work_(work),
-        bad_lines_(bad_lines),
-        counts_(counts) {}
+        bad_lines_(bad_lines) {}
 
   LineWork::Done operator()(std::vector<InputLine>& lines, int64_t) const {
     std::vector<std::vector<std::string>> sentences;
@@ -88,12 +81,11 @@ class Parsing {
         text += bad_lines_.instead_of(lines[i]);
       } else if (!sentences[i].empty()) {
         const auto result = best_tree(translations[i], sentences[i]);
-        if (!result.well_formed) ++counts_.repaired;
+        if (!result.well_formed) ++done.repaired;
         text += request_.pretty ? drawing(result.tree) : to_string(result.tree);
       }
       text += '\n';
     }
-    counts_.sentences += static_cast<int64_t>(count);
     return done;
   }
 
@@ -103,7 +95,6 @@ class Parsing {
   Request request_;
   const LineWork& work_;
   const BadLines& bad_lines_;
-  Counts& counts_;
 };
 
 }  // namespace
@@ -140,14 +131,13 @@ int main(int argc, char** argv) {
                   "give the directory of a model that was trained on trees, as `treebank linearize` writes them");
     }
 
-    Counts counts;
     const auto identity = [&] {
       auto all = decoding.identity(translator);
       all["form of output"] = fmt::format("pretty: {}, free: {}", request.pretty, request.free);
       return all;
     };
-    const int status = work.run(identity, Parsing(translator, request, work, bad_lines, counts));
-    if (verbose) std::cerr << fmt::format("{} of {} trees repaired\n", counts.repaired.load(), counts.sentences.load());
+    const int status = work.run(identity, Parsing(translator, request, work, bad_lines));
+    if (verbose) std::cerr << fmt::format("{} of {} trees repaired\n", work.repaired(), work.lines());
     return status;
   });
 }

@@ -158,10 +158,7 @@ class Translating {
       auto& written = done.texts[0];
       if (const auto& missing = translations[i].front().missing; !missing.empty()) {
         const auto number = first + static_cast<int64_t>(i);
-        const auto required = wishes_->of(number, texts[i]).required;
-        std::vector<std::string> phrases;
-        for (const size_t phrase : missing) phrases.push_back(required.at(phrase));
-        wishes_->add_missing(number, phrases);
+        done.lacking.add(number, wishes_->of(number, texts[i]).required.at(missing.front()));
       }
       if (!format_.json) {
         written += formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
@@ -267,7 +264,7 @@ class TranslatingTexts {
         written += format_.sentences ? lines[i].end : "\n";
       }
       done.cut += texts[i].cut;
-      wishes_.add_missing(first + static_cast<int64_t>(i), texts[i].missing);
+      if (!texts[i].missing.empty()) done.lacking.add(first + static_cast<int64_t>(i), texts[i].missing.front());
     }
     return done;
   }
@@ -485,7 +482,7 @@ int main(int argc, char** argv) {
       }
       const int status =
           work.run(identity, TranslatingTexts(translator, aligner.get(), text_format, work, bad_lines, wishes));
-      wishes.report("translate");
+      wishes.report("translate", work.lacking(), work.lines());
       if (work.cut() > 0) {
         std::cerr << fmt::format(
             "translate: warning: {} longer than the {} word pieces that the model takes, and cut\n",
@@ -496,7 +493,7 @@ int main(int argc, char** argv) {
     }
     const int status = work.run(
         identity, Translating(translator, aligner.get(), format, work, bad_lines, wishes.any() ? &wishes : nullptr));
-    wishes.report("translate");
+    wishes.report("translate", work.lacking(), work.lines());
     return status;
   });
 }

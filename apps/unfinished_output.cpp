@@ -29,6 +29,17 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view magic = "unfinished output of a program of transformer, format 1\n";
 constexpr size_t longest_name = 255;
 
+// Of lines that are told of, so many are named.
+constexpr size_t named_lines = 5;
+
+UnfinishedOutput::ToldLines told_lines(const Json& entry) {
+  UnfinishedOutput::ToldLines lines{.count = whole_number_of(entry.at("count"))};
+  for (const auto& line : entry.at("first")) {
+    lines.first.emplace_back(whole_number_of(line.at(0)), line.at(1).get<std::string>());
+  }
+  return lines;
+}
+
 std::string checksum_of(std::string_view text) {
   Checksum checksum;
   checksum.add(text);
@@ -169,12 +180,12 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
   while (next(line)) {
     const auto entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     try {
-      Window window{.lines = whole_number_of(entry.at("lines")), .input = entry.at("input"), .bad = {}, .cut = 0};
+      Window window{.lines = whole_number_of(entry.at("lines")), .input = entry.at("input"), .bad = {}};
+      // Version 0.1's first builds did not write these.
       if (entry.contains("cut")) window.cut = whole_number_of(entry.at("cut"));
-      window.bad.count = whole_number_of(entry.at("bad").at("count"));
-      for (const auto& bad : entry.at("bad").at("first")) {
-        window.bad.first.emplace_back(whole_number_of(bad.at(0)), bad.at(1).get<std::string>());
-      }
+      if (entry.contains("repaired")) window.repaired = whole_number_of(entry.at("repaired"));
+      if (entry.contains("lacking")) window.lacking = told_lines(entry.at("lacking"));
+      static_cast<ToldLines&>(window.bad) = told_lines(entry.at("bad"));
       window.bad.choice = entry.at("bad").at("choice");
       const auto& outputs = entry.at("outputs");
       // What is left of another work's journal, over which this one's was being written, does not count.
@@ -290,6 +301,18 @@ void UnfinishedOutput::write(const std::vector<std::string>& texts) {
   }
 }
 
+void UnfinishedOutput::ToldLines::add(int64_t number, const std::string& wrong) {
+  ++count;
+  if (first.size() < named_lines) first.emplace_back(number, wrong);
+}
+
+void UnfinishedOutput::ToldLines::add(const ToldLines& others) {
+  count += others.count;
+  for (const auto& line : others.first) {
+    if (first.size() < named_lines) first.push_back(line);
+  }
+}
+
 void UnfinishedOutput::record(const Window& window) {
   Json outputs = Json::array();
   for (const auto& part : parts_) outputs.push_back({{"bytes", part.window_bytes}, {"checksum", part.window_checksum}});
@@ -299,6 +322,8 @@ void UnfinishedOutput::record(const Window& window) {
       {"input", window.input},
       {"bad", {{"count", window.bad.count}, {"first", window.bad.first}, {"choice", window.bad.choice}}},
       {"cut", window.cut},
+      {"repaired", window.repaired},
+      {"lacking", {{"count", window.lacking.count}, {"first", window.lacking.first}}},
       {"outputs", outputs}};
   append(entry.dump() + '\n');
 }

@@ -19,17 +19,26 @@ namespace transformer {
 /// refused, never touched.
 class UnfinishedOutput {
  public:
-  /// Lines that could not be used: how many, the first of them, and what became of them, in --bad-lines' words.
-  struct BadLines {
+  /// Lines that are told of at the end.
+  struct ToldLines {
     int64_t count = 0;
-    std::vector<std::pair<int64_t, std::string>> first;  // line, and what is wrong
+    std::vector<std::pair<int64_t, std::string>> first = {};  // line, and what is wrong: a few of them
+
+    void add(int64_t number, const std::string& wrong);
+    /// Those of lines further on.
+    void add(const ToldLines& others);
+  };
+  /// Those that could not be used, and what became of them, in --bad-lines' words.
+  struct BadLines : ToldLines {
     std::string choice = {};
   };
   struct Window {
     int64_t lines = 0;
     std::string input;  // checksum of these lines
     BadLines bad;
-    int64_t cut = 0;  // sentences that were done in parts
+    int64_t cut = 0;         // sentences that were done in parts
+    int64_t repaired = 0;    // outputs that had to be put right
+    ToldLines lacking = {};  // whose outputs lack a phrase that was required
   };
 
   /// `work` by name: everything that decides what is written, input apart. Throws Error where another process writes

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <iterator>
 
 #include "apps/line_input.h"
 #include "transformer/base/checksum.h"
@@ -16,8 +15,6 @@
 namespace transformer {
 
 namespace {
-
-constexpr size_t shown = 5;
 
 std::vector<std::string> phrases_of(std::string_view line) {
   std::vector<std::string> phrases;
@@ -101,10 +98,6 @@ const std::string& WishOptions::line_of(const Option& option, int64_t number) {
 }
 
 LineWishes WishOptions::of(int64_t number, std::string_view source) const {
-  {
-    const std::lock_guard lock(mutex_);
-    last_ = std::max(last_, number);
-  }
   auto required = phrases_of(line_of(required_, number));
   if (terms_) {
     for (auto& target : terms_->targets(source)) {
@@ -134,32 +127,23 @@ void WishOptions::identify(std::map<std::string, std::string>& work) const {
   if (any()) work["file of wishes"] = checksum.text();
 }
 
-void WishOptions::add_missing(int64_t number, const std::vector<std::string>& phrases) {
-  if (phrases.empty()) return;
-  const std::lock_guard lock(mutex_);
-  ++lacking_;
-  first_[number] = phrases.front();
-  if (first_.size() > shown) first_.erase(std::prev(first_.end()));
-}
-
-void WishOptions::report(std::string_view program) const {
-  const std::lock_guard lock(mutex_);
+void WishOptions::report(std::string_view program, const UnfinishedOutput::ToldLines& lacking, int64_t lines) const {
   for (const auto* option : {&prefix_, &required_}) {
     const auto count = std::ssize(option->lines);
-    if (last_ == 0 || count <= last_) continue;
+    if (lines == 0 || count <= lines) continue;
     std::cerr << fmt::format("{}: warning: {} has {}, and the input {}", program, option->file, counted(count, "line"),
-                             last_)
+                             lines)
               << std::endl;
   }
-  if (lacking_ == 0) return;
+  if (lacking.count == 0) return;
   auto text = fmt::format("{}: warning: {} phrases that were required: ", program,
-                          lacking_ == 1 ? "1 line lacks" : fmt::format("{} lines lack", lacking_));
+                          lacking.count == 1 ? "1 line lacks" : fmt::format("{} lines lack", lacking.count));
   bool any = false;
-  for (const auto& [number, phrase] : first_) {
+  for (const auto& [number, phrase] : lacking.first) {
     text += fmt::format("{}line {} {}", any ? ", " : "", number, in_quotes(phrase));
     any = true;
   }
-  if (lacking_ > std::ssize(first_)) text += ", ...";
+  if (lacking.count > std::ssize(lacking.first)) text += ", ...";
   std::cerr << text << std::endl;
 }
 

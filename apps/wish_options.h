@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "apps/unfinished_output.h"
 #include "transformer/inference/translator.h"
 #include "transformer/text/glossary.h"
 
@@ -38,11 +38,9 @@ class WishOptions {
   /// Everything of it that decides what is written, by name.
   void identify(std::map<std::string, std::string>& work) const;
 
-  /// Required phrases that the translation of a line lacks; by several threads at once.
-  void add_missing(int64_t number, const std::vector<std::string>& phrases);
-  /// At the end, on standard error: how many lines lack some, and which files have lines beyond the input's. Nothing
-  /// where there is nothing to say.
-  void report(std::string_view program) const;
+  /// At the end, on standard error: how many lines lack a required phrase, and which files have more lines than the
+  /// input. Nothing where there is nothing to say.
+  void report(std::string_view program, const UnfinishedOutput::ToldLines& lacking, int64_t lines) const;
 
  private:
   struct Option {
@@ -58,11 +56,6 @@ class WishOptions {
   std::optional<Glossary> terms_;
   std::shared_ptr<const ForbiddenText> forbidden_text_;
   std::vector<std::pair<int64_t, double>> biases_;
-
-  mutable std::mutex mutex_;  // of what follows
-  mutable int64_t last_ = 0;  // line of the input
-  int64_t lacking_ = 0;
-  std::map<int64_t, std::string> first_;  // by line
 };
 
 }  // namespace transformer

@@ -108,7 +108,18 @@ class ParseTest(ProgramTest):
         self.assertEqual(free.count("\n"), 60)
         _, errors = self.run_here(PARSE, "--model", "run", "--input", "dev.words", "--verbose", "--precision", "int8")
         self.assertEqual(errors, "0 of 60 trees repaired\n")
+        # Trees that were repaired before the work went on are counted.
         words = (self.root / "dev.words").read_text().splitlines()
+        free = ("--model", "run", "--input", "many.words", "--verbose", "--free", "--max-extra-length", "1")
+        (self.root / "many.words").write_text("\n".join(words[:1] * 1030) + "\n")
+        _, errors = self.run_here(PARSE, *free, "--output", "whole.trees")
+        (self.root / "many.words").write_bytes("\n".join(words[:1] * 1029).encode() + b"\n\xff\n")
+        self.run_here(PARSE, *free, "--output", "parts.trees", status=2)
+        (self.root / "many.words").write_text("\n".join(words[:1] * 1030) + "\n")
+        _, more = self.run_here(PARSE, *free, "--output", "parts.trees")
+        self.assertIn("goes on behind line 1024", more)
+        self.assertEqual(more.splitlines()[-1], errors.splitlines()[-1])
+        self.assertRegex(errors, r"^\d+ of 1030 trees repaired\n$")
         lines = parsed.splitlines()
         self.assertEqual(len(lines), 60)
         for line, sentence_words in zip(lines, words):

@@ -137,6 +137,18 @@ class TranslateTest(ProgramTest):
         # No room for it: said at the end.
         _, errors = self.run_program("--require", required, "--max-length", 2, text=text)
         self.assert_one_line(errors, "12 lines lack", "line 1 '", "...")
+        # What was said of lines is said again where the work goes on behind them.
+        source, output, wishes = self.root / "lacking.txt", self.root / "lacking.out", self.root / "lacking.wishes"
+        many = [b"ba do ki."] * 1050
+        wishes.write_text("\n" * 2 + "doki\n" + "\n" * 1048)
+        arguments = ("--require", wishes, "--max-length", 1, "--input", source, "--output", output)
+        source.write_bytes(b"\n".join([*many, b"\xff"]) + b"\n")
+        _, errors = self.run_program(*arguments, status=2)
+        self.assertIn("the same command goes on", errors)
+        source.write_bytes(b"\n".join([*many, b"ba."]) + b"\n")
+        _, errors = self.run_program(*arguments)
+        self.assertIn("goes on behind line 1024", errors)
+        self.assertIn("1 line lacks phrases that were required: line 3 'doki'\n", errors)
         # A file of other lines than the input's is somebody's mistake.
         beginnings.write_text("\n" * 14)
         output, errors = self.run_program("--prefix", beginnings, text=text)
