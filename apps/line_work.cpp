@@ -293,9 +293,7 @@ struct LineWork::Implementation {
   std::vector<Output> outputs;
 
   int64_t done = 0, here = 0;  // lines, and those of them that this process did
-  int64_t cut = 0;             // sentences that were done in parts
-  int64_t repaired = 0;        // outputs that had to be put right
-  UnfinishedOutput::ToldLines lacking;
+  UnfinishedOutput::Tally tally;
 
   /// What to say after whatever ended the work: how it goes on.
   std::string hint() const {
@@ -320,9 +318,7 @@ struct LineWork::Implementation {
       // Where all lines could be used, nobody can tell what would have become of others.
       if (window.bad.count > 0 && window.bad.choice != bad_lines.choice()) break;
       done += window.lines;
-      cut += window.cut;
-      repaired += window.repaired;
-      lacking.add(window.lacking);
+      tally.add(window.tally);
       for (const auto& [number, problem] : window.bad.first) bad_lines.add(number, problem);
       bad_lines.count_ += window.bad.count - static_cast<int64_t>(window.bad.first.size());
       if (!read.more) {
@@ -390,9 +386,7 @@ struct LineWork::Implementation {
     }
     done += static_cast<int64_t>(result.lines);
     here += static_cast<int64_t>(result.lines);
-    cut += result.cut;
-    repaired += result.repaired;
-    lacking.add(result.lacking);
+    tally.add(result.tally);
     if (unfinished) {
       const std::lock_guard lock(signals->writing);
       unfinished->write(result.texts);
@@ -402,9 +396,7 @@ struct LineWork::Implementation {
         UnfinishedOutput::Window record{.lines = static_cast<int64_t>(result.lines),
                                         .input = window.input_checksum,
                                         .bad = {},
-                                        .cut = result.cut,
-                                        .repaired = result.repaired,
-                                        .lacking = result.lacking};
+                                        .tally = result.tally};
         record.bad.count = bad_lines.count_ - before;
         record.bad.choice = bad_lines.choice();
         record.bad.first.assign(bad_lines.first_.begin() + static_cast<std::ptrdiff_t>(shown), bad_lines.first_.end());
@@ -508,16 +500,8 @@ size_t LineWork::usable(const std::vector<InputLine>& lines) const {
       std::find_if(lines.begin(), lines.end(), [](const InputLine& line) { return !line.usable(); }) - lines.begin());
 }
 
-int64_t LineWork::cut() const {
-  return implementation_->cut;
-}
-
-int64_t LineWork::repaired() const {
-  return implementation_->repaired;
-}
-
-const UnfinishedOutput::ToldLines& LineWork::lacking() const {
-  return implementation_->lacking;
+const UnfinishedOutput::Tally& LineWork::tally() const {
+  return implementation_->tally;
 }
 
 int64_t LineWork::lines() const {

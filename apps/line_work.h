@@ -88,9 +88,7 @@ class LineWork {
   struct Done {
     size_t lines = 0;
     std::vector<std::string> texts;
-    int64_t cut = 0;                           // sentences that were done in parts
-    int64_t repaired = 0;                      // outputs that had to be put right
-    UnfinishedOutput::ToldLines lacking = {};  // lines whose output lacks a phrase that was required
+    UnfinishedOutput::Tally tally = {};
   };
   /// Lines whose number counts from `first`, from 1; called by several threads at once where there are several
   /// windows. It gives lines that it finds it cannot use a problem. Where
@@ -103,12 +101,8 @@ class LineWork {
   /// work may go on: everything that decides what is written, input apart, by name.
   int run(const std::function<std::map<std::string, std::string>()>& identity, const Process& process);
 
-  /// After run: sentences that were done in parts, those included that were done before the work went on.
-  int64_t cut() const;
-  /// Outputs that had to be put right, in the same way.
-  int64_t repaired() const;
-  /// Lines whose output lacks a phrase that was required, in the same way.
-  const UnfinishedOutput::ToldLines& lacking() const;
+  /// After run: of all lines, those included that were done before the work went on.
+  const UnfinishedOutput::Tally& tally() const;
   /// After run: all lines that were read.
   int64_t lines() const;
 

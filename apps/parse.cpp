@@ -81,7 +81,7 @@ class Parsing {
         text += bad_lines_.instead_of(lines[i]);
       } else if (!sentences[i].empty()) {
         const auto result = best_tree(translations[i], sentences[i]);
-        if (!result.well_formed) ++done.repaired;
+        if (!result.well_formed) ++done.tally.repaired;
         text += request_.pretty ? drawing(result.tree) : to_string(result.tree);
       }
       text += '\n';
@@ -137,7 +137,7 @@ int main(int argc, char** argv) {
       return all;
     };
     const int status = work.run(identity, Parsing(translator, request, work, bad_lines));
-    if (verbose) std::cerr << fmt::format("{} of {} trees repaired\n", work.repaired(), work.lines());
+    if (verbose) std::cerr << fmt::format("{} of {} trees repaired\n", work.tally().repaired, work.lines());
     return status;
   });
 }

@@ -158,7 +158,7 @@ class Translating {
       auto& written = done.texts[0];
       if (const auto& missing = translations[i].front().missing; !missing.empty()) {
         const auto number = first + static_cast<int64_t>(i);
-        done.lacking.add(number, wishes_->of(number, texts[i]).required.at(missing.front()));
+        done.tally.lacking.add(number, wishes_->of(number, texts[i]).required.at(missing.front()));
       }
       if (!format_.json) {
         written += formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
@@ -263,8 +263,8 @@ class TranslatingTexts {
         written += lines[i].usable() ? outputs[i] : instead;
         written += format_.sentences ? lines[i].end : "\n";
       }
-      done.cut += texts[i].cut;
-      if (!texts[i].missing.empty()) done.lacking.add(first + static_cast<int64_t>(i), texts[i].missing.front());
+      done.tally.cut += texts[i].cut;
+      if (!texts[i].missing.empty()) done.tally.lacking.add(first + static_cast<int64_t>(i), texts[i].missing.front());
     }
     return done;
   }
@@ -482,18 +482,18 @@ int main(int argc, char** argv) {
       }
       const int status =
           work.run(identity, TranslatingTexts(translator, aligner.get(), text_format, work, bad_lines, wishes));
-      wishes.report("translate", work.lacking(), work.lines());
-      if (work.cut() > 0) {
+      wishes.report("translate", work.tally().lacking, work.lines());
+      if (work.tally().cut > 0) {
         std::cerr << fmt::format(
             "translate: warning: {} longer than the {} word pieces that the model takes, and cut\n",
-            work.cut() == 1 ? "1 sentence was" : fmt::format("{} sentences were", work.cut()),
+            work.tally().cut == 1 ? "1 sentence was" : fmt::format("{} sentences were", work.tally().cut),
             translator.longest_source());
       }
       return status;
     }
     const int status = work.run(
         identity, Translating(translator, aligner.get(), format, work, bad_lines, wishes.any() ? &wishes : nullptr));
-    wishes.report("translate", work.lacking(), work.lines());
+    wishes.report("translate", work.tally().lacking, work.lines());
     return status;
   });
 }

@@ -182,9 +182,9 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
     try {
       Window window{.lines = whole_number_of(entry.at("lines")), .input = entry.at("input"), .bad = {}};
       // Version 0.1's first builds did not write these.
-      if (entry.contains("cut")) window.cut = whole_number_of(entry.at("cut"));
-      if (entry.contains("repaired")) window.repaired = whole_number_of(entry.at("repaired"));
-      if (entry.contains("lacking")) window.lacking = told_lines(entry.at("lacking"));
+      if (entry.contains("cut")) window.tally.cut = whole_number_of(entry.at("cut"));
+      if (entry.contains("repaired")) window.tally.repaired = whole_number_of(entry.at("repaired"));
+      if (entry.contains("lacking")) window.tally.lacking = told_lines(entry.at("lacking"));
       static_cast<ToldLines&>(window.bad) = told_lines(entry.at("bad"));
       window.bad.choice = entry.at("bad").at("choice");
       const auto& outputs = entry.at("outputs");
@@ -313,6 +313,12 @@ void UnfinishedOutput::ToldLines::add(const ToldLines& others) {
   }
 }
 
+void UnfinishedOutput::Tally::add(const Tally& other) {
+  cut += other.cut;
+  repaired += other.repaired;
+  lacking.add(other.lacking);
+}
+
 void UnfinishedOutput::record(const Window& window) {
   Json outputs = Json::array();
   for (const auto& part : parts_) outputs.push_back({{"bytes", part.window_bytes}, {"checksum", part.window_checksum}});
@@ -321,9 +327,9 @@ void UnfinishedOutput::record(const Window& window) {
       {"lines", window.lines},
       {"input", window.input},
       {"bad", {{"count", window.bad.count}, {"first", window.bad.first}, {"choice", window.bad.choice}}},
-      {"cut", window.cut},
-      {"repaired", window.repaired},
-      {"lacking", {{"count", window.lacking.count}, {"first", window.lacking.first}}},
+      {"cut", window.tally.cut},
+      {"repaired", window.tally.repaired},
+      {"lacking", {{"count", window.tally.lacking.count}, {"first", window.tally.lacking.first}}},
       {"outputs", outputs}};
   append(entry.dump() + '\n');
 }

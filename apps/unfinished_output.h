@@ -32,13 +32,20 @@ class UnfinishedOutput {
   struct BadLines : ToldLines {
     std::string choice = {};
   };
+  /// What else there is to tell of at the end.
+  struct Tally {
+    int64_t cut = 0;         // sentences that were done in parts
+    int64_t repaired = 0;    // outputs that had to be put right
+    ToldLines lacking = {};  // whose outputs lack a phrase that was required
+
+    /// That of lines further on.
+    void add(const Tally& other);
+  };
   struct Window {
     int64_t lines = 0;
     std::string input;  // checksum of these lines
     BadLines bad;
-    int64_t cut = 0;         // sentences that were done in parts
-    int64_t repaired = 0;    // outputs that had to be put right
-    ToldLines lacking = {};  // whose outputs lack a phrase that was required
+    Tally tally = {};
   };
 
   /// `work` by name: everything that decides what is written, input apart. Throws Error where another process writes
