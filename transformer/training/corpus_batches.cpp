@@ -98,16 +98,19 @@ std::optional<BatchSource::Largest> CorpusBatches::largest() const {
   const int64_t length = text_.corpus.longest() + 1;  // with the end token
   // The loss's buffers grow up to 512 tokens, or more where the vocabulary is small.
   const int64_t measurable = std::max<int64_t>(512, (int64_t{1} << 22) / settings_.target_vocabulary_size);
-  return Largest{
-      .longest = length, .worth_measuring = measurable, .make = [length, growth = growth(), this](int64_t tokens) {
-        const int64_t rows = std::max<int64_t>(1, static_cast<int64_t>(tokens * growth) / length);
-        Batch batch;
-        batch.source = batch.target_input = batch.target_output = IdMatrix(rows, length, 4);
-        batch.source_length = batch.target_length = length;
-        // Counted as if padded, as most are: a mask then takes its memory, too.
-        batch.target_tokens = rows * length;
-        return micro_batch_of(batch, settings_);
-      }};
+  return Largest{.longest = length,
+                 .worth_measuring = measurable,
+                 .make = [length, this, times = std::optional<double>()](int64_t tokens) mutable {
+                   if (!times) times = growth();
+                   const int64_t rows =
+                       std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(tokens) * *times) / length);
+                   Batch batch;
+                   batch.source = batch.target_input = batch.target_output = IdMatrix(rows, length, 4);
+                   batch.source_length = batch.target_length = length;
+                   // Counted as if padded, as most are: a mask then takes its memory, too.
+                   batch.target_tokens = rows * length;
+                   return micro_batch_of(batch, settings_);
+                 }};
 }
 
 }  // namespace transformer
