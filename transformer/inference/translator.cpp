@@ -419,14 +419,15 @@ EncodedWishes Translator::encode_wishes(const LineWishes& wishes) const {
                   "give a shorter beginning");
     }
   }
-  for (const auto& phrase : wishes.required) {
+  for (size_t i = 0; i < wishes.required.size(); ++i) {
+    const auto& phrase = wishes.required[i];
     auto tokens = vocabulary.encode(trim(phrase));
     if (std::find(tokens.begin(), tokens.end(), Vocabulary::unknown) != tokens.end()) {
       throw Error(in_quotes(phrase), "cannot be required: the vocabulary lacks a character of it");
     }
     if (tokens.empty()) continue;
     encoded.control.required.push_back(std::move(tokens));
-    encoded.required_indices.push_back(static_cast<size_t>(&phrase - wishes.required.data()));
+    encoded.required_indices.push_back(i);
   }
   encoded.control.forbidden = wishes.forbidden;
   encoded.control.bias = wishes.bias;

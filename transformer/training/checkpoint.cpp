@@ -129,10 +129,10 @@ Progress read_progress(const fs::path& file) {
     }
     each_field(progress, [&](const char* name, auto& value) {
       // Not in the checkpoints of version 0.1's first builds.
-      const bool newer = name == std::string_view("of_the_end") || name == std::string_view("micro_batch_tokens") ||
-                         name == std::string_view("window_steps") || name == std::string_view("batch_state") ||
-                         name == std::string_view("batch_tokens") || std::string_view(name).ends_with("_norm");
-      if (newer && !json.contains(name)) return;
+      static const std::set<std::string_view> newer = {"batch_state",        "batch_tokens", "of_the_end",
+                                                       "micro_batch_tokens", "window_steps", "window_gradient_norm",
+                                                       "window_largest_norm"};
+      if (newer.contains(name) && !json.contains(name)) return;
       if constexpr (std::is_same_v<decltype(value), int64_t&>) {
         value = whole_number_of(json.at(name));
       } else {

@@ -32,7 +32,8 @@ const std::vector<std::pair<std::string, Grammar>>& grammars() {
   return grammars;
 }
 
-bool contains(const std::vector<std::string>& names, const std::string& name) {
+template <class Names>
+bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -58,9 +59,7 @@ bool is_run_folder(const std::string& name) {
 }
 
 bool is_run_name(const std::string& name) {
-  return contains(run_file_names(), name) ||
-         std::find(vocabulary_names.begin(), vocabulary_names.end(), name) != vocabulary_names.end() ||
-         is_run_folder(name);
+  return contains(run_file_names(), name) || contains(vocabulary_names, name) || is_run_folder(name);
 }
 
 bool is_run_entry(const std::string& entry) {
