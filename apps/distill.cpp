@@ -15,6 +15,7 @@
 #include "apps/decoding_options.h"
 #include "apps/line_work.h"
 #include "apps/program.h"
+#include "apps/unfinished_output.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/unicode.h"
@@ -133,6 +134,32 @@ std::string record_of(const std::map<std::string, std::string>& work, const std:
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
+/// The record of a corpus whose texts, the files before the record, are as they lie in `written`: so are they told from
+/// what somebody made of them.
+std::string with_checksums(const std::string& record, const std::vector<fs::path>& written) {
+  auto json = ordered_json::parse(record);
+  for (size_t i = 0; i + 1 < file_names.size(); ++i) json["written"][file_names[i]] = file_checksum(written[i]);
+  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+/// Whether all files of the corpus in `folder`, of which this is the record, are there. Where one is missing, the
+/// others are made again: throws Error where one of them is not as it was made.
+bool is_whole(const fs::path& folder, const ordered_json& record) {
+  const auto there = [&](const std::string& name) { return something_at(folder / name); };
+  if (std::all_of(file_names.begin(), file_names.end(), there)) return true;
+  // What a process left that died while it gave files their names is the journal's.
+  if (something_at(UnfinishedOutput::journal_of((folder / file_names.front()).string()))) return false;
+  const auto written = record.value("written", ordered_json());
+  for (size_t i = 0; i + 1 < file_names.size(); ++i) {
+    const auto& name = file_names[i];
+    if (!there(name)) continue;
+    if (written.is_object() && written.value(name, ordered_json()) == file_checksum(folder / name)) continue;
+    throw Error((folder / name).string(), "is not as this program wrote it, and another file of the corpus is missing",
+                "move it away, or name another folder");
+  }
+  return false;
+}
+
 /// Whether `folder` holds the corpus that `record` is of already. Throws Error where it holds another one, or files of
 /// others under the names that are needed.
 bool holds_already(const fs::path& folder, const std::string& record) {
@@ -159,11 +186,7 @@ bool holds_already(const fs::path& folder, const std::string& record) {
     if (checksum(theirs, part) != checksum(ours, part)) different = part;
   }
   if (!same("work")) different = "way of making it";
-  // Where one is missing, the others are parts of this corpus, which are made again.
-  if (different.empty()) {
-    return std::all_of(file_names.begin(), file_names.end(),
-                       [&](const std::string& name) { return something_at(folder / name); });
-  }
+  if (different.empty()) return is_whole(folder, theirs);
   throw Error(folder.string(), fmt::format("holds a corpus already, of another {} (see {})", different, record_name),
               "name another folder");
 }
@@ -221,12 +244,12 @@ int main(int argc, char** argv) {
     std::map<std::string, std::string> identity;
     std::string record;
     // Last, since what is gone on with may have been begun with other text behind the lines that were done.
-    const auto closing = [&]() -> std::vector<std::string> {
+    const auto closing = [&](const std::vector<fs::path>& written) -> std::vector<std::string> {
       if (record_of(identity, source, target) != record) {
         throw Failure(target.empty() ? source : fmt::format("{} or {}", source, target),
                       "changed while it was translated");
       }
-      return {"", "", "", record};
+      return {"", "", "", with_checksums(record, written)};
     };
     LineWork::Options options{.program = program_name,
                               .input = source,

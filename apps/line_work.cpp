@@ -527,7 +527,11 @@ int LineWork::run(const std::function<std::map<std::string, std::string>()>& ide
   }
   try {
     self.do_all(process);
-    const auto closing = options.closing ? options.closing() : std::vector<std::string>(options.outputs.size());
+    std::vector<std::filesystem::path> written;
+    for (size_t i = 0; self.unfinished && i < options.outputs.size(); ++i) {
+      written.push_back(self.unfinished->partial(i));
+    }
+    const auto closing = options.closing ? options.closing(written) : std::vector<std::string>(options.outputs.size());
     if (self.unfinished) {
       const std::lock_guard lock(self.signals->writing);
       self.unfinished->write(closing);

@@ -66,8 +66,9 @@ class LineWork {
     std::string beside = {};  // a file whose lines come with the input's: see InputLine::beside. Empty: none
     /// Whether unfinished work that was made in another way is refused, not begun anew.
     bool keeps_other_work = false;
-    /// Called when all lines are done: text for each output, behind theirs. None where it is empty.
-    std::function<std::vector<std::string>()> closing = {};
+    /// Called when all lines are done: text for each output, behind theirs. None where it is empty. `written`: the
+    /// files that hold what was made of the lines so far; none where output does not go to files.
+    std::function<std::vector<std::string>(const std::vector<std::filesystem::path>& written)> closing = {};
   };
 
   /// Throws Error where two outputs are one, or one is an input. Before threads start: where signals are waited for,

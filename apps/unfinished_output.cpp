@@ -75,8 +75,7 @@ UnfinishedOutput::UnfinishedOutput(const std::vector<std::string>& files,
     }
     parts_.push_back({.file = file, .partial = partial_of(file), .output = nullptr});
   }
-  journal_ = parts_.front().partial;
-  journal_ += ".journal";
+  journal_ = journal_of(files.front());
   std::set<fs::path> names = {fs::absolute(journal_).lexically_normal()};
   for (const auto& part : parts_) {
     for (const auto& path : {followed_links(part.file), part.partial}) {
@@ -104,6 +103,12 @@ UnfinishedOutput::UnfinishedOutput(const std::vector<std::string>& files,
     ::close(descriptor_);
     throw;
   }
+}
+
+fs::path UnfinishedOutput::journal_of(const std::string& file) {
+  auto journal = partial_of(file);
+  journal += ".journal";
+  return journal;
 }
 
 UnfinishedOutput::~UnfinishedOutput() {

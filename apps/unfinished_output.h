@@ -70,8 +70,10 @@ class UnfinishedOutput {
   void record(const Window& window);
   void commit();
 
-  /// Where what is done lies.
-  std::filesystem::path partial() const { return parts_.front().partial; }
+  /// Where what is done lies, of the file `index`.
+  std::filesystem::path partial(size_t index = 0) const { return parts_[index].partial; }
+  /// The journal of files of which this is the first. Where it is, there is work that may go on.
+  static std::filesystem::path journal_of(const std::string& file);
 
  private:
   struct Part {

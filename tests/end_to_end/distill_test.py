@@ -258,6 +258,19 @@ class DistillTest(ProgramTest):
             self.run_program("parted", "--source", self.source)
             self.assertEqual(self.bytes_of("parted"), whole)
 
+    def test_a_corpus_that_somebody_edited_is_never_made_again(self):
+        self.run_program("edited", "--source", self.source)
+        folder = self.root / "edited"
+        with (folder / "target.txt").open("a") as file:
+            file.write("Und noch etwas.\n")
+        edited = self.bytes_of("edited")
+        self.assertIn("holds this corpus already", self.run_program("edited", "--source", self.source))
+        (folder / "scores.txt").unlink()
+        del edited["scores.txt"]
+        errors = self.run_program("edited", "--source", self.source, status=2)
+        self.assertIn("target.txt: is not as this program wrote it", errors)
+        self.assertEqual(self.bytes_of("edited"), edited)
+
     def test_files_of_others_are_never_touched(self):
         for name in FILES + ("target.txt.partial", "target.txt.partial.journal", "scores.txt.partial"):
             folder = self.root / "others"
