@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -39,6 +40,20 @@ int descriptor_named(const std::filesystem::path& file) {
   const auto name = file.filename().string();
   const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), descriptor);
   return problem == std::errc() && end == name.data() + name.size() ? descriptor : -1;
+}
+
+/// The path of this process's descriptor.
+std::string path_of(int descriptor) {
+  return "/proc/self/fd/" + std::to_string(descriptor);
+}
+
+/// A file in `folder` without a name, which goes with the process, even where that is killed; -1 where the file system
+/// has none, or none that could be given a name.
+int open_nameless(const std::filesystem::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (descriptor < 0 || ::access(path_of(descriptor).c_str(), F_OK) == 0) return descriptor;
+  ::close(descriptor);
+  return -1;
 }
 
 }  // namespace
@@ -73,18 +88,27 @@ AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_
     if (descriptor_ < 0) fail(errno);
     return;
   }
+  descriptor_ = open_nameless(folder_of(target_));
+  nameless_ = descriptor_ >= 0;
+  if (!nameless_) {
+    name_temporary([this] {
+      descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      return descriptor_ >= 0;
+    });
+  }
+  take_mode_of_target();
+}
+
+void AtomicFile::name_temporary(const std::function<bool()>& make) {
   // Not made from the target's name, which may already be as long as names can be.
   static std::atomic<uint64_t> counter = 0;
   do {
     temporary_ = folder_of(target_) / (temporary_prefix + std::to_string(::getpid()) + "-" + std::to_string(counter++));
-    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  } while (descriptor_ < 0 && errno == EEXIST);
-  if (descriptor_ < 0) {
-    const int error_number = errno;
-    temporary_.clear();
-    fail(error_number);
-  }
-  take_mode_of_target();
+    if (make()) return;
+  } while (errno == EEXIST);
+  const int error_number = errno;
+  temporary_.clear();
+  fail(error_number);
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfinished)
@@ -146,10 +170,16 @@ void AtomicFile::write_through(const char* data, size_t bytes) {
 
 void AtomicFile::commit() {
   flush();
-  const bool is_regular = !temporary_.empty();
+  const bool is_regular = nameless_ || !temporary_.empty();
   // Not before: another process may have to open it for writing.
   if (unfinished_) take_mode_of_target();
   if (is_regular && ::fsync(descriptor_) != 0) fail(errno);
+  // No call links over an older file, so that for a moment there is a temporary name here too.
+  if (nameless_) {
+    name_temporary([this] {
+      return ::linkat(AT_FDCWD, path_of(descriptor_).c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    });
+  }
   // Some file systems report a full disk only here.
   if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
   if (!is_regular) return;

@@ -3,15 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace transformer {
 
-/// A file that appears whole or not at all. It is written under a temporary name in the same folder; commit() makes it
-/// durable and gives it its name, replacing an older file of that name. Without commit() the temporary file goes and an
-/// older file stays as it was, whatever interrupts the writing.
+/// A file that appears whole or not at all. It is written without a name in the same folder (O_TMPFILE), or where the
+/// file system knows no such files under a temporary one; commit() makes it durable and gives it its name, replacing an
+/// older file of that name. Without commit() what was written goes and an older file stays as it was, whatever
+/// interrupts the writing; a process that is killed leaves a temporary name behind, where there is one.
 ///
 /// A symbolic link is followed: the file that it points to is replaced, and the link stays. What is no regular file is
 /// written to as it comes: see is_stream.
@@ -48,6 +50,8 @@ class AtomicFile {
   void commit();
 
  private:
+  /// Tries names for the temporary file, which `make` makes of temporary_, until one is free.
+  void name_temporary(const std::function<bool()>& make);
   void write_through(const char* data, size_t bytes);
   void take_mode_of_target();
   [[noreturn]] void fail(int error_number) const;
@@ -55,6 +59,7 @@ class AtomicFile {
   std::filesystem::path file_, target_, temporary_;
   std::string buffer_;
   int descriptor_ = -1;
+  bool nameless_ = false;    // temporary_ is a name from commit() on
   bool unfinished_ = false;  // the temporary file outlives this object
 };
 
