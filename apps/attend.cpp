@@ -16,6 +16,7 @@
 #include "apps/decoding_options.h"
 #include "apps/line_input.h"
 #include "apps/line_work.h"
+#include "apps/number_option.h"
 #include "apps/output.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
@@ -417,10 +418,10 @@ int main(int argc, char** argv) {
         ->option_text("{encoder,decoder,cross},...");
     several(app.add_option("--layer", request.layers, "From 1; all, in an SVG of lines the one before the last"))
         ->type_name("N,...")
-        ->check(CLI::Range(int64_t{1}, int64_t{1000}));
+        ->transform(number_between(int64_t{1}, int64_t{1000}));
     several(app.add_option("--head", request.heads, "From 1; all"))
         ->type_name("N,...")
-        ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+        ->transform(number_between(int64_t{1}, int64_t{4096}));
     app.add_option("--pick", words, "Show the attention of this word alone; may be given several times, in a page once")
         ->type_name("WORD")
         ->allow_extra_args(false);

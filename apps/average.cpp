@@ -6,6 +6,7 @@
 
 #include <iostream>
 
+#include "apps/number_option.h"
 #include "apps/torch_program.h"
 
 int main(int argc, char** argv) {
@@ -21,7 +22,7 @@ int main(int argc, char** argv) {
         ->type_name("DIR");
     app.add_option("--last", options.last, "Average so many of the run's newest checkpoints")
         ->type_name("N")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+        ->transform(number_between(int64_t{1}, int64_t{1} << 30));
     app.add_option("--output", options.output, "Folder for the averaged model")->required()->type_name("DIR");
     app.add_option("--precision", precision,
                    "What the written weights are rounded to: float32, or bf16 for half the size")

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/line_work.h"
+#include "apps/number_option.h"
 #include "apps/setting_options.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/checksum.h"
@@ -70,7 +71,7 @@ class DecodingOptions {
     app.add_option("--threads", threads_,
                    "Processor threads, each with lines of its own; if not given, one for each core")
         ->type_name("N")
-        ->check(CLI::Range(1, 1024));
+        ->transform(number_between(1, 1024));
   }
 
   // After parsing:

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -191,6 +192,29 @@ bool holds_already(const fs::path& folder, const std::string& record) {
               "name another folder");
 }
 
+/// The folder of a corpus, which goes again where nothing came into it.
+class CorpusFolder {
+ public:
+  explicit CorpusFolder(fs::path folder) : folder_(std::move(folder)) {}
+  ~CorpusFolder() {
+    if (made_) ::rmdir(folder_.c_str());
+  }
+  CorpusFolder(const CorpusFolder&) = delete;
+  CorpusFolder& operator=(const CorpusFolder&) = delete;
+
+  /// Throws Failure where it cannot be made.
+  void make() {
+    std::error_code error;
+    made_ = fs::create_directories(folder_, error);
+    if (error) throw Failure(folder_.string(), "cannot create the folder: " + error.message());
+  }
+  const fs::path& path() const { return folder_; }
+
+ private:
+  fs::path folder_;
+  bool made_ = false;
+};
+
 }  // namespace
 
 }  // namespace transformer
@@ -240,7 +264,7 @@ int main(int argc, char** argv) {
       throw Error(source, "has no line of text", "give the text that the model is to translate");
     }
 
-    const fs::path folder = output;
+    CorpusFolder folder(output);  // outlives the work
     std::map<std::string, std::string> identity;
     std::string record;
     // Last, since what is gone on with may have been begun with other text behind the lines that were done.
@@ -248,6 +272,10 @@ int main(int argc, char** argv) {
       if (record_of(identity, source, target) != record) {
         throw Failure(target.empty() ? source : fmt::format("{} or {}", source, target),
                       "changed while it was translated");
+      }
+      if (fs::file_size(written.front()) == 0) {
+        throw Error(source, "has no line of which anything could be learned",
+                    "the lines that were left out are told of with --bad-lines stop");
       }
       return {"", "", "", with_checksums(record, written)};
     };
@@ -257,9 +285,8 @@ int main(int argc, char** argv) {
                               .also_read = decoding.inputs(),
                               .makes_folder = true,
                               .beside = target,
-                              .keeps_other_work = true,
                               .closing = closing};
-    for (const auto& name : file_names) options.outputs.push_back((folder / name).string());
+    for (const auto& name : file_names) options.outputs.push_back((folder.path() / name).string());
     LineWork work(options, bad_lines);
     decoding.check_device();
     work.open_input();
@@ -271,13 +298,11 @@ int main(int argc, char** argv) {
     identity = decoding.identity(translator);
     identity["way of picking"] = pick;
     record = record_of(identity, source, target);
-    if (holds_already(folder, record)) {
+    if (holds_already(folder.path(), record)) {
       std::cerr << fmt::format("{}: {} holds this corpus already\n", program_name, output);
       return 0;
     }
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) throw Failure(output, "cannot create the folder: " + error.message());
+    folder.make();
     const int status = work.run([&] { return identity; }, Teaching(translator, picking, work));
     std::cerr << fmt::format("{}: translations of {} of {} lines are in {}\n", program_name,
                              work.lines() - bad_lines.count(), work.lines(), output);

@@ -24,6 +24,7 @@
 #include "apps/line_input.h"
 #include "apps/line_work.h"
 #include "apps/manual.h"
+#include "apps/number_option.h"
 #include "apps/program.h"
 #include "transformer/architecture/longest_text.h"
 #include "transformer/architecture/model_directory.h"
@@ -127,7 +128,7 @@ struct BleuFlags {
         ->check(CLI::IsMember({"exp", "floor", "add-k", "none"}))
         ->type_name("KIND");
     command.add_option("--smooth-value", smoothing_value, "What floor or add-k adds [0.1 or 1]")
-        ->check(CLI::Range(0.0, 1e6))
+        ->transform(number_between(0.0, 1e6))
         ->type_name("NUMBER");
   }
 
@@ -154,7 +155,7 @@ struct ChrfFlags {
   /// Where BLEU's flags stand beside these, its --lowercase serves both.
   ChrfFlags(CLI::App& command, bool own_lowercase) {
     command.add_option("--word-order", options.word_order, "Longest word n-gram: 0 is chrF, 2 is chrF++")
-        ->check(CLI::Range(0, 9))
+        ->transform(number_between(0, 9))
         ->type_name("N")
         ->capture_default_str();
     if (own_lowercase) command.add_flag("--lowercase", options.lowercase, "Ignore upper and lower case");
@@ -237,12 +238,12 @@ void compare(CLI::App& app) {
       command.add_option("--baseline", baseline, "The output to compare with")->required()->type_name("FILE");
       command.add_option("--system", system, "The output that may be better")->required()->type_name("FILE");
       command.add_option("--samples", resampling.samples, "Random draws of sentences")
-          ->check(CLI::Range(int64_t{1}, int64_t{10000000}))
+          ->transform(number_between(int64_t{1}, int64_t{10000000}))
           ->type_name("N")
           ->capture_default_str();
       command.add_option("--seed", resampling.seed, "Seed of the draws")
           ->type_name("N")
-          ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53))
+          ->transform(number_between(uint64_t{0}, uint64_t{1} << 53))
           ->capture_default_str();
     }
     ReferenceFlags references;

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "apps/number_option.h"
+
 namespace transformer {
 
 /// Options that several of `evaluate`'s commands have. Each sets `value`, which keeps what it held if the option isn't
@@ -20,7 +22,7 @@ inline void add_precision_option(CLI::App& command, std::string& value) {
 inline void add_threads_option(CLI::App& command, int& value) {
   command.add_option("--threads", value, "Processor threads; if not given, one for each core")
       ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+      ->transform(number_between(1, 1024));
 }
 
 }  // namespace transformer

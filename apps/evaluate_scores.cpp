@@ -18,6 +18,7 @@
 #include "apps/line_input.h"
 #include "apps/line_work.h"
 #include "apps/n_best_list.h"
+#include "apps/number_option.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/threads.h"
 #include "transformer/inference/perplexity.h"
@@ -277,7 +278,7 @@ void declare_rescore(CLI::App& app) {
               "--weight", weight,
               "Share of this model's score; the rest is the list's own, so that several models can be asked one "
               "after the other")
-          ->check(CLI::Range(0.0, 1.0))
+          ->transform(number_between(0.0, 1.0))
           ->type_name("NUMBER")
           ->capture_default_str();
       command.add_flag("--best", best, "Write the best translation of every line alone, without number and score");

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/number_option.h"
 #include "apps/output.h"
 #include "apps/setting_options.h"
 #include "transformer/architecture/parameter_count.h"
@@ -61,18 +62,18 @@ struct SpeedFlags {
         ->option_text("{float32,bf16,int8},...");
     command.add_option("--threads", threads, "Processor threads")
         ->type_name("N")
-        ->check(CLI::Range(1, 1024))
+        ->transform(number_between(1, 1024))
         ->capture_default_str();
     command
         .add_option("--rounds", rounds,
                     "How often each model is timed, turn about with the others; the best round counts")
-        ->check(CLI::Range(1, 1000))
+        ->transform(number_between(1, 1000))
         ->type_name("N")
         ->capture_default_str();
     command
         .add_option("--timed", timed,
                     "How many lines are timed, from the first on; all are scored. If not given, all are timed, too")
-        ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
+        ->transform(number_between(int64_t{1}, std::numeric_limits<int64_t>::max()))
         ->type_name("N");
     command
         .add_option("--figures", kept,

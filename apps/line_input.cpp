@@ -142,7 +142,7 @@ struct LineInput::Implementation {
     size_t end;
     while ((end = buffer.find('\n', searched)) == std::string::npos) {
       searched = buffer.size();
-      if (ended || buffer.size() - start > most_line_bytes + 1) return buffer.size();
+      if (ended || buffer.size() - start > most_raw_line_bytes) return buffer.size();
       if (!wait && !readable()) return std::string::npos;
       fill();
     }

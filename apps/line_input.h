@@ -6,6 +6,7 @@
 #include <string>
 
 #include "transformer/base/error.h"
+#include "transformer/text/markup.h"
 
 namespace transformer {
 
@@ -23,6 +24,7 @@ struct InputLine {
   std::string end = "\n";             // as it was read: "\n", "\r\n", or what there is at the input's end
   std::string problem, remedy;        // empty: the line can be used. Else the text is what can be shown of it
   std::optional<std::string> beside;  // the line of the same number of another file, where one is read with it
+  OpenMarkup open = {};               // of a page: what the lines before have begun and not ended
 
   bool usable() const { return problem.empty(); }
 };

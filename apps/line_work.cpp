@@ -143,9 +143,9 @@ class WindowReader {
  public:
   /// `whole`: windows are the same whenever the same lines are read, so that each is waited for until it is full. Else
   /// whoever waits for an answer before writing the next line gets it: only a window's first line is waited for.
-  WindowReader(const std::string& file, const std::string& beside, bool whole, bool stops_at_bad_lines)
-      : input_(file), whole_(whole), stops_at_bad_lines_(stops_at_bad_lines) {
-    if (!beside.empty()) beside_.emplace(beside);
+  WindowReader(const LineWork::Options& options, bool whole, bool stops_at_bad_lines)
+      : input_(options.input), as_read_(options.as_read), whole_(whole), stops_at_bad_lines_(stops_at_bad_lines) {
+    if (!options.beside.empty()) beside_.emplace(options.beside);
   }
 
   const LineInput& input() const { return input_; }
@@ -168,6 +168,7 @@ class WindowReader {
         read.more = false;
         break;
       }
+      if (as_read_) as_read_(line);
       bytes += line.text.size() + (line.beside ? line.beside->size() : 0);
       read.lines.push_back(std::move(line));
       // There is nothing to do behind it, and to wait for more would be to wait in vain.
@@ -202,6 +203,7 @@ class WindowReader {
 
   LineInput input_;
   std::optional<LineInput> beside_;
+  std::function<void(InputLine&)> as_read_;
   bool whole_, stops_at_bad_lines_;
   int64_t number_ = 0;  // lines that both have
 };
@@ -287,7 +289,8 @@ struct LineWork::Implementation {
   // Of work that may go on:
   std::unique_ptr<UnfinishedOutput> unfinished;
   std::unique_ptr<EndingSignals> signals;
-  std::atomic<int64_t> kept = 0;  // lines whose text is in its file
+  std::atomic<int64_t> kept = 0;      // lines whose text is in its file
+  std::atomic<int64_t> recorded = 0;  // and those of them that are never done again
 
   // Of other work:
   std::vector<Output> outputs;
@@ -297,26 +300,34 @@ struct LineWork::Implementation {
 
   /// What to say after whatever ended the work: how it goes on.
   std::string hint() const {
-    if (!resumes || kept == 0) return "";
-    return fmt::format("; {} {} kept in {}, and the same command goes on", kept.load(),
-                       kept == 1 ? "line is" : "lines are", unfinished->partial().string());
+    if (!resumes || kept == 0 || unfinished->empty()) return "";
+    const int64_t lines = kept, behind = recorded;
+    return fmt::format("; {} {} kept in {}, and the same command {}", lines, lines == 1 ? "line is" : "lines are",
+                       unfinished->partial().string(),
+                       behind == lines ? "goes on"
+                       : behind > 0    ? fmt::format("goes on behind line {}", behind)
+                                       : "does them again");
   }
 
   /// Passes over the windows that are done already; what it returns is the first that is not.
   Read pass_over_done() {
-    if (options.keeps_other_work && !unfinished->difference().empty() && unfinished->holds_text()) {
-      throw Error(unfinished->partial().string(),
-                  fmt::format("is unfinished, and was made with another {}", unfinished->difference()),
+    const auto refuse = [&](const std::string& why) {
+      throw Error(unfinished->partial().string(), fmt::format("is unfinished, and was made {}", why),
                   "give the command that it was begun with, name another output, or delete it");
-    }
+    };
+    if (const auto& difference = unfinished->difference(); !difference.empty()) refuse("with another " + difference);
     const auto& windows = unfinished->done();
     size_t same = 0;
     Read read = reader->read();
     for (; same < windows.size(); ++same) {
       const auto& window = windows[same];
-      if (window.lines != static_cast<int64_t>(read.lines.size()) || window.input != checksum_of(read.lines)) break;
+      const bool same_text =
+          window.lines == static_cast<int64_t>(read.lines.size()) && window.input == checksum_of(read.lines);
       // Where all lines could be used, nobody can tell what would have become of others.
-      if (window.bad.count > 0 && window.bad.choice != bad_lines.choice()) break;
+      const bool same_choice = window.bad.count == 0 || window.bad.choice == bad_lines.choice();
+      if (same == 0 && !same_text) refuse("of other text");
+      if (same == 0 && !same_choice) refuse("with another --bad-lines");
+      if (!same_text || !same_choice) break;
       done += window.lines;
       tally.add(window.tally);
       for (const auto& [number, problem] : window.bad.first) bad_lines.add(number, problem);
@@ -328,18 +339,14 @@ struct LineWork::Implementation {
       }
       read = reader->read();
     }
-    if (!unfinished->difference().empty()) {
-      std::cerr << fmt::format("{}: begins anew: what is in {} was made with another {}", options.program,
-                               unfinished->partial().string(), unfinished->difference())
-                << std::endl;
-    } else if (done > 0) {
+    if (done > 0) {
       std::cerr << fmt::format("{}: goes on behind line {}, from {}", options.program, done,
                                unfinished->partial().string())
                 << std::endl;
     }
     const std::lock_guard lock(signals->writing);
     unfinished->go_on_after(same);
-    kept = done;
+    kept = recorded = done;
     return read;
   }
 
@@ -401,6 +408,7 @@ struct LineWork::Implementation {
         record.bad.choice = bad_lines.choice();
         record.bad.first.assign(bad_lines.first_.begin() + static_cast<std::ptrdiff_t>(shown), bad_lines.first_.end());
         unfinished->record(record);
+        recorded = done;
       }
       kept = done;
     } else {
@@ -490,8 +498,7 @@ LineWork::~LineWork() = default;
 
 void LineWork::open_input() {
   auto& self = *implementation_;
-  self.reader =
-      std::make_shared<WindowReader>(self.options.input, self.options.beside, self.resumes, self.bad_lines.stop());
+  self.reader = std::make_shared<WindowReader>(self.options, self.resumes, self.bad_lines.stop());
 }
 
 size_t LineWork::usable(const std::vector<InputLine>& lines) const {

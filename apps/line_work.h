@@ -64,8 +64,9 @@ class LineWork {
     size_t windows = 1;                       // that are done at the same time, at most
     bool makes_folder = false;                // the outputs' folder is made before they are
     std::string beside = {};  // a file whose lines come with the input's: see InputLine::beside. Empty: none
-    /// Whether unfinished work that was made in another way is refused, not begun anew.
-    bool keeps_other_work = false;
+    /// Called with each line as it is read, in their order, by one thread at a time; it owns what it needs, since a
+    /// thread that reads may outlive the work. None where it is empty.
+    std::function<void(InputLine&)> as_read = {};
     /// Called when all lines are done: text for each output, behind theirs. None where it is empty. `written`: the
     /// files that hold what was made of the lines so far; none where output does not go to files.
     std::function<std::vector<std::string>(const std::vector<std::filesystem::path>& written)> closing = {};

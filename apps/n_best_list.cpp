@@ -1,5 +1,6 @@
 #include "apps/n_best_list.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -16,7 +17,9 @@ Listed read_listed(const LineInput& input, int64_t number, const std::string& li
   const auto first = line.find(separator), last = line.rfind(separator);
   if (first == std::string::npos || first == last) fail("is no line of an n-best list");
   Listed listed;
-  listed.text = line.substr(first + separator.size(), last - first - separator.size());
+  // An empty translation may have one blank for both separators.
+  const size_t begin = std::min(first + separator.size(), last);
+  listed.text = line.substr(begin, last - begin);
   const std::string_view index = std::string_view(line).substr(0, first),
                          score = std::string_view(line).substr(last + separator.size());
   const auto whole = [](const std::from_chars_result& result, std::string_view text) {

@@ -24,16 +24,22 @@ struct Printed {
   std::string text;
 };
 
-/// Throws Error where a file or folder was given without a name, as an unset variable of a shell gives it.
-void check_paths(const CLI::App& command) {
-  for (const auto* option : command.get_options()) {
+/// Parsing throws Error where a file or folder is given without a name, or nothing in place of an argument without a
+/// flag, as an unset variable of a shell gives it.
+void refuse_empty_arguments(CLI::App& command) {
+  for (auto* option : command.get_options()) {
     const auto kind = option->get_option_text().empty() ? option->get_type_name() : option->get_option_text();
-    if (!kind.starts_with("FILE") && !kind.starts_with("DIR")) continue;
-    const auto& given = option->results();
-    if (std::find(given.begin(), given.end(), "") == given.end()) continue;
-    throw Error(option->get_name(), "is empty", kind.starts_with("DIR") ? "name a folder" : "name a file");
+    const bool folder = kind.starts_with("DIR"), path = folder || kind.starts_with("FILE") || kind.starts_with("PATH");
+    if (!path && !option->get_positional()) continue;
+    const char* remedy = folder ? "name a folder" : path ? "name a file" : "give something, or leave it out";
+    option->check([name = option->get_name(), remedy](const std::string& text) {
+      if (text.empty()) throw Error(name, "is empty", remedy);
+      return std::string();
+    });
   }
-  for (const auto* chosen : command.get_subcommands()) check_paths(*chosen);
+  for (auto* subcommand : command.get_subcommands([](const CLI::App*) { return true; })) {
+    refuse_empty_arguments(*subcommand);
+  }
 }
 
 }  // namespace
@@ -41,6 +47,8 @@ void check_paths(const CLI::App& command) {
 int run_program(int argc, char** argv, const ProgramBody& body) {
   // A parent may have SIGPIPE ignored; `program | head` should end quietly all the same.
   std::signal(SIGPIPE, SIG_DFL);
+  // A file that may grow no further (ulimit -f) is told of as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
   const std::string name = std::filesystem::path(argc > 0 ? argv[0] : "program").filename().string();
   const auto fail = [&](const std::string& message, int status) {
     std::cout.flush();
@@ -65,8 +73,8 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
       const std::string asked = argc > 1 ? argv[1] : "";
       if (argc == 2 && asked == "--man") throw Printed{man_page(app, TRANSFORMER_VERSION)};
       if (argc == 3 && asked == "--completion" && argv[2] == std::string("bash")) throw Printed{bash_completion(app)};
+      refuse_empty_arguments(app);
       app.parse(argc, argv);
-      check_paths(app);
       for (const char* alone : {"--completion", "--man"}) {
         if (app.count(alone) > 0) throw Error(alone, "stands alone", "leave out what else was given");
       }

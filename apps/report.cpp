@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/number_option.h"
 #include "apps/output.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
@@ -161,10 +162,10 @@ int main(int argc, char** argv) {
     app.add_option("--output", output_file, "The page; standard output for - or if not given")->type_name("FILE");
     app.add_option("--watch", request.watch,
                    "Write the page anew so often until all runs are finished; open in a browser, it follows")
-        ->check(CLI::Range(0.1, 1e6))
+        ->transform(number_between(0.1, 1e6))
         ->type_name("SECONDS");
     app.add_option("--sentences", request.sentences, "Validation translations shown of the best, and of the worst")
-        ->check(CLI::Range(0, 10000))
+        ->transform(number_between(0, 10000))
         ->type_name("N")
         ->capture_default_str();
     auto* const source = app.add_option("--source", request.source,

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "apps/number_option.h"
 #include "transformer/base/settings.h"
 
 namespace transformer {
@@ -91,13 +92,8 @@ class SettingOptions {
 
   template <class Number>
   static CLI::Option* number(CLI::App& app, const std::string& flag, Number& value, const SettingField& field) {
-    const auto check = [range = field.range](const std::string& text) {
-      Number parsed{};
-      // What is no number at all fails when it is converted.
-      if (!CLI::detail::lexical_cast(text, parsed) || range.contains(static_cast<double>(parsed))) return std::string();
-      return std::string("out of range");
-    };
-    return app.add_option(flag, value, field.meaning)->check(CLI::Validator(check, field.range.text()));
+    return app.add_option(flag, value, field.meaning)
+        ->transform(spelled_number<Number>(field.range, field.range.text()));
   }
 
   S given_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/line_input.h"
+#include "apps/number_option.h"
 #include "apps/program.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/atomic_file.h"
@@ -39,19 +40,19 @@ int main(int argc, char** argv) {
     app.add_option("--output", output, "File to write")->required()->type_name("FILE");
     app.add_option("--frequent", options.frequent, "Most frequent pieces, which are always on the list")
         ->type_name("N")
-        ->check(CLI::Range(int64_t{0}, int64_t{1000000}))
+        ->transform(number_between(int64_t{0}, int64_t{1000000}))
         ->capture_default_str();
     app.add_option("--translations", options.translations, "Of each piece, at most")
         ->type_name("N")
-        ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+        ->transform(number_between(int64_t{1}, int64_t{1000000}))
         ->capture_default_str();
     app.add_option("--least", options.least, "Probability of a translation, below which it is left out")
         ->type_name("NUMBER")
-        ->check(CLI::Range(0.0, 1.0))
+        ->transform(number_between(0.0, 1.0))
         ->capture_default_str();
     app.add_option("--most-pairs", learning.most_pairs, "Sentence pairs that are looked at, evenly over the text")
         ->type_name("N")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+        ->transform(number_between(int64_t{1}, int64_t{1} << 40))
         ->capture_default_str();
     parse();
 

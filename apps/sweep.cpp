@@ -10,6 +10,7 @@
 #include <string>
 
 #include "apps/log.h"
+#include "apps/number_option.h"
 #include "recipe.h"
 #include "torch_program.h"
 #include "transformer/architecture/cost.h"
@@ -166,20 +167,20 @@ int main(int argc, char** argv) {
     app.add_option("--seeds", plan_options.seeds, "Seeds of every row, in place of the grid's: 1,2,3")
         ->delimiter(',')
         ->type_name("N")
-        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 53));
+        ->transform(number_between(uint64_t{0}, uint64_t{1} << 53));
     app.add_option("--set", overrides, "Override a setting in all rows: --set section.key=value (repeatable)")
         ->type_name("SECTION.KEY=VALUE")
         ->allow_extra_args(false);
     app.add_option("--jobs", jobs, "Runs at a time; otherwise 1, or one on each GPU")
         ->type_name("N")
-        ->check(CLI::Range(1, 1024));
+        ->transform(number_between(1, 1024));
     app.add_option("--devices", devices, "cpu, or GPUs: cuda:0,cuda:1; where not given, what the configuration says")
         ->delimiter(',')
         ->type_name("DEVICE");
     app.add_option("--progress", options.progress_seconds, "Seconds between lines of progress")
         ->type_name("SECONDS")
         ->capture_default_str()
-        ->check(CLI::Range(0.01, 1e6));
+        ->transform(number_between(0.01, 1e6));
     app.add_option("--train", train, "The program that trains; otherwise the one beside this")->type_name("PROGRAM");
     app.add_option("--launcher", launcher, "local: train on this machine; slurm: hand a job array to sbatch")
         ->type_name("KIND")

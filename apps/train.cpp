@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "apps/log.h"
+#include "apps/number_option.h"
 #include "apps/output.h"
 #include "recipe.h"
 #include "torch_program.h"
@@ -75,11 +76,11 @@ int main(int argc, char** argv) {
     app.add_option("--processes", processes,
                    "Train data-parallel in so many processes on this machine (torchrun, mpirun and srun work as well)")
         ->type_name("N")
-        ->check(CLI::Range(1, 1024));
+        ->transform(number_between(1, 1024));
     app.add_option("--profile", options.profile_steps,
                    "Write a Chrome trace of so many steps to the run's folder (for ui.perfetto.dev)")
         ->type_name("STEPS")
-        ->check(CLI::Range(int64_t{1}, int64_t{10000}));
+        ->transform(number_between(int64_t{1}, int64_t{10000}));
     app.add_flag("--dry-run", dry_run, "Print the model's summary, check files, vocabulary and space, and end");
     app.add_flag("--restart", options.folder.restart,
                  "Begin anew; the run that the output folder holds is kept aside until the first checkpoint");
@@ -87,11 +88,16 @@ int main(int argc, char** argv) {
                    "Go on from the checkpoint of this step, or the last, with other settings perhaps; what came after "
                    "it is kept aside until the next checkpoint or the end")
         ->type_name("STEP|last");
-    app.add_flag("--undo", undo, "Bring back what the last --restart or --from has set aside, and end");
+    auto* const undoing =
+        app.add_flag("--undo", undo, "Bring back what the last --restart or --from has set aside, and end");
     app.add_flag("--settings", list_settings, "Print every setting, its default and meaning, and end");
     app.add_option("--settings-reference", reference,
                    "Write all settings as Markdown, as configs/README.md has them, to a file, and end")
         ->type_name("FILE");
+    for (const char* other :
+         {"--dry-run", "--restart", "--from", "--processes", "--profile", "--settings", "--settings-reference"}) {
+      undoing->excludes(other);
+    }
     parse_beside_settings(app, parse, Recipe().settings);
 
     // Arguments that cannot be read are the shell's to show; all else the agent of a launcher hears of, too.

@@ -45,6 +45,9 @@ struct TextFormat {
 
   bool any() const { return sentences || markup || placeholders; }
   bool has_tags() const { return markup || placeholders; }
+  /// Whether tags, comments and scripts may go over lines.
+  bool pages() const { return sentences && markup; }
+  CarriedOver carried() const { return {.tags = markup, .placeholders = placeholders}; }
   /// The option that asks for it.
   std::string option() const { return sentences ? "--document" : markup ? "--markup" : "--placeholders"; }
 };
@@ -246,9 +249,13 @@ class TranslatingTexts {
   LineWork::Done operator()(const std::vector<InputLine>& lines, int64_t first) const {
     const size_t count = work_.usable(lines);
     std::vector<std::string> given;
-    for (size_t i = 0; i < count; ++i) given.push_back(lines[i].usable() ? lines[i].text : "");
+    std::vector<OpenMarkup> open;
+    for (size_t i = 0; i < count; ++i) {
+      given.push_back(lines[i].usable() ? lines[i].text : "");
+      if (format_.pages()) open.push_back(lines[i].open);
+    }
     std::vector<std::string> outputs;
-    auto texts = translated(given, outputs);
+    auto texts = translated(given, open, outputs);
     if (format_.json) find_entropies(texts);
     LineWork::Done done{.lines = count, .texts = {""}};
     auto& written = done.texts[0];
@@ -271,15 +278,15 @@ class TranslatingTexts {
 
  private:
   /// The texts' translations, and what is written of each.
-  std::vector<TranslatedText> translated(const std::vector<std::string>& given,
+  std::vector<TranslatedText> translated(const std::vector<std::string>& given, const std::vector<OpenMarkup>& open,
                                          std::vector<std::string>& outputs) const {
     std::vector<TranslatedText> texts;
     if (format_.has_tags()) {
       const MarkupOptions options{.sentences = format_.sentences,
                                   .language = format_.language,
                                   .glossary = wishes_.glossary(),
-                                  .carried = {.tags = format_.markup, .placeholders = format_.placeholders}};
-      for (auto& result : translate_marked(translator_, *aligner_, given, options)) {
+                                  .carried = format_.carried()};
+      for (auto& result : translate_marked(translator_, *aligner_, given, options, open)) {
         texts.push_back(std::move(result.translated));
         outputs.push_back(std::move(result.text));
       }
@@ -374,9 +381,11 @@ int main(int argc, char** argv) {
                      "Lines are paragraphs: they are split into sentences, cut where one is longer than the model "
                      "takes, and put together again, blanks and line ends as they were")
             ->group("Long text and markup");
-    app.add_flag("--markup", text_format.markup,
-                 "Text is HTML or XML: its tags come back, round the words that stand for those they were around, and "
-                 "characters that tags are made of as references")
+    app.add_flag(
+           "--markup", text_format.markup,
+           "Text is HTML or XML: its tags come back, round the words that stand for those they were around, and "
+           "characters that tags are made of as references. Each line is a text of its own; with --document lines "
+           "make a page, in which tags, comments and scripts go over lines")
         ->group("Long text and markup");
     app.add_flag("--placeholders", text_format.placeholders,
                  "Placeholders of programs' texts come back, byte for byte, where their neighbours went, and are not "
@@ -430,6 +439,12 @@ int main(int argc, char** argv) {
     if (format.alignments) options.outputs.push_back(alignments_file);
     options.also_read = decoding.inputs();
     for (auto& file : wishes.inputs()) options.also_read.push_back(std::move(file));
+    if (text_format.pages()) {
+      options.as_read = [carried = text_format.carried(), open = OpenMarkup()](InputLine& line) mutable {
+        line.open = open;
+        parse_markup(line.text, carried, open);
+      };
+    }
     LineWork work(options, bad_lines);
     decoding.check_device();
     work.open_input();

@@ -114,14 +114,17 @@ fs::path UnfinishedOutput::journal_of(const std::string& file) {
 UnfinishedOutput::~UnfinishedOutput() {
   struct stat status = {};
   const bool opened = parts_.front().output != nullptr;
-  const bool empty = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.bytes == 0; });
-  if (!committed_ && opened && empty) {
+  if (!committed_ && opened && empty()) {
     for (const auto& part : parts_) ::unlink(part.partial.c_str());
     ::unlink(journal_.c_str());
   } else if (!opened && ::fstat(descriptor_, &status) == 0 && status.st_size == 0) {
     ::unlink(journal_.c_str());
   }
   ::close(descriptor_);
+}
+
+bool UnfinishedOutput::empty() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.bytes == 0; });
 }
 
 void UnfinishedOutput::fail(int error_number) const {
@@ -180,8 +183,19 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
     });
     if (is_there(part.partial) && !listed) refuse(part.partial);
   }
-  if (ours.size() != parts_.size() && difference_.empty() && !ours.empty()) difference_ = "alignments";
-  if (!difference_.empty()) return;
+  if (ours.size() != parts_.size() && difference_.empty() && !ours.empty()) difference_ = "number of outputs";
+  if (!difference_.empty()) {
+    // What was never recorded would be done again in any case.
+    if (next(line) && holds_text()) return;
+    difference_.clear();
+    for (const auto& name : ours) {
+      const auto file = journal_.parent_path() / fs::path(name).filename();
+      const bool kept =
+          std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return part.partial == file; });
+      if (!kept) stray_.push_back(file);
+    }
+    return;
+  }
   while (next(line)) {
     const auto entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     try {
@@ -274,6 +288,7 @@ bool UnfinishedOutput::holds_text() const {
 }
 
 void UnfinishedOutput::go_on_after(size_t windows) {
+  for (const auto& file : stray_) ::unlink(file.c_str());
   std::string journal = header_;
   for (size_t i = 0; i < windows; ++i) journal += lines_[i] + '\n';
   // Over what is there, which is cut behind it: at no time is there no journal, which alone tells whose the files are.

@@ -58,10 +58,9 @@ class UnfinishedOutput {
 
   /// What is done already: windows from the beginning on.
   const std::vector<Window>& done() const { return done_; }
-  /// Why what lay there is not gone on with: the name of what differs in `work`. Empty: it is, or nothing lay there.
+  /// Why what lies there, windows of it written, cannot be gone on with: the name of what differs in `work`. Empty: it
+  /// can, or nothing lies there.
   const std::string& difference() const { return difference_; }
-  /// Whether anything lies there that was written.
-  bool holds_text() const;
 
   /// Before anything is written: the first `windows` of done() hold, and what follows them goes.
   void go_on_after(size_t windows);
@@ -70,6 +69,8 @@ class UnfinishedOutput {
   void record(const Window& window);
   void commit();
 
+  /// Whether nothing was written, by this process or those before it.
+  bool empty() const;
   /// Where what is done lies, of the file `index`.
   std::filesystem::path partial(size_t index = 0) const { return parts_[index].partial; }
   /// The journal of files of which this is the first. Where it is, there is work that may go on.
@@ -87,6 +88,7 @@ class UnfinishedOutput {
   };
 
   void lock();
+  bool holds_text() const;
   void read_journal(const std::string& text, const std::map<std::string, std::string>& work);
   void keep_what_agrees();
   void take_back(Part& part, size_t index) const;
@@ -100,6 +102,7 @@ class UnfinishedOutput {
   std::vector<std::string> lines_;  // of the journal, of each of done()
   std::vector<Window> done_;
   std::string difference_;
+  std::vector<std::filesystem::path> stray_;  // of a work that is not gone on with, and none of this one's
   bool committed_ = false;
 };
 

@@ -172,6 +172,16 @@ TEST_CASE("a symbolic link stays, and the file that it names is replaced") {
   }
 }
 
+TEST_CASE("links that lead in a circle are refused and stay") {
+  TemporaryDirectory directory;
+  std::filesystem::create_symlink("b", directory / "a");
+  std::filesystem::create_symlink("a", directory / "b");
+  CHECK_THROWS_WITH(write_atomically(directory / "a", "text"), Catch::Contains("Too many levels of symbolic links"));
+  CHECK(std::filesystem::is_symlink(directory / "a"));
+  CHECK(std::filesystem::is_symlink(directory / "b"));
+  CHECK(files_in(directory.path()) == 2);
+}
+
 TEST_CASE("a name as long as names can be is written") {
   TemporaryDirectory directory;
   const std::string name(255, 'n');

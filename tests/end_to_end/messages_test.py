@@ -2,6 +2,7 @@
 beside these. Standard library only."""
 
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -153,6 +154,37 @@ class MessagesTest(ProgramTest):
                                             ((TRANSLATE,), "--model"), ((TRAIN, "my.yaml"), "--output")):
             with self.subTest(option=option):
                 self.refused(program, *command, option, "", parts=[option, "is empty"])
+
+    def test_arguments_that_are_nothing_are_no_others(self):
+        programs = pathlib.Path(TRANSLATE).parent
+        for program, *arguments in (("treebank", "words", ""), ("treebank", "words", "a", ""), ("import", "--from", "marian", ""),
+                                    ("attend", "--model", MODEL, "", "Gut."), ("attend", "--model", MODEL, "Good.", ""),
+                                    ("train", ""), ("report", "")):
+            with self.subTest(program=program, arguments=arguments):
+                self.refused(programs / program, *arguments, parts=["is empty"])
+
+    def test_numbers_are_spelled_as_in_settings(self):
+        programs = pathlib.Path(TRANSLATE).parent
+        (self.root / "one").write_text("Good morning.\n")
+        for beam in ("010", "1e1"):
+            done = subprocess.run([TRANSLATE, "--model", MODEL, "--beam", beam, "--n-best", beam, "--threads", "01", "--input",
+                                   "one"], cwd=self.root, env=ENVIRONMENT, capture_output=True, timeout=120)
+            self.assertEqual((done.returncode, done.stdout.count(b"\n")), (0, 10), done.stderr)
+        for option, value in (("--beam", "0x10"), ("--beam", "2.5"), ("--beam", "nan"), ("--threads", "0x1"), ("--threads", ""),
+                              ("--threads", "2000"), ("--alpha", "nan"), ("--alpha", "0x1p3"), ("--seed", "-1")):
+            with self.subTest(option=option, value=value):
+                self.refused(TRANSLATE, "--model", MODEL, option, value, parts=[option, "takes"])
+        self.refused(programs / "shortlist", "--least", "nan", parts=["--least takes", "from 0 to 1"])
+
+    def test_a_file_that_may_not_grow_is_told_of(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+        done = subprocess.run([pathlib.Path(TRANSLATE).with_name("treebank"), "words", "--output", "out", "-"], cwd=self.root,
+                              input=b"(ROOT (X a))\n" * 10000, env=ENVIRONMENT, capture_output=True, timeout=120, preexec_fn=limited)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(b"cannot write out: File too large", done.stderr)
+        self.assertFalse((self.root / "out").exists())
 
     def test_mistakes_of_commands_lead_to_their_own_help(self):
         evaluate = pathlib.Path(TRANSLATE).with_name("evaluate")

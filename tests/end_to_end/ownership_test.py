@@ -183,6 +183,11 @@ class OwnershipTest(ProgramTest):
                 self.train_refused(output, "--restart", "--dry-run", *overrides, parts=parts)
         self.train_refused(output, "--restart", "--from", "last", parts=["--from", "--restart"])
 
+    def test_what_is_undone_is_undone_alone(self):
+        output = self.copy("alone")
+        for option in (["--dry-run"], ["--restart"], ["--from", "last"], ["--processes", 2], ["--profile", 2]):
+            self.train_refused(output, "--undo", *option, parts=["--undo", option[0]])
+
     def test_a_failed_restart_is_undone(self):
         output = self.copy("undone")
         before = contents(output)

@@ -228,6 +228,7 @@ class ScoreTest(ProgramTest):
         self.assertEqual(mbr(certain, "--best", "--probabilities", "score", "--metric", "bleu"), ["something else"])
         self.assertEqual(mbr(certain, "--best"), ["the cat sits"])
         self.assertEqual(mbr("0 |||  ||| 0.0\n", "--best"), [""])
+        self.assertEqual(mbr("0 ||| ||| 0.0\n", "--best"), [""])
         self.assertEqual(mbr(""), [])
         for text, part in [("x\n", "standard input:1"), ("0 ||| a ||| 1\n2 ||| b ||| 1\n", "standard input:2"),
                            ("1 ||| a ||| 1\n", "is of line 1"), ("0 ||| a ||| nan\n", "standard input:1")]:

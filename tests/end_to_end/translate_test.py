@@ -294,7 +294,7 @@ class TranslateTest(ProgramTest):
         # A run that fails leaves the older file alone, and what is done in another.
         source.write_bytes(text.encode() + b"broken \xff\n")
         _, errors = self.run_program("--input", source, "--output", output, status=2)
-        self.assert_one_line(errors, "in.txt:6", "not UTF-8", "out.txt.partial", "goes on")
+        self.assert_one_line(errors, "in.txt:6", "not UTF-8", "out.txt.partial", "does them again")
         self.assertEqual(output.read_text(), expected)
         self.assertEqual((self.root / "out.txt.partial").read_text(), expected)
         source.write_text(text + text)
@@ -459,7 +459,7 @@ class TranslateTest(ProgramTest):
         """Leaves what a killed translation leaves, and how many lines that is."""
         output = self.root / f"{name}.out"
         process = self.start("--output", output, "--beam", 1, *arguments, stdin=subprocess.PIPE)
-        process.stdin.write(text.encode())  # and stays open: the last window waits for more
+        process.stdin.write(text.encode() if isinstance(text, str) else text)  # and stays open: the last window waits for more
         process.stdin.flush()
         partial = self.root / f"{name}.out.partial"
         deadline = time.monotonic() + 120
@@ -471,7 +471,7 @@ class TranslateTest(ProgramTest):
         process.communicate()
         return output, partial
 
-    def test_what_belongs_to_other_work_is_begun_anew(self):
+    def test_what_belongs_to_other_work_is_kept(self):
         text = self.many(2500)
         plain = self.translate(text, "--beam", 1)
         # The same lines through a pipe go on; further ones may follow.
@@ -487,20 +487,44 @@ class TranslateTest(ProgramTest):
         _, errors = self.run_program("--output", output, "--beam", 1, text=changed)
         self.assertIn("goes on behind line 1024", errors)
         self.assertEqual(output.read_text(), self.translate(changed, "--beam", 1))
-        output, _ = self.kept(text)
-        self.run_program("--output", output, "--beam", 1, text="ba do.\n")
-        self.assertEqual(output.read_text(), self.translate("ba do.\n", "--beam", 1))
-        # Other settings, another model.
-        output, _ = self.kept(text)
-        _, errors = self.run_program("--output", output, "--beam", 2, text=text)
-        self.assertIn("another search", errors)
-        self.assertEqual(output.read_text(), self.translate(text, "--beam", 2))
-        output, _ = self.kept(text)
+        # Other text, other settings, another model: nothing goes, and the remedy is one.
         model = self.root / "another"
         subprocess.run([MAKE_MODEL, model, "two"], check=True, env=ENVIRONMENT)
-        _, errors = self.run_program("--output", output, "--beam", 1, text=text, model=model)
-        self.assertIn("another model", errors)
-        self.assertEqual(output.read_text(), self.run_program("--beam", 1, text=text, model=model)[0])
+        broken = b"\xff\n" + text.split("\n", 1)[1].encode()
+        for given, said in (({"text": "ba do.\n"}, "of other text"), ({"text": b"\xff\n"}, "of other text"),
+                            ({"text": ""}, "of other text"), ({"text": text, "beam": 2}, "with another search"),
+                            ({"text": text, "model": model}, "with another model")):
+            output, partial = self.kept(text)
+            others = {"text": given["text"], "model": given.get("model", self.model)}
+            lines = partial.read_bytes()
+            arguments = ("--output", output, "--beam", given.get("beam", 1))
+            _, errors = self.run_program(*arguments, **others, status=2)
+            self.assert_one_line(errors, "other.out.partial: is unfinished, and was made " + said, "delete it")
+            self.assertEqual(partial.read_bytes(), lines)
+            _, errors = self.run_program("--output", output, "--beam", 1, text=text)
+            self.assertIn("goes on behind line 2048", errors)
+            output, partial = self.kept(text)
+            partial.unlink()
+            if given["text"] == text:
+                self.run_program(*arguments, **others)
+                self.assertEqual(output.read_text(), self.run_program(*arguments[2:], **others)[0])
+            else:
+                (self.root / "other.out.partial.journal").unlink()
+        output, partial = self.kept(broken, "--bad-lines", "empty")
+        lines = partial.read_bytes()
+        _, errors = self.run_program("--output", output, "--beam", 1, "--bad-lines", "copy", text=broken, status=2)
+        self.assert_one_line(errors, "was made with another --bad-lines")
+        self.assertEqual(partial.read_bytes(), lines)
+        self.run_program("--output", output, "--beam", 1, "--bad-lines", "empty", text=broken)
+        # Less than a window would be done again in any case, and what it left is in nobody's way.
+        short, links = b"ba do.\n\xff\n", self.root / "other.links"
+        _, errors = self.run_program("--output", output, "--alignments", links, text=short, status=2)
+        self.assertIn("1 line is kept in", errors)
+        self.assertIn("the same command does them again", errors)
+        _, errors = self.run_program("--output", output, text=short, status=2)
+        self.assertEqual(self.leftovers("other"), ["other.out", "other.out.partial", "other.out.partial.journal"])
+        self.run_program("--output", output, "--alignments", links, text="ba do.\n")
+        links.unlink()
         # What was changed since is done again; so is what a journal that was cut off does not tell.
         for damage in (lambda partial, journal: partial.write_bytes(b"X" + partial.read_bytes()[1:]),
                        lambda partial, journal: partial.write_bytes(partial.read_bytes()[:100]),
@@ -794,6 +818,27 @@ class TranslateTest(ProgramTest):
         output, errors = self.run_program("--document", "--bad-lines", "copy", text=b"a \xff b\r\nBa.")
         self.assertTrue(output.startswith("a \ufffd b\r\n"), output)
         self.assertIn("could not be used", errors)
+
+    def test_tags_go_over_the_lines_of_a_page(self):
+        page = ("<!DOCTYPE html\n\"a\">\n<!-- first\n\n<b>second --><p class='a'\r\n  id=b>Ba.</p><script>\nvar ba = 1 < 2;\n"
+                "</script\n>\nDo.\n<style>p {\n}</style><br")
+        expected = page
+        for word in ("Ba.", "Do."):
+            expected = expected.replace(word, self.translate(f"{word}\n").rstrip("\n"))
+        output, _ = self.run_program("--document", "--markup", text=page)
+        self.assertEqual(output, expected)
+        # By windows, whatever ends the work between.
+        source, output = self.root / "page.html", self.root / "page.out"
+        lines = ["Ba."] * 1020 + ["<!--", "do"] + ["do <!-- ba"] * 600 + ["--> Ba."]
+        source.write_text("\n".join(lines) + "\n")
+        arguments = ("--document", "--markup", "--input", source, "--output", output, "--beam", 1)
+        whole, _ = self.run_program(*arguments)
+        done = output.read_text().split("\n")
+        self.assertEqual(done[1020:1622], lines[1020:1622])
+        self.assertEqual(done[1622], "--> " + done[0])
+        # Without --document each line is a text.
+        output, _ = self.run_program("--markup", text="<!-- ba\ndo -->\n")
+        self.assertNotEqual(output, "<!-- ba\ndo -->\n")
 
     def test_markup_is_carried_over(self):
         generator = random.Random(8)

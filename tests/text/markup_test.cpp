@@ -148,6 +148,78 @@ TEST_CASE("what is no tag is text") {
   CHECK(tags_of(parse_markup("<script>a<b>")) == Strings{"<script>", "<b>"});
 }
 
+TEST_CASE("what a line of a page leaves open goes on in the next") {
+  using Page = std::vector<std::pair<std::string, std::string>>;  // lines, and what of each is text
+  const auto page = GENERATE(Page{{"<!DOCTYPE html", ""},
+                                  {"\"a\">One <!-- <b>", "One "},
+                                  {"--> two<![CDATA[", " two"},
+                                  {"<!--]] >", ""},
+                                  {"]]><i", ""},
+                                  {">three", "three"}},
+                             Page{{"One <2> <p class=\"a\"", "One <2> "},
+                                  {" id='b'>two</p", "two"},
+                                  {"> three <4<img alt=\"x > y", " three <4"},
+                                  {"'z' > <b>\" src=z", ""},
+                                  {"/>four", "four"}},
+                             Page{{"<script src=a", ""},
+                                  {">var one = 1 < 2;", ""},
+                                  {"// <!-- ", ""},
+                                  {"</b></Script>two", "two"},
+                                  {"<style>p { }", ""},
+                                  {"</styl", ""},
+                                  {"</style", ""},
+                                  {"a>three<script/>four", "threefour"},
+                                  {"<script", ""},
+                                  {"/>five", "five"}},
+                             Page{{"one<!-- two", "one"}, {"--!>", ""}, {"", ""}, {"three", ""}});
+  OpenMarkup open;
+  for (const auto& [line, text] : page) {
+    const auto marked = parse_markup(line, {}, open);
+    CHECK(marked.text == text);
+    size_t bytes = text.size();
+    for (const auto& tag : marked.tags) bytes += tag.markup.size();
+    CHECK(bytes == line.size());
+  }
+}
+
+TEST_CASE("a page by its lines is the page as a whole") {
+  std::mt19937 random(5);
+  const Strings parts = {"<!-- a <b> c -->",
+                         "<p class=\"a > b\" x='y'>",
+                         "</p >",
+                         "<br />",
+                         "<script a>if (a < b) </ b>; </script >",
+                         "<style >p > a { }</STYLE>",
+                         "<?xml version='1' ?>",
+                         "<![CDATA[ <a> ]]>",
+                         "one two ",
+                         "a < b ",
+                         "&amp; c"};
+  for (int round = 0; round < 300; ++round) {
+    std::string page;
+    for (int i = 0; i < 12; ++i) page += parts[random() % parts.size()];
+    const auto whole = parse_markup(page);
+    std::string markup;
+    for (const auto& tag : whole.tags) markup += tag.markup;
+    OpenMarkup open;
+    std::string text, tags;
+    for (size_t begin = 0; begin <= page.size();) {
+      // Lines that end at blanks, which they keep.
+      size_t end = page.find(' ', begin + random() % 20);
+      end = end == std::string::npos ? page.size() : end + 1;
+      const auto marked = parse_markup(page.substr(begin, end - begin), {}, open);
+      text += marked.text;
+      for (const auto& tag : marked.tags) tags += tag.markup;
+      if (end == page.size()) break;
+      begin = end;
+    }
+    INFO(page);
+    CHECK(text == whole.text);
+    CHECK(tags == markup);
+    CHECK(open.kind == OpenMarkup::Kind::none);
+  }
+}
+
 TEST_CASE("elements that do not end, or never began, are alone") {
   const auto crossed = parse_markup("<b>a<i>b</b>c</i><p>d<p>e</ul>");
   std::vector<int64_t> partners;
@@ -235,19 +307,19 @@ TEST_CASE("placeholders stand beside the text, with what belongs to them") {
     all.push_back(marked.text);
     return all;
   };
-  for (const auto& [text, expected] :
-       std::vector<std::pair<std::string, Strings>>{{"Delete {count} files?", {"{count}", "Delete files?"}},
-                                                    {"Cannot open \"{file}\".", {"\"{file}\"", "Cannot open."}},
-                                                    {"Page %d/%d of „%s“ (%s)", {"%d/%d", "„%s“", "(%s)", "Page of "}},
-                                                    {"Hello, {name}! Welcome.", {", {name}", "Hello! Welcome."}},
-                                                    {"Error: %s.", {": %s", "Error."}},
-                                                    {"A ~{n}~ B *%s* \\{m}\\ C", {"~{n}~", "*%s*", "\\{m}", "A B \\ C"}},
-                                                    {"Go. {name}! Stop", {"{name}!", "Go. Stop"}},
-                                                    {"{name}, welcome to %s%%", {"{name},", "%s%%", " welcome to "}},
-                                                    {"Files: {a}, {b} and {c}.", {"{a},", "{b}", "{c}", "Files: and."}},
-                                                    {"{n}% of #%d, $%.2f", {"{n}%", "#%d", "$%.2f", " of, "}},
-                                                    {"{x}MB, pre{y}", {"{x}", "{y}", "MB, pre"}},
-                                                    {"100 % sure { 5% d'accord", {"100 % sure { 5% d'accord"}}}) {
+  for (const auto& [text, expected] : std::vector<std::pair<std::string, Strings>>{
+           {"Delete {count} files?", {"{count}", "Delete files?"}},
+           {"Cannot open \"{file}\".", {"\"{file}\"", "Cannot open."}},
+           {"Page %d/%d of „%s“ (%s)", {"%d/%d", "„%s“", "(%s)", "Page of "}},
+           {"Hello, {name}! Welcome.", {", {name}", "Hello! Welcome."}},
+           {"Error: %s.", {": %s", "Error."}},
+           {"A ~{n}~ B *%s* \\{m}\\ C", {"~{n}~", "*%s*", "\\{m}", "A B \\ C"}},
+           {"Go. {name}! Stop", {"{name}!", "Go. Stop"}},
+           {"{name}, welcome to %s%%", {"{name},", "%s%%", " welcome to "}},
+           {"Files: {a}, {b} and {c}.", {"{a},", "{b}", "{c}", "Files: and."}},
+           {"{n}% of #%d, $%.2f", {"{n}%", "#%d", "$%.2f", " of, "}},
+           {"{x}MB, pre{y}", {"{x}", "{y}", "MB, pre"}},
+           {"100 % sure { 5% d'accord", {"100 % sure { 5% d'accord"}}}) {
     CAPTURE(text);
     auto all = expected;
     CHECK(parts(text, placeholders_alone) == all);

@@ -107,6 +107,9 @@ TEST_CASE("sentences end where they do") {
     Strings expected;
   };
   const std::vector<Case> cases = {
+      {Language::any,
+       {"Keep that in mind.", "She studied art.", "It is a gem.", "I saw Phil.", "He saw Art. 5 and Nr. 7."}},
+      {Language::german, {"Nach Art. 5 sind es mind. Zehn."}},
       {Language::any, {"The weather is nice.", "It was not yesterday!", "Was it?", "\"Yes,\" she said."}},
       {Language::any, {"\"Really?\" he asked.", "\"It is.\"", "(So it is.)", "He left ..."}},
       {Language::any, {"Wait...", "What?!", "No"}},

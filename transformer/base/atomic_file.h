@@ -53,6 +53,7 @@ class AtomicFile {
   /// Tries names for the temporary file, which `make` makes of temporary_, until one is free.
   void name_temporary(const std::function<bool()>& make);
   void write_through(const char* data, size_t bytes);
+  void refuse_endless_links() const;
   void take_mode_of_target();
   [[noreturn]] void fail(int error_number) const;
 

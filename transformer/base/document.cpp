@@ -123,7 +123,7 @@ SettingValue value_of(const YAML::Node& node) {
   size_t bytes = 0;
   for (const auto& element : node) {
     // No setting is a list of anything but texts.
-    if (!element.IsScalar()) return {SettingValue::Kind::mapping, {}};
+    if (!element.IsScalar()) return {SettingValue::Kind::mixed_list, {}};
     // A file of megabytes can name one of its texts a million times.
     if ((bytes += element.Scalar().size()) > largest_file) return {SettingValue::Kind::too_long, {}};
     value.texts.push_back(element.Scalar());

@@ -67,6 +67,8 @@ std::string SettingValue::found() const {
       return in_quotes(texts[0]);
     case Kind::list:
       return "a list";
+    case Kind::mixed_list:
+      return "a list of more than texts";
     case Kind::mapping:
       return "a mapping";
     case Kind::too_long:

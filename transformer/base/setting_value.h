@@ -16,7 +16,8 @@ struct SettingValue {
     nothing,                       // no value
     scalar,                        // one text
     list,                          // texts
-    mapping,                       // anything else: a mapping, or a list of more than texts
+    mixed_list,                    // of more than texts
+    mapping,
     too_long                       // a list of more bytes than a settings file may have
   } kind = Kind::nothing;          // which decides how many texts there are
   std::vector<std::string> texts;  // of a scalar one

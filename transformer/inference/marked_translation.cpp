@@ -63,11 +63,13 @@ void put_tags_back(const WordAligner& aligner, std::span<MarkedTranslation> tran
 }
 
 std::vector<MarkedTranslation> translate_marked(const Translator& translator, const WordAligner& aligner,
-                                                const std::vector<std::string>& texts, const MarkupOptions& options) {
+                                                const std::vector<std::string>& texts, const MarkupOptions& options,
+                                                std::vector<OpenMarkup> open) {
   std::vector<MarkedTranslation> results(texts.size());
   std::vector<SplitText> split;
   for (size_t i = 0; i < texts.size(); ++i) {
-    auto& marked = results[i].source = parse_markup(texts[i], options.carried);
+    auto& marked = results[i].source =
+        open.empty() ? parse_markup(texts[i], options.carried) : parse_markup(texts[i], options.carried, open[i]);
     split.push_back(options.sentences ? SplitText(marked.text, options.language, marked.breaks())
                                       : SplitText::whole(marked.text));
   }

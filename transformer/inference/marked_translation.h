@@ -33,9 +33,10 @@ struct MarkedTranslation {
 void put_tags_back(const WordAligner& aligner, std::span<MarkedTranslation> translations);
 
 /// Translates HTML or XML, or text with placeholders: what stands between the tags, which put_tags_back puts back. Any
-/// text is taken: see parse_markup.
+/// text is taken: see parse_markup. `open`: where texts are lines of pages, what each goes on with (see OpenMarkup);
+/// empty: they are whole.
 std::vector<MarkedTranslation> translate_marked(const Translator& translator, const WordAligner& aligner,
                                                 const std::vector<std::string>& texts,
-                                                const MarkupOptions& options = {});
+                                                const MarkupOptions& options = {}, std::vector<OpenMarkup> open = {});
 
 }  // namespace transformer

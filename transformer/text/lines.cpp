@@ -90,8 +90,7 @@ bool LineReader::next(std::string& line) {
     found = true;
     const size_t end = self.buffer.find('\n', self.position);
     line.append(self.buffer, self.position, end == std::string::npos ? end : end - self.position);
-    // A carriage return or the byte order mark may still go.
-    if (line.size() > most_line_bytes + 1 + byte_order_mark.size()) self.fail_for_length();
+    if (line.size() > most_raw_line_bytes) self.fail_for_length();
     self.position = end == std::string::npos ? self.buffer.size() : end + 1;
     if (end != std::string::npos) break;
   }

@@ -51,10 +51,12 @@ constexpr auto breaking_elements = std::to_array<std::string_view>(
 /// Takes markup apart. Everything that looks ahead for an end remembers when there is none, so that time is linear.
 class Parser {
  public:
-  Parser(std::string_view marked, const CarriedOver& carried) : marked_(marked), carried_(carried) {}
+  /// `open`: of a line of a page, what is unended before it, and then behind it. Null: of a text that is whole.
+  Parser(std::string_view marked, const CarriedOver& carried, OpenMarkup* open)
+      : marked_(marked), carried_(carried), open_markup_(open) {}
 
   MarkedText parse() {
-    for (size_t position = 0; position < marked_.size();) {
+    for (size_t position = go_on(); position < marked_.size();) {
       const char c = marked_[position];
       size_t end = none;
       if (carried_.tags && c == '<') end = tag_at(position);
@@ -81,28 +83,85 @@ class Parser {
     return end;
   }
 
+  /// Takes up what goes on from the line before; returns what is behind it.
+  size_t go_on() {
+    if (!open_markup_ || open_markup_->kind == OpenMarkup::Kind::none) return 0;
+    const size_t end = std::min(end_of_open(), marked_.size());
+    if (end > 0) add(0, end, false);
+    return end;
+  }
+
+  /// Where what is open ends, after which nothing is; none where it goes on.
+  size_t end_of_open() {
+    auto& open = *open_markup_;
+    size_t position = 0;
+    if (open.kind == OpenMarkup::Kind::tag) {
+      position = scan_tag(0, open.quote);
+      if (position == none) return none;
+      const bool empty = position > 1 && marked_[position - 2] == '/';
+      open.kind = open.name.empty() || empty ? OpenMarkup::Kind::none : OpenMarkup::Kind::element;
+    }
+    if (open.kind == OpenMarkup::Kind::element) {
+      position = end_tag_of(open.name, position);
+      if (position == none) return none;
+      open = {.kind = OpenMarkup::Kind::other, .ending = ">"};
+    }
+    if (open.kind == OpenMarkup::Kind::other) {
+      position = behind(open.ending, position);
+      if (position == none) return none;
+    }
+    open = {};
+    return position;
+  }
+
+  /// Takes up a line's rest from `position` on, which the next line goes on with; none where there is no next line.
+  size_t left_open(size_t position, OpenMarkup open, bool breaks = false) {
+    if (!open_markup_) return none;
+    *open_markup_ = std::move(open);
+    add(position, marked_.size(), breaks);
+    return marked_.size();
+  }
+
+  /// The end of what begins at `position` and `ending` ends.
+  size_t ended_by(const char* ending, size_t position, size_t from) {
+    const size_t end = whole(position, behind(ending, from));
+    return end != none ? end : left_open(position, {.kind = OpenMarkup::Kind::other, .ending = ending});
+  }
+
   /// The end of the tag that begins at `position`, which is taken up; none where it is text.
   size_t tag_at(size_t position) {
     const auto rest = marked_.substr(position);
-    if (rest.starts_with("<!--")) return whole(position, behind("-->", position + 4));
-    if (rest.starts_with("<![CDATA[")) return whole(position, behind("]]>", position + 9));
-    if (rest.starts_with("<?")) return whole(position, behind(">", position + 2));
+    if (rest.starts_with("<!--")) return ended_by("-->", position, position + 4);
+    if (rest.starts_with("<![CDATA[")) return ended_by("]]>", position, position + 9);
+    if (rest.starts_with("<?")) return ended_by(">", position, position + 2);
     if (rest.starts_with("<!")) {
-      return rest.size() > 2 && is_ascii_letter(rest[2]) ? whole(position, behind(">", position + 2)) : none;
+      return rest.size() > 2 && is_ascii_letter(rest[2]) ? ended_by(">", position, position + 2) : none;
     }
     const bool closes = rest.starts_with("</");
     const size_t name_begin = position + (closes ? 2 : 1);
     if (name_begin >= marked_.size() || !is_ascii_letter(marked_[name_begin])) return none;
-    const size_t end = end_of_tag(name_begin);
-    if (end == none) return none;
+    char quote = 0;
+    const size_t end = open_markup_ ? scan_tag(name_begin, quote) : end_of_tag(name_begin);
+    if (end == none && !open_markup_) return none;
     std::string name;
-    for (size_t i = name_begin; i < end && !is_ascii_blank(marked_[i]) && marked_[i] != '/' && marked_[i] != '>'; ++i) {
+    for (size_t i = name_begin;
+         i < std::min(end, marked_.size()) && !is_ascii_blank(marked_[i]) && marked_[i] != '/' && marked_[i] != '>';
+         ++i) {
       name += lower(marked_[i]);
     }
-    const bool empty = marked_[end - 2] == '/' || is_one_of(name, void_elements);
     const bool breaks = is_one_of(name, breaking_elements);
-    if (!closes && !empty && (name == "script" || name == "style")) {
+    const bool raw = !closes && (name == "script" || name == "style");
+    if (end == none) {
+      return left_open(position, {.kind = OpenMarkup::Kind::tag, .name = raw ? name : "", .quote = quote}, breaks);
+    }
+    const bool empty = marked_[end - 2] == '/' || is_one_of(name, void_elements);
+    if (raw && !empty) {
       if (const size_t close = end_of_raw(name, end); close != none) return whole(position, close);
+      if (open_markup_) {
+        const bool closing = end_tag_of(name, end) != none;  // but for its last character
+        return left_open(position, closing ? OpenMarkup{.kind = OpenMarkup::Kind::other, .ending = ">"}
+                                           : OpenMarkup{.kind = OpenMarkup::Kind::element, .name = name});
+      }
     }
     add(position, end, breaks);
     if (closes) {
@@ -149,7 +208,7 @@ class Parser {
     size_t single = none, twice = none;  // from the next byte on, within quotes of either kind
     for (size_t i = marked_.size(); i-- > 0;) {
       const char c = marked_[i];
-      const bool value = i > 0 && (marked_[i - 1] == '=' || (i > 1 && marked_[i - 1] == ' ' && marked_[i - 2] == '='));
+      const bool value = begins_value(i);
       const size_t outside = ends_[i + 1];
       ends_[i] = c == '>' ? i : c == '"' && value ? twice : c == '\'' && value ? single : outside;
       if (c == '"') twice = outside;
@@ -157,21 +216,48 @@ class Parser {
     }
   }
 
+  /// Behind the ">" of a tag that goes on at `from`, within a value's `quote` or none (0); none where the text ends
+  /// first, and then `quote` is the one that it ends within.
+  size_t scan_tag(size_t from, char& quote) const {
+    for (size_t i = from; i < marked_.size(); ++i) {
+      const char c = marked_[i];
+      if (quote != 0) {
+        if (c == quote) quote = 0;
+      } else if (c == '>') {
+        return i + 1;
+      } else if ((c == '"' || c == '\'') && begins_value(i)) {
+        quote = c;
+      }
+    }
+    return none;
+  }
+
+  /// Whether a value of an attribute begins at `position`.
+  bool begins_value(size_t position) const {
+    if (position > 1 && marked_[position - 1] == ' ') --position;
+    return position > 0 && marked_[position - 1] == '=';
+  }
+
   /// Behind the end tag of `name`, whose contents are no markup.
   size_t end_of_raw(const std::string& name, size_t from) {
     auto& missing = missing_raw_[name];
     if (missing) return none;
+    const size_t tag = end_tag_of(name, from);
+    const size_t end = tag == none ? none : behind(">", tag);
+    missing = end == none;
+    return end;
+  }
+
+  /// Behind the name in the next end tag of the element `name`.
+  size_t end_tag_of(const std::string& name, size_t from) const {
     const std::string wanted = "</" + name;
     for (size_t at = marked_.find("</", from); at != none; at = marked_.find("</", at + 2)) {
       const auto found = marked_.substr(at, wanted.size());
       if (found.size() == wanted.size() &&
           std::equal(found.begin(), found.end(), wanted.begin(), [](char a, char b) { return lower(a) == b; })) {
-        const size_t end = behind(">", at);
-        missing = end == none;
-        return end;
+        return at + wanted.size();
       }
     }
-    missing = true;
     return none;
   }
 
@@ -256,6 +342,7 @@ class Parser {
 
   std::string_view marked_;
   CarriedOver carried_;
+  OpenMarkup* open_markup_;
   MarkedText result_;
   std::vector<size_t> ends_;
   std::map<std::string_view, size_t> missing_;  // from where on
@@ -926,10 +1013,21 @@ std::vector<size_t> MarkedText::breaks() const {
   return places;
 }
 
+namespace {
+
+MarkedText parsed(std::string_view marked, const CarriedOver& carried, OpenMarkup* open) {
+  auto text = Parser(marked, carried, open).parse();
+  return carried.placeholders ? Gatherer(std::move(text)).gather() : text;
+}
+
+}  // namespace
+
 MarkedText parse_markup(std::string_view marked, const CarriedOver& carried) {
-  auto parsed = Parser(marked, carried).parse();
-  if (!carried.placeholders) return parsed;
-  return Gatherer(std::move(parsed)).gather();
+  return parsed(marked, carried, nullptr);
+}
+
+MarkedText parse_markup(std::string_view marked, const CarriedOver& carried, OpenMarkup& open) {
+  return parsed(marked, carried, &open);
 }
 
 std::string escaped_text(std::string_view text) {

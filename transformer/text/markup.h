@@ -40,7 +40,7 @@ struct MarkedText {
     size_t position = 0;   // the byte of `text` that it stands before
     int64_t partner = -1;  // among the tags: the end of the element that this one begins, or its beginning; -1: neither
     bool breaks = false;   // sentences do not go over it: of paragraphs, headings, list items, table cells, line breaks
-    bool placeholder = false;  // no tag, but carried over like one
+    bool placeholder = false;                               // no tag, but carried over like one
     Beside before = Beside::blank, behind = Beside::blank;  // a placeholder's
   };
   std::string text;            // what is read: without tags, references resolved
@@ -52,6 +52,22 @@ struct MarkedText {
 };
 /// Takes any text: see above.
 MarkedText parse_markup(std::string_view marked, const CarriedOver& carried = {});
+
+/// The tag, comment or script that a line of a page ends within, and the next line goes on with.
+struct OpenMarkup {
+  enum class Kind {
+    none,
+    tag,      // a start or end tag
+    element,  // a script or a style sheet, whose contents are no markup
+    other     // what a text ends: a comment, CDATA, a declaration
+  } kind = Kind::none;
+  std::string name = {};    // of the element that is a script or a style sheet, or that a tag begins; of others: none
+  char quote = 0;           // of the attribute's value that a tag is within
+  std::string ending = {};  // what the rest ends with
+};
+/// The same of a line of a page: what the line before left `open` goes on, and what is unended at the line's end is a
+/// tag to there, which is left in `open`.
+MarkedText parse_markup(std::string_view marked, const CarriedOver& carried, OpenMarkup& open);
 
 /// `text` as it is written between tags: & < > as references.
 std::string escaped_text(std::string_view text);

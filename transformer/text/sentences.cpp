@@ -13,9 +13,10 @@ namespace {
 
 constexpr unsigned english = 1, german = 2, any = 4;
 
+/// In which languages a word is one.
 struct Abbreviation {
-  unsigned languages;
-  bool numbers;  // only before a number
+  unsigned anywhere = 0;
+  unsigned before_numbers = 0;  // and nowhere else
 };
 
 // Those that mostly stand within a sentence. What often ends one (etc., usw., Inc.) is left to what follows.
@@ -23,22 +24,19 @@ const std::unordered_map<std::string_view, Abbreviation>& abbreviations() {
   static const auto table = [] {
     std::unordered_map<std::string_view, Abbreviation> all;
     const auto add = [&](unsigned languages, bool numbers, std::initializer_list<const char*> words) {
-      for (const char* word : words) {
-        const auto [place, fresh] = all.try_emplace(word, Abbreviation{languages, numbers});
-        if (!fresh) place->second.languages |= languages;
-      }
+      for (const char* word : words) (numbers ? all[word].before_numbers : all[word].anywhere) |= languages;
     };
     add(english | german | any, false, {"dr", "prof", "st", "vs", "mr", "mrs", "ms", "mme", "al", "ph", "dipl", "ca"});
     add(english | any, false, {"messrs", "mx",  "rev", "fr",     "gen",  "col",  "capt", "cpt",  "lt",   "sgt",  "maj",
                                "cmdr",   "adm", "rep", "sen",    "gov",  "pres", "supt", "hon",  "insp", "mt",   "viz",
                                "cf",     "eg",  "ie",  "approx", "dept", "est",  "esp",  "incl", "univ", "assoc"});
     add(german | any, false,
-        {"hr",      "hrn",  "frl",   "bzw",   "bspw",  "beisp",  "evtl", "ggf",  "gegebenenf", "inkl",
-         "exkl",    "sog",  "geb",   "gest",  "verh",  "vgl",    "ing",  "med",  "phil",       "jur",
-         "rer",     "nat",  "habil", "hl",    "mio",   "mrd",    "tsd",  "insb", "insbes",     "allg",
-         "einschl", "zzgl", "abzgl", "urspr", "eigtl", "entspr", "gem",  "lt",   "mind",       "ehem",
-         "zw",      "dt",   "engl",  "franz", "lat",   "bes",    "aufl", "hrsg", "übers"});
-    add(german, false, {"fr", "max", "min", "art"});
+        {"hr",   "hrn",  "frl",  "bzw",    "bspw",  "beisp",   "evtl", "ggf",   "gegebenenf", "inkl",  "exkl",   "sog",
+         "geb",  "gest", "verh", "vgl",    "ing",   "med",     "jur",  "rer",   "nat",        "habil", "hl",     "mio",
+         "mrd",  "tsd",  "insb", "insbes", "allg",  "einschl", "zzgl", "abzgl", "urspr",      "eigtl", "entspr", "lt",
+         "ehem", "zw",   "dt",   "engl",   "franz", "lat",     "bes",  "aufl",  "hrsg",       "übers"});
+    // Words or names of English, which end its sentences.
+    add(german, false, {"fr", "max", "min", "art", "mind", "gem", "phil"});
     add(english | any, true,
         {"no",  "nos", "fig", "figs", "p",   "pp",  "vol", "vols", "ch",   "chap", "sec", "eq", "eqs",
          "jan", "feb", "mar", "apr",  "jun", "jul", "aug", "sep",  "sept", "oct",  "nov", "dec"});
@@ -217,8 +215,9 @@ class Splitter {
       return lower != "a.m" && lower != "p.m";
     }
     const auto known = abbreviations().find(lower);
-    if (known == abbreviations().end() || (known->second.languages & bits_) == 0) return false;
-    return !known->second.numbers || kind_of(at(behind)) == CharacterKind::digit;
+    if (known == abbreviations().end()) return false;
+    const auto& [anywhere, before_numbers] = known->second;
+    return (anywhere & bits_) != 0 || ((before_numbers & bits_) != 0 && kind_of(at(behind)) == CharacterKind::digit);
   }
 
   std::string_view line_;

@@ -197,7 +197,6 @@ std::string basic_label(std::string_view label) {
   return std::string(label.starts_with('-') ? label : label.substr(0, label.find_first_of("-=|", 1)));
 }
 
-/// Nothing where nothing is left.
 /// Adds a node to a parent's children: a topmost node's label stands for no constituent, wherever it is.
 void take_in(Tree&& node, std::vector<Tree>& children) {
   if (node.is_word() || !is_top(node.label)) {
