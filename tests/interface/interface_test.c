@@ -225,6 +225,10 @@ static void scores_are_those_of_search(void) {
   REQUIRE(transformer_score(model, sources, targets + 1, 1, &other, NULL) == TRANSFORMER_OK);
   REQUIRE(other < found[0] - 5);
   REQUIRE(transformer_score(model, NULL, NULL, 0, NULL, NULL) == TRANSFORMER_OK);
+  REQUIRE(transformer_score_with(model, "beam=1\nalpha=0", sources, targets, 1, &other, NULL) == TRANSFORMER_OK);
+  REQUIRE(other == found[0]);
+  REFUSED(transformer_score_with(model, "target_language=de", sources, targets, 1, &other, NULL), TRANSFORMER_MISTAKE,
+          "decoding.target_language");
   transformer_translations_free(translations);
   transformer_model_free(model);
 }

@@ -2,13 +2,16 @@
 only."""
 
 import ctypes
+import multiprocessing
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 PACKAGE, LIBRARY, TRANSLATE, SOURCE = sys.argv[1:5]
@@ -82,6 +85,51 @@ class PythonTest(unittest.TestCase):
         self.assertEqual(found[1], self.translator.score(LINES[0], second.text))
         self.assertGreater(found[0], found[1])
         self.assertEqual(self.translator.score([], []), [])
+        self.assertEqual(self.translator.score(LINES[0], second.text, beam=7), found[1])
+        for settings, part in (({"beam": 0}, "decoding.beam"), ({"heads": 4}, "heads"),
+                               ({"target_language": "deu_Latn"}, "decoding.target_language")):
+            with self.assertRaisesRegex(Mistake, part):
+                self.translator.score(LINES[0], second.text, **settings)
+
+    def test_numbers_of_others_are_numbers(self):
+        class Four:
+            def __index__(self):
+                return 4
+
+        self.assertEqual(self.translator.translate(LINES, beam=Four()), self.translator.translate(LINES, beam=4))
+
+    def test_processes_that_fork_makes_use_the_model(self):
+        expected = self.translator.translate(LINES), self.translator.score(LINES, LINES)
+
+        def use(sender):
+            sender.send((self.translator.translate(LINES), self.translator.score(LINES, LINES)))
+            self.translator.close()
+            sender.send("closed")
+
+        for _ in range(2):
+            fork = multiprocessing.get_context("fork")
+            receiver, sender = fork.Pipe(duplex=False)
+            process = fork.Process(target=use, args=(sender,))
+            process.start()
+            for wanted in (expected, "closed"):
+                self.assertTrue(receiver.poll(60), "it does not come back")
+                self.assertEqual(receiver.recv(), wanted)
+            process.join(60)
+            self.assertEqual(process.exitcode, 0)
+        self.assertEqual(self.translator.translate(LINES), expected[0])
+
+    def test_ctrl_c_ends_the_wait(self):
+        program = (f"import sys; sys.path[:0] = [{PACKAGE!r}]; from transformer_cpp import Translator\n"
+                   "translator = Translator(sys.argv[1], threads=1)\n"
+                   "print('loaded', flush=True)\n"
+                   "try: translator.translate(['Where is the station? ' * 40] * 20000, beam=8)\n"
+                   "except KeyboardInterrupt: print('interrupted', translator.translate(['Thanks.'], beam=1)[0][0].text)")
+        process = subprocess.Popen([sys.executable, "-c", program, str(MODEL)], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(process.stdout.readline(), "loaded\n")
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        self.assertTrue(process.communicate(timeout=300)[0].startswith("interrupted "))
+        self.assertEqual(process.returncode, 0)
 
     def test_control_characters_say_nothing(self):
         self.assertEqual(self.translator.translate(["Good\0 mor\x07ning."]), self.translator.translate(["Good morning."]))

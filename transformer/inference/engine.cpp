@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -452,27 +454,45 @@ Engine::Engine(std::shared_ptr<const InferenceModel> model, const Options& optio
     : Engine(Ensemble{.models = {std::move(model)}}, options) {}
 
 Engine::Engine(const Ensemble& ensemble, const Options& options)
-    : implementation_(std::make_unique<Implementation>(ensemble, options)) {}
+    : implementation_(std::make_unique<Implementation>(ensemble, options)), process_(::getpid()) {}
+
+Engine::Implementation& Engine::here() const {
+  if (process_ == ::getpid()) return *implementation_;
+  const std::lock_guard lock(starting_);
+  if (process_ == ::getpid()) return *implementation_;
+  auto fresh = std::make_unique<Implementation>(implementation_->ensemble, implementation_->options);
+  // Left as it is: its locks may be held, and threads that this process has not cannot be waited for.
+  static_cast<void>(implementation_.release());
+  implementation_ = std::move(fresh);
+  process_ = ::getpid();
+  return *implementation_;
+}
 
 Engine::~Engine() {
+  if (process_ != ::getpid()) {
+    static_cast<void>(implementation_.release());
+    return;
+  }
   const std::lock_guard lock(implementation_->mutex);
   implementation_->stopped = true;
   implementation_->something_waits.notify_all();
 }
 
 const Engine::Options& Engine::options() const {
-  return implementation_->options;
+  return here().options;
 }
 
 Engine::Drafted Engine::drafted() const {
-  return {implementation_->steps, implementation_->proposed, implementation_->accepted};
+  const auto& engine = here();
+  return {engine.steps, engine.proposed, engine.accepted};
 }
 
 std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> requests, Done done, Progress progress) {
+  auto& engine = here();
   // Here, where it harms nobody: sentences of others would share a batch with it.
   for (const auto& request : requests) {
-    for (const auto& model : implementation_->ensemble.models) model->check(request.source, request.max_length);
-    request.check(implementation_->ensemble.models.front()->projection().outputs());
+    for (const auto& model : engine.ensemble.models) model->check(request.source, request.max_length);
+    request.check(engine.ensemble.models.front()->projection().outputs());
   }
   std::vector<size_t> order(requests.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -480,24 +500,25 @@ std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> request
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return requests[a].source.size() > requests[b].source.size(); });
   const auto job = std::make_shared<Job>(std::move(requests), std::move(done), std::move(progress));
-  const std::lock_guard lock(implementation_->mutex);
-  for (const size_t index : order) implementation_->waiting.push_back({job, index});
-  implementation_->something_waits.notify_all();
+  const std::lock_guard lock(engine.mutex);
+  for (const size_t index : order) engine.waiting.push_back({job, index});
+  engine.something_waits.notify_all();
   return job;
 }
 
 void Engine::wait(const Job& job) {
-  std::unique_lock lock(implementation_->mutex);
-  implementation_->all_done.wait(lock, [&] { return job.left_ == 0; });
+  auto& engine = here();
+  std::unique_lock lock(engine.mutex);
+  engine.all_done.wait(lock, [&] { return job.left_ == 0; });
 }
 
 void Engine::cancel(Job& job) {
+  auto& engine = here();
   job.cancelled_ = true;
   {
-    const std::lock_guard lock(implementation_->mutex);
-    job.left_ -=
-        std::erase_if(implementation_->waiting, [&](const Waiting& waiting) { return waiting.job.get() == &job; });
-    if (job.left_ == 0) implementation_->all_done.notify_all();
+    const std::lock_guard lock(engine.mutex);
+    job.left_ -= std::erase_if(engine.waiting, [&](const Waiting& waiting) { return waiting.job.get() == &job; });
+    if (job.left_ == 0) engine.all_done.notify_all();
   }
   const std::lock_guard telling(job.telling_);  // a call that is under way ends first
 }

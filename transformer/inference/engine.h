@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -22,6 +24,9 @@ struct DecodingResult {
 /// Decodes with packed weights for any number of callers at once. Long-lived workers each advance a batch of sentences,
 /// whoever asked for them and however each is to be searched; where one is done the next takes its place. The result of
 /// a sentence is that of `beam_search`, whatever it shares a batch with and however many workers there are.
+///
+/// A process that fork() makes has no threads of its parent's: the first call there starts workers anew, over the same
+/// weights. What its parent submitted is the parent's alone.
 class Engine {
  public:
   /// How many workers there are, and what they hold.
@@ -83,7 +88,12 @@ class Engine {
 
  private:
   struct Implementation;
-  std::unique_ptr<Implementation> implementation_;
+  /// That of this process.
+  Implementation& here() const;
+
+  mutable std::unique_ptr<Implementation> implementation_;
+  mutable std::atomic<int> process_;  // that started the workers
+  mutable std::mutex starting_;       // them anew
 };
 
 }  // namespace transformer

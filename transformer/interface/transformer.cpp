@@ -126,6 +126,28 @@ transformer_search defaults_of(const transformer_model& model) {
   return search;
 }
 
+/// `settings` with what `lines`, of name=value, say; NULL: as they are.
+DecodingSettings with_lines(DecodingSettings settings, const char* lines) {
+  if (!lines) return settings;
+  std::vector<transformer::SettingOverride> overrides;
+  for (std::string_view left = lines; !left.empty();) {
+    const auto line = left.substr(0, left.find('\n'));
+    left.remove_prefix(std::min(left.size(), line.size() + 1));
+    if (transformer::trim(line).empty()) continue;
+    const auto where = "setting " + transformer::printable(line);
+    const auto equals = line.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+      throw Error(where, "name=value was expected", "write, for instance, beam=4");
+    }
+    overrides.push_back(
+        {fmt::format("decoding.{}", line.substr(0, equals)), std::string(line.substr(equals + 1)), where});
+  }
+  transformer::Settings named;
+  named.section("decoding", settings, "");
+  named.override_with(overrides);
+  return settings;
+}
+
 /// `settings`: the model's own, for what no field says.
 DecodingSettings settings_of(const transformer_search& search, DecodingSettings settings) {
   const auto check = [](int value, int last, const char* name) {
@@ -143,24 +165,7 @@ DecodingSettings settings_of(const transformer_search& search, DecodingSettings 
       search.stop == TRANSFORMER_STOP_EXACT ? DecodingSettings::Stop::exact : DecodingSettings::Stop::beam_finished;
   settings.max_extra_length = number(search.max_extra_length);
   settings.batch_sentences = number(search.batch_sentences);
-  if (!search.settings) return settings;
-  std::vector<transformer::SettingOverride> overrides;
-  for (std::string_view left = search.settings; !left.empty();) {
-    const auto line = left.substr(0, left.find('\n'));
-    left.remove_prefix(std::min(left.size(), line.size() + 1));
-    if (transformer::trim(line).empty()) continue;
-    const auto where = "setting " + transformer::printable(line);
-    const auto equals = line.find('=');
-    if (equals == std::string_view::npos || equals == 0) {
-      throw Error(where, "name=value was expected", "write, for instance, beam=4");
-    }
-    overrides.push_back(
-        {fmt::format("decoding.{}", line.substr(0, equals)), std::string(line.substr(equals + 1)), where});
-  }
-  transformer::Settings named;
-  named.section("decoding", settings, "");
-  named.override_with(overrides);
-  return settings;
+  return with_lines(settings, search.settings);
 }
 
 /// Lines as text, each checked; `name` is what messages call them.
@@ -318,15 +323,22 @@ double transformer_translation_log_probability(const transformer_translations* t
 transformer_status transformer_score(const transformer_model* model, const char* const* sources,
                                      const char* const* targets, size_t count, double* log_probabilities,
                                      size_t* tokens) {
+  return transformer_score_with(model, nullptr, sources, targets, count, log_probabilities, tokens);
+}
+
+transformer_status transformer_score_with(const transformer_model* model, const char* settings,
+                                          const char* const* sources, const char* const* targets, size_t count,
+                                          double* log_probabilities, size_t* tokens) {
   return guarded([&] {
     need(model, "model");
+    const auto wanted = with_lines(model->translator.settings(), settings).validated();
     if (count > 0) need(log_probabilities, "log_probabilities");
     const auto& vocabularies = model->translator.vocabularies();
     const auto source =
         pieces_of(checked_lines(sources, count, "sources"), *vocabularies.source, model->translator, "sources");
     const auto target =
         pieces_of(checked_lines(targets, count, "targets"), *vocabularies.target, model->translator, "targets");
-    const auto found = model->translator.score(source, target, model->translator.settings(), model->threads);
+    const auto found = model->translator.score(source, target, wanted, model->threads);
     for (size_t i = 0; i < count; ++i) {
       log_probabilities[i] = std::accumulate(found[i].begin(), found[i].end(), 0.0);
       if (tokens) tokens[i] = found[i].size();

@@ -16,7 +16,8 @@
 // needed is refused, never followed.
 //
 // Any number of threads may use one model, or one set of translations, at the same time; freeing it is for the last of
-// them. Translations do not need the model any more once they are there.
+// them. Translations do not need the model any more once they are there. A process that fork() made uses a model that its
+// parent loaded, and frees it for itself, as long as no call was under way in the parent at that time.
 
 #include <stddef.h>
 #include <stdint.h>
@@ -131,6 +132,11 @@ double transformer_translation_log_probability(const transformer_translations* t
 transformer_status transformer_score(const transformer_model* model, const char* const* sources,
                                      const char* const* targets, size_t count, double* log_probabilities,
                                      size_t* tokens);
+/// The same with settings as transformer_search::settings has them, NULL for none: what the languages of the text are,
+/// for a model of many, "source_language=eng_Latn\ntarget_language=fra_Latn".
+transformer_status transformer_score_with(const transformer_model* model, const char* settings,
+                                          const char* const* sources, const char* const* targets, size_t count,
+                                          double* log_probabilities, size_t* tokens);
 
 #ifdef __cplusplus
 }

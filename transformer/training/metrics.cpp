@@ -55,7 +55,8 @@ void Metrics::record(const std::string& kind, int64_t step, const Values& values
       scalars.emplace_back(kind + "/" + name, static_cast<double>(*count));
     }
   }
-  append(json.dump());
+  // A text may be anybody's.
+  append(json.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace));
   events_.write(step, scalars);
 }
 

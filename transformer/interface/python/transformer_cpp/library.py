@@ -34,6 +34,7 @@ _DECLARED = {
     "translation_score": (c_double, c_void_p, c_size_t, c_size_t),
     "translation_log_probability": (c_double, c_void_p, c_size_t, c_size_t),
     "score": (c_int, c_void_p, _LINES, _LINES, c_size_t, POINTER(c_double), POINTER(c_size_t)),
+    "score_with": (c_int, c_void_p, c_char_p, _LINES, _LINES, c_size_t, POINTER(c_double), POINTER(c_size_t)),
 }
 
 

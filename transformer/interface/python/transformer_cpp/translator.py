@@ -2,14 +2,16 @@
 
 import contextlib
 import ctypes
+import operator
 import os
 import threading
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
 from transformer_cpp.library import Options, Search, library
 
 _LENGTH_PENALTIES = ("gnmt", "power")
 _STOPS = ("exact", "beam_finished")
+_Result = TypeVar("_Result")
 
 
 class TransformerError(Exception):
@@ -39,9 +41,35 @@ def _check(status: int) -> None:
         raise (Mistake if status == 2 else Failure)(library.transformer_error().decode())
 
 
-def _number(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} takes an integer, found {value!r}")
+def _interruptibly(call: Callable[[], _Result]) -> _Result:
+    """What `call` returns or raises. Ctrl-C ends the wait for it, though not the call, which nobody waits for then."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    done: List[Tuple[bool, object]] = []
+
+    def run() -> None:
+        try:
+            done.append((True, call()))
+        except BaseException as error:  # the caller's
+            done.append((False, error))
+
+    # Signals reach Python code alone, which the main thread has to be in.
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    returned, result = done[0]
+    if not returned:
+        raise result
+    return result
+
+
+def _number(name: str, given: int) -> int:
+    try:
+        value = None if isinstance(given, bool) else operator.index(given)
+    except TypeError:
+        value = None
+    if value is None:
+        raise TypeError(f"{name} takes an integer, found {given!r}")
     if not 0 <= value < 1 << 63:
         raise Mistake(f"{name}: takes a number of at least 0, found {value}")
     return value
@@ -126,13 +154,14 @@ class Translator:
         pieces by which output may be longer than its line; batch_sentences has no effect here, where all calls share
         the batches of the model's own setting. Any other setting of
         the section `decoding` by its name: search="sampling", top_p=0.9, seed=7, no_repeat_ngram=3.
+        Ctrl-C ends the call, whose lines are then decoded for nobody.
         """
-        array, count = _lines("lines", lines)
-        with self._in_use() as model:
+        numbers = {"beam": beam, "n_best": n_best, "max_extra_length": max_extra_length,
+                   "batch_sentences": batch_sentences}
+
+        def prepare(model: ctypes.c_void_p) -> Search:
             search = Search(ctypes.sizeof(Search))
             _check(library.transformer_search_defaults(model, search))
-            numbers = {"beam": beam, "n_best": n_best, "max_extra_length": max_extra_length,
-                       "batch_sentences": batch_sentences}
             for name, value in numbers.items():
                 if value is not None:
                     setattr(search, name, _number(name, value))
@@ -144,8 +173,16 @@ class Translator:
                 search.stop = _one_of("stop", stop, _STOPS)
             if settings:
                 search.settings = _setting_lines(settings)
+            return search
+
+        return _interruptibly(lambda: self._translated(lines, prepare))
+
+    def _translated(self, lines: Sequence[str],
+                    prepare: Callable[[ctypes.c_void_p], Search]) -> List[List[Translation]]:
+        array, count = _lines("lines", lines)
+        with self._in_use() as model:
             found = ctypes.c_void_p()
-            _check(library.transformer_translate(model, array, count, search, found))
+            _check(library.transformer_translate(model, array, count, prepare(model), found))
         try:
             return [[Translation(library.transformer_translation_text(found, line, rank).decode(),
                                  library.transformer_translation_score(found, line, rank),
@@ -155,19 +192,24 @@ class Translator:
         finally:
             library.transformer_translations_free(found)
 
-    def score(self, source: Union[str, Sequence[str]],
-              target: Union[str, Sequence[str]]) -> Union[float, List[float]]:
+    def score(self, source: Union[str, Sequence[str]], target: Union[str, Sequence[str]],
+              **settings: Union[bool, int, float, str]) -> Union[float, List[float]]:
         """The log-probability, in nats, that the model gives to `target` as the whole translation of `source`: a number
-        for two lines, a list for two lists of lines."""
+        for two lines, a list for two lists of lines. For a model of many languages with what these are:
+        source_language="eng_Latn", target_language="fra_Latn"."""
         if isinstance(source, str) and isinstance(target, str):
-            return self.score([source], [target])[0]
+            return self.score([source], [target], **settings)[0]
+        return _interruptibly(lambda: self._scores(source, target, settings))
+
+    def _scores(self, source: Sequence[str], target: Sequence[str],
+                settings: Dict[str, Union[bool, int, float, str]]) -> List[float]:
         sources, count = _lines("source", source)
         targets, other = _lines("target", target)
         if count != other:
             raise Mistake(f"target: has {other} line{'s' if other != 1 else ''}, and source has {count}")
         found = (ctypes.c_double * count)()
         with self._in_use() as model:
-            _check(library.transformer_score(model, sources, targets, count, found, None))
+            _check(library.transformer_score_with(model, _setting_lines(settings), sources, targets, count, found, None))
         return list(found)
 
     def close(self) -> None:
