@@ -1,5 +1,6 @@
 # Archives of what runs without LibTorch, by cpack: the programs and libtransformer.so. A .tar.gz has the libraries that
-# they need beyond the C and C++ ones beside them, and may be unpacked anywhere; a .deb names Debian's packages instead.
+# they need beyond the C and C++ ones beside them, and may be unpacked anywhere; a .deb names Debian's packages instead,
+# and has a program whose name is another package's under one of its own (debian_names.cmake).
 
 set(CPACK_PACKAGE_NAME transformer)
 set(CPACK_PACKAGE_VENDOR "transformer")
@@ -42,4 +43,5 @@ if(CPACK_GENERATOR STREQUAL "DEB")
 endif()
 ]=])
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_BINARY_DIR}/package_options.cmake)
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/debian_names.cmake)
 include(CPack)

@@ -71,7 +71,9 @@ class Side:
     """A process that works when asked and waits otherwise: a command a line in, an answer a line out."""
 
     def __init__(self, command, threads, environment=None):
-        cores = sorted(os.sched_getaffinity(0))[-threads:]  # the same for both sides; the first has most interrupts
+        """`threads`: so many cores, each with one; None: all, where the work is done elsewhere."""
+        # The same for both sides; the first has most interrupts.
+        cores = sorted(os.sched_getaffinity(0))[-threads if threads else None:]
         self.process = subprocess.Popen(
             list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
             env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},

@@ -8,6 +8,7 @@ with the teacher in int8 and a beam of four, the same number of sentences at onc
 import collections
 import itertools
 import json
+import math
 import statistics
 
 import sacrebleu
@@ -39,6 +40,13 @@ DRAFTED = [Way("float32, greedy, draft", True, "float32", 1, False, True),
            Way("int8, greedy, draft", True, "int8", 1, False, True)]
 # What a picture has room for.
 SHOWN = {BASELINE, "CTranslate2 int8, greedy", "int8, beam 4", "int8, beam 2, shortlist", "int8, greedy, shortlist"}
+
+
+def parameters(model):
+    """How many weights a model directory holds."""
+    with (model / "model.safetensors").open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
 
 
 class Sides:
@@ -127,7 +135,7 @@ def measure(teacher, students, draft, environments, timed, rounds, results, figu
             weights = work.ours / "model.safetensors" if way.ours else work.theirs / "model.bin"
             models.append({
                 "name": work.name, "precision": way.name, "bleu": scores[work.name, way], "chrf": chars[work.name, way],
-                "bytes": weights.stat().st_size, "parameters": 0,
+                "bytes": weights.stat().st_size, "parameters": parameters(work.ours),
                 "speed": [{"sentences_at_once": batch, "words_per_second": speeds[work.name, way][batch, 1][0],
                            "words_per_core_second": speeds[work.name, way][batch, 1][1]} for batch in BATCHES]})
         figures.parent.mkdir(parents=True, exist_ok=True)

@@ -2,13 +2,18 @@
 
 import gzip
 import json
+import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+GPUS = len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.splitlines()) if shutil.which("nvidia-smi") else 0
 TRAIN, TRANSLATE = (pathlib.Path(name).resolve() for name in sys.argv[1:3])
 
 RECIPE = """
@@ -71,6 +76,36 @@ class GpuTest(unittest.TestCase):
         whole = (self.root / "whole" / "model.safetensors").read_bytes()
         self.assertEqual((self.root / "again" / "model.safetensors").read_bytes(), whole)
         self.assertEqual((self.root / "parts" / "model.safetensors").read_bytes(), whole)
+
+    @unittest.skipUnless(GPUS > 1, "there is one GPU")
+    def test_two_gpus_learn_what_one_does(self):
+        expected = self.train("one", "plain")
+        self.assert_close(self.train("two", "plain", "training.micro_batch_tokens=0", flags=("--processes", "2")), expected, 0.1)
+        self.assert_close(self.train("sharded", "plain", "training.micro_batch_tokens=0", "training.shard_optimizer=true",
+                                     flags=("--processes", "2")), expected, 0.1)
+
+    @unittest.skipUnless(GPUS > 1, "there is one GPU")
+    def test_a_rank_that_is_lost_ends_the_others(self):
+        for number in (signal.SIGKILL, signal.SIGSTOP):
+            output = self.root / f"lost-{number}"
+            process = subprocess.Popen(
+                [TRAIN, self.root / "plain.yaml", "--output", output, "--init-from", self.root / "first", "--processes", "2",
+                 "--set", "training.steps=100000", "--set", "training.micro_batch_tokens=0",
+                 "--set", "training.timeout_seconds=20"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            deadline = time.monotonic() + 120
+            while not (output / "checkpoints").is_dir() or not any((output / "checkpoints").iterdir()):
+                self.assertIsNone(process.poll())
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.1)
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(children[-1]), number)
+            try:
+                errors = process.communicate(timeout=120)[1]
+            finally:
+                if number == signal.SIGSTOP:
+                    os.kill(int(children[-1]), signal.SIGKILL)
+            self.assertNotEqual(process.returncode, 0)
+            self.assertIn("rank", errors)
 
     def test_a_profile_has_the_gpus_kernels(self):
         self.train("profiled", "plain", "training.precision=bf16", flags=("--profile", "3"))

@@ -109,7 +109,11 @@ class ArchiveTest(unittest.TestCase):
         self.assertNotIn("torch", depends)
         run("dpkg-deb", "--extract", package, self.root / "deb")
         usr = self.root / "deb/usr"
-        self.assertEqual({program.name for program in (usr / "bin").iterdir()}, PROGRAMS)
+        # /usr/bin/import is a name that ImageMagick has.
+        names = {"transformer-import" if name == "import" else name for name in PROGRAMS}
+        self.assertEqual({program.name for program in (usr / "bin").iterdir()}, names)
+        self.assertEqual({page.name.split(".")[0] for page in (usr / "share/man/man1").iterdir()}, names)
+        self.assertIn("import", run(usr / "bin/transformer-import", "--help"))
         self.assertEqual([str(file.relative_to(usr)) for file in usr.rglob("*.so*")], ["lib/libtransformer.so.1"])
         self.assertEqual(run(usr / "bin/translate", "--model", MODEL, text=SENTENCES),
                          run(TRANSLATE, "--model", MODEL, text=SENTENCES))

@@ -3,6 +3,8 @@ TRANSLATE. Standard library only."""
 
 import functools
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,6 +49,15 @@ class WheelTest(unittest.TestCase):
                 own = any(name in line for name in ("sentencepiece", "fmt", "yaml", "xxhash", "utf8proc", "libz."))
                 self.assertEqual(str(package) in line, own, line)
             self.assertIn("libsentencepiece", linked)
+            if shutil.which("dpkg-query"):
+                information, = pathlib.Path(folder).glob("lib/python*/site-packages/transformer_cpp-*.dist-info")
+                licences = {file.name: file.read_text() for file in (information / "licences").iterdir() if file.is_file()}
+                for library in ("libsentencepiece0", "libfmt", "libyaml-cpp", "libxxhash0", "libutf8proc", "zlib1g"):
+                    self.assertTrue(any(name.startswith(library) and "opyright" in text for name, text in licences.items()), library)
+                listed = re.findall("^License-File: (.*)$", (information / "METADATA").read_text(), re.MULTILINE)
+                self.assertLess(len(licences), len(listed))
+                for name in listed:
+                    self.assertTrue((information / name).is_file(), name)
 
 
 if __name__ == "__main__":

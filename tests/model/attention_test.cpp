@@ -86,6 +86,39 @@ TEST_CASE("attention is the softmax of scaled dot products, whatever the mask") 
   }
 }
 
+TEST_CASE("attention in parts is attention") {
+  const int64_t batch = 7, heads = 2, queries = 5, keys = GENERATE(5, 3);
+  const auto tensor = [](at::IntArrayRef sizes) { return torch::randn(sizes, torch::kDouble).requires_grad_(); };
+  const auto query = tensor({batch, heads, queries, 4}), key = tensor({batch, heads, keys, 4}),
+             value = tensor({batch, heads, keys, 6});
+  AttentionOptions options{.causal = queries == keys, .weights = GENERATE(false, true)};
+  const int mask = GENERATE(0, 1, 2);
+  if (mask > 0) options.mask = torch::rand({mask == 1 ? 1 : batch, 1, 1, keys}) > 0.3;
+  const auto whole = attention(query, key, value, options);
+  const auto whole_gradients = torch::autograd::grad({whole.values.square().sum()}, {query, key, value});
+  for (const int64_t most : {1, 3, 7, 100}) {
+    const auto parts = attention_in_parts(query, key, value, options, most);
+    const auto gradients = torch::autograd::grad({parts.values.square().sum()}, {query, key, value});
+    CHECK(torch::allclose(parts.values, whole.values));
+    CHECK(parts.weights.defined() == whole.weights.defined());
+    if (whole.weights.defined()) CHECK(torch::allclose(parts.weights, whole.weights));
+    for (size_t i = 0; i < 3; ++i) CHECK(torch::allclose(gradients[i], whole_gradients[i]));
+  }
+}
+
+TEST_CASE("a GPU's kernels take so many sentences at once") {
+  const auto of = [](int64_t heads, int64_t queries, int64_t keys, int64_t width) {
+    const auto tensor = [&](int64_t length) { return torch::empty({1, heads, length, width}, torch::kMeta); };
+    return most_sentences_at_once(tensor(queries), tensor(keys));
+  };
+  CHECK(of(16, 4, 4, 64) == 4095);  // 65,535 heads
+  CHECK(of(1, 4, 4, 64) == 65535);
+  CHECK(of(1, 512, 100, 64) == 65535);
+  CHECK(of(1, 100, 5000, 64) == 6553);   // 5,120 · 64 places of each
+  CHECK(of(16, 5000, 5000, 512) == 51);  // 16 · 5,120 · 512
+  CHECK(of(1, 1 << 20, 1, 1 << 20) == 1);
+}
+
 TEST_CASE("a query that may attend to nothing gets zeros and gives finite gradients") {
   torch::manual_seed(2);
   const auto type = GENERATE(torch::kFloat32, torch::kFloat64, torch::kBFloat16);

@@ -79,6 +79,11 @@ Attended attention(const Tensor& query, const Tensor& key, const Tensor& value, 
   }
   if (options.weights) return attention_with_weights(query, key, value, options);
   if (options.window > 0 || options.additive) return {blockwise_attention(query, key, value, options), {}};
+  if (query.is_cuda()) {
+    if (const int64_t most = most_sentences_at_once(query, key); query.size(0) > most) {
+      return attention_in_parts(query, key, value, options, most);
+    }
+  }
   if (better_in_batches(query, key)) return {attention_in_batches(query, key, value, options), {}};
   if (options.causal && options.mask) {
     return {at::scaled_dot_product_attention(query, key, value, permitted(query, key, options), options.dropout,
@@ -88,6 +93,31 @@ Attended attention(const Tensor& query, const Tensor& key, const Tensor& value, 
   return {
       at::scaled_dot_product_attention(query, key, value, options.mask, options.dropout, options.causal, options.scale),
       {}};
+}
+
+Attended attention_in_parts(const Tensor& query, const Tensor& key, const Tensor& value,
+                            const AttentionOptions& options, int64_t most) {
+  std::vector<Tensor> values, weights;
+  for (int64_t first = 0; first < query.size(0); first += most) {
+    const int64_t count = std::min(most, query.size(0) - first);
+    auto of_part = options;
+    if (options.mask && options.mask->dim() == 4 && options.mask->size(0) > 1) {
+      of_part.mask = options.mask->narrow(0, first, count);
+    }
+    auto part =
+        attention(query.narrow(0, first, count), key.narrow(0, first, count), value.narrow(0, first, count), of_part);
+    values.push_back(std::move(part.values));
+    if (part.weights.defined()) weights.push_back(std::move(part.weights));
+  }
+  return {torch::cat(values), weights.empty() ? Tensor() : torch::cat(weights)};
+}
+
+int64_t most_sentences_at_once(const Tensor& query, const Tensor& key) {
+  const auto whole_blocks = [](int64_t size) { return (size + 127) / 128 * 128; };
+  const int64_t heads = query.size(1), width = std::max<int64_t>(32, query.size(3));
+  const int64_t places = heads * whole_blocks(std::max(query.size(2), key.size(2))) * width;
+  const int64_t grid = 65535, most_places = (int64_t{1} << 31) - 1;
+  return std::max<int64_t>(1, std::min(grid / heads, most_places / places));
 }
 
 MultiHeadAttentionImpl::MultiHeadAttentionImpl(const MultiHeadAttentionOptions& options) : options_(options) {

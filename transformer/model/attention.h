@@ -38,6 +38,14 @@ struct AttentionOptions {
 Attended attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                    const AttentionOptions& options = {});
 
+/// The same for a few sentences at a time, `most` at most: LibTorch's kernels for GPUs count the heads of all
+/// sentences, and flash attention's backward pass the places of their queries and keys, in numbers that a batch of many
+/// short sentences exceeds.
+Attended attention_in_parts(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                            const AttentionOptions& options, int64_t most);
+/// How many sentences these kernels take at once.
+int64_t most_sentences_at_once(const torch::Tensor& query, const torch::Tensor& key);
+
 /// Sizes and switches of a sub-layer; the paper's base model by default.
 struct MultiHeadAttentionOptions {
   int64_t d_model = 512;  // width of what goes in and comes out, D

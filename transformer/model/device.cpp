@@ -1,5 +1,6 @@
 #include "transformer/model/device.h"
 
+#include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
@@ -52,6 +53,7 @@ c10::Device open_device(const std::string& name) {
   }
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(*gpu));
   c10::impl::VirtualGuardImpl(c10::kCUDA).setDevice(device);
+  at::globalContext().setSDPUseCuDNN(false);
   return device;
 }
 

@@ -10,7 +10,8 @@ namespace transformer {
 /// is asked for, since it would double a CPU program's memory and start-up time; ask before any other work, because
 /// LibTorch decides at its first need whether it has CUDA.
 ///
-/// A GPU becomes the current one of the calling thread, so that what names no GPU goes there too.
+/// A GPU becomes the current one of the calling thread, so that what names no GPU goes there too. LibTorch's attention
+/// is told to do without cuDNN's, which makes a plan for every shape: batches of text have a new one each.
 ///
 /// Throws Error for another name, a LibTorch without CUDA, or a GPU that is not there.
 c10::Device open_device(const std::string& name);

@@ -5,6 +5,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -36,10 +37,13 @@ class TensorMemory : public c10::MemoryReportingInfoBase {
 
 bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const c10::OutOfMemoryError*>(&error)) return true;
-  // LibTorch has no type of its own for a CPU's memory running out.
+  // LibTorch has no type of its own for a CPU's memory running out, nor for a GPU's outside its own allocator: where a
+  // kernel is loaded, or cuBLAS and NCCL make their workspaces.
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return torch_error &&
-         std::string_view(torch_error->what_without_backtrace()).find("DefaultCPUAllocator") != std::string_view::npos;
+  if (!torch_error) return false;
+  const std::string_view text = torch_error->what_without_backtrace();
+  return std::ranges::any_of(std::array{"DefaultCPUAllocator", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED"},
+                             [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
 }
 
 int64_t peak_tensor_bytes(const std::function<void()>& work) {

@@ -41,6 +41,7 @@ class MemoryProbe {
 
   Options options_;
   bool measured_ = false;
+  bool warm_ = false;           // on a GPU: whether a first pass was tried
   bool out_of_memory_ = false;  // when measuring: only less than that can fit
   double bytes_a_token_ = 0;
   double fixed_bytes_ = 0;  // of a pass, however few tokens it has

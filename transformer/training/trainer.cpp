@@ -1,6 +1,7 @@
 #include "transformer/training/trainer.h"
 
 #include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -440,6 +441,11 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
                                      {"memory", resident_bytes()},
                                      {"seconds", elapsed()}}) {
     values.push_back(std::move(value));
+  }
+  if (device_.is_cuda()) {
+    auto& allocator = *c10::getDeviceAllocator(device_.type());
+    const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    values.emplace_back("device_memory_peak", allocator.getDeviceStats(device_.index()).reserved_bytes[all].peak);
   }
   metrics().record("train", progress_.step, values);
   if (!hooks_.progressed) return;

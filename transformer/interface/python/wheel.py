@@ -1,7 +1,8 @@
-"""Packs transformer_cpp with the libraries it needs: wheel.py LIBRARIES VERSION LICENSE OUTPUT. Standard library only.
+"""Packs transformer_cpp with the libraries it needs: wheel.py LIBRARIES LICENCES VERSION LICENSE OUTPUT. Standard library
+only.
 
 LIBRARIES is a folder with libtransformer.so.N and what it needs beyond the C and C++ libraries, which it looks for
-beside itself. The wheel is for any Python 3 on machines of this one's kind whose C library is no older; the same
+beside itself; LICENCES has the licences of these, as cmake/bundled.py collects them. The wheel is for any Python 3 on machines of this one's kind whose C library is no older; the same
 files make the same wheel, byte for byte.
 """
 
@@ -28,18 +29,21 @@ def libraries(folder):
     return {file.name: file.read_bytes() for file in files if file.is_symlink() or file.resolve() not in targets}
 
 
-def main(folder, version, license_file, output):
+def main(folder, licences, version, license_file, output):
     here = pathlib.Path(__file__).parent
     tag = f"py3-none-{platform_tag()}"
     info = f"{PACKAGE}-{version}.dist-info"
     contents = {f"{PACKAGE}/{file.name}": file.read_bytes() for file in sorted((here / PACKAGE).iterdir())
                 if file.suffix == ".py" or file.name == "py.typed"}
-    contents |= {f"{PACKAGE}/lib/{name}": data for name, data in libraries(pathlib.Path(folder)).items()}
+    contents.update((f"{PACKAGE}/lib/{name}", data) for name, data in libraries(pathlib.Path(folder)).items())
     contents[f"{info}/LICENSE"] = pathlib.Path(license_file).read_bytes()
+    others = [file for file in sorted(pathlib.Path(licences).rglob("*")) if file.is_file()]
+    of_others = [f"licences/{file.relative_to(licences)}" for file in others]
+    contents.update((f"{info}/{name}", file.read_bytes()) for name, file in zip(of_others, others))
     contents[f"{info}/METADATA"] = "\n".join([
         "Metadata-Version: 2.1", f"Name: {PACKAGE.replace('_', '-')}", f"Version: {version}",
-        "Summary: Translates text with trained models of the project transformer, on CPUs", "License: MIT",
-        "License-File: LICENSE", "Requires-Python: >=3.8", ""]).encode()
+        "Summary: Translates text with trained models of the project transformer, on CPUs", "License: MIT; licences/ has those of libraries that come along",
+        "License-File: LICENSE", *(f"License-File: {name}" for name in of_others), "Requires-Python: >=3.8", ""]).encode()
     contents[f"{info}/WHEEL"] = "\n".join([
         "Wheel-Version: 1.0", f"Generator: {pathlib.Path(__file__).name}", "Root-Is-Purelib: false", f"Tag: {tag}",
         ""]).encode()

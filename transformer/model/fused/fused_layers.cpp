@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <mutex>
 
@@ -32,7 +33,10 @@ RowDropout draw_dropout(double rate) {
   auto generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   const uint64_t seed = generator.get<at::CPUGeneratorImpl>()->random64();
-  return {seed, static_cast<uint32_t>(std::llround(std::ldexp(rate, 31))), static_cast<float>(1 / (1 - rate))};
+  // Compared as int32_t, so that a rate next to 1 keeps one number in 2^31.
+  constexpr int64_t most = std::numeric_limits<int32_t>::max();
+  const int64_t threshold = std::min<int64_t>(std::llround(std::ldexp(rate, 31)), most);
+  return {seed, static_cast<uint32_t>(threshold), static_cast<float>(1 / (1 - rate))};
 }
 
 std::atomic<const TrainingKernels*>& chosen_kernels() {

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>
@@ -115,6 +118,12 @@ void Communicator::Impl::tell(const std::string& message) {
 
 void Communicator::Impl::close_nccl(bool failed) {
   if (!group || options.backend != Backend::nccl) return;
+  // Where NCCL waits for a rank that is gone, nobody else would end it.
+  std::promise<void> closed;
+  std::jthread limit([&, done = closed.get_future()] {
+    if (done.wait_for(std::chrono::duration<double>(options.timeout_seconds)) == std::future_status::ready) return;
+    Monitor::end_process()(fmt::format("rank {}: NCCL does not end within {} s", launch.rank, options.timeout_seconds));
+  });
   // A destructor may come here, and the process ends in any case.
   try {
     const auto nccl = group->getBackend(c10::kCUDA);
@@ -125,6 +134,7 @@ void Communicator::Impl::close_nccl(bool failed) {
     }
   } catch (const std::exception&) {
   }
+  closed.set_value();
 }
 
 void Communicator::Impl::end(bool failed, const std::string& message) {
