@@ -227,6 +227,16 @@ TEST_CASE("what is not fused takes the modules' way, bit for bit") {
   }
 }
 
+TEST_CASE("a rate of dropout next to one keeps next to nothing") {
+  const auto weight = torch::ones({1, 100});
+  const auto ids = torch::zeros({30, 20}, torch::kInt64);
+  for (const auto* kernels : runnable_training_kernels()) {
+    const Chosen chosen(kernels);
+    const auto values = fused_embedding(weight, ids, torch::zeros({20, 100}), 1, 0.9999999999);
+    CHECK(values.ne(0).sum().item<int64_t>() <= 1);
+  }
+}
+
 TEST_CASE("the embedding's dropout has its rate, its scale and no pattern, and the gradient its mask") {
   const double rate = 0.1;
   const int64_t B = 300, T = 20, D = 100;
