@@ -151,10 +151,15 @@ bool is_whole(const fs::path& folder, const ordered_json& record) {
   // What a process left that died while it gave files their names is the journal's.
   if (something_at(UnfinishedOutput::journal_of((folder / file_names.front()).string()))) return false;
   const auto written = record.value("written", ordered_json());
+  if (!written.is_object()) {
+    throw Error(folder.string(),
+                fmt::format("lacks a file of its corpus, and {} does not say how the others were written", record_name),
+                "name another folder");
+  }
   for (size_t i = 0; i + 1 < file_names.size(); ++i) {
     const auto& name = file_names[i];
     if (!there(name)) continue;
-    if (written.is_object() && written.value(name, ordered_json()) == file_checksum(folder / name)) continue;
+    if (written.value(name, ordered_json()) == file_checksum(folder / name)) continue;
     throw Error((folder / name).string(), "is not as this program wrote it, and another file of the corpus is missing",
                 "move it away, or name another folder");
   }

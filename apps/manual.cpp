@@ -210,9 +210,13 @@ std::string examples_of(const std::string& program) {
         "treebank linearize --copy-words --output train.trees data/gum/train.mrg.gz"}},
       {"treebank words",
        {"treebank words --output train.words data/gum/train.mrg.gz", "treebank words data/gum/dev.mrg.gz | head"}}};
-  const auto found = examples.find(program);
+  // As a package calls one whose own name is another's there.
+  const std::string_view prefix = program.starts_with("transformer-") ? "transformer-" : "";
+  const auto found = examples.find(program.substr(prefix.size()));
   if (found == examples.end()) return "";
-  return fmt::format("Examples:\n  {}\n", fmt::join(found->second, "\n  "));
+  std::string text = "Examples:\n";
+  for (const auto& example : found->second) text += fmt::format("  {}{}\n", prefix, example);
+  return text;
 }
 
 std::string man_page(const CLI::App& app, const std::string& version) {

@@ -233,6 +233,12 @@ class Translating {
   WishOptions* wishes_;
 };
 
+/// Lines of a page as they are read.
+struct Page {
+  int64_t lines = 0;
+  OpenMarkup open;  // behind them
+};
+
 /// --document, --markup, --placeholders: lines are texts of several sentences, or with tags, and come back as they
 /// were.
 class TranslatingTexts {
@@ -439,10 +445,12 @@ int main(int argc, char** argv) {
     if (format.alignments) options.outputs.push_back(alignments_file);
     options.also_read = decoding.inputs();
     for (auto& file : wishes.inputs()) options.also_read.push_back(std::move(file));
+    const auto page = std::make_shared<Page>();
     if (text_format.pages()) {
-      options.as_read = [carried = text_format.carried(), open = OpenMarkup()](InputLine& line) mutable {
-        line.open = open;
-        parse_markup(line.text, carried, open);
+      options.as_read = [page, carried = text_format.carried()](InputLine& line) {
+        ++page->lines;
+        line.open = page->open;
+        parse_markup(line.text, carried, page->open);
       };
     }
     LineWork work(options, bad_lines);
@@ -498,6 +506,12 @@ int main(int argc, char** argv) {
       const int status =
           work.run(identity, TranslatingTexts(translator, aligner.get(), text_format, work, bad_lines, wishes));
       wishes.report("translate", work.tally().lacking, work.lines());
+      if (page->open.kind != OpenMarkup::Kind::none) {
+        std::cerr << fmt::format(
+            "translate: warning: what begins in line {} as a tag, a comment or a script does not end, "
+            "so that nothing behind it was translated\n",
+            page->lines - page->open.lines);
+      }
       if (work.tally().cut > 0) {
         std::cerr << fmt::format(
             "translate: warning: {} longer than the {} word pieces that the model takes, and cut\n",

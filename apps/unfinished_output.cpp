@@ -60,7 +60,7 @@ bool is_there(const fs::path& file) {
 }
 
 [[noreturn]] void refuse(const fs::path& file) {
-  throw Error(file.string(), "is in the way of a file that this program would make, and was not made by it",
+  throw Error(file.string(), "is in the way of a file that this program would make, and is not of this work",
               "move it away, or name another output");
 }
 
@@ -73,6 +73,7 @@ UnfinishedOutput::UnfinishedOutput(const std::vector<std::string>& files,
     if (fs::is_directory(file, ignored)) {
       throw Failure(fmt::format("cannot write {}", file), std::strerror(EISDIR));
     }
+    AtomicFile::check_links(file);
     parts_.push_back({.file = file, .partial = partial_of(file), .output = nullptr});
   }
   journal_ = journal_of(files.front());
@@ -188,12 +189,6 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
     // What was never recorded would be done again in any case.
     if (next(line) && holds_text()) return;
     difference_.clear();
-    for (const auto& name : ours) {
-      const auto file = journal_.parent_path() / fs::path(name).filename();
-      const bool kept =
-          std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) { return part.partial == file; });
-      if (!kept) stray_.push_back(file);
-    }
     return;
   }
   while (next(line)) {
@@ -288,7 +283,6 @@ bool UnfinishedOutput::holds_text() const {
 }
 
 void UnfinishedOutput::go_on_after(size_t windows) {
-  for (const auto& file : stray_) ::unlink(file.c_str());
   std::string journal = header_;
   for (size_t i = 0; i < windows; ++i) journal += lines_[i] + '\n';
   // Over what is there, which is cut behind it: at no time is there no journal, which alone tells whose the files are.

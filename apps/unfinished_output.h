@@ -102,7 +102,6 @@ class UnfinishedOutput {
   std::vector<std::string> lines_;  // of the journal, of each of done()
   std::vector<Window> done_;
   std::string difference_;
-  std::vector<std::filesystem::path> stray_;  // of a work that is not gone on with, and none of this one's
   bool committed_ = false;
 };
 

@@ -66,6 +66,8 @@ def training(model, folder, say, peak):
             rate = training_rate(command)
         except (OSError, RuntimeError, ValueError) as error:
             say(f"training {model} bf16, {name}: failed: {error}")
+            if name == "ours":
+                raise
             continue
         share = f", {rate * flops / peak:.0%} of the peak" if peak else ""
         ratio = f"; ours is {ours / rate:.2f}x" if ours else ""

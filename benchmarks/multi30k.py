@@ -102,7 +102,7 @@ def main():
         "",
         f"configs/multi30k.yaml, seed {training['seed']}: {summary['parameters']:,} parameters, {summary['steps']:,} steps, "
         f"{summary['target_tokens']:,} target tokens in {summary['seconds'] / 60:.0f} minutes. Beam {decoding['beam']}, "
-        f"length penalty {decoding['length_penalty']} with alpha {decoding['alpha']}. Everything was chosen on the validation part.",
+        f"length penalty {decoding['length_penalty']} with alpha {decoding['alpha']}. All but the length penalty was chosen on the validation part.",
         "",
         "| part | precision | BLEU |\n|---|---|---:|\n" + "\n".join(rows),
         "",

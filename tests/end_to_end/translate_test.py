@@ -516,13 +516,15 @@ class TranslateTest(ProgramTest):
         self.assert_one_line(errors, "was made with another --bad-lines")
         self.assertEqual(partial.read_bytes(), lines)
         self.run_program("--output", output, "--beam", 1, "--bad-lines", "empty", text=broken)
-        # Less than a window would be done again in any case, and what it left is in nobody's way.
+        # Less than a window would be done again in any case; what nobody knows to be of the work stays.
         short, links = b"ba do.\n\xff\n", self.root / "other.links"
         _, errors = self.run_program("--output", output, "--alignments", links, text=short, status=2)
         self.assertIn("1 line is kept in", errors)
         self.assertIn("the same command does them again", errors)
         _, errors = self.run_program("--output", output, text=short, status=2)
-        self.assertEqual(self.leftovers("other"), ["other.out", "other.out.partial", "other.out.partial.journal"])
+        _, errors = self.run_program("--output", output, "--alignments", links, text="ba do.\n", status=2)
+        self.assert_one_line(errors, "other.links.partial", "is not of this work", "move it away")
+        (self.root / "other.links.partial").unlink()
         self.run_program("--output", output, "--alignments", links, text="ba do.\n")
         links.unlink()
         # What was changed since is done again; so is what a journal that was cut off does not tell.
@@ -827,15 +829,19 @@ class TranslateTest(ProgramTest):
             expected = expected.replace(word, self.translate(f"{word}\n").rstrip("\n"))
         output, _ = self.run_program("--document", "--markup", text=page)
         self.assertEqual(output, expected)
-        # By windows, whatever ends the work between.
-        source, output = self.root / "page.html", self.root / "page.out"
-        lines = ["Ba."] * 1020 + ["<!--", "do"] + ["do <!-- ba"] * 600 + ["--> Ba."]
-        source.write_text("\n".join(lines) + "\n")
-        arguments = ("--document", "--markup", "--input", source, "--output", output, "--beam", 1)
-        whole, _ = self.run_program(*arguments)
+        # What ends the work in between changes nothing.
+        lines = ["Ba."] * 1000 + ["<!--", "do"] + ["do <!-- ba"] * 1100 + ["--> Ba."] + ["Ba."] * 300
+        text = "\n".join(lines) + "\n"
+        output, partial = self.kept(text, "--document", "--markup", name="page")
+        _, errors = self.run_program("--document", "--markup", "--beam", 1, "--output", output, text=text)
+        self.assertIn("goes on behind line 2048", errors)
         done = output.read_text().split("\n")
-        self.assertEqual(done[1020:1622], lines[1020:1622])
-        self.assertEqual(done[1622], "--> " + done[0])
+        self.assertEqual(done[1000:2102], lines[1000:2102])
+        self.assertEqual(done[2102], "--> " + done[0])
+        self.assertEqual(done[2103:-1], done[:1] * 300)
+        # What does not end is told.
+        _, errors = self.run_program("--document", "--markup", text="Ba.\n<i>ba</i> <!-- do\n\nba\n")
+        self.assert_one_line(errors, "what begins in line 2", "does not end")
         # Without --document each line is a text.
         output, _ = self.run_program("--markup", text="<!-- ba\ndo -->\n")
         self.assertNotEqual(output, "<!-- ba\ndo -->\n")

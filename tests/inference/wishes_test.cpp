@@ -263,9 +263,8 @@ TEST_CASE("a shortlist that lacks what is wished for gets it") {
     int64_t token_;
   };
   for (const int64_t token : {int64_t{-1}, int64_t{Vocabulary::begin}, size, int64_t{1} << 40}) {
-    CHECK_THROWS_WITH(
-        tiny.packed->translate(lines, 1, [&](size_t) { return std::make_shared<Wrong>(size, token); }),
-        Contains(std::to_string(token)));
+    CHECK_THROWS_WITH(tiny.packed->translate(lines, 1, [&](size_t) { return std::make_shared<Wrong>(size, token); }),
+                      Contains(std::to_string(token)));
   }
   const auto unlisted = tiny.packed->translate(lines, 1, [&](size_t) { return std::make_shared<Anything>(size); });
   for (size_t i = 0; i < lines.size(); ++i) CHECK(unlisted[i].front().tokens == plain[i].front().tokens);

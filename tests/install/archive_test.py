@@ -113,7 +113,10 @@ class ArchiveTest(unittest.TestCase):
         names = {"transformer-import" if name == "import" else name for name in PROGRAMS}
         self.assertEqual({program.name for program in (usr / "bin").iterdir()}, names)
         self.assertEqual({page.name.split(".")[0] for page in (usr / "share/man/man1").iterdir()}, names)
-        self.assertIn("import", run(usr / "bin/transformer-import", "--help"))
+        page = (usr / "share/man/man1/transformer-import.1").read_text()
+        self.assertIn(".B transformer\\-import", page)
+        self.assertIn("transformer\\-import --from", page.replace("\\-\\-", "--"))
+        self.assertEqual({file.name for file in (usr / "share/bash-completion/completions").iterdir()}, names - {"export"})
         self.assertEqual([str(file.relative_to(usr)) for file in usr.rglob("*.so*")], ["lib/libtransformer.so.1"])
         self.assertEqual(run(usr / "bin/translate", "--model", MODEL, text=SENTENCES),
                          run(TRANSLATE, "--model", MODEL, text=SENTENCES))

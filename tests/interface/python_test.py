@@ -122,13 +122,13 @@ class PythonTest(unittest.TestCase):
         program = (f"import sys; sys.path[:0] = [{PACKAGE!r}]; from transformer_cpp import Translator\n"
                    "translator = Translator(sys.argv[1], threads=1)\n"
                    "print('loaded', flush=True)\n"
-                   "try: translator.translate(['Where is the station? ' * 40] * 20000, beam=8)\n"
-                   "except KeyboardInterrupt: print('interrupted', translator.translate(['Thanks.'], beam=1)[0][0].text)")
+                   "try: translator.translate(['Where is the station? ' * 40] * 4000, beam=8)\n"
+                   "except KeyboardInterrupt: print('interrupted', flush=True)")
         process = subprocess.Popen([sys.executable, "-c", program, str(MODEL)], stdout=subprocess.PIPE, text=True)
         self.assertEqual(process.stdout.readline(), "loaded\n")
-        time.sleep(1)
+        time.sleep(3)  # the lines are handed over
         process.send_signal(signal.SIGINT)
-        self.assertTrue(process.communicate(timeout=300)[0].startswith("interrupted "))
+        self.assertEqual(process.communicate(timeout=60)[0], "interrupted\n")  # all of them take minutes
         self.assertEqual(process.returncode, 0)
 
     def test_control_characters_say_nothing(self):

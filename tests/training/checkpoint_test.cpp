@@ -186,8 +186,9 @@ TEST_CASE("a checkpoint of another format is refused as such") {
   CHECK_THAT(load(progress), Contains("progress.json") && Contains("format"));
   // Fields that version 0.1's first builds did not write may be missing, and no others.
   progress["format"] = 1;
-  const std::set<std::string> newer = {"batch_state", "batch_tokens", "of_the_end",        "micro_batch_tokens",
-                                       "window_gradient_norm", "window_largest_norm", "window_steps"};
+  const std::set<std::string> newer = {"batch_state",        "batch_tokens",         "of_the_end",
+                                       "micro_batch_tokens", "window_gradient_norm", "window_largest_norm",
+                                       "window_steps"};
   for (const auto& [name, value] : progress.items()) {
     auto lacking = progress;
     lacking.erase(name);

@@ -74,7 +74,7 @@ bool is_stream(const std::filesystem::path& file) {
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_(followed_links(file)) {
-  refuse_endless_links();
+  check_links(file);
   if (const int number = descriptor_named(target_); number >= 0) {
     // Opened by its name, a file would be written from its beginning, over what others wrote.
     descriptor_ = ::fcntl(number, F_DUPFD_CLOEXEC, 0);
@@ -114,7 +114,7 @@ void AtomicFile::name_temporary(const std::function<bool()>& make) {
 
 AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfinished)
     : file_(file), target_(followed_links(file)), temporary_(unfinished.file), unfinished_(true) {
-  refuse_endless_links();
+  check_links(file);
   std::error_code ignored;
   if (std::filesystem::is_directory(target_, ignored)) fail(EISDIR);
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -127,10 +127,11 @@ AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfi
   }
 }
 
-/// Links that lead in a circle lead to no file, and the last one would be replaced.
-void AtomicFile::refuse_endless_links() const {
+void AtomicFile::check_links(const fs::path& file) {
+  const auto target = followed_links(file);
   std::error_code ignored;
-  if (descriptor_named(target_) < 0 && std::filesystem::is_symlink(target_, ignored)) fail(ELOOP);
+  if (descriptor_named(target) >= 0 || !fs::is_symlink(target, ignored)) return;
+  throw Failure("cannot write " + file.string(), std::strerror(ELOOP));
 }
 
 /// Who could read the old file can read the new one. Where this is not ours to decide, the new file's own mode stays.

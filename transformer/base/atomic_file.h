@@ -49,11 +49,13 @@ class AtomicFile {
   /// Nothing may be written after this.
   void commit();
 
+  /// Throws where `file` is a link that leads in a circle: to no file, and the last link would be replaced.
+  static void check_links(const std::filesystem::path& file);
+
  private:
   /// Tries names for the temporary file, which `make` makes of temporary_, until one is free.
   void name_temporary(const std::function<bool()>& make);
   void write_through(const char* data, size_t bytes);
-  void refuse_endless_links() const;
   void take_mode_of_target();
   [[noreturn]] void fail(int error_number) const;
 

@@ -13,10 +13,10 @@ namespace transformer {
 struct SettingValue {
   /// What the source holds in the value's place.
   enum class Kind {
-    nothing,                       // no value
-    scalar,                        // one text
-    list,                          // texts
-    mixed_list,                    // of more than texts
+    nothing,     // no value
+    scalar,      // one text
+    list,        // texts
+    mixed_list,  // of more than texts
     mapping,
     too_long                       // a list of more bytes than a settings file may have
   } kind = Kind::nothing;          // which decides how many texts there are

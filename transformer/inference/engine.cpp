@@ -1,7 +1,6 @@
 #include "transformer/inference/engine.h"
 
 #include <fmt/format.h>
-
 #include <unistd.h>
 
 #include <algorithm>

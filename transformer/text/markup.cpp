@@ -86,7 +86,8 @@ class Parser {
   /// Takes up what goes on from the line before; returns what is behind it.
   size_t go_on() {
     if (!open_markup_ || open_markup_->kind == OpenMarkup::Kind::none) return 0;
-    const size_t end = std::min(end_of_open(), marked_.size());
+    const size_t found = end_of_open(), end = std::min(found, marked_.size());
+    if (found == none) ++open_markup_->lines;
     if (end > 0) add(0, end, false);
     return end;
   }
@@ -96,7 +97,7 @@ class Parser {
     auto& open = *open_markup_;
     size_t position = 0;
     if (open.kind == OpenMarkup::Kind::tag) {
-      position = scan_tag(0, open.quote);
+      position = scan_tag(0, open);
       if (position == none) return none;
       const bool empty = position > 1 && marked_[position - 2] == '/';
       open.kind = open.name.empty() || empty ? OpenMarkup::Kind::none : OpenMarkup::Kind::element;
@@ -104,7 +105,8 @@ class Parser {
     if (open.kind == OpenMarkup::Kind::element) {
       position = end_tag_of(open.name, position);
       if (position == none) return none;
-      open = {.kind = OpenMarkup::Kind::other, .ending = ">"};
+      open.kind = OpenMarkup::Kind::other;
+      open.ending = ">";
     }
     if (open.kind == OpenMarkup::Kind::other) {
       position = behind(open.ending, position);
@@ -140,8 +142,8 @@ class Parser {
     const bool closes = rest.starts_with("</");
     const size_t name_begin = position + (closes ? 2 : 1);
     if (name_begin >= marked_.size() || !is_ascii_letter(marked_[name_begin])) return none;
-    char quote = 0;
-    const size_t end = open_markup_ ? scan_tag(name_begin, quote) : end_of_tag(name_begin);
+    OpenMarkup tag{.kind = OpenMarkup::Kind::tag};
+    const size_t end = open_markup_ ? scan_tag(name_begin, tag) : end_of_tag(name_begin);
     if (end == none && !open_markup_) return none;
     std::string name;
     for (size_t i = name_begin;
@@ -152,7 +154,8 @@ class Parser {
     const bool breaks = is_one_of(name, breaking_elements);
     const bool raw = !closes && (name == "script" || name == "style");
     if (end == none) {
-      return left_open(position, {.kind = OpenMarkup::Kind::tag, .name = raw ? name : "", .quote = quote}, breaks);
+      if (raw) tag.name = name;
+      return left_open(position, std::move(tag), breaks);
     }
     const bool empty = marked_[end - 2] == '/' || is_one_of(name, void_elements);
     if (raw && !empty) {
@@ -208,33 +211,33 @@ class Parser {
     size_t single = none, twice = none;  // from the next byte on, within quotes of either kind
     for (size_t i = marked_.size(); i-- > 0;) {
       const char c = marked_[i];
-      const bool value = begins_value(i);
+      const bool value = (c == '"' || c == '\'') && begins_value(i);
       const size_t outside = ends_[i + 1];
-      ends_[i] = c == '>' ? i : c == '"' && value ? twice : c == '\'' && value ? single : outside;
+      ends_[i] = c == '>' ? i : !value ? outside : c == '"' ? twice : single;
       if (c == '"') twice = outside;
       if (c == '\'') single = outside;
     }
   }
 
-  /// Behind the ">" of a tag that goes on at `from`, within a value's `quote` or none (0); none where the text ends
-  /// first, and then `quote` is the one that it ends within.
-  size_t scan_tag(size_t from, char& quote) const {
+  /// Behind the ">" of a tag that goes on at `from`; none where the text ends first. `tag` has how it goes on from
+  /// there.
+  size_t scan_tag(size_t from, OpenMarkup& tag) const {
     for (size_t i = from; i < marked_.size(); ++i) {
       const char c = marked_[i];
-      if (quote != 0) {
-        if (c == quote) quote = 0;
-      } else if (c == '>') {
-        return i + 1;
-      } else if ((c == '"' || c == '\'') && begins_value(i)) {
-        quote = c;
+      if (tag.quote != 0) {
+        if (c == tag.quote) tag.quote = 0;
+        continue;
       }
+      if (c == '>') return i + 1;
+      if ((c == '"' || c == '\'') && tag.value) tag.quote = c;
+      if (!is_ascii_blank(c)) tag.value = c == '=';
     }
     return none;
   }
 
   /// Whether a value of an attribute begins at `position`.
   bool begins_value(size_t position) const {
-    if (position > 1 && marked_[position - 1] == ' ') --position;
+    while (position > 0 && is_ascii_blank(marked_[position - 1])) --position;
     return position > 0 && marked_[position - 1] == '=';
   }
 

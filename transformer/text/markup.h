@@ -63,7 +63,9 @@ struct OpenMarkup {
   } kind = Kind::none;
   std::string name = {};    // of the element that is a script or a style sheet, or that a tag begins; of others: none
   char quote = 0;           // of the attribute's value that a tag is within
+  bool value = false;       // whether a tag's latest sign is the = of an attribute, whose value comes
   std::string ending = {};  // what the rest ends with
+  int64_t lines = 0;        // that it goes over, behind the one that it begins in
 };
 /// The same of a line of a page: what the line before left `open` goes on, and what is unended at the line's end is a
 /// tag to there, which is left in `open`.

@@ -63,12 +63,15 @@ bool MemoryProbe::fits(int64_t tokens) {
     if (!measured_) measure();
     return !out_of_memory_ && fixed_bytes_ + bytes_a_token_ * static_cast<double>(tokens) <= allowed_bytes_;
   }
+  const auto try_apart = [&](int64_t size) {
+    const bool passed = try_pass(size);
+    // What one pass has left in pieces must not stand in the way of the next.
+    c10::getDeviceAllocator(options_.device.type())->emptyCache();
+    return passed;
+  };
   // The first pass loads kernels and makes workspaces, for which a large one would leave no room.
-  if (!std::exchange(warm_, true) && !try_pass(options_.smallest_tokens)) return false;
-  const bool passed = try_pass(tokens + tokens / 10);
-  // What one pass has left in pieces must not stand in the way of the next.
-  c10::getDeviceAllocator(options_.device.type())->emptyCache();
-  return passed;
+  if (!std::exchange(warm_, true)) try_apart(std::min(tokens, options_.smallest_tokens));
+  return try_apart(tokens + tokens / 10);
 }
 
 }  // namespace transformer

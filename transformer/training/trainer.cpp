@@ -212,6 +212,7 @@ void Trainer::find_micro_batch() {
                      }});
   size_t chosen = 0;
   while (chosen < sizes.size() && !probe.fits(sizes[chosen])) ++chosen;
+  if (device_.is_cuda()) c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
   optimizer_->clear_gradients();
   const auto all = at::zeros({world_size}, at::kLong);
   all[communicator_.rank()] = static_cast<int64_t>(chosen);

@@ -154,7 +154,7 @@ class Translator:
         pieces by which output may be longer than its line; batch_sentences has no effect here, where all calls share
         the batches of the model's own setting. Any other setting of
         the section `decoding` by its name: search="sampling", top_p=0.9, seed=7, no_repeat_ngram=3.
-        Ctrl-C ends the call, whose lines are then decoded for nobody.
+        Ctrl-C ends the call at once; its lines are decoded to their end all the same, before those of later calls.
         """
         numbers = {"beam": beam, "n_best": n_best, "max_extra_length": max_extra_length,
                    "batch_sentences": batch_sentences}
