@@ -62,6 +62,27 @@ void carry_over(std::string_view marked, const std::string& translation, const C
                 "nothing is changed but for blanks beside placeholders");
 }
 
+/// The same text as the lines of a page, in which tags go over lines.
+void read_page(std::string_view page) {
+  OpenMarkup open;
+  for (size_t begin = 0; begin <= page.size();) {
+    const size_t end = std::min(page.find('\n', begin), page.size());
+    const auto line = page.substr(begin, end - begin);
+    const auto marked = parse_markup(line, {}, open);
+    size_t bytes = 0, position = 0;
+    for (const auto& tag : marked.tags) {
+      fuzz::require(tag.position >= position && tag.position <= marked.text.size(), "tags are in order");
+      position = tag.position;
+      bytes += tag.markup.size();
+    }
+    fuzz::require(bytes <= line.size(), "tags are the line's own");
+    if (open.kind != OpenMarkup::Kind::none && !line.empty()) {
+      fuzz::require(line.ends_with(marked.tags.back().markup), "what is open goes on to the line's end");
+    }
+    begin = end + 1;
+  }
+}
+
 const fuzz::Target target("markup", [](std::string_view input) {
   const size_t line = input.rfind('\n');
   const std::string translation(line == std::string_view::npos ? "" : trim(input.substr(line + 1)));
@@ -70,6 +91,7 @@ const fuzz::Target target("markup", [](std::string_view input) {
       carry_over(input.substr(0, line), translation, {.tags = tags, .placeholders = placeholders});
     }
   }
+  read_page(input);
   fuzz::require(parse_markup(escaped_text(translation)).text == translation, "escaped text is the text");
   size_t end = 0;
   for (const auto& span : find_placeholders(input)) {

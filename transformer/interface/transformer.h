@@ -16,8 +16,8 @@
 // needed is refused, never followed.
 //
 // Any number of threads may use one model, or one set of translations, at the same time; freeing it is for the last of
-// them. Translations do not need the model any more once they are there. A process that fork() made uses a model that its
-// parent loaded, and frees it for itself, as long as no call was under way in the parent at that time.
+// them. Translations do not need the model any more once they are there. A process that fork() made uses a model that
+// its parent loaded, and frees it for itself, as long as no call was under way in the parent at that time.
 
 #include <stddef.h>
 #include <stdint.h>
