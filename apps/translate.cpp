@@ -506,7 +506,8 @@ int main(int argc, char** argv) {
       const int status =
           work.run(identity, TranslatingTexts(translator, aligner.get(), text_format, work, bad_lines, wishes));
       wishes.report("translate", work.tally().lacking, work.lines());
-      if (page->open.kind != OpenMarkup::Kind::none) {
+      // Where the output's reader has gone, lines may still be read.
+      if (status == 0 && page->open.kind != OpenMarkup::Kind::none) {
         std::cerr << fmt::format(
             "translate: warning: what begins in line {} as a tag, a comment or a script does not end, "
             "so that nothing behind it was translated\n",
