@@ -158,7 +158,6 @@ class InstallTest(unittest.TestCase):
                                                 ("language_model", (text,), 100, lambda perplexity: perplexity < 20),
                                                 ("classifier", (), 150, lambda accuracy: accuracy > 0.9)):
             def train(run, steps, *more):
-                (self.root / name / run).mkdir(parents=True, exist_ok=True)
                 printed = run_quietly(build / name, self.root / name / run, steps, *arguments, *more)
                 checkpoint = self.root / name / run / f"checkpoints/step-{steps:08}"
                 files = {file: (checkpoint / file).read_bytes() for file in ("model.safetensors", "optimizer.safetensors")}

@@ -13,14 +13,20 @@ namespace transformer {
 
 namespace {
 
+// EBADF: NFS locks what is open for writing, which no folder is.
 bool has_no_locks(int error_number) {
-  return error_number == ENOSYS || error_number == ENOLCK || error_number == EOPNOTSUPP;
+  return error_number == ENOSYS || error_number == ENOLCK || error_number == EOPNOTSUPP || error_number == EBADF;
+}
+
+int opened(const std::filesystem::path& file) {
+  const int descriptor = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+  if (descriptor >= 0 || errno != EISDIR) return descriptor;
+  return ::open(file.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 }  // namespace
 
-FileLock::FileLock(const std::filesystem::path& file, Wait wait)
-    : descriptor_(::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
+FileLock::FileLock(const std::filesystem::path& file, Wait wait) : descriptor_(opened(file)) {
   int status = descriptor_;
   if (is_open()) {
     const int operation = wait == Wait::yes ? LOCK_EX : LOCK_EX | LOCK_NB;

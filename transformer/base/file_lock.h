@@ -5,8 +5,8 @@
 
 namespace transformer {
 
-/// A file that one process at a time holds, made where it is missing. The system lets go of it when the process ends,
-/// however it ends.
+/// A file that one process at a time holds, made where it is missing, or a folder. The system lets go of it when the
+/// process ends, however it ends.
 class FileLock {
  public:
   /// Whether to wait for another process that holds the file.
@@ -22,7 +22,7 @@ class FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  /// Whether the file could be opened for writing; where it could not, it is not held.
+  /// Whether the file could be opened for writing, or the folder; where it could not, it is not held.
   bool is_open() const { return descriptor_ >= 0; }
   /// Why not, as errno says; 0: whoever asked may go on. EWOULDBLOCK: another process holds it, and this one did not
   /// wait.

@@ -15,6 +15,7 @@
 #include "transformer/base/model_files.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/model/fused/fused_layers.h"
+#include "transformer/model/named_parameters.h"
 
 // libc10 and libsentencepiece each export a variable of this name: an int of 4 bytes there, an object of 32 here. The
 // dynamic linker makes one of the two in programs that link both, LibTorch's as a rule, and SentencePiece's constructor
@@ -183,7 +184,7 @@ int64_t TransformerImpl::parameter_count() const {
 
 TensorMap weights_of(const torch::nn::Module& module) {
   TensorMap weights;
-  for (const auto& item : module.named_parameters()) weights.emplace(item.key(), item.value().detach());
+  for (const auto& [name, parameter] : named_parameters(module)) weights.emplace(name, parameter.detach());
   return weights;
 }
 
@@ -207,12 +208,13 @@ void save_weights(const torch::nn::Module& module, const std::filesystem::path& 
 void load_weights(torch::nn::Module& module, const std::filesystem::path& file) {
   // All is checked before anything is written, so that a model never ends up half loaded.
   std::map<std::string, std::vector<int64_t>> shapes;
-  for (const auto& item : module.named_parameters()) shapes[item.key()] = item.value().sizes().vec();
+  const auto parameters = named_parameters(module);
+  for (const auto& [name, parameter] : parameters) shapes[name] = parameter.sizes().vec();
   check_weights(stored_weights(file), shapes, file.string());
   const auto tensors = read_tensors(file).tensors;
   for (const auto& [name, tensor] : tensors) check_finite(file.string(), name, tensor);
   torch::NoGradGuard no_grad;
-  for (auto& item : module.named_parameters()) item.value().copy_(tensors.at(item.key()));
+  for (const auto& [name, parameter] : parameters) torch::Tensor(parameter).copy_(tensors.at(name));
 }
 
 Transformer load_transformer(const std::filesystem::path& directory, torch::Device device) {

@@ -99,7 +99,7 @@ class TransformerImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Transformer);
 
-/// All parameters by name.
+/// All parameters by name, as named_parameters names them.
 TensorMap weights_of(const torch::nn::Module& module);
 
 /// Writes a model's weights as safetensors, converted to `type` where one is given (whole or not at all; see

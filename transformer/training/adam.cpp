@@ -30,6 +30,7 @@ void Adam::step(double rate, const Tensor& norm) {
     second.push_back(second_moments_[i]);
     steps.push_back(steps_[i]);
   }
+  if (updated.empty()) return;
   std::optional<Tensor> skipped;  // 1 or 0
   if (norm.defined()) {
     skipped = norm.isfinite().logical_not().to(at::kFloat);

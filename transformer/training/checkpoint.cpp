@@ -17,6 +17,9 @@
 #include "transformer/base/json_number.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
+#include "transformer/model/named_parameters.h"
+#include "transformer/model/positional_encoding.h"
 
 namespace transformer {
 
@@ -32,6 +35,7 @@ constexpr const char* interruption_prefix = "interrupted-";  // before step-, wh
 constexpr const char* damaged_prefix = "damaged-";           // before all of that
 constexpr const char* partial_prefix = ".partial-";
 constexpr const char* raw_weight_prefix = "weight.";  // in optimizer.safetensors, where the model is the average
+constexpr const char* buffer_prefix = "buffer.";      // there, too
 
 fs::path checkpoint_directory(const fs::path& run) {
   return run / "checkpoints";
@@ -67,6 +71,36 @@ void sync_directory(const fs::path& directory) {
   if (descriptor < 0) return;
   fsync(descriptor);
   close(descriptor);
+}
+
+// What a model learns beside its parameters, as batch normalization does its means. Tables of sinusoids are made anew.
+TensorMap buffers_of(const torch::nn::Module& model) {
+  TensorMap buffers;
+  const auto add = [&](const std::string& path, const torch::nn::Module& module) {
+    if (dynamic_cast<const PositionalEncodingImpl*>(&module)) return;
+    for (const auto& item : module.named_buffers(/*recurse=*/false)) {
+      buffers.emplace(buffer_prefix + path + item.key(), item.value());
+    }
+  };
+  add("", model);
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) add(item.key() + ".", *item.value());
+  return buffers;
+}
+
+// JSON's texts are UTF-8, and a source's state may be any bytes: the numbers of these then.
+void write_bytes(nlohmann::ordered_json& json, const std::string& bytes) {
+  if (find_broken_utf8(bytes) == std::string::npos) {
+    json = bytes;
+  } else {
+    json = std::vector<uint8_t>(bytes.begin(), bytes.end());
+  }
+}
+
+std::string read_bytes(const nlohmann::json& json) {
+  if (json.is_string()) return json.get<std::string>();
+  std::string bytes;
+  for (const auto& byte : json) bytes += static_cast<char>(whole_number_of(byte));
+  return bytes;
 }
 
 std::set<std::string> files_of(const fs::path& checkpoint) {
@@ -135,6 +169,8 @@ Progress read_progress(const fs::path& file) {
       if (newer.contains(name) && !json.contains(name)) return;
       if constexpr (std::is_same_v<decltype(value), int64_t&>) {
         value = whole_number_of(json.at(name));
+      } else if constexpr (std::is_same_v<decltype(value), std::string&>) {
+        value = read_bytes(json.at(name));
       } else {
         json.at(name).get_to(value);
       }
@@ -225,11 +261,15 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
         contents.emplace(raw_weight_prefix + parameter, value);
       }
     }
+    contents.merge(buffers_of(state.model));
     nlohmann::ordered_json json{{"format", format_version}};
     each_field(state.progress, [&](const char* field, const auto& value) {
       // Most sources of batches need none.
-      if (field == std::string_view("batch_state") && state.progress.batch_state.empty()) return;
-      json[field] = value;
+      if constexpr (std::is_same_v<decltype(value), const std::string&>) {
+        if (!value.empty()) write_bytes(json[field], value);
+      } else {
+        json[field] = value;
+      }
     });
 
     std::vector<std::string> names{weights_name, optimizer_name, progress_name};
@@ -310,17 +350,22 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
   const auto optimizer_file = checkpoint / optimizer_name;
   auto contents = read_tensors(optimizer_file).tensors;
   load_weights(state.model, checkpoint / weights_name);
+  const torch::NoGradGuard no_grad;
+  const auto restore = [&](const std::string& name, at::Tensor into) {
+    const auto found = contents.find(name);
+    if (found == contents.end() || found->second.sizes() != into.sizes()) {
+      throw Error(optimizer_file.string(), fmt::format("'{}' is missing or of another shape", name));
+    }
+    into.copy_(found->second);
+  };
   if (state.average) {
     state.average->load(weights_of(state.model));
-    torch::NoGradGuard no_grad;
-    for (auto& item : state.model.named_parameters()) {
-      const auto found = contents.find(raw_weight_prefix + item.key());
-      if (found == contents.end()) {
-        throw Error(optimizer_file.string(), fmt::format("the weight '{}' is missing", item.key()));
-      }
-      item.value().copy_(found->second);
-    }
+    for (const auto& [name, parameter] : named_parameters(state.model)) restore(raw_weight_prefix + name, parameter);
   }
+  for (const auto& [name, buffer] : buffers_of(state.model)) restore(name, buffer);
+  std::erase_if(contents, [](const auto& item) {
+    return item.first.starts_with(raw_weight_prefix) || item.first.starts_with(buffer_prefix);
+  });
   state.optimizer.load(contents, optimizer_file.string());
   state.progress = progress;
 }

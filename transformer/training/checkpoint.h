@@ -67,7 +67,7 @@ void write_model_directory(const std::filesystem::path& directory, const TensorM
 
 /// What a checkpoint saves and restores.
 struct TrainingState {
-  torch::nn::Module& model;             // its parameters
+  torch::nn::Module& model;             // its parameters and buffers
   Optimizer& optimizer;                 // its moments
   MovingAverage* average = nullptr;     // where the run keeps one: its values are then the checkpoint's model
   Progress& progress;                   // where the run stands

@@ -12,7 +12,15 @@ using at::Tensor;
 
 void Optimizer::load(const TensorMap& state, const std::string& where) {
   const at::NoGradGuard no_grad;
-  for (auto& [name, into] : this->state()) {
+  const auto own = this->state();
+  for (const auto& [name, tensor] : state) {
+    if (own.contains(name)) continue;
+    throw Error(
+        where, fmt::format("the optimizer knows no '{}'", name),
+        "the checkpoint is another optimizer's, or this one makes its state at its first step: it does so when it "
+        "is made");
+  }
+  for (auto& [name, into] : own) {
     const auto found = state.find(name);
     if (found == state.end() || found->second.sizes() != into.sizes()) {
       throw Error(where, fmt::format("the optimizer's '{}' is missing or of another shape", name),
@@ -36,12 +44,14 @@ std::vector<Tensor> Optimizer::gradients() const {
 
 Tensor Optimizer::gradient_norm() const {
   const at::NoGradGuard no_grad;
-  return at::stack(at::_foreach_norm(gradients())).norm();
+  const auto all = gradients();
+  if (all.empty()) return at::zeros({}, parameters_.front().second.options().dtype(at::kFloat).requires_grad(false));
+  return at::stack(at::_foreach_norm(all)).norm();
 }
 
 void Optimizer::clip(double limit, const Tensor& norm) {
   const at::NoGradGuard no_grad;
-  at::_foreach_mul_(gradients(), (limit / (norm + 1e-6)).clamp_max(1.0));
+  if (const auto all = gradients(); !all.empty()) at::_foreach_mul_(all, (limit / (norm + 1e-6)).clamp_max(1.0));
 }
 
 }  // namespace transformer

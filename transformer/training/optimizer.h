@@ -3,15 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "transformer/model/named_parameters.h"
 #include "transformer/model/tensors.h"
 
 namespace transformer {
-
-/// A module's parameters, by the names that checkpoints know them by.
-using NamedParameters = std::vector<std::pair<std::string, at::Tensor>>;
 
 /// What turns gradients into other weights. Adam is the one of §5.3; another says how it steps and what a run that goes
 /// on needs of it.
@@ -30,7 +27,8 @@ class Optimizer {
   virtual TensorMap state() const = 0;
   /// All ranks. What a checkpoint keeps of it, which rank 0 writes: state(), unless every rank has but a part of that.
   virtual TensorMap gather_state() { return state(); }
-  /// Throws Error (naming `where`) if a tensor is missing or of another shape.
+  /// Throws Error (naming `where`) if a tensor is missing or of another shape, or one that state() does not know is
+  /// there: what an optimizer needs to go on it makes when it is made.
   virtual void load(const TensorMap& state, const std::string& where);
 
   /// Drops all gradients.

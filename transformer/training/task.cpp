@@ -51,10 +51,4 @@ TrainingTask translation_task(const Transformer& given, TrainingText text, const
           .schedule = settings.learning_rate(model->settings().d_model)};
 }
 
-NamedParameters named_parameters(const torch::nn::Module& module) {
-  NamedParameters parameters;
-  for (const auto& item : module.named_parameters()) parameters.emplace_back(item.key(), item.value());
-  return parameters;
-}
-
 }  // namespace transformer

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <set>
@@ -14,8 +15,10 @@
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/memory.h"
+#include "transformer/base/settings.h"
 #include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
+#include "transformer/model/named_parameters.h"
 #include "transformer/model/tensor_memory.h"
 #include "transformer/text/random.h"
 #include "transformer/training/adam.h"
@@ -71,7 +74,9 @@ std::unique_ptr<Optimizer> optimizer_of(const TrainingTask& task, const Training
       throw Error("training.shard_optimizer", "shares out Adam's state, and this task has an optimizer of its own",
                   "leave it off");
     }
-    return task.optimizer(std::move(parameters));
+    auto own = task.optimizer(std::move(parameters));
+    if (!own) throw std::invalid_argument("Trainer: the task's optimizer is a null pointer");
+    return own;
   }
   const Adam::Options options{
       .beta1 = settings.adam_beta1, .beta2 = settings.adam_beta2, .epsilon = settings.adam_epsilon};
@@ -103,6 +108,17 @@ class Deterministic {
   at::Context& context_ = at::globalContext();
   bool before_, only_warned_, filled_;
 };
+
+// What all ranks must have alike: where each computes is its own matter.
+std::string shared_part(TrainingSettings settings, const TrainerHooks& hooks, int64_t step) {
+  auto text = fmt::format("from step {}\n{} validation\n", step, hooks.validate ? "with" : "without");
+  Settings described;
+  described.section("training", settings, "");
+  for (const auto& [name, value] : described.values()) {
+    if (name != "training.device" && name != "training.threads") text += fmt::format("{}: {}\n", name, value);
+  }
+  return text;
+}
 
 const char* name_of(TrainingSettings::Criterion criterion) {
   return criterion == TrainingSettings::Criterion::bleu ? "bleu" : "perplexity";
@@ -179,6 +195,25 @@ int64_t Trainer::tokens_at_once() const {
 
 int64_t Trainer::micro_batches() const {
   return std::max<int64_t>(1, settings_.batch_tokens / tokens_at_once());
+}
+
+void Trainer::claim_folder() {
+  communicator_.check_same("training", shared_part(settings_, hooks_, progress_.step));
+  communicator_.on_rank_0([&] {
+    std::error_code error;
+    std::filesystem::create_directories(run_, error);
+    if (error) throw Failure(run_.string(), "cannot create the folder: " + error.message());
+    if (!lock_) lock_.emplace(run_, FileLock::Wait::no);
+    if (lock_->error_number() == EWOULDBLOCK) {
+      throw Error(run_.string(), "another run is working in this folder",
+                  "wait for it, stop it, or name another folder");
+    }
+    if (last_checkpoint_step_ < 0 && !resumable_checkpoints(run_).empty()) {
+      throw Error(run_.string(), "holds the checkpoints of a run already",
+                  "go on with it by resume(), or name another folder");
+    }
+    metrics();  // whether they can be written is found out before there is anything to lose
+  });
 }
 
 void Trainer::find_micro_batch() {
@@ -271,19 +306,34 @@ Trainer::Wishes Trainer::wishes() const {
 }
 
 void Trainer::agree(Drawn& drawn, Wishes& wishes) {
+  drawn.rate = task_.schedule(progress_.step + 1);
   if (communicator_.world_size() == 1) return;
   // Counts are exact in float64 up to 2^53. The host's own tensor: a GPU goes on computing meanwhile.
-  const auto sums = at::tensor({static_cast<double>(drawn.items), static_cast<double>(drawn.source_tokens),
-                                static_cast<double>(drawn.target_tokens), drawn.flops, wishes.end ? 1.0 : 0.0,
-                                wishes.stop ? 1.0 : 0.0, wishes.checkpoint ? 1.0 : 0.0},
-                               at::kDouble);
+  const auto sums =
+      at::tensor({static_cast<double>(drawn.items), static_cast<double>(drawn.source_tokens),
+                  static_cast<double>(drawn.target_tokens), drawn.flops, wishes.end ? 1.0 : 0.0,
+                  wishes.stop ? 1.0 : 0.0, wishes.checkpoint ? 1.0 : 0.0, communicator_.rank() == 0 ? drawn.rate : 0.0},
+                 at::kDouble);
   communicator_.all_reduce_sum(sums);
   const auto* sum = sums.const_data_ptr<double>();
   drawn.items = static_cast<int64_t>(sum[0]);
   drawn.source_tokens = static_cast<int64_t>(sum[1]);
   drawn.target_tokens = static_cast<int64_t>(sum[2]);
   drawn.flops = sum[3];
+  drawn.rate = sum[7];
   wishes = {.end = sum[4] > 0, .stop = sum[5] > 0, .checkpoint = sum[6] > 0};
+}
+
+void Trainer::check(const Drawn& drawn) const {
+  const auto where = fmt::format("step {}", progress_.step + 1);
+  if (drawn.items <= 0) {
+    throw Failure(where, "its batches have no items",
+                  "a source of batches begins anew where its text ends, and says how many items each batch has");
+  }
+  if (!std::isfinite(drawn.flops)) throw Failure(where, "its batches' flops are no number", "leave them 0");
+  if (!std::isfinite(drawn.rate)) {
+    throw Failure(where, fmt::format("the schedule's rate is {}", drawn.rate), "a rate is a finite number");
+  }
 }
 
 LossSums Trainer::forward(DeviceBatch& batch) {
@@ -292,7 +342,13 @@ LossSums Trainer::forward(DeviceBatch& batch) {
   if (uses_bf16(settings_, device_)) autocast.emplace(device_, Autocast::State{.enabled = true}, /*cached=*/true);
   auto losses = task_.loss(batch);
   has_likelihood_ = losses.negative_log_likelihood.defined();
-  if (!has_likelihood_) losses.negative_log_likelihood = at::zeros_like(losses.loss.detach());
+  if (!losses.loss.defined() || losses.loss.dim() > 0 ||
+      (has_likelihood_ && losses.negative_log_likelihood.dim() > 0)) {
+    throw std::invalid_argument("Trainer: a task's loss is a sum over the batch, one number");
+  }
+  // What still had its graph would keep those of all steps.
+  losses.negative_log_likelihood =
+      has_likelihood_ ? losses.negative_log_likelihood.detach() : at::zeros_like(losses.loss.detach());
   return losses;
 }
 
@@ -371,10 +427,8 @@ void Trainer::fetch_window() {
   progress_.window_largest_norm = figures[3];
   if (!std::isfinite(progress_.window_loss)) diverged("the loss is not finite");
   if (!std::isfinite(progress_.window_gradient_norm)) diverged("the gradient's norm is not finite");
-  if (!std::isfinite(
-          std::exp(progress_.window_nll / static_cast<double>(std::max<int64_t>(1, progress_.window_tokens))))) {
-    diverged("the perplexity is not finite");
-  }
+  const double nats = progress_.window_nll / static_cast<double>(std::max<int64_t>(1, progress_.window_tokens));
+  if (!std::isfinite(std::exp(nats))) diverged(fmt::format("the perplexity is not finite ({:.3g} nats an item)", nats));
   fetched_step_ = progress_.step;
 }
 
@@ -393,6 +447,7 @@ void Trainer::diverged(const std::string& what) const {
 
 void Trainer::check_finite(const Validation& validation, const std::string& whose) const {
   if (!std::isfinite(validation.perplexity)) diverged(fmt::format("the perplexity of {} is not finite", whose));
+  if (validation.bleu && !std::isfinite(*validation.bleu)) diverged(fmt::format("the BLEU of {} is not finite", whose));
 }
 
 std::string Trainer::damage() {
@@ -515,6 +570,7 @@ bool Trainer::rank_validation(const Validation& validation, double seconds) {
 }
 
 void Trainer::record_final(const Validation& validation) {
+  if (communicator_.rank() != 0) return;
   check_finite(validation, "the final model");
   hooks_.log.info(fmt::format("final model: {}", text_of(validation)));
   record("final", validation);
@@ -602,6 +658,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
                 .to(device_);
   fetched_step_ = progress_.step;
   check_room_for_pairs();
+  claim_folder();
   if (progress_.batch_tokens > 0 && progress_.batch_tokens != tokens_at_once() && communicator_.rank() == 0) {
     hooks_.log.info(fmt::format("micro-batches of {} tokens, {} before: the epoch goes on at about the same place",
                                 tokens_at_once(), progress_.batch_tokens));
@@ -646,6 +703,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
 
     const bool profiled = profile_steps > 0 && communicator_.rank() == 0;
     if (profiled && progress_.step == profile_from) profile.emplace(run_ / trace_name, device_).start();
+    check(drawn);
     const auto sums = step(drawn);
     ++progress_.step;
     window_.narrow(0, 0, 3) += sums.figures;
@@ -655,10 +713,9 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     interval_tokens += sums.items;
     // A GPU is not waited for in every step, but before its results are written down anywhere.
     if (device_.is_cpu()) fetch_window();
-    const double rate = task_.schedule(progress_.step);
     {
       const ProfiledRange range("optimizer");
-      optimizer_->step(rate, sums.norm());
+      optimizer_->step(drawn.rate, sums.norm());
       if (average_) average_->update(progress_.step);
     }
     if (profile && progress_.step == profile_from + profile_steps) {
@@ -666,7 +723,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     }
     if (due(settings_.log_every)) {
       fetch_window();
-      log_progress(rate, now() - interval_start, interval_tokens);
+      log_progress(drawn.rate, now() - interval_start, interval_tokens);
       window_.zero_();
       progress_.window_loss = progress_.window_nll = 0;
       progress_.window_gradient_norm = progress_.window_largest_norm = 0;

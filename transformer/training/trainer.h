@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "transformer/base/file_lock.h"
 #include "transformer/base/log.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/device_transfer.h"
@@ -97,18 +98,22 @@ class Trainer {
   std::filesystem::path resume();
 
   /// Trains until steps, minutes or patience are used up, or the stop flag is set, and leaves a checkpoint of the last
-  /// step. Throws Failure when memory runs out, a file cannot be written, or training diverges: loss, gradient or a
-  /// validation's perplexity is not finite, or a checkpoint's weights would not be, or would give no finite loss.
+  /// step. Makes the run's folder where it is missing and is alone in it. Throws Error before anything is done where
+  /// the folder holds checkpoints and resume() was not called, where another run works in it, or where ranks differ in
+  /// settings, hooks or step. Throws Failure when memory runs out, a file cannot be written, batches have no items, a
+  /// rate is not finite, or training diverges: loss, gradient or a validation's perplexity or BLEU is not finite, or a
+  /// checkpoint's weights would not be, or would give no finite loss.
   /// Checkpoints stay as they are, and none is written of such a state. On a CPU a gradient that is not finite is found
   /// before it changes a weight; a GPU skips its update, and it is found with the next figures that are fetched. The
   /// next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`. With
   /// training.deterministic an operation that has no version of one outcome throws LibTorch's c10::Error.
   TrainingSummary run(int64_t profile_steps = 0);
 
-  /// Adds the validation of the final model to the log and to the metrics. Throws Failure where it is not finite.
+  /// Adds the validation of the final model to the log and to the metrics, on rank 0. Throws Failure where it is not
+  /// finite.
   void record_final(const Validation& validation);
 
-  /// Checkpoints that the final model is to be averaged from, newest or best first.
+  /// On rank 0: checkpoints that the final model is to be averaged from, newest or best first.
   std::vector<std::filesystem::path> final_checkpoints() const;
 
  private:
@@ -132,6 +137,7 @@ class Trainer {
     int64_t items = 0;       // the following of this rank, then of all
     int64_t source_tokens = 0, target_tokens = 0;
     double flops = 0;
+    double rate = 0;  // rank 0's
   };
   /// What a clock or a signal asks of a rank, or of any.
   struct Wishes {
@@ -144,6 +150,8 @@ class Trainer {
   /// Tokens of a micro-batch.
   int64_t tokens_at_once() const;
   int64_t micro_batches() const;
+  /// All ranks, before anything is done: makes the folder and takes hold of it.
+  void claim_folder();
   /// Settles `training.micro_batch: auto`. All ranks.
   void find_micro_batch();
   void check_room_for_pairs() const;
@@ -151,8 +159,10 @@ class Trainer {
   /// The next step's micro-batches; the run's position stays before them until they are computed.
   Drawn draw();
   Wishes wishes() const;
-  /// All ranks: sums `drawn` and the wishes over them, in one exchange between hosts.
+  /// All ranks: sums `drawn` and the wishes over them, and takes rank 0's rate, in one exchange between hosts.
   void agree(Drawn& drawn, Wishes& wishes);
+  /// Throws Failure where the task's own parts gave what no step can be made of.
+  void check(const Drawn& drawn) const;
   StepSums step(Drawn& drawn);
   StepSums accumulate_gradients(Drawn& drawn);
   /// Brings the figures of the current window from the device. Throws Failure when they are not finite.
@@ -186,6 +196,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<MovingAverage> average_;
   Progress progress_;
+  std::optional<FileLock> lock_;  // of rank 0
   std::optional<DistributedDataParallel> parallel_;
   std::optional<Metrics> metrics_;
   // Since the last line of progress: [4], the sums of StepSums::figures and the largest norm.

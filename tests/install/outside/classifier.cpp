@@ -43,8 +43,12 @@ struct Momentum : Optimizer {
   }
   void step(double rate, const at::Tensor& norm) override {
     const torch::NoGradGuard no_grad;
-    if (!norm.isfinite().item<bool>()) return;
-    for (auto [name, weight] : parameters()) weight -= rate * velocities.at(name).mul_(0.9).add_(weight.grad());
+    const auto finite = norm.isfinite();  // on the device: no step waits for it
+    for (auto [name, weight] : parameters()) {
+      const auto velocity = velocities.at(name), next = 0.9 * velocity + weight.grad();
+      velocity.copy_(torch::where(finite, next, velocity));
+      weight -= rate * torch::where(finite, next, 0);
+    }
   }
   TensorMap state() const override { return velocities; }
   TensorMap velocities;

@@ -9,10 +9,10 @@
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/model/named_parameters.h"
 #include "transformer/training/distributed/clock.h"
 #include "transformer/training/distributed/communicator_impl.h"
 #include "transformer/training/distributed/message_of.h"
@@ -95,18 +95,16 @@ struct DistributedDataParallel::Impl {
   Impl(Communicator& given, const torch::nn::Module& module, const Options& options) : communicator(given) {
     std::string description;
     std::vector<at::Tensor> state;
-    std::unordered_set<c10::TensorImpl*> seen;
     auto add = [&](const std::string& name, const at::Tensor& tensor) {
-      if (!seen.insert(tensor.unsafeGetTensorImpl()).second) return false;
       description +=
           fmt::format("{} [{}] {}\n", name, fmt::join(tensor.sizes(), ", "), c10::toString(tensor.scalar_type()));
       state.push_back(tensor);
-      return true;
     };
-    for (const auto& item : module.named_parameters()) {
-      if (!add(item.key(), item.value()) || !item.value().requires_grad()) continue;
-      names.push_back(item.key());
-      parameters.push_back(item.value());
+    for (const auto& [name, parameter] : named_parameters(module)) {
+      add(name, parameter);
+      if (!parameter.requires_grad()) continue;
+      names.push_back(name);
+      parameters.push_back(parameter);
     }
     for (const auto& item : module.named_buffers()) add(item.key(), item.value());
     if (parameters.empty()) throw std::invalid_argument("a module without parameters cannot be trained");

@@ -1,0 +1,333 @@
+// A Trainer with a model, batches, a loss, an optimizer and a schedule of somebody else's, and their mistakes.
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include <fstream>
+#include <limits>
+
+#include "model/reference.h"
+#include "support.h"
+#include "transformer/base/error.h"
+#include "transformer/training/adam.h"
+#include "transformer/training/checkpoint.h"
+#include "transformer/training/learning_rate.h"
+#include "transformer/training/metrics.h"
+#include "transformer/training/trainer.h"
+
+using namespace transformer;
+using Catch::Matchers::Contains;
+using transformer::test::message_of;
+using transformer::test::read_file;
+using transformer::test::TemporaryDirectory;
+
+namespace {
+
+// Sixteen rows of eight numbers, which follow from the position, and their sums.
+struct Rows : BatchSource {
+  void begin(const Plan& given) override { plan = given; }
+  MicroBatch next(int64_t number, BatchPosition& position) override {
+    const int64_t at = position.batch++;
+    position.state = state;
+    if (ends > 0 && at >= ends) return {};
+    if (!plan.mine(number)) return {};
+    const auto rows =
+        torch::randn({16, 8}, at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(1000 + at))) * 3 + 5;
+    return {.tensors = {rows, rows.sum(1)}, .items = items, .flops = flops};
+  }
+  Plan plan;
+  std::string state;
+  int64_t ends = 0, items = 16;
+  double flops = 0;
+};
+
+struct Net : torch::nn::Module {
+  explicit Net(bool normalized = false) {
+    if (normalized) norm = register_module("norm", torch::nn::BatchNorm1d(8));
+    first = register_module("first", torch::nn::Linear(8, 1));
+  }
+  torch::Tensor forward(const torch::Tensor& rows) { return first(norm ? norm(rows) : rows).squeeze(-1); }
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Linear first{nullptr};
+};
+
+// One matrix under two names, or under one.
+struct Twice : torch::nn::Module {
+  explicit Twice(bool tied) {
+    in = register_module("in", torch::nn::Linear(torch::nn::LinearOptions(8, 8).bias(false)));
+    if (tied) register_module("out", in);
+  }
+  torch::Tensor forward(const torch::Tensor& rows) { return in(in(rows)).sum(-1); }
+  torch::nn::Linear in{nullptr};
+};
+
+// Stochastic gradient descent with momentum.
+struct Momentum : Optimizer {
+  Momentum(NamedParameters given, bool at_first_step) : Optimizer(std::move(given)) {
+    if (!at_first_step) make();
+  }
+  void make() {
+    for (const auto& [name, weight] : parameters()) velocities.emplace(name, torch::zeros_like(weight));
+  }
+  void step(double rate, const at::Tensor&) override {
+    const torch::NoGradGuard no_grad;
+    if (velocities.empty()) make();
+    for (auto [name, weight] : parameters()) weight -= rate * velocities.at(name).mul_(0.9).add_(weight.grad());
+  }
+  TensorMap state() const override { return velocities; }
+  TensorMap velocities;
+};
+
+TrainingSettings settings_of(int64_t steps) {
+  TrainingSettings settings;
+  settings.steps = steps;
+  settings.batch_tokens = 2;
+  settings.micro_batch_tokens = 1;
+  settings.threads = 1;
+  settings.log_every = 5;
+  settings.checkpoint_every = settings.validate_every = 0;
+  return settings;
+}
+
+Validation validation(std::optional<double> bleu = {}) {
+  return {.loss = 1, .perplexity = 2, .bleu = bleu, .signature = "made up"};
+}
+
+template <class Model>
+TrainingTask task_of(const std::shared_ptr<Model>& model,
+                     const std::shared_ptr<Rows>& rows = std::make_shared<Rows>()) {
+  return {.model = model,
+          .batches = rows,
+          .loss = [model](const DeviceBatch& batch) -> LossSums {
+            return {(model->forward(batch.tensors[0]) - batch.tensors[1]).pow(2).sum(), {}};
+          },
+          .schedule = ConstantSchedule{1e-3, 0}};
+}
+
+template <class Model = Net, class... Arguments>
+std::shared_ptr<Model> seeded(Arguments... arguments) {
+  torch::manual_seed(1);
+  return std::make_shared<Model>(arguments...);
+}
+
+void train(TrainingTask task, const std::filesystem::path& run, const TrainingSettings& settings, bool resume = false,
+           const TrainerHooks& hooks = {}) {
+  Communicator alone({}, {});
+  Trainer trainer(alone, std::move(task), settings, run, {}, hooks);
+  if (resume) trainer.resume();
+  trainer.run();
+}
+
+}  // namespace
+
+TEST_CASE("a trainer makes its folder, and finds out that it cannot be written before the first step") {
+  TemporaryDirectory folder;
+  const auto net = seeded();
+  train(task_of(net), folder / "not" / "there", settings_of(6));
+  CHECK(list_checkpoints(folder / "not" / "there").size() == 1);
+
+  std::ofstream(folder / "file") << "text";
+  auto rows = std::make_shared<Rows>();
+  CHECK_THAT(message_of<Failure>([&] { train(task_of(net, rows), folder / "file" / "run", settings_of(6)); }),
+             Contains("cannot create the folder"));
+  CHECK(read_file(folder / "file") == "text");
+}
+
+TEST_CASE("a trainer that was not told to go on leaves another run's checkpoints and figures alone") {
+  TemporaryDirectory folder;
+  auto settings = settings_of(10);
+  settings.checkpoint_every = 2;
+  train(task_of(seeded()), folder / "run", settings);
+  const auto before = list_checkpoints(folder / "run");
+  const auto figures = read_file(folder / "run" / metrics_name);
+  settings.steps = 4;
+  CHECK_THAT(message_of<Error>([&] { train(task_of(seeded()), folder / "run", settings); }),
+             Contains("holds the checkpoints of a run already") && Contains("resume()"));
+  CHECK(list_checkpoints(folder / "run") == before);
+  CHECK(read_file(folder / "run" / metrics_name) == figures);
+}
+
+TEST_CASE("one trainer at a time works in a folder") {
+  TemporaryDirectory folder;
+  auto settings = settings_of(3);
+  settings.validate_every = 1;
+  std::string other;
+  TrainerHooks hooks{.validate = [&](torch::nn::Module&, int64_t) {
+    if (other.empty()) {
+      other = message_of<Error>([&] { train(task_of(seeded()), folder / "run", settings_of(2)); });
+    }
+    return validation();
+  }};
+  train(task_of(seeded()), folder / "run", settings, false, hooks);
+  CHECK_THAT(other, Contains("another run is working in this folder"));
+}
+
+TEST_CASE("a model's buffers go on with it") {
+  TemporaryDirectory folder;
+  const auto eval_of = [](Net& net) {
+    net.eval();
+    return net.forward(torch::full({1, 8}, 5.0)).item<float>();
+  };
+  const auto whole = seeded(true), begun = seeded(true), gone_on = seeded(true);
+  train(task_of(whole), folder / "whole", settings_of(20));
+  train(task_of(begun), folder / "parts", settings_of(13));
+  train(task_of(gone_on), folder / "parts", settings_of(20), /*resume=*/true);
+  CHECK(torch::equal(gone_on->norm->running_mean, whole->norm->running_mean));
+  CHECK(torch::equal(gone_on->norm->num_batches_tracked, whole->norm->num_batches_tracked));
+  CHECK(whole->norm->num_batches_tracked.item<int64_t>() >= 40);
+  CHECK(eval_of(*gone_on) == eval_of(*whole));
+}
+
+TEST_CASE("a parameter of two modules is one: it is updated, clipped and averaged once") {
+  TemporaryDirectory folder;
+  auto settings = settings_of(3);
+  settings.clip_norm = 1;
+  settings.moving_average = 0.9;
+  for (const bool own_optimizer : {false, true}) {
+    std::vector<torch::Tensor> ends;
+    for (const bool tied : {false, true}) {
+      const auto model = seeded<Twice>(tied);
+      auto task = task_of(model);
+      if (own_optimizer) {
+        task.optimizer = [](NamedParameters given) { return std::make_unique<Momentum>(std::move(given), false); };
+      }
+      const auto run = folder / fmt::format("{}-{}", own_optimizer, tied);
+      train(task, run, settings);
+      ends.push_back(model->in->weight.detach().clone());
+      const auto again = seeded<Twice>(tied);
+      auto more = settings;
+      more.steps = 4;
+      task = task_of(again);
+      if (own_optimizer) {
+        task.optimizer = [](NamedParameters given) { return std::make_unique<Momentum>(std::move(given), false); };
+      }
+      train(task, run, more, /*resume=*/true);
+    }
+    CHECK(torch::equal(ends[0], ends[1]));
+  }
+}
+
+TEST_CASE("a likelihood that still has its graph keeps none of it") {
+  TemporaryDirectory folder;
+  const auto net = seeded();
+  auto task = task_of(net);
+  std::weak_ptr<torch::autograd::Node> first;  // of the first step's graph
+  bool known = false;
+  task.loss = [&](const DeviceBatch& batch) -> LossSums {
+    const auto loss = (net->forward(batch.tensors[0]) - batch.tensors[1]).pow(2).sum();
+    const auto likelihood = loss * 1e-3;
+    if (!std::exchange(known, true)) first = likelihood.grad_fn();
+    return {loss, likelihood};
+  };
+  auto settings = settings_of(3);
+  settings.log_every = 100;
+  settings.validate_every = 2;
+  bool gone = false;
+  const TrainerHooks hooks{.validate = [&](torch::nn::Module&, int64_t) {
+    gone = first.expired();
+    return validation();
+  }};
+  train(task, folder / "run", settings, false, hooks);
+  CHECK(gone);
+}
+
+TEST_CASE("a source's state may be any bytes") {
+  TemporaryDirectory folder;
+  const std::string bytes("\xff\xfe\x00 generator\xc3", 13);
+  for (const auto& state : {bytes, std::string("näher"), std::string()}) {
+    const auto run = folder / std::to_string(state.size());
+    auto rows = std::make_shared<Rows>();
+    rows->state = state;
+    train(task_of(seeded(), rows), run, settings_of(2));
+    struct Asked : Rows {
+      MicroBatch next(int64_t number, BatchPosition& position) override {
+        if (!found) found = position.state;
+        return Rows::next(number, position);
+      }
+      std::optional<std::string> found;
+    };
+    const auto asked = std::make_shared<Asked>();
+    auto task = task_of(seeded(), std::shared_ptr<Rows>(asked));
+    train(task, run, settings_of(3), /*resume=*/true);
+    CHECK(asked->found == state);
+  }
+}
+
+TEST_CASE("an optimizer that has no place for what a checkpoint kept does not go on") {
+  TemporaryDirectory folder;
+  const auto with = [](bool at_first_step) {
+    auto task = task_of(seeded());
+    task.schedule = ConstantSchedule{1e-5, 0};
+    task.optimizer = [at_first_step](NamedParameters given) {
+      return std::make_unique<Momentum>(std::move(given), at_first_step);
+    };
+    return task;
+  };
+  train(with(false), folder / "run", settings_of(2));
+  train(with(false), folder / "run", settings_of(4), /*resume=*/true);
+  std::string log;
+  const TrainerHooks hooks{.log = Log([&](LogLevel, const std::string& line) { log += line; })};
+  CHECK_THROWS_AS(train(with(true), folder / "run", settings_of(6), /*resume=*/true, hooks), Error);
+  CHECK_THAT(log, Contains("the optimizer knows no 'first.bias'"));
+}
+
+TEST_CASE("parameters without gradients are trained by nobody") {
+  TemporaryDirectory folder;
+  const auto net = seeded();
+  net->first->bias.set_requires_grad(false);
+  const auto bias = net->first->bias.clone(), weight = net->first->weight.detach().clone();
+  auto settings = settings_of(3);
+  settings.clip_norm = 1;
+  train(task_of(net), folder / "run", settings);
+  CHECK(torch::equal(net->first->bias, bias));
+  CHECK_FALSE(torch::equal(net->first->weight, weight));
+
+  Adam none({{"frozen", torch::ones({3})}}, {});
+  CHECK(none.gradient_norm().item<float>() == 0);
+  none.clip(1, torch::ones({}));
+  none.step(1, torch::ones({}));
+}
+
+TEST_CASE("what a task's own parts do wrong is said by name") {
+  TemporaryDirectory folder;
+  const auto run = folder / "run";
+  auto rows = std::make_shared<Rows>();
+  auto task = task_of(seeded(), rows);
+  const auto failure = [&] {
+    std::filesystem::remove_all(run);
+    return message_of<Failure>([&] { train(task, run, settings_of(10)); });
+  };
+  const auto mistake = [&] {
+    std::filesystem::remove_all(run);
+    return message_of<std::invalid_argument>([&] { train(task, run, settings_of(10)); });
+  };
+  rows->ends = 6;
+  CHECK_THAT(failure(), Contains("step 4") && Contains("no items"));
+  rows->ends = 0;
+  rows->items = 0;
+  CHECK_THAT(failure(), Contains("step 1") && Contains("no items"));
+  rows->items = 16;
+  rows->flops = std::numeric_limits<double>::infinity();
+  CHECK_THAT(failure(), Contains("step 1") && Contains("flops"));
+  rows->flops = 0;
+  task.schedule = [](int64_t step) { return step == 3 ? std::nan("") : 1e-3; };
+  CHECK_THAT(failure(), Contains("step 3") && Contains("rate is nan"));
+  task.schedule = ConstantSchedule{1e-3, 0};
+  task.optimizer = [](NamedParameters) { return std::unique_ptr<Optimizer>(); };
+  CHECK_THAT(mistake(), Contains("optimizer is a null pointer"));
+  task.optimizer = {};
+  const auto net = seeded();
+  task.model = net;
+  task.loss = [net](const DeviceBatch& batch) -> LossSums { return {net->forward(batch.tensors[0]), {}}; };
+  CHECK_THAT(mistake(), Contains("one number"));
+
+  task = task_of(net);
+  auto settings = settings_of(4);
+  settings.validate_every = 2;
+  settings.validate_bleu = true;
+  settings.best_by = TrainingSettings::Criterion::bleu;
+  const TrainerHooks hooks{.validate = [](torch::nn::Module&, int64_t) { return validation(std::nan("")); }};
+  std::filesystem::remove_all(run);
+  CHECK_THAT(message_of<Failure>([&] { train(task, run, settings, false, hooks); }),
+             Contains("BLEU") && Contains("not finite"));
+}
