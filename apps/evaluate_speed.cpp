@@ -25,6 +25,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/chrf.h"
@@ -122,24 +123,11 @@ int64_t bytes_of(const std::filesystem::path& directory) {
   return bytes;
 }
 
-/// Folders' own names, where these tell the models apart.
-std::vector<std::string> names_of(const std::vector<std::string>& models) {
-  std::vector<std::string> names;
-  for (const auto& model : models) {
-    auto path = std::filesystem::path(model).lexically_normal();
-    if (!path.has_filename()) path = path.parent_path();
-    names.push_back(path.filename().string());
-  }
-  auto sorted = names;
-  std::sort(sorted.begin(), sorted.end());
-  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : models;
-}
-
 std::vector<Candidate> opened(const SpeedFlags& flags) {
   std::vector<std::optional<Precision>> precisions = {std::nullopt};
   if (!flags.precisions.empty()) precisions.clear();
   for (const auto& name : flags.precisions) precisions.push_back(precision_named(name));
-  const auto names = names_of(flags.models);
+  const auto names = folder_names(flags.models);
   std::vector<Candidate> candidates;
   for (size_t i = 0; i < flags.models.size(); ++i) {
     for (const auto& precision : precisions) {

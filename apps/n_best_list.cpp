@@ -1,11 +1,11 @@
 #include "apps/n_best_list.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <string_view>
 
 #include "transformer/base/error.h"
+#include "transformer/base/number.h"
 
 namespace transformer {
 
@@ -22,16 +22,11 @@ Listed read_listed(const LineInput& input, int64_t number, const std::string& li
   listed.text = line.substr(begin, last - begin);
   const std::string_view index = std::string_view(line).substr(0, first),
                          score = std::string_view(line).substr(last + separator.size());
-  const auto whole = [](const std::from_chars_result& result, std::string_view text) {
-    return result.ec == std::errc() && result.ptr == text.data() + text.size();
-  };
-  if (!whole(std::from_chars(index.data(), index.data() + index.size(), listed.index), index) || listed.index < 0) {
-    fail("does not begin with the number of a line, counted from 0");
-  }
-  if (!whole(std::from_chars(score.data(), score.data() + score.size(), listed.score), score) ||
-      !std::isfinite(listed.score)) {
-    fail("does not end with a number");
-  }
+  listed.index = number_in<int64_t>(index).value_or(-1);
+  if (listed.index < 0) fail("does not begin with the number of a line, counted from 0");
+  const auto value = number_in<double>(score);
+  if (!value || !std::isfinite(*value)) fail("does not end with a number");
+  listed.score = *value;
   return listed;
 }
 

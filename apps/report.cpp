@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -21,6 +20,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/new_folder.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/report/run_page.h"
 #include "transformer/text/lines.h"
@@ -36,18 +36,6 @@ struct Request {
   size_t sentences = 8;
   double watch = 0;  // seconds; 0: once
 };
-
-/// What readers call the runs: their folders' names, or the paths as given where these are not different.
-Lines names_of(const Lines& runs) {
-  Lines names;
-  for (const auto& run : runs) {
-    const auto path = fs::path(run).lexically_normal();
-    names.push_back((path.has_filename() ? path : path.parent_path()).filename().string());
-  }
-  auto sorted = names;
-  std::sort(sorted.begin(), sorted.end());
-  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : runs;
-}
 
 Lines read_all(const Lines& files) {
   Lines lines;
@@ -119,7 +107,7 @@ void compare_translations(const Request& request, const Lines& names, RunReport&
 }
 
 RunReport read_runs(const Request& request) {
-  const auto names = names_of(request.runs);
+  const auto names = folder_names(request.runs);
   RunReport report;
   bool all_finished = true;
   for (size_t run = 0; run < request.runs.size(); ++run) {

@@ -60,6 +60,7 @@ TEST_CASE("a document knows its parts and where they stand") {
   CHECK_THAT(second[1].where, EndsWith("grid.yaml:5"));
   CHECK(second[1].value.kind() == Document::Kind::nothing);
   CHECK(second[1].value.found() == "nothing");
+  CHECK_THAT(second[1].value.where(), EndsWith("grid.yaml:5"));
 }
 
 TEST_CASE("a document names unknown keys, repeated ones and what else was found") {

@@ -55,6 +55,20 @@ TEST_CASE("what a killed process of the same number left beside a new folder is 
   CHECK(entries_of(directory.path()).size() == 3);
 }
 
+TEST_CASE("a folder has a name, however it was given") {
+  const auto here = std::filesystem::current_path();
+  CHECK(folder_path("a/b/") == "a/b");
+  CHECK(folder_path("./a") == "a");
+  CHECK(folder_path(".") == here);
+  CHECK(folder_path("./") == here);
+  CHECK(folder_path("a/..") == here);
+  CHECK(folder_path("..") == here.parent_path());
+  using Names = std::vector<std::string>;
+  CHECK(folder_names({".", "runs/one/", "..", "two"}) ==
+        Names{here.filename().string(), "one", here.parent_path().filename().string(), "two"});
+  CHECK(folder_names({"runs/one", "others/one/"}) == Names{"runs/one", "others/one/"});
+}
+
 TEST_CASE("nobody's files are lost by replacing a folder") {
   TemporaryDirectory directory;
   const auto path = directory / "model";

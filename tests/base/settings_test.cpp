@@ -180,6 +180,9 @@ TEST_CASE("a number out of range is answered with the range") {
   CHECK_THAT(set_error("net.dropout=-0.1"), Contains("out of range"));
   CHECK_THAT(set_error("net.decoder_layers=101"), Contains("an integer, from 1 to 100"));
   CHECK_THAT(set_error("run.epsilon=0"), Contains("it takes a number, more than 0"));
+  // Of these, a double is the same.
+  CHECK(between(0, 9007199254740992).contains(9007199254740992.0L));
+  CHECK_FALSE(between(0, 9007199254740992).contains(9007199254740993.0L));
   Bound bound;
   bound.settings.set({"net.dropout=0", "net.decoder_layers=100", "net.width=1"});
   CHECK(bound.net.dropout == 0);

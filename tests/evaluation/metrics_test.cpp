@@ -56,6 +56,14 @@ TEST_CASE("white space and lower case are Python's") {
     INFO(pair.dump());
     CHECK(lowercase(pair[0].get<std::string>()) == pair[1].get<std::string>());
   }
+  const auto& beside_sigma = reference("characters").at("beside_sigma");
+  std::string wrong;
+  for (size_t i = 0; i < beside_sigma[0].size(); ++i) {
+    const auto text = beside_sigma[0][i].get<std::string>();
+    if (lowercase(text) != beside_sigma[1][i].get<std::string>()) wrong += text + '\n';
+  }
+  CHECK(beside_sigma[0].size() > 100'000);
+  CHECK(wrong == "");
   for (const auto& pair : reference("characters").at("spaces")) {
     const std::string text = pair[0];
     Lines words;

@@ -4,6 +4,7 @@ import json
 import random
 import re
 import sys
+import unicodedata
 
 import numpy as np
 import sacrebleu
@@ -168,7 +169,12 @@ def characters(rng):
     changing = [c for c in points if chr(c).lower() != chr(c) or chr(c).isspace()]
     sample = [chr(c) for c in sorted(set(changing + list(range(1, 0x600)) + rng.sample(points, 3000)))]
     words = ["ΟΔΟΣ", "ΣΑΣ.", "Σ", "ΑΣ ΣΑ", "ΑΣ'Α", "Α\u0301Σ", "ΑΣ\u0301Α", "ΑΣ1", "1Σ", "ὈΔΥΣΣΕΎΣ,", "İI", "ΑΣ-Α"]
+    # Before and behind a sigma: what is a letter of its word, what is passed over, and what parts it from others. A
+    # library of a later version of Unicode knows characters that this Python does not.
+    assigned = [chr(c) for c in points if c < 0x20000 and unicodedata.category(chr(c)) != "Cn"]
+    beside = [text for c in assigned for text in (c + "Σ", "αΣ" + c, "αΣ" + c + "α")]
     return {"lowercase": [[text, text.lower()] for text in sample + words],
+            "beside_sigma": [beside, [text.lower() for text in beside]],
             "spaces": [[text, text.split()] for text in ["x%sy" % c for c in sample]]}
 
 

@@ -30,8 +30,20 @@ TEST_CASE("numbers of a report have as many digits as they need") {
   CHECK(signed_number(0.5) == "+0.50");
   CHECK(signed_number(-0.5) == "−0.50");
   CHECK(signed_number(250) == "+250.0");
+  CHECK(rounded_number(12.36, 1) == "12.4");
   CHECK(with_minus("-1-1") == "−1-1");
   CHECK(with_minus("1") == "1");
+}
+
+TEST_CASE("numbers of models that diverged have no more digits than others") {
+  CHECK(fixed_number(999'999'999) == "999999999");
+  CHECK(fixed_number(1e9) == "1.0·10⁹");
+  CHECK(rounded_number(1e9, 2) == "1.0·10⁹");
+  CHECK(fixed_number(-3.3e300) == "−3.3·10³⁰⁰");
+  CHECK(signed_number(3e12) == "+3.0·10¹²");
+  CHECK(signed_number(-3e12) == "−3.0·10¹²");
+  CHECK(fixed_number(std::numeric_limits<double>::infinity()) == "inf");
+  CHECK(duration_text(86400e200) == "1.0·10²⁰⁰ days");
 }
 
 TEST_CASE("durations are in the unit that suits them") {

@@ -150,4 +150,9 @@ TEST_CASE("a dot plot has a row for every label and an arrow for what lies far o
   // Ticks are for the near values: 0.2 is far from 0, 900 is no tick.
   CHECK(place_of(picture, "0.2") - place_of(picture, "0") > 20);
   CHECK(picture.at("names").at("polygon") == 1);
+  // Marks that stand on a letter take no room beside it.
+  std::string marked;
+  for (int i = 0; i < 20; ++i) marked += "e\u0301";
+  plot.rows.back().label = marked;
+  place_of(parsed("svg", dot_plot(plot)), marked);
 }

@@ -29,6 +29,7 @@ trap 'echo stopped after step 5; rm -f "$active"; exit 143' TERM
 if [[ $row == bad ]]; then echo "train: error: data: no such text; name another" >&2; exit 2; fi
 if [[ $row == dies ]]; then kill -9 $$; fi
 if [[ $row == silent ]]; then exit 0; fi
+if [[ $row == unended ]]; then printf 'no newline' >&2; exit 2; fi
 {
   echo "model: {heads: ${set[model.heads]:-4}, vocabulary_size: ${set[model.vocabulary_size]:-100}}"
   echo "training: {seed: $seed, steps: $steps, output: $output}"
@@ -152,6 +153,25 @@ TEST_CASE("runs train one after another, and failing ones stop nobody") {
   CHECK_THAT(sweep.order(), !Contains("good") && !Contains("base") && Contains("bad") && Contains("dies"));
 }
 
+TEST_CASE("a failure is remembered, whatever the process wrote last") {
+  Sweep sweep("  - {name: unended}\n  - {name: base}\n");
+  CHECK(sweep.run().failed == 1);
+  const auto& run = sweep.plan.runs[0];
+  CHECK_THAT(read_file(run.log), Contains("\nno newline\nsweep: "));
+  const auto remembered = [&] { return read_result(run, toy_reader()); };
+  CHECK(remembered().state == SweepRun::State::failed);
+  CHECK(remembered().reason == sweep.result("unended/seed-1").reason);
+  CHECK_THAT(read_file(sweep.plan.runs[1].log), !Contains("\n\n"));
+  // Last words as long as can be.
+  for (const size_t bytes : {size_t{10'000}, size_t{20'000}}) {
+    write_file(run.log, "train: error: " + std::string(bytes, 'x'));
+    const auto reason = failure_reason(run.log, std::string(1 << 14, 'y'));
+    note_failure(run.log, reason);
+    CHECK(remembered().state == SweepRun::State::failed);
+    CHECK(remembered().reason == reason);
+  }
+}
+
 TEST_CASE("figures that cannot be read are not taken for none") {
   Sweep sweep("  - {name: base}\n  - {name: other, model: {heads: 2}}\n");
   sweep.run();
@@ -161,6 +181,38 @@ TEST_CASE("figures that cannot be read are not taken for none") {
   std::filesystem::create_directory(file);
   CHECK_THROWS_AS(read_result(sweep.plan.runs[0], toy_reader()), Failure);
   CHECK_THROWS_WITH(read_result(sweep.plan.runs[0], toy_reader()), Contains(file.string() + ": cannot be read"));
+}
+
+TEST_CASE("a curve has what a run's log tells of its models") {
+  Sweep sweep("  - {name: base}\n");
+  sweep.run();
+  const auto curve_of = [&](const std::string& metrics) {
+    write_file(sweep.folder("base") / "metrics.jsonl", metrics);
+    std::vector<std::vector<double>> points;
+    for (const auto& point : read_result(sweep.plan.runs[0], toy_reader()).curve) {
+      points.push_back({static_cast<double>(point.step), static_cast<double>(point.target_tokens), point.perplexity,
+                        point.bleu.value_or(-1)});
+    }
+    return points;
+  };
+  const std::string metrics =
+      "{\"kind\":\"header\",\"format\":1}\n"
+      "{\"kind\":\"validation\",\"step\":5,\"perplexity\":90}\n"
+      "{\"kind\":\"train\",\"step\":10,\"target_tokens\":70}\n"
+      "{\"kind\":\"validation\",\"step\":10,\"perplexity\":20.5,\"bleu\":2}\n"
+      "{\"kind\":\"validation\",\"step\":15,\"perplexity\":12}\n"
+      "{\"kind\":\"train\",\"step\":20,\"target_tokens\":160}\n"
+      "{\"kind\":\"validation\",\"step\":20,\"perplexity\":null}\n"
+      "{\"kind\":\"validation\",\"step\":30,\"perplexity\":9}\n"
+      "{\"kind\":\"final\",\"step\":30,\"perplexity\":8.5,\"bleu\":4}\n";
+  const std::vector<std::vector<double>> points = {
+      {5, 0, 90, -1}, {10, 70, 20.5, 2}, {15, 105, 12, -1}, {30, 240, 8.5, 4}};
+  CHECK(curve_of(metrics) == points);
+  // A line may still be being written.
+  CHECK(curve_of(metrics + "{\"kind\":\"validation\",\"step\":40,\"perplexity\":7}") == points);
+  auto later = metrics;
+  later.replace(later.find("\"format\":1"), 10, "\"format\":99");
+  CHECK_THROWS_WITH(curve_of(later), Contains("metrics.jsonl: is of a later version of its format"));
 }
 
 TEST_CASE("a result of other settings is not this run's") {

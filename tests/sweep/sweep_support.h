@@ -32,7 +32,7 @@ struct ToyTraining {
     field("output", &ToyTraining::output, "");
     field("device", &ToyTraining::device, "");
     field("init_from", &ToyTraining::init_from, "");
-    field("seed", &ToyTraining::seed, "");
+    field("seed", &ToyTraining::seed, "", between(0, 9007199254740992));
     field("steps", &ToyTraining::steps, "", at_least(1));
     field("threads", &ToyTraining::threads, "");
   }

@@ -11,7 +11,7 @@ namespace transformer {
 void check_ranges(const std::string& section, const std::vector<SettingField>& fields) {
   for (const auto& field : fields) {
     const auto check = [&](const auto& number) {
-      if (field.range.contains(static_cast<double>(number))) return;
+      if (field.range.contains(static_cast<long double>(number))) return;
       throw Error(fmt::format("{}.{}", section, field.name),
                   fmt::format("{} is out of range; expected {}", number, field.range.text()));
     };

@@ -235,6 +235,7 @@ std::vector<Document::Entry> Document::keys(const std::string& prefix) const {
                   "remove one of them");
     }
     entries.push_back({key.Scalar(), where, Document(file_, std::make_shared<Node>(Node{value}))});
+    if (value.IsNull()) entries.back().value.where_ = where;  // where there is nothing, the parser has gone on
   }
   return entries;
 }

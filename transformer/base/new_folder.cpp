@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -56,10 +57,21 @@ fs::path NewFolder::free_for_replaced() const {
 }
 
 fs::path folder_path(const fs::path& given) {
-  auto path = given.lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
+  const auto normal = [](const fs::path& path) {
+    const auto whole = path.lexically_normal();
+    return whole.has_filename() ? whole : whole.parent_path();
+  };
+  const auto path = normal(given);
   // Beside these no other name can lie; of the rest messages speak as they were given.
-  return path.empty() || path == "." || path.filename() == ".." ? fs::absolute(path).lexically_normal() : path;
+  return path.empty() || path == "." || path.filename() == ".." ? normal(fs::absolute(path)) : path;
+}
+
+std::vector<std::string> folder_names(const std::vector<std::string>& given) {
+  std::vector<std::string> names;
+  for (const auto& folder : given) names.push_back(folder_path(folder).filename().string());
+  auto sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : given;
 }
 
 void check_replaceable(const fs::path& folder, bool force, const std::string& kind, const std::string& mark,

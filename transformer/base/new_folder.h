@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace transformer {
 
@@ -30,8 +31,12 @@ class NewFolder {
   std::filesystem::path final_, partial_;
 };
 
-/// The path of a folder as it was given, absolute, also where it ends with a slash.
+/// The path of a folder that ends with its name: as it was given, without a slash behind it; absolute where that is no
+/// name (".", "a/..").
 std::filesystem::path folder_path(const std::filesystem::path& given);
+
+/// What readers call the folders: their own names, or the paths as given where these are not different.
+std::vector<std::string> folder_names(const std::vector<std::string>& given);
 
 /// Throws Error unless `folder` can be written without loss of anybody's: nothing is there, or `force` allows to
 /// replace it and it is one of its `kind` ("exported model"), with a file `mark` and nothing but files of the names

@@ -17,7 +17,7 @@ std::string bound_text(double number) {
 
 }  // namespace
 
-bool Range::contains(double number) const {
+bool Range::contains(long double number) const {
   return (lowest_excluded ? number > lowest : number >= lowest) &&
          (highest_excluded ? number < highest : number <= highest);
 }

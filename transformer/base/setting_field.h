@@ -20,8 +20,8 @@ struct Range {
   bool lowest_excluded = false;                              // only what is more than `lowest` is allowed
   bool highest_excluded = false;                             // only what is less than `highest` is allowed
 
-  /// Whether `number` is allowed; what is not a number never is.
-  bool contains(double number) const;
+  /// Whether `number` is allowed; what is not a number never is. A long double holds every integer of 64 bits.
+  bool contains(long double number) const;
   /// For people: "at least 1", "more than 0", "from 0 to 1", "from 0 to less than 1"; empty where all is allowed.
   std::string text() const;
 };

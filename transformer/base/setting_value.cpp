@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "transformer/base/error.h"
+#include "transformer/base/number.h"
 #include "transformer/base/overloaded.h"
 #include "transformer/base/spelling.h"
 #include "transformer/base/unicode.h"
@@ -32,11 +33,8 @@ std::string number_text(double number) {
 }
 
 std::optional<double> parse_double(const std::string& text) {
-  double number = 0;
-  const char* end = text.data() + text.size();
-  const auto [last, status] = std::from_chars(text.data(), end, number);
-  if (status != std::errc() || last != end || !std::isfinite(number)) return std::nullopt;
-  return number;
+  const auto number = number_in<double>(text);
+  return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
 enum class Parsed { yes, malformed, too_large };
@@ -103,7 +101,7 @@ void assign(const SettingField& field, const std::string& name, const SettingVal
                                             ? fmt::format("it takes {}, at most {}", field.expectation(), Limits::max())
                                             : "it takes " + field.expectation());
                           }
-                          if (!field.range.contains(static_cast<double>(parsed))) out_of_range(value.texts[0]);
+                          if (!field.range.contains(static_cast<long double>(parsed))) out_of_range(value.texts[0]);
                           *number = parsed;
                         },
                         [&](double* number) {

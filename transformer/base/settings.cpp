@@ -13,6 +13,11 @@
 
 namespace transformer {
 
+bool says_where(const std::string& setting) {
+  static const std::set<std::string> names = {"training.output", "training.device", "training.threads", "data.cache"};
+  return names.contains(setting);
+}
+
 const SettingField* Settings::Section::find(const std::string& field) const {
   const auto found = std::find_if(fields.begin(), fields.end(), [&](const auto& other) { return other.name == field; });
   return found == fields.end() ? nullptr : &*found;

@@ -22,6 +22,10 @@ struct SettingOverride {
 /// "section.setting=value" of a command line. Throws Error where it is not that.
 SettingOverride parse_override(const std::string& text);
 
+/// Whether "section.setting" says where a run computes and writes, and not what: a run that has finished with another
+/// value has finished.
+bool says_where(const std::string& setting);
+
 /// What to do with a section of a file that this program did not declare. Unknown settings inside declared sections
 /// are errors either way.
 enum class UnknownSections {

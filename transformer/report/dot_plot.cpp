@@ -8,6 +8,7 @@
 #include "transformer/report/axis.h"
 #include "transformer/report/plot.h"
 #include "transformer/report/plot_pieces.h"
+#include "transformer/report/text_width.h"
 
 namespace transformer {
 
@@ -46,9 +47,9 @@ std::string dot_plot(const DotPlot& plot, SvgUse use) {
   std::vector<std::string> notes;
   double label_width = 30, note_width = 30;
   for (const auto& row : plot.rows) {
-    label_width = std::max(label_width, text_width(row.label));
+    label_width = std::max(label_width, display_width(row.label, font_size));
     notes.push_back(!row.note.empty() ? row.note : usable(row.value) ? fmt::format("{:+.4g}", *row.value) : "");
-    note_width = std::max(note_width, text_width(notes.back(), 11));
+    note_width = std::max(note_width, display_width(notes.back(), 11));
   }
   label_width = std::min(label_width, plot.width * 0.36);
   note_width = std::min(note_width, plot.width * 0.22);
@@ -67,7 +68,7 @@ std::string dot_plot(const DotPlot& plot, SvgUse use) {
   const auto place = [&](double value) { return x(std::clamp(value, x.lower(), x.upper())); };
 
   std::string out;
-  add_text(out, 8, 18, shortened(plot.title, plot.width - 16, 13.5), "title");
+  add_text(out, 8, 18, fitting_text(plot.title, plot.width - 16, 13.5), "title");
   for (const auto& tick : x.ticks()) {
     add_line(out, x(tick.value), top, x(tick.value), bottom, "grid");
     add_text(out, x(tick.value), bottom + 15, tick.label, "tick middle");
@@ -89,7 +90,7 @@ std::string dot_plot(const DotPlot& plot, SvgUse use) {
     add_title(out, row.title);
     out += fmt::format("<rect class=\"hit\" x=\"0\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>", y, plot.width,
                        row_height);
-    add_text(out, left - 10, middle + 4, shortened(row.label, label_width), "label end");
+    add_text(out, left - 10, middle + 4, fitting_text(row.label, label_width, font_size), "label end");
     if (row.band > 0 && std::isfinite(row.band)) {
       out += fmt::format("<rect class=\"band\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"12\"/>",
                          place(-row.band), middle - 6, place(row.band) - place(-row.band));
@@ -109,7 +110,7 @@ std::string dot_plot(const DotPlot& plot, SvgUse use) {
       out += fmt::format("<polygon class=\"mark s0{}\" points=\"{:.1f},{:.1f} {:.1f},{:.1f} {:.1f},{:.1f}\"/>",
                          row.hollow ? " hollow" : "", tip, middle, tip + back, middle - 5, tip + back, middle + 5);
     }
-    add_text(out, plot.width - 8, middle + 4, shortened(notes[i], note_width, 11), "tick end");
+    add_text(out, plot.width - 8, middle + 4, fitting_text(notes[i], note_width, 11), "tick end");
     out += "</g>";
     y += row_height;
   }

@@ -9,6 +9,7 @@
 #include "transformer/report/axis.h"
 #include "transformer/report/plot.h"
 #include "transformer/report/plot_pieces.h"
+#include "transformer/report/text_width.h"
 
 namespace transformer {
 
@@ -29,7 +30,7 @@ void add_point_label(std::string& out, const std::string& label, double x, doubl
                      std::vector<Box>& taken) {
   constexpr double size = 10.5;
   constexpr double directions = 16;
-  const double width = text_width(label, size);
+  const double width = display_width(label, size);
   // `left` of the text and its baseline.
   const auto takes = [&](double left, double baseline) {
     const Box box{left, baseline - size, left + width, baseline + 2};
@@ -80,13 +81,13 @@ std::string line_plot(const LinePlot& plot, SvgUse use) {
   const double top = title_height, bottom = plot.height - 42, right = plot.width - 14;
   const Projection y(plot.y, ys, bottom, top, std::max<int64_t>(3, static_cast<int64_t>((bottom - top) / 34)));
   double tick_width = 0;
-  for (const auto& tick : y.ticks()) tick_width = std::max(tick_width, text_width(tick.label, 11));
+  for (const auto& tick : y.ticks()) tick_width = std::max(tick_width, display_width(tick.label, 11));
   const double left = 26 + tick_width;
   const Projection x(plot.x, xs, left, right, std::max<int64_t>(3, static_cast<int64_t>((right - left) / 62)));
   const Box frame{left, top, right, bottom};
 
   std::string out;
-  add_text(out, left, 18, shortened(plot.title, right - left, 13.5), "title");
+  add_text(out, left, 18, fitting_text(plot.title, right - left, 13.5), "title");
   for (const auto& tick : y.ticks()) {
     add_line(out, left, y(tick.value), right, y(tick.value), "grid");
     add_text(out, left - 6, y(tick.value) + 4, tick.label, "tick end");

@@ -36,21 +36,34 @@ std::string with_minus(std::string number) {
   return number;
 }
 
-std::string fixed_number(double value) {
+namespace {
+
+int digits_of(double value) {
   const double size = std::abs(value);
-  return with_minus(fmt::format("{:.{}f}", value, size < 100 ? 2 : size < 1000 ? 1 : 0));
+  return size < 100 ? 2 : size < 1000 ? 1 : 0;
+}
+
+}  // namespace
+
+std::string fixed_number(double value) {
+  return rounded_number(value, digits_of(value));
+}
+
+std::string rounded_number(double value, int digits) {
+  // A model that diverged, or a file, may have any: some have three hundred digits.
+  if (std::isfinite(value) && std::abs(value) >= 1e9) return (value < 0 ? "−" : "") + power_of_ten(std::abs(value));
+  return with_minus(fmt::format("{:.{}f}", value, digits));
 }
 
 std::string signed_number(double value) {
-  const double size = std::abs(value);
-  return with_minus(fmt::format("{:+.{}f}", value, size < 100 ? 2 : size < 1000 ? 1 : 0));
+  return (std::signbit(value) ? "" : "+") + fixed_number(value);
 }
 
 std::string duration_text(double seconds) {
   if (seconds < 120) return fmt::format("{:.{}f} s", seconds, seconds < 10 ? 1 : 0);
   if (seconds < 7200) return fmt::format("{:.0f} min", seconds / 60);
   if (seconds < 48 * 3600) return fmt::format("{:.1f} h", seconds / 3600);
-  return fmt::format("{:.1f} days", seconds / 86400);
+  return rounded_number(seconds / 86400, 1) + " days";
 }
 
 std::string power_of_ten(double value) {

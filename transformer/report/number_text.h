@@ -14,8 +14,11 @@ std::string grouped_number(int64_t value);
 /// With a minus sign as wide as a plus: "-1" -> "−1".
 std::string with_minus(std::string number);
 
-/// Two digits behind the point, one from 100 and none from 1000 on: 5 -> "5.00", -123.4 -> "−123.4".
+/// Two digits behind the point, one from 100 and none from 1000 on; from 1e9 on a power of ten: 5 -> "5.00",
+/// -123.4 -> "−123.4", 3.3e18 -> "3.3·10¹⁸".
 std::string fixed_number(double value);
+/// So many digits behind the point up to 1e9.
+std::string rounded_number(double value, int digits);
 /// The same with its sign: 0.5 -> "+0.50".
 std::string signed_number(double value);
 

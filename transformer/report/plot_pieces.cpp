@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <initializer_list>
 
-#include "transformer/base/unicode.h"
 #include "transformer/report/markup.h"
 #include "transformer/report/plot.css.h"
+#include "transformer/report/text_width.h"
 
 namespace transformer {
 namespace plot {
@@ -17,38 +17,7 @@ namespace {
 
 constexpr int64_t hues = 6;
 
-double character_width(char32_t c) {
-  if (c < 0x80) {
-    const char letter = static_cast<char>(c);
-    if (std::string_view(" .,:;|!'ijlI()[]").find(letter) != std::string_view::npos) return 0.34;
-    if (std::string_view("mwMW%@").find(letter) != std::string_view::npos) return 0.93;
-    return letter >= 'A' && letter <= 'Z' ? 0.72 : 0.6;
-  }
-  const bool full_width = (c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xd7a4) || (c >= 0xf900 && c < 0xfb00) ||
-                          (c >= 0xff00 && c < 0xff61) || c >= 0x1f300;
-  return full_width ? 1.05 : 0.65;
-}
-
 }  // namespace
-
-double text_width(std::string_view text, double size) {
-  double width = 0;
-  for (size_t position = 0; position < text.size();) width += character_width(next_code_point(text, position));
-  return width * size;
-}
-
-std::string shortened(std::string_view text, double width, double size) {
-  if (text_width(text, size) <= width) return std::string(text);
-  std::string kept;
-  double used = size * character_width(U'…');
-  for (size_t position = 0; position < text.size();) {
-    const size_t from = position;
-    used += size * character_width(next_code_point(text, position));
-    if (used > width) break;
-    kept += text.substr(from, position - from);
-  }
-  return kept + "…";
-}
 
 std::string style_class(int64_t style) {
   return style < 0 ? "ink" : fmt::format("s{}", style % hues);
@@ -134,7 +103,7 @@ double add_legend(std::string& out, const std::vector<LegendEntry>& entries, dou
   if (entries.empty()) return 0;
   constexpr double swatch = 30, gap = 14, row_height = 18;
   double widest = 0;
-  for (const auto& entry : entries) widest = std::max(widest, text_width(entry.name) + swatch + gap);
+  for (const auto& entry : entries) widest = std::max(widest, display_width(entry.name, font_size) + swatch + gap);
   widest = std::min(widest, width);
   const auto columns = std::max<int64_t>(1, static_cast<int64_t>(width / widest));
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -152,7 +121,7 @@ double add_legend(std::string& out, const std::vector<LegendEntry>& entries, dou
                dashes(entry.style, entry.dashed));
     }
     if (entry.mark) add_mark(out, x + 12, y, entry.style, entry.hollow, entry.shape);
-    add_text(out, x + swatch, y + 4, shortened(entry.name, widest - swatch - 4), "label");
+    add_text(out, x + swatch, y + 4, fitting_text(entry.name, widest - swatch - 4, font_size), "label");
     out += "</g>";
   }
   const auto rows = (static_cast<int64_t>(entries.size()) + columns - 1) / columns;

@@ -15,12 +15,6 @@ namespace transformer::plot {
 inline constexpr double font_size = 12;
 inline constexpr const char* nothing_yet = "no values yet";  // in the place of points
 
-/// An estimate that errs on the wide side: how wide text is depends on the reader's fonts.
-double text_width(std::string_view text, double size = font_size);
-
-/// `text` as far as it fits, with an ellipsis where it does not.
-std::string shortened(std::string_view text, double width, double size = font_size);
-
 /// The class of a series' colour.
 std::string style_class(int64_t style);
 /// The attribute of its line's dashes, a blank before it; empty: none.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include "transformer/base/folder.h"
 #include "transformer/base/json_number.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
 #include "transformer/text/lines.h"
 
@@ -157,10 +157,8 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
   run.finished = summary.is_object();
   if (run.finished) run.parameters = count(summary, "parameters");
   if (const auto steps = configured(folder, "training", "steps")) {
-    const auto words = steps->text();
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(words.data(), words.data() + words.size(), value);
-    if (error == std::errc() && end == words.data() + words.size() && value > 0) run.steps = value;
+    const auto value = number_in<int64_t>(steps->text());
+    if (value > 0) run.steps = value;
   }
   return run;
 }

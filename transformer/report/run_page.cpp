@@ -39,7 +39,7 @@ std::optional<double> place(const RunPoint& point, Over over) {
 }
 
 std::string memory_text(double bytes) {
-  return bytes < 1e9 ? fmt::format("{:.0f} MB", bytes / 1e6) : fmt::format("{:.1f} GB", bytes / 1e9);
+  return bytes < 1e9 ? fmt::format("{:.0f} MB", bytes / 1e6) : rounded_number(bytes / 1e9, 1) + " GB";
 }
 
 std::string value_text(Value value, double number) {

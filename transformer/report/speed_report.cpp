@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "transformer/base/error.h"
+#include "transformer/base/setting_field.h"
 #include "transformer/base/unicode.h"
 #include "transformer/report/number_text.h"
 #include "transformer/report/plot.h"
+#include "transformer/report/text_width.h"
 
 namespace transformer {
 
@@ -26,12 +28,16 @@ struct Damaged {
   std::string what;
 };
 
-double number(const nlohmann::json& json, const char* key, double above) {
+/// `slack`: how far rounding may take a number out of its range.
+double number(const nlohmann::json& json, const char* key, const Range& range, double slack = 0) {
   const auto found = json.find(key);
-  const bool is_number = found != json.end() && found->is_number();
-  const double value = is_number ? found->get<double>() : 0;
-  if (is_number && std::isfinite(value) && value > above) return value;
-  throw Damaged{fmt::format("{} is no number above {}", key, above)};
+  if (found != json.end() && found->is_number()) {
+    const auto value = found->get<double>();
+    const double within = std::clamp(value, range.lowest, range.highest);
+    const double rounded = std::abs(value - within) <= slack ? within : value;
+    if (std::isfinite(rounded) && range.contains(rounded)) return rounded;
+  }
+  throw Damaged{fmt::format("{} is no number that is {}", key, range.text())};
 }
 
 /// A short line of text.
@@ -43,27 +49,27 @@ std::string label(const nlohmann::json& json, const char* key) {
 }
 
 SpeedFigures figures_of(const nlohmann::json& json, const std::vector<int64_t>& sizes) {
-  constexpr double negative = -1e-9;
+  constexpr double slack = 1e-9;
   SpeedFigures figures;
   figures.model = label(json, "name");
   figures.precision = label(json, "precision");
-  figures.bleu = number(json, "bleu", negative);
-  figures.chrf = number(json, "chrf", negative);
+  figures.bleu = number(json, "bleu", between(0, 100), slack);
+  figures.chrf = number(json, "chrf", between(0, 100), slack);
   constexpr double most = 1e18;  // of what is counted
-  figures.bytes = static_cast<int64_t>(std::min(number(json, "bytes", negative), most));
-  figures.parameters = static_cast<int64_t>(std::min(number(json, "parameters", negative), most));
+  figures.bytes = static_cast<int64_t>(std::min(number(json, "bytes", at_least(0)), most));
+  figures.parameters = static_cast<int64_t>(std::min(number(json, "parameters", at_least(0)), most));
   const auto speed = json.find("speed");
   if (speed == json.end() || !speed->is_array() || speed->size() != sizes.size()) {
     throw Damaged{fmt::format("speed is no list of {} measurements", sizes.size())};
   }
   for (size_t i = 0; i < sizes.size(); ++i) {
     const auto& timed = (*speed)[i];
-    if (!timed.is_object() || number(timed, "sentences_at_once", 0) != static_cast<double>(sizes[i])) {
+    if (!timed.is_object() || number(timed, "sentences_at_once", more_than(0)) != static_cast<double>(sizes[i])) {
       throw Damaged{fmt::format("measurement {} is not of {} sentences at once", i + 1, sizes[i])};
     }
     figures.timed.push_back({.sentences = sizes[i],
-                             .words_per_second = number(timed, "words_per_second", 0),
-                             .words_per_core_second = number(timed, "words_per_core_second", 0)});
+                             .words_per_second = number(timed, "words_per_second", more_than(0)),
+                             .words_per_core_second = number(timed, "words_per_core_second", more_than(0))});
   }
   return figures;
 }
@@ -101,24 +107,24 @@ std::string speed_table(const std::vector<SpeedFigures>& figures) {
     auto& line = lines.emplace_back();
     line = {row.model,
             row.precision,
-            fmt::format("{:.2f}", row.bleu),
-            fmt::format("{:.2f}", row.chrf),
-            fmt::format("{:.1f}", static_cast<double>(row.bytes) / 1e6),
+            rounded_number(row.bleu, 2),
+            rounded_number(row.chrf, 2),
+            rounded_number(static_cast<double>(row.bytes) / 1e6, 1),
             grouped_number(row.parameters)};
     for (const auto& timed : row.timed) {
-      line.push_back(fmt::format("{:.0f}", timed.words_per_second));
-      line.push_back(fmt::format("{:.0f}", timed.words_per_core_second));
+      line.push_back(rounded_number(timed.words_per_second, 0));
+      line.push_back(rounded_number(timed.words_per_core_second, 0));
     }
   }
   std::vector<size_t> widths(lines.front().size());
   for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], terminal_width(line[i]));
   }
   std::string text;
   for (const auto& line : lines) {
     // Names to the left, numbers to the right.
     for (size_t i = 0; i < line.size(); ++i) {
-      const std::string blanks(widths[i] - line[i].size(), ' ');
+      const std::string blanks(widths[i] - terminal_width(line[i]), ' ');
       if (i > 0) text += "  ";
       text += i < 2 ? line[i] + blanks : blanks + line[i];
     }
@@ -151,8 +157,9 @@ std::string speed_picture(const std::vector<SpeedFigures>& figures) {
           {.name = "",
            .points = {{.x = timed.words_per_second,
                        .y = row.bleu,
-                       .title = fmt::format("{}, {}, {}: BLEU {:.2f}, {:.0f} words/s", row.model, row.precision,
-                                            at_once(timed.sentences), row.bleu, timed.words_per_second),
+                       .title = fmt::format("{}, {}, {}: BLEU {}, {} words/s", row.model, row.precision,
+                                            at_once(timed.sentences), rounded_number(row.bleu, 2),
+                                            rounded_number(timed.words_per_second, 0)),
                        .label = ""}},
            .line = false,
            .style = model,

@@ -27,7 +27,7 @@ struct SpeedFigures {
 /// it, {"models": [{"name", "precision", "bleu", "chrf", "bytes", "parameters", "speed": [{"sentences_at_once",
 /// "words_per_second", "words_per_core_second"}]}]}, of which `sizes` are the sentences at once, in this order; what
 /// else there is means nothing. `text` is that of `file`. Throws Error naming the file, and which of its models, for
-/// anything else: scores that are not numbers, speeds that are not above 0.
+/// anything else: scores that are not from 0 to 100, speeds that are not above 0.
 std::vector<SpeedFigures> read_speed_figures(std::string_view text, const std::string& file,
                                              const std::vector<int64_t>& sizes);
 

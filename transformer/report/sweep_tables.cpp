@@ -45,7 +45,7 @@ Cell number_cell(const Spread& spread, bool not_finite = false) {
 
 Cell paper_cell(const std::optional<double>& value, int digits, std::string_view unit = "") {
   if (!value) return {};
-  return {fmt::format("{:.{}f}{}", *value, digits, unit), *value, "paper"};
+  return {fmt::format("{}{}", rounded_number(*value, digits), unit), *value, "paper"};
 }
 
 Cell difference_cell(const RowFigures& figures, const std::optional<RowDifference>& difference, bool more_is_better) {
@@ -147,9 +147,8 @@ ReportTable results_table(const SweepFigures& sweep) {
                                      : Cell{});
     cells.push_back(paper_cell(paper.parameters_millions, 0, " M"));
     const double millions = static_cast<double>(figures.parameters) / 1e6;
-    cells.push_back(figures.parameters == 0
-                        ? Cell{}
-                        : Cell{fmt::format("{:.{}f} M", millions, millions < 10 ? 2 : 1), millions, ""});
+    cells.push_back(
+        figures.parameters == 0 ? Cell{} : Cell{rounded_number(millions, millions < 10 ? 2 : 1) + " M", millions, ""});
     cells.push_back(figures.seconds.count == 0 ? Cell{}
                                                : Cell{duration_text(figures.seconds.mean), figures.seconds.mean, ""});
     cells.push_back(figures.flops.count == 0 ? Cell{} : Cell{power_of_ten(figures.flops.mean), figures.flops.mean, ""});

@@ -65,6 +65,14 @@ double display_width(std::string_view text, double size) {
   return ems * size;
 }
 
+size_t terminal_width(std::string_view text) {
+  size_t cells = 0;
+  for (size_t position = 0; position < text.size();) {
+    cells += static_cast<size_t>(utf8proc_charwidth(static_cast<utf8proc_int32_t>(next_code_point(text, position))));
+  }
+  return cells;
+}
+
 std::string fitting_text(std::string_view text, double width, double size) {
   if (display_width(text, size) <= width) return std::string(text);
   std::string kept;

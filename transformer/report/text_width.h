@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,10 @@ namespace transformer {
 /// emoji of several code points takes that of one; East Asian wide characters (UAX #11) take an em. Bytes that are no
 /// UTF-8 count as U+FFFD.
 double display_width(std::string_view text, double size);
+
+/// How many cells of a terminal `text` takes, as far as terminals agree: none for marks that stand on another
+/// character, two for what is wide in East Asian scripts.
+size_t terminal_width(std::string_view text);
 
 /// `text` as far as it fits into `width`, with an ellipsis where it does not; whole characters alone.
 std::string fitting_text(std::string_view text, double width, double size);

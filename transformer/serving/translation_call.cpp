@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "transformer/base/number.h"
 #include "transformer/base/setting_value.h"
 #include "transformer/base/spelling.h"
 #include "transformer/base/unicode.h"
@@ -66,10 +66,8 @@ void check_alternatives(int64_t number, const std::string& given) {
 }
 
 int64_t alternatives_of(const std::string& text) {
-  int64_t number = -1;
-  const char* end = text.data() + text.size();
-  const auto [last, status] = std::from_chars(text.data(), end, number);
-  check_alternatives(last == end && status == std::errc() ? number : -1, in_quotes(text));
+  const auto number = number_in<int64_t>(text).value_or(-1);
+  check_alternatives(number, in_quotes(text));
   return number;
 }
 

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
+#include "transformer/base/number.h"
 #include "transformer/base/spelling.h"
 
 namespace transformer {
@@ -25,27 +25,19 @@ std::string text_of(const Document::Entry& entry) {
   return entry.value.text();
 }
 
-template <class Number>
-std::optional<Number> number_in(const std::string& text) {
-  Number number{};
-  const char* end = text.data() + text.size();
-  const auto [last, status] = std::from_chars(text.data(), end, number);
-  if (text.empty() || status != std::errc() || last != end) return std::nullopt;
-  return number;
-}
-
 std::vector<uint64_t> seeds_of(const Document::Entry& entry) {
   std::vector<uint64_t> seeds;
   auto add = [&](const Document& value) {
-    const auto seed = number_in<uint64_t>(value.text());
-    if (!seed) {
+    const auto number = value.setting_value().integer();
+    if (!number || *number < 0) {
       throw Error(value.where(), fmt::format("seeds takes integers of at least 0, found {}", value.found()),
                   "write, for instance, seeds: [1, 2, 3]");
     }
-    if (std::find(seeds.begin(), seeds.end(), *seed) != seeds.end()) {
-      throw Error(value.where(), fmt::format("the seed {} is given twice", *seed), "remove one of them");
+    const auto seed = static_cast<uint64_t>(*number);
+    if (std::find(seeds.begin(), seeds.end(), seed) != seeds.end()) {
+      throw Error(value.where(), fmt::format("the seed {} is given twice", seed), "remove one of them");
     }
-    seeds.push_back(*seed);
+    seeds.push_back(seed);
   };
   if (entry.value.kind() == Document::Kind::list) {
     for (const auto& element : entry.value.elements()) add(element);
@@ -58,7 +50,7 @@ std::vector<uint64_t> seeds_of(const Document::Entry& entry) {
 
 PublishedFigures paper_of(const Document::Entry& entry) {
   PublishedFigures paper;
-  for (const auto& figure : entry.value.entries("paper", {"perplexity", "bleu", "parameters"})) {
+  for (const auto& figure : entry.value.entries("a row of the paper", {"perplexity", "bleu", "parameters"})) {
     const auto number = number_in<double>(figure.value.text());
     if (!number || !std::isfinite(*number) || *number < 0) {
       throw Error(figure.where, fmt::format("{} takes a number, found {}", figure.key, figure.value.found()));
@@ -105,7 +97,7 @@ struct Axis {
 
 std::vector<Axis> axes_of(const Document::Entry& section, bool product) {
   std::vector<Axis> axes;
-  for (const auto& setting : section.value.entries(fmt::format("'{}'", section.key))) {
+  for (const auto& setting : section.value.entries("a section of settings")) {
     Axis axis{fmt::format("{}.{}", section.key, setting.key), setting.where, {}};
     check_setting({axis.name, "", axis.where});
     if (product && setting.value.kind() == Document::Kind::list) {
@@ -236,7 +228,7 @@ struct Reader {
         base_row_where = entry.where;
       }
       if (entry.key == "set") {
-        for (const auto& section : entry.value.entries("'set'", sections)) {
+        for (const auto& section : entry.value.entries("a set of settings", sections)) {
           for (const auto& axis : axes_of(section, false)) {
             grid.overrides.push_back({axis.name, axis.values[0], axis.where});
           }

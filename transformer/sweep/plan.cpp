@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 #include "transformer/base/error.h"
+#include "transformer/base/number.h"
 #include "transformer/base/spelling.h"
 
 namespace transformer {
@@ -34,12 +34,7 @@ RunConfiguration settle(const Grid& grid, const GridRow& row, const std::vector<
 
 int64_t PlannedRun::steps() const {
   const auto found = configuration.values.find("training.steps");
-  return found == configuration.values.end() ? 0 : std::strtoll(found->second.c_str(), nullptr, 10);
-}
-
-bool says_where(const std::string& setting) {
-  static const std::set<std::string> names = {"training.output", "training.device", "training.threads", "data.cache"};
-  return names.contains(setting);
+  return found == configuration.values.end() ? 0 : number_in<int64_t>(found->second).value_or(0);
 }
 
 size_t Plan::find(const std::string& name) const {

@@ -64,7 +64,4 @@ struct PlanOptions {
 /// once for all in output/corpus, unless data.cache says where. Throws Error, naming file, line and row.
 Plan make_plan(Grid grid, const PlanOptions& options, const ReadConfiguration& read);
 
-/// Settings that say where a run computes and writes, not what: a run that is finished with others is finished.
-bool says_where(const std::string& setting);
-
 }  // namespace transformer

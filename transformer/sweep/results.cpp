@@ -20,6 +20,9 @@
 #include "transformer/base/json_number.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/settings.h"
+#include "transformer/report/run_log.h"
+#include "transformer/report/sweep_tables.h"
 
 namespace transformer {
 
@@ -32,6 +35,7 @@ constexpr int results_format = 1;
 constexpr const char* record_kind = "transformer sweep";
 constexpr const char* note_mark = "sweep: ";
 constexpr const char* failure_mark = "failed: ";
+constexpr int64_t last_words_bytes = 1 << 14;  // of a log, or of metrics.jsonl: enough for the last line
 
 // Held by one process at a time, of those that train a sweep's runs, while it writes what all of them write.
 class SweepLock {
@@ -69,6 +73,11 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+bool ends_within_line(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return in.seekg(-1, std::ios::end) && in.get() != '\n';
+}
+
 // A whole line of JSON, or null: a line may still be being written.
 json parsed(const std::string& text) {
   return json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -95,40 +104,27 @@ std::optional<double> number(const json& object, const char* name) {
 
 std::vector<CurvePoint> read_curve(const fs::path& folder) {
   std::vector<CurvePoint> curve;
-  const auto file = folder / "metrics.jsonl";
-  if (!something_at(file)) return curve;
-  const auto require_readable = [&](bool readable) {
-    if (!readable) throw Failure(file.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
-  };
-  std::ifstream in(file);
-  require_readable(in.is_open());
-  std::string line;
-  int64_t step = 0, tokens = 0;  // where training was when it last reported
-  while (std::getline(in, line)) {
-    const auto record = parsed(line);
-    if (!record.is_object()) continue;
-    const auto kind = member<std::string>(record, "kind", "");
-    if (kind == "train") {
-      step = member<int64_t>(record, "step", 0);
-      tokens = member<int64_t>(record, "target_tokens", 0);
-    }
-    const auto perplexity = number(record, "perplexity");
-    if ((kind != "validation" && kind != "final") || !perplexity) continue;
-    CurvePoint point;
-    point.step = member<int64_t>(record, "step", 0);
+  if (!something_at(folder / "metrics.jsonl")) return curve;
+  const auto log = read_run_log(folder, "");
+  auto points = log.validation;
+  if (log.final_model) points.push_back(*log.final_model);
+  const auto earlier = [](const auto& one, const auto& other) { return one.step < other.step; };
+  std::stable_sort(points.begin(), points.end(), earlier);
+  for (const auto& point : points) {
+    if (!point.perplexity) continue;
     // Steps are alike: between two reports, tokens grow with them.
-    if (step > 0) {
+    const auto behind = std::upper_bound(log.training.begin(), log.training.end(), point, earlier);
+    double tokens = 0;
+    if (behind != log.training.begin() && std::prev(behind)->step > 0) {
+      const auto& report = *std::prev(behind);
       constexpr double most = 9e18;  // whatever the file says
-      const double share = static_cast<double>(tokens) * static_cast<double>(point.step) / static_cast<double>(step);
-      point.target_tokens = std::llround(std::clamp(share, -most, most));
+      tokens = report.target_tokens.value_or(0) * static_cast<double>(point.step) / static_cast<double>(report.step);
+      tokens = std::clamp(tokens, -most, most);
     }
-    point.perplexity = *perplexity;
-    point.bleu = number(record, "bleu");
     // The final model is another than the last one validated where checkpoints are averaged; one point a step.
     if (!curve.empty() && curve.back().step == point.step) curve.pop_back();
-    curve.push_back(point);
+    curve.push_back({point.step, std::llround(tokens), *point.perplexity, point.bleu});
   }
-  require_readable(!in.bad());
   return curve;
 }
 
@@ -139,20 +135,6 @@ bool same_computation(const std::map<std::string, std::string>& one, const std::
     if (found == other.end() || (found->second != value && !says_where(name))) return false;
   }
   return true;
-}
-
-const char* name_of(SweepRun::State state) {
-  switch (state) {
-    case SweepRun::State::waiting:
-      return "waiting";
-    case SweepRun::State::running:
-      return "running";
-    case SweepRun::State::finished:
-      return "finished";
-    case SweepRun::State::failed:
-      break;
-  }
-  return "failed";
 }
 
 }  // namespace
@@ -191,7 +173,7 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
 }
 
 std::optional<RunProgress> read_progress(const fs::path& folder) {
-  const auto lines = lines_of(tail(folder / "metrics.jsonl", 1 << 14));
+  const auto lines = lines_of(tail(folder / "metrics.jsonl", last_words_bytes));
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     const auto record = parsed(*line);
     if (!record.is_object() || member<std::string>(record, "kind", "") != "train") continue;
@@ -201,14 +183,16 @@ std::optional<RunProgress> read_progress(const fs::path& folder) {
 }
 
 void note_in_log(const fs::path& log, const std::string& text) {
+  const bool within_line = ends_within_line(log);  // a program's last word
   std::ofstream out(log, std::ios::binary | std::ios::app);
+  if (within_line) out << '\n';
   out << fmt::format("{}{:%Y-%m-%d %H:%M:%S}: {}\n", note_mark, fmt::localtime(std::time(nullptr)), text);
   out.flush();
   if (!out) throw Failure(log.string(), "cannot be written", "is the disk full?");
 }
 
 std::string failure_reason(const fs::path& log, const std::string& end) {
-  const auto lines = lines_of(tail(log, 1 << 14));
+  const auto lines = lines_of(tail(log, last_words_bytes));
   // A program's last word, before its end: "train: error: ..".
   constexpr std::string_view error = ": error: ";
   const size_t at = lines.empty() || lines.back().starts_with(note_mark) ? std::string::npos : lines.back().find(error);
@@ -220,7 +204,7 @@ void note_failure(const fs::path& log, const std::string& reason) {
 }
 
 std::optional<std::string> read_failure(const fs::path& log) {
-  const auto lines = lines_of(tail(log, 1 << 14));
+  const auto lines = lines_of(tail(log, 2 * last_words_bytes));  // a reason may be all of a program's last words
   if (lines.empty() || !lines.back().starts_with(note_mark)) return std::nullopt;
   const size_t at = lines.back().find(failure_mark);
   if (at == std::string::npos) return std::nullopt;

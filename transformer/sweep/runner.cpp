@@ -248,8 +248,7 @@ class Runner {
   void finish(const Active& active, int status) {
     const auto& run = plan_.runs[active.run];
     auto& result = results_[active.run];
-    const bool asked =
-        end_.signal != 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) == 130 || WEXITSTATUS(status) >= 128);
+    const bool asked = end_.signal != 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) >= 128);
     if (asked) {
       interrupt(active.run);
       return;

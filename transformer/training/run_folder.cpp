@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <limits>
 #include <sstream>
 #include <utility>
@@ -14,7 +12,9 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/settings.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/corpus_cache.h"
 #include "transformer/training/checkpoint.h"
@@ -256,8 +256,8 @@ void RunFolder::check_replaced() const {
 }
 
 int64_t RunFolder::steps() const {
-  const auto text = value_of(flat_settings(config_), "training.steps");
-  return text.empty() ? std::numeric_limits<int64_t>::max() : std::strtoll(text.c_str(), nullptr, 10);
+  const auto steps = number_in<int64_t>(value_of(flat_settings(config_), "training.steps"));
+  return steps.value_or(std::numeric_limits<int64_t>::max());
 }
 
 void RunFolder::remove_own(const std::vector<std::string>& entries) const {
@@ -344,9 +344,8 @@ void RunFolder::decide() {
   }
   // Where a run computes and writes is no part of its result.
   auto there = flat_settings(read_file(saved / config_name)), here = flat_settings(config_);
-  for (const char* name : {"training.output", "training.device", "training.threads", "data.cache"}) {
-    there.erase(name);
-    here.erase(name);
+  for (auto* settings : {&there, &here}) {
+    std::erase_if(*settings, [](const auto& setting) { return says_where(setting.first); });
   }
   const bool finished = something_at(folder_ / summary_name) && options_.from.empty() && there == here;
   found_ = finished ? Found::finished_run : Found::run;
@@ -368,8 +367,8 @@ fs::path RunFolder::choose_checkpoint() {
                 "--restart replaces the run and begins anew");
   }
   const auto& text = options_.from;
-  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), from_);
-  if (problem != std::errc() || end != text.data() + text.size() || from_ < 0) {
+  from_ = number_in<int64_t>(text).value_or(-1);
+  if (from_ < 0) {
     throw Error("--from", in_quotes(text) + " is no step", "write the step of a checkpoint, or last");
   }
   std::string steps;

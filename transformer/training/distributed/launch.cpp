@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "transformer/base/error.h"
+#include "transformer/base/number.h"
 
 extern char** environ;
 
@@ -46,14 +47,13 @@ class Variables {
 
   int64_t number(const std::string& name, int64_t lowest, int64_t highest) const {
     const auto written = text(name);
-    int64_t number = 0;
-    const auto [stop, error] = std::from_chars(written.data(), written.data() + written.size(), number);
-    if (error != std::errc() || stop != written.data() + written.size() || number < lowest || number > highest) {
+    const auto number = number_in<int64_t>(written);
+    if (!number || *number < lowest || *number > highest) {
       throw Error(name, fmt::format("is '{}', expected a whole number {}", written,
                                     highest == unlimited ? fmt::format("of at least {}", lowest)
                                                          : fmt::format("from {} to {}", lowest, highest)));
     }
-    return number;
+    return *number;
   }
 
   static constexpr int64_t unlimited = std::numeric_limits<int32_t>::max();
