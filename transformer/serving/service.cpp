@@ -65,6 +65,7 @@ Json language_json(const std::string& code) {
 struct Service::Route {
   std::string_view path, method;
   HttpResponse (Service::*now)() const;  // null: a task
+  bool of_page = false;                  // which may be switched off
 };
 
 const std::vector<Service::Route>& Service::routes() {
@@ -80,9 +81,9 @@ const std::vector<Service::Route>& Service::routes() {
       {"/metrics", "GET", &Service::metrics},
       {"/spec", "GET", &Service::specification},
       {"/v1/models", "GET", &Service::models_json},
-      {"/", "GET", &Service::page},
-      {"/page.css", "GET", &Service::page_style},
-      {"/page.js", "GET", &Service::page_script},
+      {"/", "GET", &Service::page, true},
+      {"/page.css", "GET", &Service::page_style, true},
+      {"/page.js", "GET", &Service::page_script, true},
   };
   return routes;
 }
@@ -131,16 +132,13 @@ void Service::log(const std::string& event, const std::vector<std::pair<std::str
 const Service::Route* Service::find(std::string_view path) const {
   const auto found =
       std::find_if(routes().begin(), routes().end(), [&](const Route& route) { return route.path == path; });
-  const auto is_page = [](const Route& route) {
-    return route.now == &Service::page || route.now == &Service::page_style || route.now == &Service::page_script;
-  };
-  return found == routes().end() || (!settings_.page && is_page(*found)) ? nullptr : &*found;
+  return found == routes().end() || (found->of_page && !settings_.page) ? nullptr : &*found;
 }
 
 HttpResponse Service::refusal(const std::string& method, const std::string& path) {
   const auto* route = find(path);
   if (!route) return error_response(404, fmt::format("there is nothing at {}", printable(path)));
-  if (route->method == method) return {.status = 0};
+  if (route->method == (method == "HEAD" ? "GET" : method)) return {.status = 0};
   const auto allowed = fmt::format("{}{}", route->method == "GET" ? "GET, HEAD" : route->method,
                                    settings_.allow_origin.empty() ? "" : ", OPTIONS");
   if (method == "OPTIONS" && !settings_.allow_origin.empty()) {
