@@ -556,6 +556,8 @@ class ServeTest(ProgramTest):
     def test_too_much_at_a_time_is_for_later(self):
         server = self.start("--max-waiting-of-client", "300", "--max-texts", "2000", "--deadline-seconds", "1")
         self.assert_refused(self.own(SENTENCES + SENTENCES, server), 413, "300 lines")
+        self.assert_refused(server.ask("POST", "/v1/score", {"text": SENTENCES * 2, "translation": SENTENCES * 2,
+                                                             "target": "de"}), 413, "300 lines")
         slow = {"decoding": {"beam": 32, "n_best": 32}}
         statuses = [0] * 8
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "transformer/base/memory.h"
 #include "transformer/base/unicode.h"
@@ -93,7 +94,7 @@ Service::Service(const ServingSettings& settings)
       start_seconds_(seconds_since_1970()),
       models_(std::make_shared<ServedModels>(ServedModels::Models())),
       keys_(settings.api_keys.empty() ? std::make_shared<ApiKeys>() : std::make_shared<ApiKeys>(settings.api_keys)),
-      scoring_(pool_),
+      scoring_(pool_, static_cast<size_t>(settings.max_waiting), static_cast<size_t>(settings.max_waiting_of_client)),
       pool_(3) {
   model_places(settings_);
 }
@@ -244,27 +245,30 @@ HttpResponse Service::metrics() const {
       {"transformer_log_lines_left_out", "Lines of the log that nobody read in time.", "",
        static_cast<double>(log_.left_out())},
       {"transformer_connections", "Open connections.", "", connections_ ? static_cast<double>(connections_()) : 0.0}};
-  for (const auto& model : all->all()) {
-    gauges.push_back({"transformer_waiting_lines", "Lines that wait for a worker.",
-                      ServingMetrics::label("model", model->name()),
-                      static_cast<double>(model->dispatcher().waiting())});
-  }
-  for (const auto& model : all->all()) {
-    gauges.push_back({"transformer_running_lines", "Lines that the workers have.",
-                      ServingMetrics::label("model", model->name()),
-                      static_cast<double>(model->dispatcher().running())});
-  }
-  // Counted by the engine: those of a model that is loaded anew begin at nothing.
-  const auto drafted = [&](const char* name, const char* meaning, int64_t Engine::Drafted::*member) {
+  using Value = std::function<std::optional<int64_t>(const ServedModel& model)>;  // none: it has none
+  const auto of_each = [&](const char* name, const char* meaning, bool counts, const Value& value) {
     for (const auto& model : all->all()) {
-      if (model->draft().empty()) continue;
-      gauges.push_back({name, meaning, ServingMetrics::label("model", model->name()),
-                        static_cast<double>(model->translator().engine()->drafted().*member), /*counts=*/true});
+      const auto found = value(*model);
+      if (!found) continue;
+      gauges.push_back(
+          {name, meaning, ServingMetrics::label("model", model->name()), static_cast<double>(*found), counts});
     }
   };
-  drafted("transformer_draft_proposed_tokens_total", "Word pieces that drafts proposed.", &Engine::Drafted::proposed);
-  drafted("transformer_draft_accepted_tokens_total", "Of these, those that the model wrote.",
-          &Engine::Drafted::accepted);
+  of_each("transformer_waiting_lines", "Lines that wait for a worker.", false, [this](const ServedModel& model) {
+    return static_cast<int64_t>(model.dispatcher().waiting() + scoring_.waiting(model.name()));
+  });
+  of_each("transformer_running_lines", "Lines that the workers have.", false,
+          [](const ServedModel& model) { return static_cast<int64_t>(model.dispatcher().running()); });
+  // Counted by the engine: those of a model that is loaded anew begin at nothing.
+  const auto drafted = [](int64_t Engine::Drafted::*member) -> Value {
+    return [member](const ServedModel& model) {
+      return model.draft().empty() ? std::nullopt : std::optional(model.translator().engine()->drafted().*member);
+    };
+  };
+  of_each("transformer_draft_proposed_tokens_total", "Word pieces that drafts proposed.", true,
+          drafted(&Engine::Drafted::proposed));
+  of_each("transformer_draft_accepted_tokens_total", "Of these, those that the model wrote.", true,
+          drafted(&Engine::Drafted::accepted));
   return {.status = 200, .content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(gauges)};
 }
 
