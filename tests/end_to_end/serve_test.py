@@ -415,6 +415,9 @@ class ServeTest(ProgramTest):
         self.assert_refused(self.own("a", decoding={"batch_sentences": 1}), 400, "batch_sentences")
         self.assert_refused(self.own("a", decoding={"n_best": 5}), 400, "beam")
         self.assert_refused(self.own("a", model="other"), 400, "model-en-de")
+        other = {"model": "model-en-de", "source": "fr", "target": "es"}
+        for path, fields in (("/v1/translate", {"text": "a"}), ("/v1/score", {"text": "a", "translation": "b"})):
+            self.assert_refused(ask("POST", path, {**fields, **other}), 400, "'fr' to 'es'", "en to de")
         self.assert_refused(self.own(["a"] * 1001), 413, "1000")
         self.assert_refused(self.own("é" * 50001), 413, "50001")
 

@@ -16,6 +16,7 @@
 
 #include "transformer/inference/attention_maps.h"
 #include "transformer/inference/perplexity.h"
+#include "transformer/serving/json_text.h"
 #include "transformer/serving/request_checks.h"
 #include "transformer/serving/request_error.h"
 #include "transformer/serving/translation_call.h"
@@ -98,7 +99,7 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
     }
     served_.model = model_->name();
     served_.lines = std::ssize(sources_);
-    if (context_.settings.log_texts) served_.texts = Json(all).dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (context_.settings.log_texts) served_.texts = json_text(all);
     if (sources_.empty()) return answer();
     const std::lock_guard lock(mutex_);
     if (is_over_) return;
@@ -139,7 +140,7 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
                        {"source", languages_.source},
                        {"target", languages_.target},
                        {"scores", std::move(list)}};
-    reply_->send({.status = 200, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)}, served_);
+    reply_->send({.status = 200, .body = json_text(json)}, served_);
   }
 
   const ServingContext context_;

@@ -12,6 +12,7 @@
 
 #include "transformer/base/memory.h"
 #include "transformer/base/unicode.h"
+#include "transformer/serving/json_text.h"
 #include "transformer/serving/openapi.json.h"
 #include "transformer/serving/page.css.h"
 #include "transformer/serving/page.html.h"
@@ -26,7 +27,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 HttpResponse json_response(const Json& json, int status = 200) {
-  return {.status = status, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
+  return {.status = status, .body = json_text(json)};
 }
 
 double seconds_since_1970() {
@@ -127,7 +128,7 @@ std::shared_ptr<const ServedModels> Service::models() const {
 void Service::log(const std::string& event, const std::vector<std::pair<std::string, std::string>>& fields) {
   Json line = {{"time", time_text()}, {"event", event}};
   for (const auto& [name, value] : fields) line[name] = value;
-  log_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+  log_.write(json_text(line));
 }
 
 const Service::Route* Service::find(std::string_view path) const {
@@ -197,7 +198,7 @@ void Service::record(const HttpRecord& record) {
     line["output_tokens"] = record.served.output_tokens;
   }
   if (!record.served.texts.empty()) line["texts"] = Json::parse(record.served.texts);
-  log_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+  log_.write(json_text(line));
 }
 
 HttpResponse Service::languages() const {

@@ -1,0 +1,11 @@
+#include "transformer/serving/json_text.h"
+
+#include <nlohmann/json.hpp>
+
+namespace transformer {
+
+std::string json_text(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace transformer
