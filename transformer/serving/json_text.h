@@ -1,11 +1,13 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace transformer {
 
-/// JSON in one line, in which what is no UTF-8 becomes U+FFFD.
-std::string json_text(const nlohmann::ordered_json& json);
+/// JSON, as nlohmann-json has it, in one line, in which what is no UTF-8 becomes U+FFFD.
+template <class Json>
+std::string json_text(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace transformer

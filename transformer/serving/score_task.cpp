@@ -99,7 +99,7 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
     }
     served_.model = model_->name();
     served_.lines = std::ssize(sources_);
-    if (context_.settings.log_texts) served_.texts = json_text(all);
+    if (context_.settings.log_texts) served_.texts = json_text(Json(all));
     if (sources_.empty()) return answer();
     const std::lock_guard lock(mutex_);
     if (is_over_) return;

@@ -216,7 +216,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       }
     }
     served_.model = model_->name();
-    if (context_.settings.log_texts) served_.texts = json_text(call_.texts);
+    if (context_.settings.log_texts) served_.texts = json_text(Json(call_.texts));
 
     const std::lock_guard lock(mutex_);  // what is done early waits until all is begun
     if (is_over_) return;
