@@ -330,8 +330,8 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
 
   /// Bytes of a request: what chunks are made of counts, too.
   uint64_t most_received() const {
-    const auto& settings = server_.settings;
-    return static_cast<uint64_t>(settings.max_header_bytes + most_bytes_of_one * settings.max_body_bytes);
+    const int64_t body = most_bytes_of_one * server_.settings.max_body_bytes;
+    return static_cast<uint64_t>(server_.settings.max_header_bytes + body);
   }
 
   void too_much_around_body() {
