@@ -1,16 +1,54 @@
 """The server's page as people use it: serve_page_test.py SERVE IMPORT SOURCE_DIR."""
 
+import http.server
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import urllib.request
 
 from browser import Browser, eventually, find_browser, PROGRAMS
 
 SERVE, IMPORT, SOURCE = *sys.argv[1:3], pathlib.Path(sys.argv[3])
+
+
+class Proxy(http.server.ThreadingHTTPServer):
+    """What stands between the page and its server; answers `instead` where there is something: (status, headers, body)."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self, body=None):
+            if self.server.instead:
+                self.send(*self.server.instead)
+                return
+            request = urllib.request.Request(f"http://127.0.0.1:{self.server.behind}{self.path}", body,
+                                             {"Content-Type": self.headers.get("Content-Type") or "text/plain"})
+            with urllib.request.urlopen(request, timeout=60) as response:
+                self.send(response.status, {"Content-Type": response.headers["Content-Type"]}, response.read())
+
+        def do_POST(self):
+            self.do_GET(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def send(self, status, headers, body):
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": len(body)}.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    def __init__(self, behind):
+        super().__init__(("127.0.0.1", 0), self.Handler)
+        self.behind, self.instead = behind, None
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
 
 
 class ServePageTest(unittest.TestCase):
@@ -109,6 +147,50 @@ class ServePageTest(unittest.TestCase):
         self.assertIn("asked again", eventually(lambda: page.text("#say"), bool))
         self.start()
         self.assert_translated(page, "Guten Morgen!")
+
+    def test_a_server_that_is_away_behind_a_proxy_is_asked_again(self):
+        proxy = Proxy(self.port)
+        self.addCleanup(proxy.close)
+        self.port = proxy.server_port
+        page = self.open(errors=("Failed to load",))
+        html, body = {"Content-Type": "text/html"}, b"<html><title>Another page</title></html>"
+        busy = {"Content-Type": "application/json", "Retry-After": "1"}
+        for instead, said in (((502, html, body), "does not answer"), ((504, html, body), "does not answer"),
+                              ((200, html, body), "does not answer"),
+                              ((503, busy, b'{"error": "the models are being loaded"}'), "the models are being loaded")):
+            with self.subTest(instead):
+                page.value("""(() => { document.querySelector("#source").value = "";
+                                       document.querySelector("#pair").dispatchEvent(new Event("change")); })()""")
+                proxy.instead = instead
+                self.type(page, "Good morning.")
+                found = eventually(lambda: page.text("#say"), bool)
+                self.assertIn(said, found)
+                self.assertIn("asked again", found)
+                proxy.instead = None
+                self.assert_translated(page, "Guten Morgen!")
+        # What would be refused again is not asked again.
+        proxy.instead = (413, html, body)
+        self.type(page, " Good morning.")
+        self.assertEqual(eventually(lambda: page.text("#say"), bool), "the server answered 413")
+
+    def test_what_the_browser_does_not_do_is_said(self):
+        page = self.open()
+        self.assertFalse(page.value('document.querySelector("#copy").hidden'))
+        self.type(page, "Good morning.")
+        self.assert_translated(page, "Guten Morgen!")
+        page.value("""(() => { navigator.clipboard.writeText = () => Promise.reject(new Error("not here")); })()""")
+        page.click("#copy")
+        self.assertEqual(page.text("#say"), "Nothing was copied: not here")
+        page.value("""(() => { const drop = new Event("drop");
+                               drop.dataTransfer = { files: [{ text: () => Promise.reject(new Error("a folder")) }] };
+                               document.querySelector("#source").dispatchEvent(drop); })()""")
+        self.assertEqual(eventually(lambda: page.text("#say"), lambda found: "file" in found),
+                         "The file cannot be read: a folder")
+        # Over plain HTTP, from elsewhere, there is no clipboard.
+        page.call("Page.addScriptToEvaluateOnNewDocument",
+                  source='Object.defineProperty(navigator, "clipboard", { value: undefined })')
+        page.go(f"http://127.0.0.1:{self.port}/")
+        self.assertTrue(page.value('document.querySelector("#copy").hidden'))
 
     def stop_and_type(self, page):
         type(self).stop()

@@ -415,6 +415,9 @@ class ServeTest(ProgramTest):
         self.assert_refused(self.own("a", decoding={"batch_sentences": 1}), 400, "batch_sentences")
         self.assert_refused(self.own("a", decoding={"n_best": 5}), 400, "beam")
         self.assert_refused(self.own("a", model="other"), 400, "model-en-de")
+        other = {"model": "model-en-de", "source": "fr", "target": "es"}
+        for path, fields in (("/v1/translate", {"text": "a"}), ("/v1/score", {"text": "a", "translation": "b"})):
+            self.assert_refused(ask("POST", path, {**fields, **other}), 400, "'fr' to 'es'", "en to de")
         self.assert_refused(self.own(["a"] * 1001), 413, "1000")
         self.assert_refused(self.own("é" * 50001), 413, "50001")
 
@@ -556,6 +559,8 @@ class ServeTest(ProgramTest):
     def test_too_much_at_a_time_is_for_later(self):
         server = self.start("--max-waiting-of-client", "300", "--max-texts", "2000", "--deadline-seconds", "1")
         self.assert_refused(self.own(SENTENCES + SENTENCES, server), 413, "300 lines")
+        self.assert_refused(server.ask("POST", "/v1/score", {"text": SENTENCES * 2, "translation": SENTENCES * 2,
+                                                             "target": "de"}), 413, "300 lines")
         slow = {"decoding": {"beam": 32, "n_best": 32}}
         statuses = [0] * 8
 

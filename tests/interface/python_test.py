@@ -1,12 +1,15 @@
 """The Python package over the C interface: python_test.py PACKAGE_FOLDER LIBRARY TRANSLATE SOURCE_DIR. Standard library
 only."""
 
+import copy
 import ctypes
 import multiprocessing
 import os
 import pathlib
+import pickle
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -97,6 +100,41 @@ class PythonTest(unittest.TestCase):
                 return 4
 
         self.assertEqual(self.translator.translate(LINES, beam=Four()), self.translator.translate(LINES, beam=4))
+
+    def test_what_is_given_is_asked_on_the_callers_thread(self):
+        class Number:
+            def told(number, value):
+                threads.append(threading.get_ident())
+                return value
+
+            def __index__(number):
+                return number.told(4)
+
+            def __float__(number):
+                return number.told(4.0)
+
+            def __str__(number):
+                return number.told("0.9")
+
+        def lines():
+            threads.append(threading.get_ident())
+            yield from LINES
+
+        threads, four = [], Number()
+        found = self.translator.translate(lines(), beam=four, alpha=four, search="sampling", seed=7, top_p=four)
+        self.assertEqual(found, self.translator.translate(LINES, beam=4, alpha=4, search="sampling", seed=7, top_p=0.9))
+        scores = self.translator.score(lines(), lines(), alpha=four)
+        self.assertEqual(scores, self.translator.score(LINES, LINES, alpha=0.9))
+        self.assertEqual((len(threads), set(threads)), (7, {threading.get_ident()}))
+        database = sqlite3.connect(":memory:")
+        self.addCleanup(database.close)
+        rows = database.execute("select 'Good morning.'")
+        self.assertEqual(self.translator.translate(row[0] for row in rows), self.translator.translate(LINES[:1]))
+
+    def test_a_translator_is_not_copied(self):
+        for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+            with self.assertRaisesRegex(TypeError, "neither copied nor pickled: share it"):
+                copied(self.translator)
 
     def test_processes_that_fork_makes_use_the_model(self):
         expected = self.translator.translate(LINES), self.translator.score(LINES, LINES)

@@ -54,3 +54,19 @@ TEST_CASE("what waits of a request can be forgotten") {
   CHECK(queue.size_of("one") == 1);
   CHECK(drained(queue) == "a");
 }
+
+TEST_CASE("items of a queue may count for more than one") {
+  struct Digit {
+    size_t operator()(char item) const { return static_cast<size_t>(item - '0'); }
+  };
+  FairQueue<char, Digit> queue;
+  queue.push("one", 1, {'2', '3'});
+  queue.push("one", 2, {'4'});
+  queue.push("two", 3, {'5'});
+  CHECK(queue.size() == 14);
+  CHECK(queue.pop() == '2');
+  CHECK(queue.size_of("one") == 7);
+  CHECK(queue.erase("one", 1) == 3);
+  CHECK(queue.size() == 9);
+  CHECK(queue.size_of("one") == 4);
+}

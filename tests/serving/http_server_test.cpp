@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -55,11 +56,17 @@ class Echo : public HttpHandler {
 /// A server on a thread of its own.
 class Running {
  public:
-  explicit Running(bool trust_proxy = false)
-      : server_(settings(trust_proxy), echo_), thread_([this] { server_.run(); }) {}
+  explicit Running(ServingSettings settings = quick()) : server_(settings, echo_), thread_([this] { server_.run(); }) {}
   ~Running() { server_.stop(); }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
+
+  static ServingSettings quick() {
+    ServingSettings settings;
+    settings.port = 0;
+    settings.deadline_seconds = 2;
+    return settings;
+  }
 
   Echo& echo() { return echo_; }
   uint16_t port() const {
@@ -68,14 +75,6 @@ class Running {
   }
 
  private:
-  static ServingSettings settings(bool trust_proxy) {
-    ServingSettings settings;
-    settings.port = 0;
-    settings.trust_proxy = trust_proxy;
-    settings.deadline_seconds = 2;
-    return settings;
-  }
-
   Echo echo_;
   HttpServer server_;
   std::jthread thread_;
@@ -97,6 +96,18 @@ class Client {
 
   void send(const std::string& bytes) const {
     REQUIRE(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+  }
+  /// Sends these bytes again and again, until an answer comes, the connection ends or half a minute has passed.
+  void send_until_answered(const std::string& bytes) const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    size_t sent = 0;
+    while (std::chrono::steady_clock::now() < end) {
+      pollfd ready{socket_, POLLIN | POLLOUT, 0};
+      REQUIRE(::poll(&ready, 1, 30'000) == 1);
+      if ((ready.revents & ~POLLOUT) != 0) return;
+      const auto count = ::send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (count > 0) sent = (sent + static_cast<size_t>(count)) % bytes.size();
+    }
   }
   /// What comes next, with `end` at its end; less where the server sends no more.
   std::string receive_until(const std::string& end) {
@@ -191,7 +202,9 @@ TEST_CASE("a client behind a proxy is who the proxy says that it is, for one req
   const auto requests = get("X-Forwarded-For: 9.9.9.9\r\nX-Other: a\r\nX-Forwarded-For: 8.8.8.8, 1.2.3.4 \r\n") +
                         get("") + get("x-forwarded-for: 5.6.7.8\r\n") + get("X-Forwarded-For: 5.6.7.8,\r\n") +
                         get("X-Forwarded-For: 9.9.9.9, 2001:db8::1\r\n");
-  Running trusting(true), alone;
+  auto settings = Running::quick();
+  settings.trust_proxy = true;
+  Running trusting(settings), alone;
   Client client(trusting);
   client.send(requests);
   for (const std::string expected : {"<1.2.3.4|>", "<127.0.0.1|>", "<5.6.7.8|>", "<127.0.0.1|>", "<2001:db8::1|>"}) {
@@ -223,4 +236,84 @@ TEST_CASE("an answer in parts ends when it has ended, also after its last part w
     CHECK(server.echo().last().path == "/parts");
     CHECK(server.echo().last().status == 200);
   }
+}
+
+TEST_CASE("who sends on and on has no longer than anybody else") {
+  auto settings = Running::quick();
+  const std::string head = "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string chunks, longer;
+  for (int i = 0; i < 1000; ++i) chunks += "1\r\n.\r\n";
+  for (int i = 0; i < 16; ++i) longer += "1;" + std::string(4000, 'a') + "\r\n.\r\n";
+  SECTION("a body never comes to its end") {
+    settings.receive_seconds = 0.2;
+    settings.max_body_bytes = int64_t{1} << 30;
+    const Running server(settings);
+    for (const auto& part : {chunks, longer}) {
+      Client client(server);
+      client.send(head);
+      client.send_until_answered(part);
+      CHECK_THAT(client.receive_until("}"), StartsWith("HTTP/1.1 408 ") && Contains("within 0.2 seconds"));
+    }
+  }
+  SECTION("nor does what is no part of it") {
+    settings.max_body_bytes = 1024;
+    const Running server(settings);
+    Client client(server);
+    client.send(head);
+    client.send_until_answered(longer);
+    CHECK_THAT(client.receive_until("}"), StartsWith("HTTP/1.1 413 ") && Contains("more than 6 bytes"));
+    // Small chunks alone are no reason.
+    CHECK_THAT(answer(server, head + chunks + "0\r\n\r\nGET /b HTTP/1.0\r\n\r\n"),
+               Contains("|" + std::string(1000, '.') + ">") && EndsWith("<127.0.0.1|>"));
+  }
+  SECTION("a header that stays unfinished") {
+    settings.receive_seconds = 0.2;
+    const Running server(settings);
+    CHECK_THAT(answer(server, "GET /a HTTP/1.1\r\nHost"), StartsWith("HTTP/1.1 408 "));
+  }
+  SECTION("no request, but empty lines") {
+    settings.idle_seconds = settings.receive_seconds = 0.2;
+    const Running server(settings);
+    Client client(server);
+    client.send_until_answered("\r\n");
+    CHECK(client.receive_all().empty());
+  }
+}
+
+TEST_CASE("empty lines before a request are none of it") {
+  const Running server;
+  const std::string first = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n", last = "GET /b HTTP/1.0\r\n\r\n";
+  const auto found = answer(server, "\r\n" + first + "\r\n\r\n" + last);
+  CHECK(answers(found) == 2);
+  CHECK_THAT(found, StartsWith("HTTP/1.1 200 ") && EndsWith("<127.0.0.1|>"));
+  // Also where the line comes in two, between requests.
+  Client client(server);
+  client.send(first);
+  CHECK_THAT(client.receive_until("|>"), StartsWith("HTTP/1.1 200 "));
+  client.send("\r");
+  CHECK_THAT(answer(server, last), StartsWith("HTTP/1.0 200 "));  // by then it was read
+  client.send("\n" + last);
+  CHECK_THAT(client.receive_all(), StartsWith("HTTP/1.0 200 "));
+}
+
+TEST_CASE("a client of HTTP/1.0 is not told to go on") {
+  const Running server;
+  const auto post = [](const std::string& version) {
+    return "POST /a HTTP/" + version +
+           "\r\nHost: a\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n";
+  };
+  Client old(server), client(server);
+  old.send(post("1.0"));
+  client.send(post("1.1"));
+  CHECK(client.receive_until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n");
+  for (auto* one : {&old, &client}) {
+    one->send("x");
+    CHECK_THAT(one->receive_all(), Contains(" 200 OK\r\n") && !Contains("100 Continue") && EndsWith("|x>"));
+  }
+}
+
+TEST_CASE("a method is recorded as it was sent") {
+  Running server;
+  CHECK_THAT(answer(server, "HEAD /a HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.0 200 ") && EndsWith("\r\n\r\n"));
+  CHECK(server.echo().last().method == "HEAD");
 }

@@ -39,7 +39,7 @@ TEST_CASE("a request brings one of the server's keys, in its headers or its body
   test::write_file(folder / "keys", "first-key\nsecond-key\n");
   const ServingSettings settings;
   TaskPool pool(1);
-  TaskQueue scoring(pool);
+  TurnQueue scoring(pool, 1, 1);
   ServingContext context{settings, pool, scoring, nullptr, std::make_shared<const ApiKeys>()};
   HttpRequest request{.client = "1.2.3.4"};
   check_key(context, request, "");  // none is needed

@@ -1,3 +1,4 @@
+#include <memory>
 #include <string>
 
 #include "catch.h"
@@ -9,6 +10,7 @@
 #include "transformer/serving/api_keys.h"
 #include "transformer/serving/languages.h"
 #include "transformer/serving/metrics.h"
+#include "transformer/serving/request_error.h"
 #include "transformer/serving/served_models.h"
 #include "transformer/serving/settings.h"
 
@@ -114,6 +116,33 @@ TEST_CASE("a packed model is served as it is stored, and in no other precision")
   CHECK(served.translator().packed()->precision() == Precision::int8);
   settings.precision = ServingSettings::Rounding::float32;
   CHECK_THAT(error_of([&] { ServedModel(place, settings, {}); }), Contains("packed as int8"));
+}
+
+TEST_CASE("a model that a request names translates what it names, or nothing") {
+  ServingSettings settings;
+  settings.models = {TRANSFORMER_SOURCE_DIR "/data/model-en-de"};
+  settings.threads = 1;
+  const auto place = model_places(settings).front();
+  const ServedModels models({std::make_shared<const ServedModel>(place, settings, [](const std::string&, size_t) {})});
+  const std::string name = "model-en-de";
+  for (const char* source : {"", "auto", "en", "eng"}) {
+    for (const char* target : {"", "de", "deu"}) {
+      INFO(source << " " << target);
+      CHECK(models.find(source, target, name).languages == LanguagePair{"en", "de"});
+    }
+  }
+  const auto refused = [&](const std::string& source, const std::string& target) -> std::string {
+    try {
+      models.find(source, target, name);
+    } catch (const RequestError& error) {
+      return std::to_string(error.status()) + " " + error.what();
+    }
+    return "";
+  };
+  CHECK(refused("fr", "es") == "400 'fr' to 'es' is not translated here; there are: en to de");
+  CHECK(refused("fr", "") == "400 'fr' to any language is not translated here; there are: en to de");
+  CHECK(refused("auto", "es") == "400 any language to 'es' is not translated here; there are: en to de");
+  CHECK_FALSE(refused("de", "en").empty());
 }
 
 TEST_CASE("labels of metrics are escaped") {

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <functional>
 #include <future>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -184,38 +183,4 @@ TEST_CASE("A pool does quick work in order beside the rest, and before it ends a
   std::vector<int> expected(100);
   std::iota(expected.begin(), expected.end(), 0);
   CHECK(quick == expected);
-}
-
-TEST_CASE("A queue does one thing at a time, in order, and leaves the pool's other threads free") {
-  std::vector<int> done;  // by one thread at a time
-  std::atomic<int> at_once = 0, most = 0, others = 0;
-  {
-    std::unique_ptr<TaskQueue> queue;
-    TaskPool pool(3);
-    queue = std::make_unique<TaskQueue>(pool);
-    std::promise<void> go;
-    auto gone = go.get_future().share();
-    for (int i = 0; i < 50; ++i) {
-      queue->post([&, i, gone] {
-        gone.wait();
-        most = std::max<int>(most, ++at_once);
-        done.push_back(i);
-        --at_once;
-        if (i == 49) queue->post([&] { done.push_back(50); });
-      });
-    }
-    // The first of them waits, and still the pool does what is posted there.
-    std::promise<void> other;
-    pool.post([&] {
-      ++others;
-      other.set_value();
-    });
-    other.get_future().wait();
-    go.set_value();
-  }
-  CHECK(others == 1);
-  CHECK(most == 1);
-  std::vector<int> expected(51);
-  std::iota(expected.begin(), expected.end(), 0);
-  CHECK(done == expected);
 }

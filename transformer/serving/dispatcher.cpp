@@ -1,14 +1,8 @@
 #include "transformer/serving/dispatcher.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
-
-#include "transformer/base/counted.h"
-#include "transformer/serving/request_error.h"
 
 namespace transformer {
 
@@ -38,6 +32,7 @@ Dispatcher::Dispatcher(std::shared_ptr<Engine> engine, const Limits& limits, std
                     static_cast<size_t>(engine->options().batch_sentences +
                                         std::max<int64_t>(1, engine->options().batch_sentences / 8))),
       started_(std::move(started)),
+      queue_(limits.waiting, limits.waiting_of_client),
       engine_(std::move(engine)) {
   if (limits_.batch_wait > 0) {
     releaser_ = std::jthread([this](const std::stop_token& stop) { release_held(stop); });
@@ -57,25 +52,14 @@ std::shared_ptr<Dispatcher::Ticket> Dispatcher::submit(const std::string& client
   }
   {
     const std::lock_guard lock(mutex_);
-    const size_t most = std::min(limits_.waiting, limits_.waiting_of_client);
-    if (waiting.size() > most) {
-      throw RequestError(
-          413, fmt::format("a request holds {} at most, and this has {}", counted(most, "line"), waiting.size()));
-    }
-    if (queue_.size_of(client) + waiting.size() > limits_.waiting_of_client) {
-      throw RequestError(429, fmt::format("{} lines of yours wait already", queue_.size_of(client)),
-                         seconds_until_room());
-    }
-    if (queue_.size() + waiting.size() > limits_.waiting) {
-      throw RequestError(429, fmt::format("{} lines wait already", queue_.size()), seconds_until_room());
-    }
+    const bool is_first = queue_.empty();
     ticket->id = ++tickets_;
-    if (limits_.batch_wait > 0 && queue_.empty()) {
+    queue_.push(client, ticket->id, std::move(waiting));
+    if (limits_.batch_wait > 0 && is_first) {
       begin_ =
           Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limits_.batch_wait));
       something_waits_.notify_one();
     }
-    queue_.push(client, ticket->id, std::move(waiting));
   }
   pump();
   return ticket;
@@ -160,12 +144,9 @@ Engine::Done Dispatcher::settle(Ticket& ticket, size_t index) {
     done = ticket.done;
     if (--ticket.left == 0) ticket.done = nullptr;  // what it holds holds the ticket
   }
-  const int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
   const std::lock_guard lock(mutex_);
   --running_;
-  const double seconds = std::min(1.0, static_cast<double>(now - last_done_) * 1e-9);
-  seconds_each_ = last_done_ == 0 ? seconds : 0.95 * seconds_each_ + 0.05 * seconds;
-  last_done_ = now;
+  queue_.count_done(1);
   return done;
 }
 
@@ -193,10 +174,6 @@ void Dispatcher::cancel(Ticket& ticket) {
     running_ -= jobs.size();
   }
   pump();
-}
-
-int Dispatcher::seconds_until_room() const {
-  return static_cast<int>(std::clamp(std::ceil(seconds_each_ * static_cast<double>(queue_.size()) / 2), 1.0, 60.0));
 }
 
 size_t Dispatcher::waiting() const {

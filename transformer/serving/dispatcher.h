@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "transformer/inference/engine.h"
-#include "transformer/serving/fair_queue.h"
+#include "transformer/serving/waiting_lines.h"
 
 namespace transformer {
 
-/// Hands the sentences of many clients to an engine, in turns (FairQueue), as its workers come to need them: what is
+/// Hands the sentences of many clients to an engine, in turns (WaitingLines), as its workers come to need them: what is
 /// handed over waits no longer than for a place in a batch, and all else can still be overtaken by a client with less.
 class Dispatcher {
  public:
@@ -38,7 +38,7 @@ class Dispatcher {
 
   class Ticket;
   /// Returns at once. `done` is called as Engine's is, but may be called for several sentences at a time. Throws
-  /// RequestError: 413 for more sentences than may ever wait, 429 with a time to come back where others wait.
+  /// what WaitingRoom::check throws.
   std::shared_ptr<Ticket> submit(const std::string& client, std::vector<DecodingRequest> requests, Engine::Done done);
   /// None of its sentences is decoded any further. `done` may be at its last call when this returns.
   void cancel(Ticket& ticket);
@@ -59,20 +59,17 @@ class Dispatcher {
   void release_held(const std::stop_token& stop);
   void hand_over(const Waiting& next);
   Engine::Done settle(Ticket& ticket, size_t index);
-  int seconds_until_room() const;
 
   const Limits limits_;
   const size_t batch_, most_running_;
   const std::function<void(size_t)> started_;
 
   mutable std::mutex mutex_;  // of what follows
-  FairQueue<Waiting> queue_;
+  WaitingLines<Waiting> queue_;
   std::condition_variable_any something_waits_;
   Clock::time_point begin_;  // when what waits begins, whoever else has come
   size_t running_ = 0;
   uint64_t tickets_ = 0;
-  double seconds_each_ = 0;  // between sentences that are done, a running mean
-  int64_t last_done_ = 0;    // in nanoseconds
 
   const std::shared_ptr<Engine> engine_;  // its workers must end before what they call goes
   std::jthread releaser_;                 // last, as it calls everything

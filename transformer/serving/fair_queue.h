@@ -13,9 +13,18 @@
 
 namespace transformer {
 
+/// What an item counts for, where each counts alike.
+struct One {
+  template <class Item>
+  size_t operator()(const Item&) const {
+    return 1;
+  }
+};
+
 /// What waits for a server's workers, given out in turns: to clients, and to each client's requests in their turn, so
-/// that nobody who asks for little waits for somebody who asks for much. A request's items keep their order.
-template <class Item>
+/// that nobody who asks for little waits for somebody who asks for much. A request's items keep their order. Each
+/// counts for as much as `Size` says.
+template <class Item, class Size = One>
 class FairQueue {
  public:
   /// `request` must be none that waits already.
@@ -23,8 +32,9 @@ class FairQueue {
     if (items.empty()) return;
     auto [found, is_new] = clients_.try_emplace(client);
     if (is_new) found->second.turn = turns_.insert(turns_.end(), client);
-    found->second.size += items.size();
-    size_ += items.size();
+    const size_t size = size_of_all(items);
+    found->second.size += size;
+    size_ += size;
     found->second.requests.push_back(
         {request, {std::make_move_iterator(items.begin()), std::make_move_iterator(items.end())}});
   }
@@ -38,8 +48,9 @@ class FairQueue {
     Item item = std::move(request.items.front());
     request.items.pop_front();
     if (!request.items.empty()) client.requests.push_back(std::move(request));
-    --client.size;
-    --size_;
+    const size_t size = Size()(item);
+    client.size -= size;
+    size_ -= size;
     if (client.requests.empty()) {
       turns_.erase(client.turn);
       clients_.erase(found);
@@ -49,7 +60,7 @@ class FairQueue {
     return item;
   }
 
-  /// Forgets what waits of a request; returns how many items that were.
+  /// Forgets what waits of a request; returns what its items count for.
   size_t erase(const std::string& client_name, uint64_t request) {
     const auto found = clients_.find(client_name);
     if (found == clients_.end()) return 0;
@@ -57,28 +68,35 @@ class FairQueue {
     const auto one = std::find_if(client.requests.begin(), client.requests.end(),
                                   [&](const Request& waiting) { return waiting.id == request; });
     if (one == client.requests.end()) return 0;
-    const size_t count = one->items.size();
+    const size_t size = size_of_all(one->items);
     client.requests.erase(one);
-    client.size -= count;
-    size_ -= count;
+    client.size -= size;
+    size_ -= size;
     if (client.requests.empty()) {
       turns_.erase(client.turn);
       clients_.erase(found);
     }
-    return count;
+    return size;
   }
 
-  /// Items of all clients.
+  /// What the items of all clients count for.
   size_t size() const { return size_; }
   /// Whether nothing waits.
-  bool empty() const { return size_ == 0; }
-  /// Items of one client; 0 of one who is not known.
+  bool empty() const { return clients_.empty(); }
+  /// The same of one client; 0 of one who is not known.
   size_t size_of(const std::string& client) const {
     const auto found = clients_.find(client);
     return found == clients_.end() ? 0 : found->second.size;
   }
 
  private:
+  template <class Items>
+  static size_t size_of_all(const Items& items) {
+    size_t size = 0;
+    for (const auto& item : items) size += Size()(item);
+    return size;
+  }
+
   struct Request {
     uint64_t id;
     std::deque<Item> items;

@@ -76,7 +76,8 @@ struct HttpRecord {
 class HttpHandler {
  public:
   virtual ~HttpHandler() = default;
-  /// What to answer without reading a request's body; a response of status 0: nothing, read on.
+  /// What to answer without reading a request's body; a response of status 0: nothing, read on. HEAD is to be answered
+  /// as GET; the server leaves the body out.
   virtual HttpResponse refusal(const std::string& method, const std::string& path) = 0;
   /// Answers now or later; must return soon. The task, which may be null, is kept until the answer is sent.
   virtual std::shared_ptr<HttpTask> handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;

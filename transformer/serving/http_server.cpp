@@ -13,6 +13,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/read_size.hpp>
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <chrono>
@@ -41,6 +42,8 @@ constexpr size_t read_at_once = 4096;
 constexpr size_t most_read_ahead = 4 * read_at_once;  // of the next request, while this one's answer is made
 constexpr size_t most_lingering_bytes = size_t{64} << 20;
 constexpr double lingering_seconds = 5;
+constexpr double cancelling_again_seconds = 0.1;
+constexpr int64_t most_bytes_of_one = 6;      // that a byte of a body takes: one in a chunk of its own
 constexpr double drained_idle_seconds = 0.5;  // for a request that was on its way when the end began
 constexpr int64_t most_refused = 200;         // connections beyond the limit that are told so at a time
 constexpr int64_t other_files = 64;           // that the process has open: the log, models that are being loaded
@@ -166,7 +169,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     if (state_ == State::closed) return;
     state_ = State::closed;
     drop_task();
-    timer_.cancel();
+    never_expire();
     Code ignored;
     socket_.shutdown(tcp::socket::shutdown_both, ignored);
     socket_.close(ignored);
@@ -187,21 +190,19 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     if (exchange != exchange_ || state_ != State::working || streams_) return;
     streams_ = true;
     status_ = head.status;
-    const bool in_chunks = version_ >= 11;
-    if (!in_chunks) keep_alive_ = false;
+    if (!in_chunks()) keep_alive_ = false;
     http::response<http::empty_body> response;
     fill(response, head);
-    if (in_chunks) response.chunked(true);
+    if (in_chunks()) response.chunked(true);
     std::ostringstream text;
     text << response.base();
     parts_.push_back(text.str());
-    in_chunks_ = in_chunks;
     write_parts();
   }
 
   void write(uint64_t exchange, const std::string& part) {
     if (exchange != exchange_ || state_ != State::working || !streams_ || ended_ || part.empty()) return;
-    parts_.push_back(in_chunks_ ? fmt::format("{:x}\r\n{}\r\n", part.size(), part) : part);
+    parts_.push_back(in_chunks() ? fmt::format("{:x}\r\n{}\r\n", part.size(), part) : part);
     write_parts();
   }
 
@@ -209,7 +210,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     if (exchange != exchange_ || state_ != State::working || !streams_ || ended_) return;
     served_ = std::move(served);
     ended_ = true;
-    if (in_chunks_) parts_.emplace_back("0\r\n\r\n");
+    if (in_chunks()) parts_.emplace_back("0\r\n\r\n");
     if (is_writing_ || !parts_.empty()) {
       write_parts();
     } else {
@@ -219,6 +220,9 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
 
  private:
   enum class State { waiting, receiving, working, sending, closing, closed };
+
+  /// How an answer that comes in parts is sent; to older clients, until the connection's end.
+  bool in_chunks() const { return version_ >= 11; }
 
   void expire_after(double seconds, void (Session::*then)()) {
     const uint64_t number = ++timeouts_;
@@ -245,41 +249,102 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     id_ = server_.new_id();
     served_ = {};
     version_ = 11;
+    received_bytes_ = 0;
     began_ = std::chrono::steady_clock::now();
   }
 
   void next_request() {
     begin_exchange();
-    if (buffer_.size() > 0) return receive();
     state_ = State::waiting;
     expire_after(server_.draining ? drained_idle_seconds : server_.settings.idle_seconds, &Session::close_idle);
+    wait_for_request();
+  }
+
+  void wait_for_request() {
+    if (request_begins()) return receive();
     socket_.async_read_some(buffer_.prepare(read_at_once), [self = shared_from_this()](Code error, size_t bytes) {
       if (error || self->state_ != State::waiting) return self->close();
       self->buffer_.commit(bytes);
-      self->receive();
+      self->wait_for_request();
     });
+  }
+
+  /// Whether there is anything but empty lines, which some clients send behind a body: these are skipped (RFC 9112,
+  /// 2.2).
+  bool request_begins() {
+    const std::string_view text(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    size_t skipped = 0;
+    while (text.substr(skipped, 2) == "\r\n") skipped += 2;
+    const auto rest = text.substr(skipped);
+    const bool begins = !rest.empty() && rest != "\r";
+    buffer_.consume(skipped);
+    return begins;
   }
 
   /// Nothing was asked for long.
   void close_idle() {
     char byte = 0;
-    if (::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0) return;  // at the last moment it was
-    close();
+    if (::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return close();
+    // At the last moment it was, or else this was an empty line.
+    expire_after(server_.settings.receive_seconds, &Session::close);
   }
 
   void receive() {
     state_ = State::receiving;
     began_ = std::chrono::steady_clock::now();
     expire_after(server_.settings.receive_seconds, &Session::too_slow);
-    http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](Code error, size_t) {
-      error ? self->cannot_receive(error) : self->header_received();
+    receive_header();
+  }
+
+  void receive_header() {
+    receive_some(
+        [](Session& self) { self.parser_->is_header_done() ? self.header_received() : self.receive_header(); });
+  }
+
+  void receive_body() {
+    parser_->eager(true);
+    receive_some([](Session& self) { self.parser_->is_done() ? self.received() : self.receive_body(); });
+  }
+
+  /// Parses what is there and calls `then` where that told anything, or else reads on. A read at a time, as there is
+  /// nothing to cancel while bytes are always there.
+  template <class Then>
+  void receive_some(Then then) {
+    if (buffer_.size() > 0) {
+      Code error;
+      const size_t used = parser_->put(buffer_.data(), error);
+      buffer_.consume(used);
+      received_bytes_ += used;
+      if (error && error != http::error::need_more) return cannot_receive(error);
+      if (received_bytes_ > most_received()) return too_much_around_body();
+      if (!error) return then(*this);
+    }
+    const size_t room = beast::read_size(buffer_, 16 * read_at_once);
+    if (room == 0) return cannot_receive(http::error::buffer_overflow);
+    socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this(), then](Code error, size_t bytes) {
+      if (error || self->timed_out_ || self->state_ != State::receiving) return self->cannot_receive(error);
+      self->buffer_.commit(bytes);
+      self->receive_some(then);
     });
+  }
+
+  /// Bytes of a request: what chunks are made of counts, too.
+  uint64_t most_received() const {
+    const int64_t body = most_bytes_of_one * server_.settings.max_body_bytes;
+    return static_cast<uint64_t>(server_.settings.max_header_bytes + body);
+  }
+
+  void too_much_around_body() {
+    answer_and_close(
+        error_response(413, fmt::format("the body's chunks take more than {} bytes for each of the {} that it may have",
+                                        most_bytes_of_one, server_.settings.max_body_bytes)));
   }
 
   void too_slow() {
     timed_out_ = true;
     Code ignored;
     socket_.cancel(ignored);
+    expire_after(cancelling_again_seconds, &Session::too_slow);  // what was at its end was not cancelled
   }
 
   void take_header() {
@@ -294,7 +359,6 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
       if (!address.empty() && address.size() <= 64) client_ = std::move(address);
     }
     is_head_ = method_ == "HEAD";
-    if (is_head_) method_ = "GET";
   }
 
   /// Who the nearest proxy says that the client is, in what it added last; what stands before that, the client may have
@@ -320,7 +384,8 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
       return send(std::move(refusal));
     }
     if (parser_->is_done()) return received();
-    if (!beast::iequals(parser_->get()[http::field::expect], "100-continue")) return receive_body();
+    // A client of HTTP/1.0 knows no such answer (RFC 9110, 10.1.1).
+    if (version_ < 11 || !beast::iequals(parser_->get()[http::field::expect], "100-continue")) return receive_body();
     static constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
     net::async_write(socket_, net::buffer(go_on), [self = shared_from_this()](Code error, size_t) {
       error ? self->cannot_receive(error) : self->receive_body();
@@ -353,12 +418,6 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     return {.status = 0};
   }
 
-  void receive_body() {
-    http::async_read(socket_, buffer_, *parser_, [self = shared_from_this()](Code error, size_t) {
-      error ? self->cannot_receive(error) : self->received();
-    });
-  }
-
   void cannot_receive(const Code& error) {
     if (state_ != State::receiving) return close();
     if (timed_out_) {
@@ -374,8 +433,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
       return answer_and_close(
           error_response(413, fmt::format("the body is longer than {} bytes", server_.settings.max_body_bytes)));
     }
-    const bool is_left = error == http::error::end_of_stream || error == http::error::partial_message;
-    if (!is_left && error.category() == make_error_code(http::error::bad_method).category()) {
+    if (error.category() == make_error_code(http::error::bad_method).category()) {
       return answer_and_close(error_response(400, "this is no HTTP request: " + error.message()));
     }
     close();
@@ -588,9 +646,10 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   std::string client_, method_, path_, id_;
   Served served_;
   unsigned version_ = 11;
+  uint64_t received_bytes_ = 0;
   int status_ = 0;
   bool keep_alive_ = false, is_head_ = false, is_whole_ = false, timed_out_ = false, is_watching_ = false;
-  bool streams_ = false, in_chunks_ = false, is_writing_ = false, ended_ = false;
+  bool streams_ = false, is_writing_ = false, ended_ = false;
   std::deque<std::string> parts_;  // of an answer that comes in parts, until they are written
 };
 

@@ -24,10 +24,24 @@
     return made;
   }
 
+  /** What is over in a while: the same is asked again. */
+  class Away extends Error {
+    constructor(message, seconds = 0) {
+      super(message);
+      this.pause = Math.max(AGAIN, seconds * 1000);
+    }
+  }
+
   async function answer(path, options) {
-    const response = await fetch(path, options);
-    const json = await response.json();
-    if (!response.ok) throw new Error(json.error ?? `the server answered ${response.status}`);
+    const away = "The server does not answer";
+    const response = await fetch(path, options).catch((error) => {
+      throw error instanceof TypeError ? new Away(away) : error; // fetch says so where nobody answers
+    });
+    const json = await response.json().catch(() => null); // a proxy's own page, say
+    const seconds = Number(response.headers.get("Retry-After"));
+    if (response.status === 503 && json?.error && seconds) throw new Away(`The server is busy: ${json.error}`, seconds);
+    if (json === null && (response.ok || response.status >= 500)) throw new Away(away);
+    if (!response.ok) throw new Error(json?.error ?? `the server answered ${response.status}`);
     return json;
   }
 
@@ -216,9 +230,9 @@
       remember({ text, translation: found.translations[0].text, model: model.name, ...chosen(model) });
     } catch (error) {
       if (own.signal.aborted) return;
-      const isAway = error instanceof TypeError; // fetch says so where nobody answers
-      say.textContent = isAway ? "The server does not answer; it is asked again." : error.message;
-      if (isAway) timer = setTimeout(translate, AGAIN);
+      const isAway = error instanceof Away;
+      say.textContent = isAway ? `${error.message}; it is asked again.` : error.message;
+      if (isAway) timer = setTimeout(translate, error.pause);
     }
     if (asked === own) target.setAttribute("aria-busy", "false");
   }
@@ -301,8 +315,12 @@
     const file = event.dataTransfer.files[0];
     if (!file) return;
     event.preventDefault();
-    source.value = (await file.text()).slice(0, source.maxLength);
-    later();
+    try {
+      source.value = (await file.text()).slice(0, source.maxLength);
+      later();
+    } catch (error) {
+      say.textContent = `The file cannot be read: ${error.message}`; // it may be a folder
+    }
   });
   pair.addEventListener("change", () => choose());
   for (const list of [sourceLanguage, targetLanguage]) list.addEventListener("change", start);
@@ -310,9 +328,14 @@
   find("form").addEventListener("submit", (event) => event.preventDefault());
   find("attention").addEventListener("toggle", () => watch(picked));
   find("forget").addEventListener("click", () => keep([]));
+  find("copy").hidden = !navigator.clipboard; // which pages over plain HTTP have on the same machine alone
   find("copy").addEventListener("click", async () => {
-    await navigator.clipboard.writeText(lines.map((line) => shown(line).text).join("\n"));
-    say.textContent = "Copied.";
+    try {
+      await navigator.clipboard.writeText(lines.map((line) => shown(line).text).join("\n"));
+      say.textContent = "Copied.";
+    } catch (error) {
+      say.textContent = `Nothing was copied: ${error.message}`;
+    }
   });
   show();
   begin();

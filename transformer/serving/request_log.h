@@ -1,21 +1,25 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 namespace transformer {
 
-/// Lines for standard error, written by a thread of its own, so that nobody waits for who reads them. Where that one is
-/// too slow lines are left out, and counted.
+/// Lines for a file, written by a thread of its own, so that nobody waits for who reads them. Where that one is too
+/// slow or has left, lines are left out, and counted.
 class RequestLog {
  public:
-  /// Starts the thread.
-  RequestLog();
-  /// Writes what waits, first.
+  /// Starts the thread. `file` is a descriptor, blocking or not, that must stay open; 2: standard error.
+  explicit RequestLog(int file = 2);
+  /// Writes what waits, first, for a second at most.
   ~RequestLog();
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
@@ -27,13 +31,16 @@ class RequestLog {
 
  private:
   void run();
+  size_t write_all(std::string_view text) const;
+  bool wait_until_writable() const;
 
+  const int file_;
   mutable std::mutex mutex_;
   std::condition_variable something_;
   std::deque<std::string> lines_;
   int64_t left_out_ = 0;
-  bool ends_ = false;
-  std::jthread thread_;  // last: it must end before what it uses goes
+  std::optional<std::chrono::steady_clock::time_point> end_;  // set when it ends: until when it may write
+  std::jthread thread_;                                       // last: it must end before what it uses goes
 };
 
 }  // namespace transformer

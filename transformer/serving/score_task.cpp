@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <functional>
 #include <iterator>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +16,7 @@
 
 #include "transformer/inference/attention_maps.h"
 #include "transformer/inference/perplexity.h"
+#include "transformer/serving/json_text.h"
 #include "transformer/serving/request_checks.h"
 #include "transformer/serving/request_error.h"
 #include "transformer/serving/translation_call.h"
@@ -23,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Word pieces, of sources and translations together, that are judged before it is another request's turn.
+// Word pieces, of sources and translations together, that are judged before it is another client's turn.
 constexpr size_t pieces_of_turn = 2048;
 
 class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask> {
@@ -31,21 +35,32 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
   ScoreTask(ServingContext context, HttpRequest request, std::shared_ptr<HttpReply> reply)
       : context_(std::move(context)), request_(std::move(request)), reply_(std::move(reply)) {}
 
-  void start() { post(context_.pool, &ScoreTask::prepare); }
+  void start() { context_.pool.post(step(&ScoreTask::prepare)); }
 
-  void cancel() override { is_over_ = true; }
+  void cancel() override {
+    std::optional<TurnQueue::Ticket> ticket;
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+      ticket = ticket_;
+    }
+    if (ticket) context_.scoring.cancel(*ticket);
+  }
 
  private:
-  template <class Tasks>
-  void post(Tasks& tasks, void (ScoreTask::*step)()) {
-    tasks.post([self = shared_from_this(), step] {
+  /// Of the work, while somebody waits for it: `method` of this, which is called with `arguments`.
+  template <class Method, class... Arguments>
+  std::function<void()> step(Method method, Arguments... arguments) {
+    return [self = shared_from_this(), method, arguments...] {
       if (self->is_over_) return;
       try {
-        (*self.*step)();
+        ((*self).*method)(arguments...);
       } catch (...) {
-        self->reply_->send(answer_of_exception(), {});
+        const auto response = answer_of_exception();
+        self->cancel();
+        self->reply_->send(response, {});
       }
-    });
+    };
   }
 
   std::vector<std::vector<int64_t>> encoded(const Vocabulary& vocabulary, const std::vector<std::string>& texts,
@@ -84,25 +99,30 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
     }
     served_.model = model_->name();
     served_.lines = std::ssize(sources_);
-    if (context_.settings.log_texts) served_.texts = Json(all).dump(-1, ' ', false, Json::error_handler_t::replace);
-    post(context_.scoring, &ScoreTask::judge);
+    if (context_.settings.log_texts) served_.texts = json_text(Json(all));
+    if (sources_.empty()) return answer();
+    const std::lock_guard lock(mutex_);
+    if (is_over_) return;
+    ticket_ = context_.scoring.post(request_.client, model_->name(), turns());
   }
 
-  /// The next few, on the thread for that.
-  void judge() {
-    const size_t begin = scores_.size();
-    size_t end = begin;
-    for (size_t pieces = 0; end < sources_.size() && (end == begin || pieces < pieces_of_turn); ++end) {
-      pieces += sources_[end].size() + targets_[end].size();
+  std::vector<TurnQueue::Turn> turns() {
+    std::vector<TurnQueue::Turn> turns;
+    for (size_t begin = 0, end = 0; begin < sources_.size(); begin = end) {
+      for (size_t pieces = 0; end < sources_.size() && (end == begin || pieces < pieces_of_turn); ++end) {
+        pieces += sources_[end].size() + targets_[end].size();
+      }
+      turns.push_back({end - begin, step(&ScoreTask::judge, begin, end)});
     }
+    return turns;
+  }
+
+  /// A few, on the thread for that.
+  void judge(size_t begin, size_t end) {
     const auto turn = [&](const auto& all) { return std::span(all).subspan(begin, end - begin); };
     auto found = model_->translator().score(turn(sources_), turn(targets_), model_->search(languages_));
     std::move(found.begin(), found.end(), std::back_inserter(scores_));
-    if (scores_.size() < sources_.size()) {
-      post(context_.scoring, &ScoreTask::judge);
-    } else {
-      post(context_.pool, &ScoreTask::answer);
-    }
+    if (end == sources_.size()) context_.pool.post(step(&ScoreTask::answer));
   }
 
   void answer() {
@@ -120,13 +140,15 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
                        {"source", languages_.source},
                        {"target", languages_.target},
                        {"scores", std::move(list)}};
-    reply_->send({.status = 200, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)}, served_);
+    reply_->send({.status = 200, .body = json_text(json)}, served_);
   }
 
   const ServingContext context_;
   HttpRequest request_;
   const std::shared_ptr<HttpReply> reply_;
   std::atomic<bool> is_over_ = false;  // nobody waits any more
+  std::mutex mutex_;                   // of what follows, and so that no turns come after the end
+  std::optional<TurnQueue::Ticket> ticket_;
 
   // Steps follow each other:
   std::shared_ptr<const ServedModel> model_;

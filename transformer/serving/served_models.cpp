@@ -14,6 +14,7 @@
 #include "transformer/base/model_files.h"
 #include "transformer/base/threads.h"
 #include "transformer/base/unicode.h"
+#include "transformer/serving/json_text.h"
 #include "transformer/serving/request_error.h"
 #include "transformer/text/vocabulary.h"
 
@@ -61,7 +62,7 @@ std::string languages_json_of(const ServedModels::Models& models) {
   for (const auto& [code, to] : targets) {
     list.push_back({{"code", code}, {"name", language_name(code)}, {"targets", to}});
   }
-  return list.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_text(list);
 }
 
 }  // namespace
@@ -126,7 +127,8 @@ ServedRoute ServedModels::find(const std::string& source, const std::string& tar
       if (const auto why = one->languages().ambiguity(source, target); !why.empty()) throw RequestError(400, why);
     }
     throw RequestError(400, fmt::format("{} to {} is not translated here; there are: {}",
-                                        any_source ? "any language" : in_quotes(source), in_quotes(target), there_are));
+                                        any_source ? "any language" : in_quotes(source),
+                                        target.empty() ? "any language" : in_quotes(target), there_are));
   };
   if (!model.empty()) {
     std::vector<std::string> names;
@@ -134,7 +136,6 @@ ServedRoute ServedModels::find(const std::string& source, const std::string& tar
       names.push_back(one->name());
       if (one->name() != model) continue;
       const auto& languages = one->languages();
-      if (!languages.many()) return {one, languages.usual()};
       if (target.empty() && languages.usual().target.empty()) {
         throw RequestError(400, "target is missing: the code of a language; there are: " + languages.text());
       }

@@ -76,8 +76,8 @@ class ServedModels {
   /// What /languages answers: every language as it is listed (ServedLanguages::tag), and those that it is translated
   /// to. It is long where a model knows many, and made but once.
   const std::string& languages_json() const { return languages_json_; }
-  /// The first that has this name, or else translates so (ServedLanguages::find); "" and "auto" for a source stand for
-  /// any where the target leaves no choice. Throws RequestError (400) naming what there is.
+  /// The first that translates so (ServedLanguages::find), or the one of this name, if it does; "" and "auto" for a
+  /// source stand for any where the target leaves no choice. Throws RequestError (400) naming what there is.
   ServedRoute find(const std::string& source, const std::string& target, const std::string& model) const;
 
  private:

@@ -8,9 +8,11 @@
 #include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "transformer/base/memory.h"
 #include "transformer/base/unicode.h"
+#include "transformer/serving/json_text.h"
 #include "transformer/serving/openapi.json.h"
 #include "transformer/serving/page.css.h"
 #include "transformer/serving/page.html.h"
@@ -25,7 +27,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 HttpResponse json_response(const Json& json, int status = 200) {
-  return {.status = status, .body = json.dump(-1, ' ', false, Json::error_handler_t::replace)};
+  return {.status = status, .body = json_text(json)};
 }
 
 double seconds_since_1970() {
@@ -65,6 +67,7 @@ Json language_json(const std::string& code) {
 struct Service::Route {
   std::string_view path, method;
   HttpResponse (Service::*now)() const;  // null: a task
+  bool of_page = false;                  // which may be switched off
 };
 
 const std::vector<Service::Route>& Service::routes() {
@@ -80,9 +83,9 @@ const std::vector<Service::Route>& Service::routes() {
       {"/metrics", "GET", &Service::metrics},
       {"/spec", "GET", &Service::specification},
       {"/v1/models", "GET", &Service::models_json},
-      {"/", "GET", &Service::page},
-      {"/page.css", "GET", &Service::page_style},
-      {"/page.js", "GET", &Service::page_script},
+      {"/", "GET", &Service::page, true},
+      {"/page.css", "GET", &Service::page_style, true},
+      {"/page.js", "GET", &Service::page_script, true},
   };
   return routes;
 }
@@ -92,7 +95,7 @@ Service::Service(const ServingSettings& settings)
       start_seconds_(seconds_since_1970()),
       models_(std::make_shared<ServedModels>(ServedModels::Models())),
       keys_(settings.api_keys.empty() ? std::make_shared<ApiKeys>() : std::make_shared<ApiKeys>(settings.api_keys)),
-      scoring_(pool_),
+      scoring_(pool_, static_cast<size_t>(settings.max_waiting), static_cast<size_t>(settings.max_waiting_of_client)),
       pool_(3) {
   model_places(settings_);
 }
@@ -125,22 +128,19 @@ std::shared_ptr<const ServedModels> Service::models() const {
 void Service::log(const std::string& event, const std::vector<std::pair<std::string, std::string>>& fields) {
   Json line = {{"time", time_text()}, {"event", event}};
   for (const auto& [name, value] : fields) line[name] = value;
-  log_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+  log_.write(json_text(line));
 }
 
 const Service::Route* Service::find(std::string_view path) const {
   const auto found =
       std::find_if(routes().begin(), routes().end(), [&](const Route& route) { return route.path == path; });
-  const auto is_page = [](const Route& route) {
-    return route.now == &Service::page || route.now == &Service::page_style || route.now == &Service::page_script;
-  };
-  return found == routes().end() || (!settings_.page && is_page(*found)) ? nullptr : &*found;
+  return found == routes().end() || (found->of_page && !settings_.page) ? nullptr : &*found;
 }
 
 HttpResponse Service::refusal(const std::string& method, const std::string& path) {
   const auto* route = find(path);
   if (!route) return error_response(404, fmt::format("there is nothing at {}", printable(path)));
-  if (route->method == method) return {.status = 0};
+  if (route->method == (method == "HEAD" ? "GET" : method)) return {.status = 0};
   const auto allowed = fmt::format("{}{}", route->method == "GET" ? "GET, HEAD" : route->method,
                                    settings_.allow_origin.empty() ? "" : ", OPTIONS");
   if (method == "OPTIONS" && !settings_.allow_origin.empty()) {
@@ -198,7 +198,7 @@ void Service::record(const HttpRecord& record) {
     line["output_tokens"] = record.served.output_tokens;
   }
   if (!record.served.texts.empty()) line["texts"] = Json::parse(record.served.texts);
-  log_.write(line.dump(-1, ' ', false, Json::error_handler_t::replace));
+  log_.write(json_text(line));
 }
 
 HttpResponse Service::languages() const {
@@ -246,27 +246,30 @@ HttpResponse Service::metrics() const {
       {"transformer_log_lines_left_out", "Lines of the log that nobody read in time.", "",
        static_cast<double>(log_.left_out())},
       {"transformer_connections", "Open connections.", "", connections_ ? static_cast<double>(connections_()) : 0.0}};
-  for (const auto& model : all->all()) {
-    gauges.push_back({"transformer_waiting_lines", "Lines that wait for a worker.",
-                      ServingMetrics::label("model", model->name()),
-                      static_cast<double>(model->dispatcher().waiting())});
-  }
-  for (const auto& model : all->all()) {
-    gauges.push_back({"transformer_running_lines", "Lines that the workers have.",
-                      ServingMetrics::label("model", model->name()),
-                      static_cast<double>(model->dispatcher().running())});
-  }
-  // Counted by the engine: those of a model that is loaded anew begin at nothing.
-  const auto drafted = [&](const char* name, const char* meaning, int64_t Engine::Drafted::*member) {
+  using Value = std::function<std::optional<int64_t>(const ServedModel& model)>;  // none: it has none
+  const auto of_each = [&](const char* name, const char* meaning, bool counts, const Value& value) {
     for (const auto& model : all->all()) {
-      if (model->draft().empty()) continue;
-      gauges.push_back({name, meaning, ServingMetrics::label("model", model->name()),
-                        static_cast<double>(model->translator().engine()->drafted().*member), /*counts=*/true});
+      const auto found = value(*model);
+      if (!found) continue;
+      gauges.push_back(
+          {name, meaning, ServingMetrics::label("model", model->name()), static_cast<double>(*found), counts});
     }
   };
-  drafted("transformer_draft_proposed_tokens_total", "Word pieces that drafts proposed.", &Engine::Drafted::proposed);
-  drafted("transformer_draft_accepted_tokens_total", "Of these, those that the model wrote.",
-          &Engine::Drafted::accepted);
+  of_each("transformer_waiting_lines", "Lines that wait for a worker.", false, [this](const ServedModel& model) {
+    return static_cast<int64_t>(model.dispatcher().waiting() + scoring_.waiting(model.name()));
+  });
+  of_each("transformer_running_lines", "Lines that the workers have.", false,
+          [](const ServedModel& model) { return static_cast<int64_t>(model.dispatcher().running()); });
+  // Counted by the engine: those of a model that is loaded anew begin at nothing.
+  const auto drafted = [](int64_t Engine::Drafted::*member) -> Value {
+    return [member](const ServedModel& model) {
+      return model.draft().empty() ? std::nullopt : std::optional(model.translator().engine()->drafted().*member);
+    };
+  };
+  of_each("transformer_draft_proposed_tokens_total", "Word pieces that drafts proposed.", true,
+          drafted(&Engine::Drafted::proposed));
+  of_each("transformer_draft_accepted_tokens_total", "Of these, those that the model wrote.", true,
+          drafted(&Engine::Drafted::accepted));
   return {.status = 200, .content_type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_.text(gauges)};
 }
 

@@ -16,6 +16,7 @@
 #include "transformer/serving/served_models.h"
 #include "transformer/serving/settings.h"
 #include "transformer/serving/task_pool.h"
+#include "transformer/serving/turn_queue.h"
 
 namespace transformer {
 
@@ -69,7 +70,7 @@ class Service : public HttpHandler {
   std::shared_ptr<const ServedModels> models_;
   std::shared_ptr<const ApiKeys> keys_;
 
-  TaskQueue scoring_;
+  TurnQueue scoring_;
   TaskPool pool_;  // last: what it is at uses the rest
 };
 

@@ -6,6 +6,7 @@
 #include "transformer/serving/served_models.h"
 #include "transformer/serving/settings.h"
 #include "transformer/serving/task_pool.h"
+#include "transformer/serving/turn_queue.h"
 
 namespace transformer {
 
@@ -13,7 +14,7 @@ namespace transformer {
 struct ServingContext {
   const ServingSettings& settings;             // the server's, the same for all requests
   TaskPool& pool;                              // for all but decoding
-  TaskQueue& scoring;                          // where given translations are judged, a few at a time
+  TurnQueue& scoring;                          // where given translations are judged, a few at a time
   std::shared_ptr<const ServedModels> models;  // as last loaded
   std::shared_ptr<const ApiKeys> keys;         // as last loaded
 };

@@ -74,40 +74,4 @@ class TaskPool {
   std::vector<std::jthread> threads_;  // last: they must end before what they use goes
 };
 
-/// Work that takes longer, done one by one on one of a pool's threads at a time, so that the others stay free. It must
-/// outlive the pool.
-class TaskQueue {
- public:
-  /// Of work that `pool`'s threads do.
-  explicit TaskQueue(TaskPool& pool) : pool_(pool) {}
-  TaskQueue(const TaskQueue&) = delete;
-  TaskQueue& operator=(const TaskQueue&) = delete;
-
-  /// From any thread. Returns at once.
-  void post(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-    if (!busy_) pool_.post([this] { run(); });
-    busy_ = true;
-  }
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    auto task = std::move(tasks_.front());
-    tasks_.pop_front();
-    lock.unlock();
-    task();
-    task = nullptr;
-    lock.lock();
-    busy_ = !tasks_.empty();
-    if (busy_) pool_.post([this] { run(); });
-  }
-
-  TaskPool& pool_;
-  std::mutex mutex_;
-  std::deque<std::function<void()>> tasks_;
-  bool busy_ = false;
-};
-
 }  // namespace transformer

@@ -124,9 +124,12 @@ std::string setting_text(const std::string& name, const Value& value) {
 
 using Take = std::function<void(const std::string& name, const Value& value)>;
 
-void take_fields(const Value& json, const std::map<std::string, Take>& known) {
+enum class Unknown { refused, ignored };
+
+void take_fields(const Value& json, const std::map<std::string, Take>& known, Unknown unknown = Unknown::refused) {
   for (const auto& [name, value] : json.items()) {
     const auto field = known.find(name);
+    if (field == known.end() && unknown == Unknown::ignored) continue;
     if (field == known.end()) {
       std::vector<std::string> names;
       for (const auto& [other, take] : known) names.push_back(other);
@@ -188,24 +191,21 @@ TranslationCall parse_libretranslate_json(std::string_view body, size_t most_tex
   TranslationCall call;
   std::string format = "text";
   bool has_texts = false;
-  const std::map<std::string, Take> known = {
-      {"q",
-       [&](const std::string& name, const Value& value) {
-         take_texts(call.texts, name, value, most_texts);
-         call.is_list = value.is_array();
-         has_texts = true;
-       }},
-      {"source", into(call.source)},
-      {"target", into(call.target)},
-      {"format", into(format)},
-      {"api_key", into(call.api_key)},
-      {"alternatives", [&](const std::string&, const Value& value) { call.alternatives = alternatives_of(value); }},
-  };
   // Clients of this interface send what later versions of it know, too.
-  for (const auto& [name, value] : json.items()) {
-    const auto field = known.find(name);
-    if (field != known.end() && !value.is_null()) field->second(name, value);
-  }
+  take_fields(
+      json,
+      {{"q",
+        [&](const std::string& name, const Value& value) {
+          take_texts(call.texts, name, value, most_texts);
+          call.is_list = value.is_array();
+          has_texts = true;
+        }},
+       {"source", into(call.source)},
+       {"target", into(call.target)},
+       {"format", into(format)},
+       {"api_key", into(call.api_key)},
+       {"alternatives", [&](const std::string&, const Value& value) { call.alternatives = alternatives_of(value); }}},
+      Unknown::ignored);
   call.is_html = is_html(format);
   check_asked(call, has_texts, "q");
   return call;

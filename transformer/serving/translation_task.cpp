@@ -14,6 +14,7 @@
 #include "transformer/base/unicode.h"
 #include "transformer/inference/marked_translation.h"
 #include "transformer/inference/text_translation.h"
+#include "transformer/serving/json_text.h"
 #include "transformer/serving/request_checks.h"
 #include "transformer/serving/request_error.h"
 #include "transformer/serving/translation_call.h"
@@ -23,10 +24,6 @@ namespace transformer {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string dumped(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 // Words of a line times those of its translation, up to which attention between them is told of: a number for each pair
 // takes more memory than everything else of a request.
@@ -219,7 +216,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       }
     }
     served_.model = model_->name();
-    if (context_.settings.log_texts) served_.texts = dumped(call_.texts);
+    if (context_.settings.log_texts) served_.texts = json_text(Json(call_.texts));
 
     const std::lock_guard lock(mutex_);  // what is done early waits until all is begun
     if (is_over_) return;
@@ -405,7 +402,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     const size_t text = lines_[index].text;
     Json event = {{"text", text}, {"line", index - first_lines_[text]}};
     event.update(line_json(lines_[index]));
-    return fmt::format("event: line\ndata: {}\n\n", dumped(event));
+    return fmt::format("event: line\ndata: {}\n\n", json_text(event));
   }
 
   /// A text as its lines' translations of this rank make it, the best where a line has fewer.
@@ -457,12 +454,12 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   void answer() {
     is_over_ = true;
     if (call_.stream) {
-      reply_->write(fmt::format("event: done\ndata: {}\n\n", dumped(summary())));
+      reply_->write(fmt::format("event: done\ndata: {}\n\n", json_text(summary())));
       reply_->end(served_);
       return;
     }
     const auto json = interface_ == TranslationInterface::own ? own_answer() : libretranslate_answer();
-    reply_->send({.status = 200, .body = dumped(json)}, served_);
+    reply_->send({.status = 200, .body = json_text(json)}, served_);
   }
 
   const ServingContext context_;

@@ -156,33 +156,30 @@ class Translator:
         the section `decoding` by its name: search="sampling", top_p=0.9, seed=7, no_repeat_ngram=3.
         Ctrl-C ends the call at once; its lines are decoded to their end all the same, before those of later calls.
         """
+        # What is the caller's is asked on the caller's thread: a cursor of a database, say, refuses any other.
         numbers = {"beam": beam, "n_best": n_best, "max_extra_length": max_extra_length,
                    "batch_sentences": batch_sentences}
+        given = {name: _number(name, value) for name, value in numbers.items() if value is not None}
+        if alpha is not None:
+            given["alpha"] = float(alpha)
+        if length_penalty is not None:
+            given["length_penalty"] = _one_of("length_penalty", length_penalty, _LENGTH_PENALTIES)
+        if stop is not None:
+            given["stop"] = _one_of("stop", stop, _STOPS)
+        if settings:
+            given["settings"] = _setting_lines(settings)
+        array, count = _lines("lines", lines)
+        return _interruptibly(lambda: self._translated(array, count, given))
 
-        def prepare(model: ctypes.c_void_p) -> Search:
+    def _translated(self, array: ctypes.Array, count: int,
+                    given: Dict[str, Union[int, float, bytes]]) -> List[List[Translation]]:
+        with self._in_use() as model:
             search = Search(ctypes.sizeof(Search))
             _check(library.transformer_search_defaults(model, search))
-            for name, value in numbers.items():
-                if value is not None:
-                    setattr(search, name, _number(name, value))
-            if alpha is not None:
-                search.alpha = float(alpha)
-            if length_penalty is not None:
-                search.length_penalty = _one_of("length_penalty", length_penalty, _LENGTH_PENALTIES)
-            if stop is not None:
-                search.stop = _one_of("stop", stop, _STOPS)
-            if settings:
-                search.settings = _setting_lines(settings)
-            return search
-
-        return _interruptibly(lambda: self._translated(lines, prepare))
-
-    def _translated(self, lines: Sequence[str],
-                    prepare: Callable[[ctypes.c_void_p], Search]) -> List[List[Translation]]:
-        array, count = _lines("lines", lines)
-        with self._in_use() as model:
+            for name, value in given.items():
+                setattr(search, name, value)
             found = ctypes.c_void_p()
-            _check(library.transformer_translate(model, array, count, prepare(model), found))
+            _check(library.transformer_translate(model, array, count, search, found))
         try:
             return [[Translation(library.transformer_translation_text(found, line, rank).decode(),
                                  library.transformer_translation_score(found, line, rank),
@@ -199,17 +196,17 @@ class Translator:
         source_language="eng_Latn", target_language="fra_Latn"."""
         if isinstance(source, str) and isinstance(target, str):
             return self.score([source], [target], **settings)[0]
-        return _interruptibly(lambda: self._scores(source, target, settings))
-
-    def _scores(self, source: Sequence[str], target: Sequence[str],
-                settings: Dict[str, Union[bool, int, float, str]]) -> List[float]:
         sources, count = _lines("source", source)
         targets, other = _lines("target", target)
         if count != other:
             raise Mistake(f"target: has {other} line{'s' if other != 1 else ''}, and source has {count}")
+        text = _setting_lines(settings)
+        return _interruptibly(lambda: self._scores(sources, targets, count, text))
+
+    def _scores(self, sources: ctypes.Array, targets: ctypes.Array, count: int, settings: bytes) -> List[float]:
         found = (ctypes.c_double * count)()
         with self._in_use() as model:
-            _check(library.transformer_score_with(model, _setting_lines(settings), sources, targets, count, found, None))
+            _check(library.transformer_score_with(model, settings, sources, targets, count, found, None))
         return list(found)
 
     def close(self) -> None:
@@ -217,6 +214,9 @@ class Translator:
         with self._lock:
             self._closed = True
         self._release()
+
+    def __reduce__(self):
+        raise TypeError("a Translator can be neither copied nor pickled: share it, or open its directory again")
 
     def __enter__(self) -> "Translator":
         return self
