@@ -1,8 +1,6 @@
 #include "transformer/training/checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -60,13 +58,6 @@ void each_field(P& progress, Visitor&& visit) {
   visit("window_gradient_norm", progress.window_gradient_norm);
   visit("window_largest_norm", progress.window_largest_norm);
   visit("window_steps", progress.window_steps);
-}
-
-void sync_directory(const fs::path& directory) {
-  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY);
-  if (descriptor < 0) return;
-  fsync(descriptor);
-  close(descriptor);
 }
 
 std::set<std::string> files_of(const fs::path& checkpoint) {
@@ -256,7 +247,7 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
     fs::remove_all(partial, error);
     throw;
   }
-  sync_directory(checkpoint_directory(run));
+  sync_folder(checkpoint_directory(run));
   return final_name;
 }
 
