@@ -250,12 +250,16 @@ class ImportOthersTest(ProgramTest):
         alone.mkdir()
         shutil.copy(self.root / "marian" / "model.npz", alone)
         self.refused("--vocabularies", arguments=[IMPORT, "--from", "marian", alone / "model.npz", "--output", output])
-        run_program(IMPORT, "--from", "marian", alone / "model.npz", "--vocabularies", self.root / "marian" / "vocab.yml",
-                    "--sentencepiece", self.root / "marian" / "source.spm", self.root / "marian" / "target.spm", "--output",
-                    output)
-        self.assertEqual(len(run_program(TRANSLATE, "--model", output, text="ba do\n")[0].splitlines()), 1)
+        model, vocabulary = alone / "model.npz", ("--vocabularies", self.root / "marian" / "vocab.yml")
+        source, target = (self.root / "marian" / f"{side}.spm" for side in ("source", "target"))
+        for arguments in ((model, *vocabulary, "--sentencepiece", source, target),
+                          ("--sentencepiece", source, "--sentencepiece", target, *vocabulary, model),
+                          (*vocabulary, model, "--sentencepiece", source, "--sentencepiece", target)):
+            with self.subTest(arguments=arguments):
+                run_program(IMPORT, "--from", "marian", *arguments, "--output", output)
+                self.assertEqual(len(run_program(TRANSLATE, "--model", output, text="ba do\n")[0].splitlines()), 1)
+                shutil.rmtree(output)
         shutil.rmtree(alone)
-        shutil.rmtree(output)
 
 
 if __name__ == "__main__":
