@@ -6,6 +6,7 @@
 
 #include "apps/program.h"
 #include "transformer/base/error.h"
+#include "transformer/base/new_folder.h"
 #include "transformer/inference/packed_model.h"
 #include "transformer/interop/ctranslate2.h"
 #include "transformer/interop/hugging_face.h"
@@ -35,6 +36,7 @@ int main(int argc, char** argv) {
         ->type_name("DIR");
     app.add_flag("--force", force, "Replace what export has written there");
     parse();
+    const DeletesUnfinishedFolders at_signals;
     if (system == "packed") {
       export_packed(model, output, precision.empty() ? Precision::int8 : *precision_named(precision), force);
     } else {

@@ -8,6 +8,7 @@
 
 #include "apps/program.h"
 #include "transformer/base/error.h"
+#include "transformer/base/new_folder.h"
 #include "transformer/interop/ctranslate2.h"
 #include "transformer/interop/hugging_face.h"
 #include "transformer/interop/marian_file.h"
@@ -26,22 +27,32 @@ int main(int argc, char** argv) {
         ->required()
         ->check(CLI::IsMember({"hugging-face", "marian", "ctranslate2"}))
         ->option_text("{hugging-face,marian,ctranslate2} REQUIRED");
-    app.add_option("model", model, "The model's folder; of marian its .npz file, or a folder with a decoder.yml")
-        ->required()
-        ->type_name("PATH");
+    auto* named =
+        app.add_option("model", model, "The model's folder; of marian its .npz file, or a folder with a decoder.yml")
+            ->required()
+            ->type_name("PATH");
     app.add_option("--output", output, "Model directory to write; it must not exist yet")->required()->type_name("DIR");
-    app.add_option("--vocabularies", text.vocabularies,
-                   "marian: the vocabularies (.yml or .spm), one for both languages or source and target; without it "
-                   "those that decoder.yml names")
-        ->type_name("FILE")
-        ->expected(1, 2);
-    app.add_option(
-           "--sentencepiece", text.sentencepiece,
-           "marian, ctranslate2: the SentencePiece models that make text into pieces, one for both languages or "
-           "source and target; without it those beside the model (source.spm and target.spm)")
-        ->type_name("FILE")
-        ->expected(1, 2);
+    auto* vocabularies =
+        app.add_option("--vocabularies", text.vocabularies,
+                       "marian: the vocabularies (.yml or .spm), one for both languages, or given twice for source and "
+                       "target; without it those that decoder.yml names")
+            ->type_name("FILE")
+            ->allow_extra_args(false);
+    auto* sentencepiece =
+        app.add_option("--sentencepiece", text.sentencepiece,
+                       "marian, ctranslate2: the SentencePiece models that make text into pieces, one for both "
+                       "languages, or given twice for source and target; without it those beside the model (source.spm "
+                       "and target.spm)")
+            ->type_name("FILE")
+            ->allow_extra_args(false);
+    // Behind the model, a second file in a row cannot be mistaken for it. Positionals are checked when they are met.
+    app.validate_positionals();
+    named->check([=](const std::string&) {
+      for (auto* option : {vocabularies, sentencepiece}) option->expected(1, 2);
+      return std::string();
+    });
     parse();
+    const DeletesUnfinishedFolders at_signals;
     const auto only_for = [&](const char* option, bool is_given, const char* systems) {
       if (is_given) throw Error(option, fmt::format("is for --from {}", systems), "leave it out");
     };

@@ -45,3 +45,10 @@ TEST_CASE("what lies in a folder is found through links") {
   CHECK_FALSE(is_within(directory / "running", directory / "run"));
   CHECK_FALSE(is_within(directory.path(), directory / "run"));
 }
+
+TEST_CASE("a folder is made durable where that can be done") {
+  TemporaryDirectory directory;
+  CHECK_NOTHROW(sync_folder(directory.path()));
+  CHECK_NOTHROW(sync_folder(directory / "none"));
+  CHECK_NOTHROW(sync_folder("/proc"));  // says EINVAL
+}

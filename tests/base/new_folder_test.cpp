@@ -1,7 +1,13 @@
 #include "transformer/base/new_folder.h"
 
-#include <optional>
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
 #include <string>
+#include <thread>
 
 #include "error_of.h"
 #include "support.h"
@@ -16,6 +22,17 @@ void write_folder(const std::filesystem::path& path, const std::string& text) {
   NewFolder folder(path);
   write_file(folder.path() / "file", text);
   folder.commit();
+}
+
+/// Waits until `reached`, for so long that nothing but a mistake makes it longer.
+template <class Reached>
+bool in_time(const Reached& reached) {
+  using namespace std::chrono_literals;
+  for (int tries = 0; tries < 2000; ++tries) {
+    if (reached()) return true;
+    std::this_thread::sleep_for(5ms);
+  }
+  return false;
 }
 
 }  // namespace
@@ -69,23 +86,96 @@ TEST_CASE("a folder has a name, however it was given") {
   CHECK(folder_names({"runs/one", "others/one/"}) == Names{"runs/one", "others/one/"});
 }
 
+TEST_CASE("a folder that a killed process left goes once nobody holds it") {
+  TemporaryDirectory directory;
+  const auto path = directory / "model";
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const NewFolder left(path);
+    // Its own process outlives it, and has hold of the folder as well.
+    const pid_t holder = ::fork();
+    if (holder == 0) {
+      ::alarm(60);
+      ::pause();
+    }
+    ::_exit(::write(ends[1], &holder, sizeof holder) == sizeof holder ? 0 : 1);
+  }
+  pid_t holder = 0;
+  REQUIRE(::read(ends[0], &holder, sizeof holder) == sizeof holder);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  const auto left = directory / fmt::format(".model.partial-{}-0", child);
+  REQUIRE(something_at(left));
+  write_file(left / "file", "half");
+  for (const char* name : {".model.partial-mine", ".model.partial-999999999-0x", ".other.partial-999999999-0"}) {
+    std::filesystem::create_directory(directory / name);
+  }
+
+  { NewFolder another(path); }
+  CHECK(something_at(left));
+  ::kill(holder, SIGKILL);
+  // It is no child of this process: nothing else tells when it has ended.
+  CHECK(in_time([&] {
+    NewFolder another(path);
+    return !something_at(left);
+  }));
+  CHECK(entries_of(directory.path()).size() == 3);
+}
+
+TEST_CASE("signals end a process that writes a folder, and the folder goes") {
+  TemporaryDirectory directory;
+  const auto path = directory / "deep/model";
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::signal(signal, SIG_DFL);
+      const DeletesUnfinishedFolders deletes;
+      const NewFolder folder(path);
+      for (int file = 0;; ++file) write_file(folder.path() / std::to_string(file % 100), "text");
+    }
+    const auto partial = directory / fmt::format("deep/.model.partial-{}-0/10", child);
+    CHECK(in_time([&] { return something_at(partial); }));
+    ::kill(child, signal);
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == signal);
+    CHECK(entries_of(directory / "deep").empty());
+  }
+}
+
 TEST_CASE("nobody's files are lost by replacing a folder") {
   TemporaryDirectory directory;
   const auto path = directory / "model";
-  const auto refused = [&](bool force, const std::string& kind) {
-    return error_of([&] { check_replaceable(path, force, kind, "mark", {"mark", "file"}); });
+  const auto refused = [&](bool force, const std::filesystem::path& read = "/") {
+    return error_of([&] {
+      check_replaceable(path, read, force, {"packed model", {"mark", "file"}, [](const auto& folder) {
+                                              return something_at(folder / "mark") &&
+                                                     read_file(folder / "mark") == "ours";
+                                            }});
+    });
   };
-  CHECK(refused(false, "packed model").empty());
+  CHECK(refused(false).empty());
   write_folder(path, "text");
-  CHECK(refused(false, "packed model") ==
-        path.string() + ": exists already; name another folder, or replace it with --force");
-  CHECK(refused(true, "packed model") ==
-        path.string() + ": is no packed model (mark is missing), so it is not replaced; name another folder");
-  write_file(path / "mark", "");
-  CHECK(refused(true, "packed model").empty());
-  write_file(path / "notes", "");
-  for (const std::string kind : {"packed model", "exported model"}) {
-    CHECK(refused(true, kind) == (path / "notes").string() + ": does not belong to the " + kind +
-                                     ", so the folder is not replaced; move it away, or name another folder");
+  CHECK(refused(false) == path.string() + ": exists already; name another folder, or replace it with --force");
+  const auto not_ours = path.string() +
+                        ": is no packed model that this program has written, so it is not replaced; name another "
+                        "folder, or delete it by hand where nobody needs it";
+  CHECK(refused(true) == not_ours);
+  write_file(path / "mark", "theirs");
+  CHECK(refused(true) == not_ours);
+  write_file(path / "mark", "ours");
+  CHECK(refused(true).empty());
+  std::filesystem::create_symlink("model", directory / "link");
+  for (const auto& read : {path, directory / "model/../model/", directory / "link"}) {
+    CHECK(refused(true, read) ==
+          path.string() + ": is the folder that is read, so it is not replaced; name another folder");
   }
+  write_file(path / "notes", "");
+  CHECK(refused(true) == (path / "notes").string() +
+                             ": does not belong to the packed model, so the folder is not replaced; move it away, or "
+                             "name another folder");
 }

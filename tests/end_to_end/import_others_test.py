@@ -142,6 +142,29 @@ class ImportOthersTest(ProgramTest):
                         key, key.replace("_", "-"))] if (key, value) != ("dim_emb", 10**18) else ["d_model"]
                 self.varied("marian", change)
 
+    def test_searches_of_marian_that_cannot_be_represented(self):
+        def with_decoder(folder, **options):
+            file = folder / "decoder.yml"
+            file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) |
+                                           {key.replace("_", "-"): value for key, value in options.items()}))
+
+        for key, value in [("word_penalty", 0.5), ("max_length_factor", 1.5), ("force_decode", True), ("allow_special", True),
+                           ("output_sampling", ["topk", 10]), ("output_sampling", True), ("normalize", -1), ("beam_size", 0)]:
+            with self.subTest(key=key, value=value):
+                def change(folder):
+                    with_decoder(folder, **{key: value})
+                    return ["decoder.yml", "'" + key.replace("_", "-") + "'"]
+                self.varied("marian", change)
+        folder, output = self.root / "usual", self.root / "of-usual"
+        shutil.copytree(self.root / "marian", folder)
+        with_decoder(folder, word_penalty=0, max_length_factor=3, force_decode=False, output_sampling=[], allow_unk=True,
+                     cpu_threads=4, workspace=512, mini_batch=8, maxi_batch=100, quiet=True, relative_paths=True,
+                     gemm_type="int8", shortlist=["lex.s2t", 50, 50])
+        run_program(IMPORT, "--from", "marian", folder, "--output", output)
+        self.assertIn("write_unknown: true", (output / "config.yaml").read_text())
+        shutil.rmtree(folder)
+        shutil.rmtree(output)
+
     def test_weights_of_marian_that_are_damaged_or_others(self):
         def changed(**arrays):
             def change(folder):
@@ -250,12 +273,16 @@ class ImportOthersTest(ProgramTest):
         alone.mkdir()
         shutil.copy(self.root / "marian" / "model.npz", alone)
         self.refused("--vocabularies", arguments=[IMPORT, "--from", "marian", alone / "model.npz", "--output", output])
-        run_program(IMPORT, "--from", "marian", alone / "model.npz", "--vocabularies", self.root / "marian" / "vocab.yml",
-                    "--sentencepiece", self.root / "marian" / "source.spm", self.root / "marian" / "target.spm", "--output",
-                    output)
-        self.assertEqual(len(run_program(TRANSLATE, "--model", output, text="ba do\n")[0].splitlines()), 1)
+        model, vocabulary = alone / "model.npz", ("--vocabularies", self.root / "marian" / "vocab.yml")
+        source, target = (self.root / "marian" / f"{side}.spm" for side in ("source", "target"))
+        for arguments in ((model, *vocabulary, "--sentencepiece", source, target),
+                          ("--sentencepiece", source, "--sentencepiece", target, *vocabulary, model),
+                          (*vocabulary, model, "--sentencepiece", source, "--sentencepiece", target)):
+            with self.subTest(arguments=arguments):
+                run_program(IMPORT, "--from", "marian", *arguments, "--output", output)
+                self.assertEqual(len(run_program(TRANSLATE, "--model", output, text="ba do\n")[0].splitlines()), 1)
+                shutil.rmtree(output)
         shutil.rmtree(alone)
-        shutil.rmtree(output)
 
 
 if __name__ == "__main__":

@@ -188,6 +188,21 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
             (folder / "generation_config.json").write_text('{"bad_words_ids": [[0], [5]]}')
             return ["generation_config.json", "bad_words_ids"]
 
+        for key, value in [("do_sample", True), ("num_beam_groups", 2), ("num_return_sequences", 2), ("suppress_tokens", [7]),
+                           ("begin_suppress_tokens", [7]), ("sequence_bias", [[[7], -1.0]]), ("forced_decoder_ids", [[1, 7]]),
+                           ("force_words_ids", [[7]]), ("encoder_no_repeat_ngram_size", 2), ("encoder_repetition_penalty", 1.5),
+                           ("exponential_decay_length_penalty", [5, 1.1]), ("renormalize_logits", True), ("max_time", 1.5),
+                           ("penalty_alpha", 0.6), ("guidance_scale", 2), ("stop_strings", "."), ("repetition_penalty", 0.5),
+                           ("repetition_penalty", 1.5), ("no_repeat_ngram_size", -1), ("max_length", 2), ("max_new_tokens", 0),
+                           ("min_length", 10**9), ("min_new_tokens", -1), ("eos_token_id", [2, 7]),
+                           ("forced_eos_token_id", 7), ("decoder_start_token_id", 7), ("max_length", "long")]:
+            with self.subTest(key=key, value=value):
+                def change(folder):
+                    file = folder / "generation_config.json"
+                    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))  # which searches greedily
+                    return ["generation_config.json", f"'{key}'"]
+                self.varied(change)
+
         def added(folder):
             file = folder / "tokenizer_config.json"
             file.write_text(json.dumps(json.loads(file.read_text()) | {"extra_special_tokens": ["<mask>"]}))
@@ -208,6 +223,51 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
         for change in (banned, added, matrices, unknown_weights):
             with self.subTest(change=change.__name__):
                 self.varied(change)
+
+    def generating(self, **settings):
+        """The section `decoding` that is imported of such a generation_config.json."""
+        folder, output = self.root / "generating", self.root / "generates"
+        shutil.copytree(self.exported, folder)
+        file = folder / "generation_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+        self.run_program(IMPORT, "--from", "hugging-face", folder, "--output", output)
+        lines = (output / "config.yaml").read_text().split("\ndecoding:\n")[1].splitlines()
+        translations = self.run_program(TRANSLATE, "--model", output, text="\n".join(self.lines[:40]) + "\n")[0].splitlines()
+        model = transformers.MarianMTModel.from_pretrained(folder).eval()
+        tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+        with torch.inference_mode():
+            found = model.generate(**tokenizer(self.lines[:40], return_tensors="pt", padding=True))
+        shutil.rmtree(folder)
+        shutil.rmtree(output)
+        return dict(line.split(": ") for line in map(str.strip, lines)), translations, tokenizer.batch_decode(
+            found, skip_special_tokens=True)
+
+    def test_how_a_model_generates_comes_in(self):
+        usual = {"beam": "4", "alpha": "1", "length_penalty": "power", "stop": "exact"}
+        neutral = {"num_beams": 4, "do_sample": False, "temperature": 0.5, "top_k": 50, "top_p": 0.9, "num_beam_groups": 1,
+                   "num_return_sequences": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0,
+                   "suppress_tokens": [], "eos_token_id": [2], "sequence_bias": None}
+        for settings, expected in (({}, {}), ({"max_length": 20}, {}), ({"max_length": 8}, {"max_length": "6"}),
+                                   ({"max_length": 8, "forced_eos_token_id": None}, {"max_length": "7"}),
+                                   ({"max_new_tokens": 7}, {"max_length": "6"}), ({"min_length": 14}, {"min_length": "13"}),
+                                   ({"min_new_tokens": 13}, {"min_length": "13"}),
+                                   ({"repetition_penalty": 2.0}, {"repetition_penalty": "2"}),
+                                   ({"no_repeat_ngram_size": 1}, {"no_repeat_ngram": "1"})):
+            with self.subTest(settings=settings):
+                decoding, ours, theirs = self.generating(**neutral | settings)
+                self.assertEqual(decoding, usual | expected)
+                # The two differ in when they end a search.
+                self.assertGreaterEqual(sum(a == b for a, b in zip(ours, theirs)), 30)
+
+    def test_front_matter_of_windows(self):
+        folder, output = self.root / "windows", self.root / "of-windows"
+        shutil.copytree(self.exported, folder)
+        (folder / "README.md").write_bytes((folder / "README.md").read_bytes().replace(b"\n", b"\r\n"))
+        self.run_program(IMPORT, "--from", "hugging-face", folder, "--output", output)
+        described, _ = self.run_program(EVALUATE, "describe", "--model", output, "--format", "json")
+        self.assertEqual(json.loads(described)["licence"], "cc-by-4.0")
+        shutil.rmtree(folder)
+        shutil.rmtree(output)
 
     def test_damaged_folders_are_refused_in_one_line(self):
         for name in ("config.json", "vocab.json", "source.spm", "target.spm", "model.safetensors"):

@@ -425,19 +425,80 @@ class OwnershipTest(ProgramTest):
             self.run_program(AVERAGE, "--output", output, *checkpoints)
 
     def test_an_export_replaces_exported_models_alone(self):
-        output = self.root / "exported"
-        command = (EXPORT, "--to", "ctranslate2", "--model", self.finished, "--output")
-        self.run_program(*command, output)
-        (output / "notes.txt").write_text("mine")
-        self.refused(*command, output, "--force", parts=["notes.txt"], folder=output)
-        (output / "notes.txt").unlink()
-        (output / "config.json").unlink()
-        (output / "config.json").mkdir()
-        self.refused(*command, output, "--force", parts=["config.json"], folder=output)
-        (output / "config.json").rmdir()
-        self.run_program(*command, output, "--force")
-        for folder in (self.finished, self.root):
-            self.refused(*command, folder, "--force", parts=["not replaced"], folder=self.finished)
+        average = self.root / "full-precision"
+        self.run_program(AVERAGE, "--output", average, *sorted(self.finished.glob("checkpoints/step-*")))
+        (self.root / "average").symlink_to(average)
+        for to, file in (("ctranslate2", "shared_vocabulary.json"), ("hugging-face", "vocab.json"),
+                         ("packed", "vocabulary.model")):
+            with self.subTest(to=to):
+                output = self.root / f"exported-{to}"
+                command = (EXPORT, "--to", to, "--model", average, "--output")
+                self.run_program(*command, output)
+                (output / "notes.txt").write_text("mine")
+                self.refused(*command, output, "--force", parts=["notes.txt"], folder=output)
+                (output / "notes.txt").unlink()
+                (output / file).unlink()
+                (output / file).mkdir()
+                self.refused(*command, output, "--force", parts=[file], folder=output)
+                (output / file).rmdir()
+                self.run_program(*command, output, "--force")
+                self.assertTrue((output / file).is_file())
+                # Models at full precision are no exports, whatever their files are called, least of all the one that is read.
+                for folder in (self.finished, self.root, average, self.root / "average", f"{average}/../full-precision/"):
+                    self.refused(*command, folder, "--force", parts=["not replaced"], folder=average)
+                for force in ([], ["--force"]):
+                    self.refused(*command, average, *force, parts=["is read"], folder=average)
+                self.refused(EXPORT, "--to", to, "--model", self.finished, "--output", average, "--force",
+                             parts=["not replaced"], folder=average)
+
+    def test_what_others_wrote_is_no_export(self):
+        """The same files without a word of their writer's: what transformers and CTranslate2's converters leave."""
+        def rewritten(to, name, change):
+            output = self.root / f"others-{to}"
+            command = (EXPORT, "--to", to, "--model", self.finished, "--output", output)
+            self.run_program(*command)
+            content = (output / name).read_bytes()
+            (output / name).write_bytes(change(content))
+            self.refused(*command, "--force", parts=["not replaced", "by hand"], folder=output)
+            (output / name).write_bytes(content)
+            self.run_program(*command, "--force")
+
+        def tensors(without):
+            def change(content):
+                size = int.from_bytes(content[:8], "little")
+                header = json.loads(content[8:8 + size])
+                del header["__metadata__"][without]
+                text = json.dumps(header).encode()
+                text += b" " * (-len(text) % 8)
+                return len(text).to_bytes(8, "little") + text + content[8 + size:]
+            return change
+
+        def config(content):
+            settings = json.loads(content)
+            del settings["exported_by"]
+            return json.dumps(settings).encode()
+
+        rewritten("hugging-face", "model.safetensors", tensors("exported_by"))
+        rewritten("packed", "model.safetensors", tensors("packed"))
+        rewritten("ctranslate2", "config.json", config)
+
+    def test_a_signal_leaves_no_half_of_a_folder(self):
+        model, output = f"{SOURCE}/data/model-en-de", self.root / "signalled" / "model"
+        output.parent.mkdir()
+        killed = 0
+        for number in range(60):
+            process = subprocess.Popen([EXPORT, "--to", "hugging-face", "--model", model, "--output", output],
+                                       env=ENVIRONMENT, stdout=subprocess.DEVNULL)
+            while process.poll() is None and not any(output.parent.iterdir()):
+                pass
+            process.send_signal((signal.SIGINT, signal.SIGTERM)[number % 2])
+            killed += process.wait() < 0
+            self.assertIn(list(output.parent.iterdir()), ([], [output]))
+            if output.exists():
+                shutil.rmtree(output)
+            if killed == 2:
+                break
+        self.assertEqual(killed, 2)
 
     def test_a_sweep_writes_over_nothing(self):
         (self.root / "grid.yaml").write_text("title: T\nbase: tiny.yaml\nseeds: [1]\nbase_row: base\n"

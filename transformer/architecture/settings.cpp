@@ -127,20 +127,6 @@ ModelSettings ModelSettings::resolved() const {
   return settings;
 }
 
-std::set<std::string> ModelSettings::changed() const {
-  const auto values = [](ModelSettings model) {
-    Settings settings;
-    settings.section("model", model, "");
-    return settings.values();
-  };
-  const auto defaults = values({});
-  std::set<std::string> names;
-  for (const auto& [name, value] : values(*this)) {
-    if (defaults.at(name) != value) names.insert(name.substr(name.find('.') + 1));
-  }
-  return names;
-}
-
 std::string ModelSettings::variations() const {
   std::string text;
   const auto add = [&](bool differs, const std::string& line) {

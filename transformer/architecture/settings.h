@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <string>
 
 #include "transformer/base/settings.h"
@@ -93,9 +92,6 @@ struct ModelSettings {
   /// or d_v is left open, a shared embedding over two vocabularies of different size, an activation or its dropout
   /// where attention over parameters takes the feed-forward network's place.
   ModelSettings resolved() const;
-
-  /// Names of the settings that do not have their default value.
-  std::set<std::string> changed() const;
 
   /// What of the model's structure differs from the paper's printed base model, a line each ("attention window 64",
   /// say); empty where nothing does. Sizes and dropout rates are not part of it.

@@ -17,6 +17,7 @@
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
 
 namespace transformer {
@@ -194,13 +195,7 @@ void AtomicFile::commit() {
   if (!is_regular) return;
   if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
-  // Without this a crash of the machine could still lose the new name. File systems that cannot do it say EINVAL.
-  const int folder = ::open(folder_of(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) return;  // a folder that may be written but not read
-  const int status = ::fsync(folder);
-  const int error_number = errno;
-  ::close(folder);
-  if (status != 0 && error_number != EINVAL && error_number != ENOTSUP) fail(error_number);
+  sync_folder(folder_of(target_));
 }
 
 void check_not_read(const std::string& flag, const fs::path& output, const std::vector<fs::path>& inputs) {

@@ -1,6 +1,8 @@
 #include "transformer/base/folder.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -59,6 +61,15 @@ bool remove_known(const fs::path& folder, const std::set<std::string>& known) {
   if (!error && kept.empty()) fs::remove(folder, error);
   if (error) throw Failure(folder.string(), "cannot be removed: " + error.message());
   return kept.empty();
+}
+
+void sync_folder(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  const int status = ::fsync(descriptor), error_number = errno;
+  ::close(descriptor);
+  if (status == 0 || error_number == EINVAL || error_number == ENOTSUP) return;
+  throw Failure("cannot write " + folder.string(), std::strerror(error_number));
 }
 
 bool is_within(const fs::path& path, const fs::path& folder) {

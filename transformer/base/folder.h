@@ -26,6 +26,10 @@ std::vector<std::filesystem::path> strange_entries(const std::filesystem::path& 
 /// and Failure where something cannot be deleted.
 bool remove_known(const std::filesystem::path& folder, const std::set<std::string>& known);
 
+/// Makes durable which names the folder holds: without it a crash of the machine could lose one that was just given.
+/// File systems that cannot do it, and folders that may be written but not read, are left alone. Throws Failure.
+void sync_folder(const std::filesystem::path& folder);
+
 /// Whether `path` is `folder` or lies in it, links followed as far as they lead.
 bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder);
 

@@ -1,11 +1,17 @@
 #include "transformer/base/new_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <mutex>
+#include <string_view>
 #include <system_error>
 
 #include "transformer/base/error.h"
@@ -15,24 +21,104 @@ namespace transformer {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// The folders that this process is writing.
+struct Unfinished {
+  std::mutex mutex;
+  std::set<fs::path> folders;
+};
+
+Unfinished& unfinished() {
+  static auto& folders = *new Unfinished;  // a signal may come while the process ends
+  return folders;
+}
+
+/// Takes hold of a folder; -1 where it cannot be, or somebody else holds it.
+int lock_folder(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  ::close(descriptor);
+  return -1;
+}
+
+/// The process that wrote a folder of that name, which is `prefix`, its number and a count; 0: it is none.
+pid_t writer_of(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return 0;
+  name.remove_prefix(prefix.size());
+  pid_t process = 0;
+  int count = -1;
+  const char* end = name.data() + name.size();
+  const auto [dash, problem] = std::from_chars(name.data(), end, process);
+  if (problem != std::errc() || process <= 0 || dash == end || *dash != '-') return 0;
+  const auto [rest, other_problem] = std::from_chars(dash + 1, end, count);
+  return other_problem == std::errc() && count >= 0 && rest == end ? process : 0;
+}
+
+/// Deletes folders of such names in `parent` that killed processes left. Neither sign is enough alone: on a disk of
+/// several machines the process may be another's, and not every file system has locks of folders.
+void remove_left(const fs::path& parent, const std::string& prefix) {
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(parent.empty() ? "." : parent, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const pid_t process = writer_of(entry->path().filename().string(), prefix);
+    if (process == 0 || ::kill(process, 0) == 0 || errno != ESRCH) continue;
+    const int lock = lock_folder(entry->path());
+    if (lock < 0) continue;
+    fs::remove_all(entry->path(), ignored);
+    ::close(lock);
+  }
+}
+
+[[noreturn]] void end_by(int signal) {
+  // Never given back: nothing is begun or finished any more.
+  unfinished().mutex.lock();
+  for (const auto& folder : unfinished().folders) {
+    // Under another name of such a folder, where no other thread goes on writing to it.
+    const auto ended = folder.string() + "0";
+    std::error_code error, ignored;
+    fs::rename(folder, ended, error);
+    fs::remove_all(error ? folder : fs::path(ended), ignored);
+  }
+  std::signal(signal, SIG_DFL);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, signal);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::raise(signal);
+  ::_exit(128 + signal);
+}
+
+}  // namespace
+
 NewFolder::NewFolder(const fs::path& path) : final_(path) {
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  const std::lock_guard guard(unfinished().mutex);
+  if (!error) remove_left(path.parent_path(), fmt::format(".{}.partial-", path.filename().string()));
   // What a process of the same number left is not this one's to write into; in a container, all have the same.
   for (int number = 0; !error; ++number) {
     partial_ = beside("partial", number);
-    if (::mkdir(partial_.c_str(), 0777) == 0) return;
+    if (::mkdir(partial_.c_str(), 0777) == 0) {
+      unfinished().folders.insert(partial_);
+      lock_ = lock_folder(partial_);
+      return;
+    }
     if (errno != EEXIST) error.assign(errno, std::generic_category());
   }
   throw Failure(path.string(), "cannot create the folder: " + error.message());
 }
 
 NewFolder::~NewFolder() {
+  const std::lock_guard guard(unfinished().mutex);
   std::error_code ignored;
   fs::remove_all(partial_, ignored);
+  unfinished().folders.erase(partial_);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 void NewFolder::commit() {
+  const std::lock_guard guard(unfinished().mutex);
   std::error_code error, ignored;
   const bool replaces = something_at(final_);
   const auto replaced = replaces ? free_for_replaced() : fs::path();
@@ -42,7 +128,25 @@ void NewFolder::commit() {
     if (error && replaces) fs::rename(replaced, final_, ignored);
   }
   if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
+  sync_folder(final_.has_parent_path() ? final_.parent_path() : ".");
   if (replaces) fs::remove_all(replaced, ignored);
+}
+
+DeletesUnfinishedFolders::DeletesUnfinishedFolders()
+    : signals_({SIGINT, SIGTERM, SIGHUP}), watch_([this](const std::stop_token& stop) {
+        constexpr int milliseconds = 20;
+        while (!stop.stop_requested()) {
+          const int signal = signals_.next(milliseconds);
+          // Blocked, it comes even where it is ignored, as in what a script's shell started with &.
+          struct sigaction given {};
+          if (signal != 0 && sigaction(signal, nullptr, &given) == 0 && given.sa_handler != SIG_IGN) end_by(signal);
+        }
+      }) {}
+
+DeletesUnfinishedFolders::~DeletesUnfinishedFolders() {
+  // Before signals come again.
+  watch_.request_stop();
+  watch_.join();
 }
 
 fs::path NewFolder::beside(const char* kind, int number) const {
@@ -74,18 +178,20 @@ std::vector<std::string> folder_names(const std::vector<std::string>& given) {
   return std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end() ? names : given;
 }
 
-void check_replaceable(const fs::path& folder, bool force, const std::string& kind, const std::string& mark,
-                       const std::set<std::string>& known) {
+void check_replaceable(const fs::path& folder, const fs::path& read, bool force, const OwnFolders& own) {
   std::error_code ignored;
   if (!something_at(folder)) return;
+  if (fs::equivalent(folder, read, ignored)) {
+    throw Error(folder.string(), "is the folder that is read, so it is not replaced", "name another folder");
+  }
   if (!force) throw Error(folder.string(), "exists already", "name another folder, or replace it with --force");
-  if (!fs::is_directory(folder, ignored) || !fs::is_regular_file(folder / mark, ignored)) {
-    throw Error(folder.string(), fmt::format("is no {} ({} is missing), so it is not replaced", kind, mark),
-                "name another folder");
+  if (!fs::is_directory(folder, ignored) || !own.is_one(folder)) {
+    throw Error(folder.string(), fmt::format("is no {} that this program has written, so it is not replaced", own.kind),
+                "name another folder, or delete it by hand where nobody needs it");
   }
   for (const auto& entry : entries_of(folder)) {
-    if (!known.contains(entry.filename().string()) || !fs::is_regular_file(entry, ignored)) {
-      throw Error(entry.string(), fmt::format("does not belong to the {}, so the folder is not replaced", kind),
+    if (!own.known.contains(entry.filename().string()) || !fs::is_regular_file(entry, ignored)) {
+      throw Error(entry.string(), fmt::format("does not belong to the {}, so the folder is not replaced", own.kind),
                   "move it away, or name another folder");
     }
   }

@@ -1,14 +1,19 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "transformer/base/process.h"
 
 namespace transformer {
 
 /// A folder that appears whole or not at all: what is written goes to another name beside it, which is deleted unless
-/// it is given its own in the end.
+/// it is given its own in the end. What a killed process left of a folder of the same name is deleted as well, where
+/// nobody holds it any more.
 class NewFolder {
  public:
   /// Throws Failure where the folder cannot be made.
@@ -21,7 +26,7 @@ class NewFolder {
   /// Where to write.
   const std::filesystem::path& path() const { return partial_; }
 
-  /// Gives the folder its name; one that has it goes, which check_replaceable has looked at. Throws Failure.
+  /// Gives the folder its name, durably; one that has it goes, which check_replaceable has looked at. Throws Failure.
   void commit();
 
  private:
@@ -29,6 +34,21 @@ class NewFolder {
   std::filesystem::path free_for_replaced() const;
 
   std::filesystem::path final_, partial_;
+  int lock_ = -1;  // of partial_, which is held until this process ends, however it ends
+};
+
+/// While this lives, SIGINT, SIGTERM and SIGHUP delete this process's unfinished folders before they end it. Make it
+/// before threads start.
+class DeletesUnfinishedFolders {
+ public:
+  DeletesUnfinishedFolders();
+  ~DeletesUnfinishedFolders();
+  DeletesUnfinishedFolders(const DeletesUnfinishedFolders&) = delete;
+  DeletesUnfinishedFolders& operator=(const DeletesUnfinishedFolders&) = delete;
+
+ private:
+  BlockedSignals signals_;
+  std::jthread watch_;
 };
 
 /// The path of a folder that ends with its name: as it was given, without a slash behind it; absolute where that is no
@@ -38,10 +58,17 @@ std::filesystem::path folder_path(const std::filesystem::path& given);
 /// What readers call the folders: their own names, or the paths as given where these are not different.
 std::vector<std::string> folder_names(const std::vector<std::string>& given);
 
-/// Throws Error unless `folder` can be written without loss of anybody's: nothing is there, or `force` allows to
-/// replace it and it is one of its `kind` ("exported model"), with a file `mark` and nothing but files of the names
-/// `known`.
-void check_replaceable(const std::filesystem::path& folder, bool force, const std::string& kind,
-                       const std::string& mark, const std::set<std::string>& known);
+/// Folders of which a program replaces those that it wrote itself.
+struct OwnFolders {
+  std::string kind;             // what one is, as messages have it: "packed model"
+  std::set<std::string> known;  // names of the files that may lie there
+  /// Whether a folder is one, by something in it that nothing else writes.
+  std::function<bool(const std::filesystem::path& folder)> is_one;
+};
+
+/// Throws Error unless `folder` can be written without loss of anybody's: it is not `read`, which it is made of, and
+/// nothing is there, or `force` allows to replace it and it is one of `own` with nothing but files of the names known.
+void check_replaceable(const std::filesystem::path& folder, const std::filesystem::path& read, bool force,
+                       const OwnFolders& own);
 
 }  // namespace transformer

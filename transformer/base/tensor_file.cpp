@@ -18,6 +18,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checked.h"
 #include "transformer/base/error.h"
+#include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
 
 namespace transformer {
@@ -420,6 +421,17 @@ void TensorReader::read_rows(const std::string& name, int64_t first, int64_t cou
   }
   const int64_t row = entry.shape[0] == 0 ? 0 : entry.elements() / entry.shape[0];
   implementation_->read(name, entry, first * row, count * row, data);
+}
+
+std::string metadata_of(const std::filesystem::path& file, const std::string& key) {
+  if (!is_file(file)) return {};
+  try {
+    const TensorReader reader(file);
+    const auto found = reader.metadata().find(key);
+    return found == reader.metadata().end() ? "" : found->second;
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 }  // namespace transformer

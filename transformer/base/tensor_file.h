@@ -93,4 +93,8 @@ class TensorReader {
   std::unique_ptr<Implementation> implementation_;
 };
 
+/// What the writer of a safetensors file said of `key`; empty where it said nothing, or `file` is none. Throws nothing
+/// for a damaged file.
+std::string metadata_of(const std::filesystem::path& file, const std::string& key);
+
 }  // namespace transformer

@@ -24,7 +24,8 @@
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/interop/ctranslate2_file.h"
-#include "transformer/interop/exported_settings.h"
+#include "transformer/interop/exported_folder.h"
+#include "transformer/interop/json_value.h"
 #include "transformer/text/sentencepiece_model.h"
 #include "transformer/text/vocabulary.h"
 
@@ -321,6 +322,7 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
                                  {"bos_token", target.piece(Vocabulary::begin)},
                                  {"decoder_start_token", target.piece(Vocabulary::begin)},
                                  {"eos_token", target.piece(Vocabulary::end)},
+                                 {exported_by_key, exported_by},
                                  {"layer_norm_epsilon", settings.layer_norm_epsilon},
                                  {"multi_query_attention", false},
                                  {"unk_token", target.piece(Vocabulary::unknown)}};
@@ -338,11 +340,24 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
   }
 }
 
-/// Whatever is in a folder that is replaced goes: there must be nothing but what this exporter writes.
-void check_output(const fs::path& output, bool force) {
-  check_replaceable(output, force, "exported model", ctranslate2_weights_file,
-                    {ctranslate2_weights_file, "config.json", "shared_vocabulary.json", "source_vocabulary.json",
-                     "target_vocabulary.json", vocabulary_name, source_vocabulary_name, target_vocabulary_name});
+/// Whether config.json says so, of whose other keys CTranslate2 takes no notice.
+bool is_exported(const fs::path& folder) {
+  try {
+    const auto config = JsonValue::read(folder / "config.json", size_t{1} << 20);
+    const auto* writer = config.find(exported_by_key);
+    return writer && writer->text() == exported_by;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+const OwnFolders& exported_models() {
+  static const OwnFolders folders = {
+      .kind = "exported model",
+      .known = {ctranslate2_weights_file, "config.json", "shared_vocabulary.json", "source_vocabulary.json",
+                "target_vocabulary.json", vocabulary_name, source_vocabulary_name, target_vocabulary_name},
+      .is_one = is_exported};
+  return folders;
 }
 
 }  // namespace
@@ -369,15 +384,12 @@ void check_ctranslate2(const ModelSettings& given) {
                               settings.d_k));
   }
   if (settings.heads > std::numeric_limits<int16_t>::max()) refuse("heads", "too many for CTranslate2's format");
-
-  if (const auto setting = setting_not_exported(given)) {
-    refuse(*setting, "the exporter to CTranslate2 does not convert this setting");
-  }
 }
 
 void export_ctranslate2(const fs::path& model_directory, const fs::path& given_output, bool force) {
   const auto output = folder_path(given_output);
-  check_output(output, force);
+  const auto check = [&] { check_replaceable(output, model_directory, force, exported_models()); };
+  check();
   const auto settings = read_model_settings(model_directory);
   check_ctranslate2(settings);
   verify_model_directory(model_directory);
@@ -385,7 +397,7 @@ void export_ctranslate2(const fs::path& model_directory, const fs::path& given_o
       Vocabularies::load(model_directory, settings.source_vocabulary_size, settings.target_vocabulary_size);
   NewFolder directory(output);
   write_all(directory.path(), model_directory, settings, vocabularies);
-  check_output(output, force);  // something may have come to lie there meanwhile
+  check();  // something may have come to lie there meanwhile
   directory.commit();
 }
 

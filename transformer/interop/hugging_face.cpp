@@ -557,6 +557,104 @@ class HuggingFaceImport {
   std::map<std::string, std::function<Numbers()>> made_;
 };
 
+/// Throws Error for what changes the output of `transformers` and has no setting here. What is for sampling alone does
+/// nothing without it.
+void refuse_other_searches(const Configuration& generation, const MarianConfiguration& read) {
+  for (const char* key : {"do_sample", "renormalize_logits", "token_healing"}) {
+    if (generation.flag(key, false)) generation.refuse(key, "is true, which is not how output is searched for here");
+  }
+  for (const auto& [key, usual] :
+       std::initializer_list<std::pair<const char*, double>>{{"num_beam_groups", 1},
+                                                             {"num_return_sequences", 1},
+                                                             {"encoder_repetition_penalty", 1},
+                                                             {"encoder_no_repeat_ngram_size", 0},
+                                                             {"guidance_scale", 1},
+                                                             {"penalty_alpha", 0}}) {
+    const double found = generation.number(key, usual);
+    if (found != usual) generation.refuse(key, fmt::format("is {}; {} is imported", found, usual));
+  }
+  for (const char* key : {"suppress_tokens", "begin_suppress_tokens", "forced_decoder_ids", "force_words_ids",
+                          "constraints", "sequence_bias", "exponential_decay_length_penalty", "stop_strings",
+                          "max_time", "watermarking_config", "dola_layers"}) {
+    const auto* found = generation.find(key);
+    if (!found) continue;
+    const bool is_empty = found->kind() == JsonValue::Kind::list     ? found->elements().empty()
+                          : found->kind() == JsonValue::Kind::object ? found->entries().empty()
+                                                                     : false;
+    if (!is_empty) generation.refuse(key, "is there, which is not how output is searched for here");
+  }
+  for (const auto& [key, of_model] : {std::pair{"decoder_start_token_id", read.start},
+                                      {"eos_token_id", read.end},
+                                      {"forced_eos_token_id", read.end}}) {
+    const auto* found = generation.find(key);
+    const bool is_list = found && found->kind() == JsonValue::Kind::list;
+    if (is_list && found->elements().size() == 1) found = &found->elements().front();
+    if (found && found->whole() != of_model) {
+      generation.refuse(key, fmt::format("is {}, and the model's is {}", found->found(), of_model));
+    }
+  }
+}
+
+/// The settings of `decoding` for what output may hold and how long it may be, a line each.
+std::string limits_of_output(const Configuration& generation, const MarianConfiguration& read, int64_t beam) {
+  constexpr int64_t most = 1000000;
+  std::string lines;
+  // They count what the decoder starts with, and the language.
+  const bool marian = read.architecture == Architecture::marian;
+  const int64_t begins = marian ? 1 : 2;
+
+  const bool news = generation.find("max_new_tokens") != nullptr;
+  const char* key = news ? "max_new_tokens" : "max_length";
+  constexpr int64_t unset = 20, of_marian = 512;  // what they take where nothing is said; what Marian's models say
+  const int64_t longest = news ? generation.whole(key) : generation.whole(key, unset);
+  const int64_t positions = marian ? of_marian : read.settings.max_positions;
+  int64_t most_pieces = 0;
+  if (news || (longest != unset && longest < positions)) {
+    const int64_t ends = generation.find("forced_eos_token_id") ? 1 : 0;  // within the limit
+    if (longest < 1 || longest > most) {
+      generation.refuse(key, fmt::format("is {}, from 1 to {} is possible", longest, most));
+    }
+    most_pieces = longest + (news ? 1 : 0) - begins - ends;
+    if (most_pieces < 1) generation.refuse(key, fmt::format("is {}, which leaves no room for output", longest));
+    lines += fmt::format("  max_length: {}\n", most_pieces);
+  }
+
+  const bool new_least = generation.find("min_new_tokens") != nullptr;
+  const char* least_key = new_least ? "min_new_tokens" : "min_length";
+  const int64_t least = generation.whole(least_key, 0);
+  if (least < 0 || least > most) {
+    generation.refuse(least_key, fmt::format("is {}, up to {} is possible", least, most));
+  }
+  if (const int64_t pieces = least + (new_least ? 1 : 0) - begins; pieces > 0) {
+    if (most_pieces > 0 && pieces > most_pieces)
+      generation.refuse(least_key, fmt::format("is more than '{}' leaves", key));
+    lines += fmt::format("  min_length: {}\n", pieces);
+  }
+
+  // These count the start as if it had been put out, which matters where it is the end as well.
+  const bool start_is_end = read.start == read.end;
+  const double penalty = generation.number("repetition_penalty", 1);
+  if (penalty != 1) {
+    if (!(penalty > 1 && penalty <= 100)) {
+      generation.refuse("repetition_penalty", fmt::format("is {}, from 1 to 100 is possible", penalty));
+    }
+    if (start_is_end) generation.refuse("repetition_penalty", "holds for the end, too, with which decoding starts");
+    if (beam == 1)
+      generation.refuse("repetition_penalty", "changes logits without 'num_beams', and probabilities here");
+    lines += fmt::format("  repetition_penalty: {}\n", penalty);
+  }
+  const int64_t ngram = generation.whole("no_repeat_ngram_size", 0);
+  if (ngram != 0) {
+    if (ngram < 0 || ngram > 1000) {
+      generation.refuse("no_repeat_ngram_size", fmt::format("is {}, up to 1000 is possible", ngram));
+    }
+    if (start_is_end && ngram == 1)
+      generation.refuse("no_repeat_ngram_size", "bans the end, with which decoding starts");
+    lines += fmt::format("  no_repeat_ngram: {}\n", ngram);
+  }
+  return lines;
+}
+
 /// Section `decoding` of the model's config.yaml: how `transformers` would search. Notes what it never puts out.
 std::string decoding_section(const fs::path& folder, const Configuration& config, MarianConfiguration& read) {
   const auto file = folder / "generation_config.json";
@@ -586,8 +684,10 @@ std::string decoding_section(const fs::path& folder, const Configuration& config
     if (read.architecture == Architecture::marian) said->refuse("forced_bos_token_id", "is there");
     break;
   }
+  refuse_other_searches(generation, read);
   return fmt::format("\ndecoding:\n  beam: {}\n  alpha: {}\n  length_penalty: power\n  stop: {}\n", beam, penalty,
-                     stops_early ? "beam_finished" : "exact");
+                     stops_early ? "beam_finished" : "exact") +
+         limits_of_output(generation, read, beam);
 }
 
 /// What the front matter of a README.md says of `key`; empty where it says nothing.
@@ -600,6 +700,7 @@ std::string said_in_readme(const fs::path& folder, std::string_view key) {
   } catch (const Error&) {
     return {};  // nothing that the model needs
   }
+  std::erase(text, '\r');  // at the end of lines
   std::string_view rest = text;
   if (!rest.starts_with("---\n")) return {};
   rest = rest.substr(0, rest.find("\n---", 3));

@@ -16,7 +16,7 @@
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/tensor_file.h"
-#include "transformer/interop/exported_settings.h"
+#include "transformer/interop/exported_folder.h"
 #include "transformer/interop/hugging_face.h"
 #include "transformer/interop/marian.h"
 #include "transformer/text/sentencepiece_model.h"
@@ -233,19 +233,19 @@ void check_hugging_face(const ModelSettings& given) {
   if (s.layer_norm_epsilon != ModelSettings{}.layer_norm_epsilon) {
     refuse("layer_norm_epsilon", fmt::format("is {}; MarianMT's is 1e-5", s.layer_norm_epsilon));
   }
-
-  if (const auto setting = setting_not_exported(given)) {
-    refuse(*setting, "the exporter to Hugging Face's format does not convert this setting");
-  }
 }
 
 void export_hugging_face(const fs::path& model, const fs::path& given_output, bool force) {
   const auto output = folder_path(given_output);
-  // Whatever is in a folder that is replaced goes: there must be nothing but what this exporter writes.
-  static const std::set<std::string> written = {
-      "README.md",  "config.json",       "generation_config.json", "model.safetensors", "source.spm",
-      "target.spm", "target_vocab.json", "tokenizer_config.json",  "vocab.json"};
-  const auto check = [&] { check_replaceable(output, force, "exported model", "source.spm", written); };
+  static const OwnFolders exported = {
+      .kind = "exported model",
+      .known = {"README.md", "config.json", "generation_config.json", "model.safetensors", "source.spm", "target.spm",
+                "target_vocab.json", "tokenizer_config.json", "vocab.json"},
+      // transformers writes the same files.
+      .is_one = [](const fs::path& folder) {
+        return metadata_of(folder / "model.safetensors", exported_by_key) == exported_by;
+      }};
+  const auto check = [&] { check_replaceable(output, model, force, exported); };
   check();
   const auto settings = read_model_settings(model);
   check_hugging_face(settings);
@@ -272,7 +272,8 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
     write_atomically(directory / "README.md", fmt::format("---\nlicense: {}\n---\n", licence->second));
   }
   HuggingFaceExport conversion(settings, std::move(weights), file.string());
-  write_tensor_file(directory / "model.safetensors", conversion.run(), {{"format", "pt"}});
+  write_tensor_file(directory / "model.safetensors", conversion.run(),
+                    {{"format", "pt"}, {exported_by_key, exported_by}});
   check();  // something may have come to lie there meanwhile
   folder.commit();
 }

@@ -65,6 +65,14 @@ class Options {
       refuse(key, fmt::format("is {}, neither true nor false", in_quotes(value)));
     return value == "true";
   }
+  /// Whether an option is more than false, an empty text or an empty list.
+  bool says_something(const std::string& key) const {
+    const auto found = values_.find(key);
+    if (found == values_.end() || found->second.kind() == Document::Kind::nothing) return false;
+    if (found->second.kind() == Document::Kind::list) return !found->second.elements().empty();
+    const auto value = text(key);
+    return !value.empty() && value != "false";
+  }
   /// The texts of a list; none where there is no such option.
   std::vector<std::string> list(const std::string& key) const {
     std::vector<std::string> texts;
@@ -105,6 +113,17 @@ std::string decoding_section(const Options& options) {
   const int64_t beam = options.whole("beam-size", 12);
   if (beam < 1 || beam > widest) {
     options.refuse("beam-size", fmt::format("is {}, up to {} are possible", beam, widest));
+  }
+  for (const char* key : {"allow-special", "force-decode"}) {
+    if (options.flag(key)) options.refuse(key, "is true, which is not how output is searched for here");
+  }
+  if (options.says_something("output-sampling")) options.refuse("output-sampling", "is there: output is searched for");
+  if (const double penalty = options.number("word-penalty", 0); penalty != 0) {
+    options.refuse("word-penalty", fmt::format("is {}; 0 is imported", penalty));
+  }
+  constexpr double usual_factor = 3;
+  if (const double factor = options.number("max-length-factor", usual_factor); !(factor >= usual_factor)) {
+    options.refuse("max-length-factor", fmt::format("is {}; {} and more are imported", factor, usual_factor));
   }
   const double alpha = options.number("normalize", 0);
   if (!(alpha >= 0 && alpha <= 10)) options.refuse("normalize", "is not between 0 and 10");

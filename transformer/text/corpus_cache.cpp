@@ -349,11 +349,7 @@ class PartialFolder {
       fail_to_write(entry_, errno);
     }
     path_.clear();
-    // Else a crash of the machine could lose the new name. Not every file system can do it, and the entry is whole.
-    const int folder = ::open(entry_.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return;
-    ::fsync(folder);
-    ::close(folder);
+    sync_folder(entry_.parent_path());
   }
 
  private:

@@ -1,8 +1,6 @@
 #include "transformer/training/checkpoint.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -64,13 +62,6 @@ void each_field(P& progress, Visitor&& visit) {
   visit("window_gradient_norm", progress.window_gradient_norm);
   visit("window_largest_norm", progress.window_largest_norm);
   visit("window_steps", progress.window_steps);
-}
-
-void sync_directory(const fs::path& directory) {
-  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY);
-  if (descriptor < 0) return;
-  fsync(descriptor);
-  close(descriptor);
 }
 
 // What a model learns beside its parameters, as batch normalization does its means. Tables of sinusoids are made anew.
@@ -296,7 +287,7 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
     fs::remove_all(partial, error);
     throw;
   }
-  sync_directory(checkpoint_directory(run));
+  sync_folder(checkpoint_directory(run));
   return final_name;
 }
 
