@@ -214,7 +214,9 @@ TEST_CASE("required phrases: a wide beam finds the best output that holds them, 
   for (uint64_t seed = 0; seed < 25; ++seed) {
     RandomTable table(seed + 4000, 6);
     auto request = request_of(4, {.beam = 10000, .n_best = 3});
-    request.control.required = seed % 2 == 0 ? std::vector<Tokens>{{2, 3}, {5}} : std::vector<Tokens>{{4, 4, 2}};
+    request.control.required = seed % 3 == 0   ? std::vector<Tokens>{{2, 3}, {5}}
+                               : seed % 3 == 1 ? std::vector<Tokens>{{4, 4, 2}}
+                                               : std::vector<Tokens>{{2, 3, 4}, {3}};  // the second is in the first
     INFO(seed);
     check_first(search(table, request), exhaustive(table, request));
     for (const int64_t beam : {1, 2, 4, 10}) {
@@ -256,8 +258,9 @@ TEST_CASE("required phrases may repeat what otherwise comes once") {
 }
 
 TEST_CASE("required phrases that begin alike, overlap or come twice are all held") {
-  const std::vector<std::vector<Tokens>> cases = {{{2, 3}, {2, 4}}, {{2}, {2, 3}},  {{2, 2, 3}, {3, 2}},
-                                                  {{4}, {4}, {4}},  {{2, 2, 2, 3}}, {{2, 3, 2, 4}, {3, 2, 2}}};
+  const std::vector<std::vector<Tokens>> cases = {{{2, 3}, {2, 4}}, {{2}, {2, 3}},         {{2, 2, 3}, {3, 2}},
+                                                  {{4}, {4}, {4}},  {{2, 2, 2, 3}},        {{2, 3, 2, 4}, {3, 2, 2}},
+                                                  {{2, 3, 4}, {4}}, {{2, 3, 4, 5}, {3, 4}}};
   for (const auto& phrases : cases) {
     for (uint64_t seed = 0; seed < 10; ++seed) {
       RandomTable table(seed + 5000, 6);
@@ -277,6 +280,62 @@ TEST_CASE("required phrases that begin alike, overlap or come twice are all held
   CHECK(progress.next() == Tokens{3});
   progress.append(3);
   CHECK(progress.all_met());
+}
+
+TEST_CASE("a phrase is there where the output holds it, by looking for it") {
+  std::mt19937 random(11);
+  const auto drawn = [&](size_t longest) {
+    Tokens tokens(1 + random() % longest);
+    for (auto& token : tokens) token = 4 + static_cast<int64_t>(random() % 2);
+    return tokens;
+  };
+  size_t met = 0, same = 0;
+  for (int time = 0; time < 300; ++time) {
+    RequiredPhrases::Phrases phrases;
+    int64_t all = 0;
+    for (size_t count = 1 + random() % 5; count > 0; --count) {
+      phrases.push_back(drawn(4));
+      all += std::ssize(phrases.back());
+    }
+    RequiredPhrases progress(phrases);
+    Tokens output;
+    for (int64_t step = 0; step < 14; ++step) {
+      auto forward = progress;
+      if (!progress.all_met()) {
+        const auto next = progress.next();
+        REQUIRE(!next.empty());
+        for (const int64_t token : next) {
+          forward = progress;
+          forward.append(token);
+          CHECK(forward.tokens() > progress.tokens());
+        }
+      }
+      output.push_back(4 + static_cast<int64_t>(random() % 2));
+      progress.append(output.back());
+      std::vector<size_t> missing;
+      std::map<Tokens, std::ptrdiff_t> asked;
+      for (size_t i = 0; i < phrases.size(); ++i) {
+        std::ptrdiff_t times = 0;
+        for (auto at = output.begin(); at != output.end(); ++at) {
+          at = std::search(at, output.end(), phrases[i].begin(), phrases[i].end());
+          if (at == output.end()) break;
+          ++times;
+        }
+        if (++asked[phrases[i]] > times) missing.push_back(i);
+        if (asked[phrases[i]] > 1) ++same;
+      }
+      CHECK(progress.missing() == missing);
+      CHECK(progress.all_met() == missing.empty());
+      CHECK(progress.tokens() <= all);
+      if (missing.empty()) {
+        CHECK(progress.tokens() == all);
+        CHECK(progress.next().empty());
+        ++met;
+      }
+    }
+  }
+  CHECK(met > 100);
+  CHECK(same > 100);
 }
 
 TEST_CASE("banks share the beam, and leave nothing of it unused") {
