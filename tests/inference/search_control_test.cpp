@@ -163,6 +163,57 @@ TEST_CASE("a beam as wide as the space finds the best of what penalties, bans an
   }
 }
 
+TEST_CASE("a bias is what a softmax in double precision makes of it, however sure the model is") {
+  constexpr size_t vocabulary = 60, sure = 7;
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 1);
+  // The rest of the probability: about 1e-8, 1e-4, a third; and what a distribution lacks that is not normalised.
+  for (const float peak : {22.5F, 13.5F, 5.0F, 300.0F}) {
+    for (const double lacking : {0.0, 1.25}) {
+      for (const double addition : {-100.0, -20.0, -5.0, 0.0, 3.0, 100.0}) {
+        std::vector<float> logits(vocabulary);
+        for (float& logit : logits) logit = normal(random);
+        logits[sure] = peak;
+        logits[3] = -std::numeric_limits<float>::infinity();
+        const auto before = logits;
+        const auto sum = [](const std::vector<double>& values) {
+          const double most = *std::max_element(values.begin(), values.end());
+          double total = 0;
+          for (const double value : values) total += std::exp(value - most);
+          return most + std::log(total);
+        };
+        std::vector<double> biased(logits.begin(), logits.end());
+        // As sums of float32 have it, which nothing that is left of 1 can be told from.
+        const double normaliser = static_cast<double>(static_cast<float>(sum(biased))) + lacking;
+        biased[sure] += addition;
+        biased[9] += 2;
+        const double all = sum(biased) + lacking;
+        for (const auto how : {Search::beam, Search::sampling}) {
+          CAPTURE(peak, lacking, addition, how == Search::beam);
+          DecodingSettings settings{.beam = 4, .search = how};
+          if (how == Search::beam) settings.beam = vocabulary;
+          settings.n_best = how == Search::beam ? 1 : 300;
+          auto request = request_of(4, settings);
+          request.control.bias = {{static_cast<int64_t>(sure), addition}, {9, 2.0}};
+          SentenceSearch search_of_one(request);
+          REQUIRE(search_of_one.wants_whole_rows());
+          search_of_one.take_row(0, {logits, normaliser});
+          CHECK(logits == before);
+          search_of_one.advance({}, 0);
+          REQUIRE(!search_of_one.live().empty());
+          for (const auto& live : search_of_one.live()) {
+            const auto token = static_cast<size_t>(live.token);
+            CHECK(live.ranked <= 0);
+            CHECK(live.ranked == Approx(biased[token] - all).epsilon(1e-5).margin(1e-5));
+            CHECK(live.log_probability == static_cast<double>(before[token]) - normaliser);
+            if (how == Search::sampling && addition == -100.0 && peak < 50) CHECK(token != sure);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("rows are asked for whole from where an n-gram could come again") {
   const auto next = [](Tokens tokens) {  // one likely continuation of every live hypothesis
     Continuations all{1, std::move(tokens), {}};

@@ -209,13 +209,14 @@ void SentenceSearch::ban(std::span<float> logits, int64_t token) {
 /// Penalties and bans of what may follow a live hypothesis.
 void SentenceSearch::edit_row(size_t row, std::span<float> logits, double& normaliser) {
   if (control_ && !control_->bias.empty()) {
-    double sum = 1;
+    const double before = log_sum_exp(logits);
     for (const auto& [token, addition] : control_->bias) {
-      const float logit = logits[static_cast<size_t>(token)];
-      sum += std::exp(static_cast<double>(logit) - normaliser) * std::expm1(addition);
-      change(logits, token, static_cast<float>(static_cast<double>(logit) + addition));
+      const double logit = static_cast<double>(logits[static_cast<size_t>(token)]);
+      change(logits, token, static_cast<float>(logit + addition));
     }
-    normaliser += std::log(std::max(sum, std::numeric_limits<double>::min()));
+    // What the row had of the whole distribution it keeps. Never by what a likely token leaves of 1, which rounding has
+    // eaten.
+    if (before != -infinity) normaliser += log_sum_exp(logits) - before;
   }
   const int64_t ngram = options_.no_repeat_ngram;
   if (ngram > 0 || options_.repetition_penalty != 1) history_ = tokens_of(live_[row].node);
@@ -272,7 +273,9 @@ void SentenceSearch::add_candidate(size_t row, int64_t token, const RowScores& s
   const float logit = scores.logits[static_cast<size_t>(token)];
   const auto edited = std::find_if(edits_.begin(), edits_.end(), [&](const auto& edit) { return edit.first == token; });
   const float plain = edited == edits_.end() ? logit : edited->second;
-  candidates_.push_back({live.ranked + (static_cast<double>(logit) - normaliser), static_cast<int64_t>(row), token,
+  // Of logits that were edited, rounding may make a little more than a probability.
+  const double ranked = std::min(static_cast<double>(logit) - normaliser, 0.0);
+  candidates_.push_back({live.ranked + ranked, static_cast<int64_t>(row), token,
                          live.log_probability + (static_cast<double>(plain) - scores.normaliser)});
 }
 

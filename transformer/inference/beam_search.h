@@ -88,8 +88,9 @@ inline constexpr float least_attention = 1e-10F;
 ///
 /// - what may not come (an end before the minimum length, the unknown piece, a word piece that would repeat an n-gram
 ///   or complete a forbidden phrase) is left out of a step's candidates, unless nothing would be left;
-/// - a bias is added to logits, which are normalised again; a repetition penalty multiplies log-probabilities. Both
-///   change what hypotheses are compared by and their score, not their log_probability;
+/// - a bias is added to logits, which are normalised again: to the same sum, which is 1 but where a constraint rules
+///   some out or several models' mean is not normalised (Ensemble::Average); a repetition penalty multiplies
+///   log-probabilities. Both change what hypotheses are compared by and their score, not their log_probability;
 /// - required phrases: beside the best continuations, a hypothesis's candidates are those that go on with a phrase or
 ///   begin one; candidates stand in banks by how many tokens of phrases they hold, which share the beam
 ///   (`bank_sizes`), and no hypothesis ends before it holds all (Post and Vilar 2018);

@@ -13,6 +13,9 @@ namespace transformer {
 /// first, equal ones by token.
 void best_of(std::span<const float> scores, int64_t count, std::vector<std::pair<float, int64_t>>& best);
 
+/// log of the sum of exp(scores) [n], whatever their size; -infinity where none is more than that.
+double log_sum_exp(std::span<const float> scores);
+
 /// A token drawn from `logits` [V], a token of -infinity never: with probability proportional to
 /// exp(logit / temperature), among those that `settings` leave, top_k first, then top_p, then min_p. `uniform` in
 /// [0, 1) decides. -1: there is none.
