@@ -214,6 +214,55 @@ TEST_CASE("a bias is what a softmax in double precision makes of it, however sur
   }
 }
 
+TEST_CASE("what is told counts in no length: behind it a search is the one without it") {
+  constexpr int64_t told = 5;
+  for (uint64_t seed = 0; seed < 48; ++seed) {
+    RandomTable table(seed + 8000, 6);
+    DecodingSettings settings{.beam = 4, .alpha = 1.3, .n_best = 3};
+    if (seed % 2 == 0) settings.length_penalty = DecodingSettings::LengthPenalty::power;
+    if (seed % 3 == 0) settings.stop = DecodingSettings::Stop::beam_finished;
+    if (seed % 4 == 1) settings.min_length = 2;
+    if (seed % 4 == 2) settings.min_length_ratio = 1.4;  // of two pieces: 2.8
+    if (seed % 5 == 1) settings.max_length = 4;
+    if (seed % 5 == 2) settings.no_repeat_ngram = 1;
+    if (seed % 5 == 3) settings.repetition_penalty = 1.6;
+    if (seed % 6 == 5) settings.beam_groups = 2;
+    auto request = request_of(7, settings);
+    if (seed % 7 == 1) request.control.bias = {{3, 2.0}, {told, -1.5}};
+    if (seed % 7 == 2 && settings.beam_groups == 1) request.control.required = {{told, 2}, {told}};
+    if (seed % 7 == 2) request.settings.no_repeat_ngram = 0;
+    const auto expected = search(table, request);
+
+    auto behind = request;
+    behind.source.insert(behind.source.begin(), 9);
+    behind.told = 1;
+    TableSteps steps({&table});
+    const auto step = steps.function();
+    int64_t count = 0;
+    const StepFunction after_told = [&](std::span<const int64_t> tokens, std::span<const int64_t> parents,
+                                        int64_t width) {
+      Tokens read(tokens.begin(), tokens.end());
+      if (count == 1) std::fill(read.begin(), read.end(), begin);
+      if (count++ > 0) return step(read, parents, width);
+      Continuations only{std::min(width, table.vocabulary()), {}, {}};
+      only.add_row({{0, told}});
+      return only;
+    };
+    const auto found = beam_search(after_told, std::vector<DecodingRequest>{behind}, begin).at(0);
+    INFO(seed);
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      REQUIRE(!found[i].tokens.empty());
+      CHECK(found[i].tokens.front() == told);
+      CHECK(Tokens(found[i].tokens.begin() + 1, found[i].tokens.end()) == expected[i].tokens);
+      CHECK(found[i].score == expected[i].score);
+      CHECK(found[i].log_probability == expected[i].log_probability);
+      CHECK(found[i].finished == expected[i].finished);
+      CHECK(found[i].missing == expected[i].missing);
+    }
+  }
+}
+
 TEST_CASE("rows are asked for whole from where an n-gram could come again") {
   const auto next = [](Tokens tokens) {  // one likely continuation of every live hypothesis
     Continuations all{1, std::move(tokens), {}};

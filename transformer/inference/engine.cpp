@@ -490,7 +490,7 @@ std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> request
   auto& engine = here();
   // Here, where it harms nobody: sentences of others would share a batch with it.
   for (const auto& request : requests) {
-    for (const auto& model : engine.ensemble.models) model->check(request.source, request.max_length);
+    for (const auto& model : engine.ensemble.models) model->check(request.source, request.told + request.max_length);
     request.check(engine.ensemble.models.front()->projection().outputs());
   }
   std::vector<size_t> order(requests.size());
