@@ -265,16 +265,11 @@ void Translator::set_draft(const std::filesystem::path& directory, OtherSearches
 }
 
 Translator Translator::with(const DecodingSettings& settings) const {
-  const auto& self = *implementation_;
-  Translator other(self.backend, self.vocabularies, settings);
-  self.check(other.settings());
-  other.implementation_->draft = self.draft;
-  other.implementation_->others = self.others;
-  other.implementation_->ensemble = self.ensemble;
-  other.implementation_->engine = self.engine;
-  other.implementation_->threads = self.threads;
-  other.implementation_->lazy = self.lazy;
-  other.implementation_->shortlist = self.shortlist;
+  Translator other(implementation_->backend, implementation_->vocabularies, settings);
+  auto changed = *implementation_;
+  changed.settings = other.settings();
+  changed.check(changed.settings);
+  *other.implementation_ = std::move(changed);
   return other;
 }
 
