@@ -380,6 +380,19 @@ TEST_CASE("processes that share a corpus find one perplexity, to the bit, and pa
   CHECK(std::abs(perplexity(*packed_model(model), corpus).loss - alone.loss) < 1e-5);
 }
 
+TEST_CASE("a model in training is left so, also where its perplexity cannot be computed") {
+  auto model = tiny_transformer(tiny_settings(pieces), 5);
+  model->train();
+  const auto sources = random_sentences(3, 1, pieces), targets = random_sentences(3, 2, pieces);
+  (void)perplexity(model, Corpus::of(sources, targets));
+  CHECK(model->is_training());
+  CHECK_THROWS(perplexity(model, Corpus::of(random_sentences(3, 1, 100 * pieces), targets)));
+  CHECK(model->is_training());
+  model->eval();
+  (void)perplexity(model, Corpus::of(sources, targets));
+  CHECK_FALSE(model->is_training());
+}
+
 TEST_CASE("sinusoids go on past those that are stored") {
   auto settings = tiny_settings(pieces);
   const auto model = tiny_transformer(settings, 2);

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "transformer/base/error.h"
+#include "transformer/decoding/evaluating.h"
 #include "transformer/inference/inference_model.h"
 
 namespace transformer {
@@ -111,23 +112,6 @@ class CachedDecoding {
   DecoderCache cache_;
   std::vector<int64_t> sentences_;                                    // of every row
   std::vector<std::shared_ptr<const OutputConstraint>> constraints_;  // of every row, in the beginning every sentence
-};
-
-/// Evaluation mode for as long as it lives, whatever mode the model was in.
-class Evaluating {
- public:
-  explicit Evaluating(Transformer model) : model_(std::move(model)), training_(model_->is_training()) {
-    if (training_) model_->eval();
-  }
-  ~Evaluating() {
-    if (training_) model_->train();
-  }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
-
- private:
-  Transformer model_;
-  bool training_;
 };
 
 /// What modules on `device` compute in.
