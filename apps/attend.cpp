@@ -19,6 +19,7 @@
 #include "apps/number_option.h"
 #include "apps/output.h"
 #include "apps/program.h"
+#include "transformer/architecture/longest_text.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
@@ -194,11 +195,7 @@ class Attention {
   }
 
   void check_length(const std::vector<int64_t>& pieces, const std::string& where, const char* whose) const {
-    const auto& settings = model_->settings();
-    size_t most = longest_sentence;
-    if (settings.positions != ModelSettings::Positions::sinusoidal) {
-      most = std::min(most, static_cast<size_t>(settings.max_positions - 1));
-    }
+    const auto most = std::min(longest_sentence, static_cast<size_t>(most_tokens(model_->settings())));
     if (pieces.size() > most) {
       throw Problem{where, fmt::format("{} {} word pieces, and at most {} are shown", whose, pieces.size(), most),
                     "give a shorter sentence"};

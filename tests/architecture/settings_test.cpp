@@ -1,5 +1,8 @@
 #include "transformer/architecture/settings.h"
 
+#include <cstdint>
+#include <limits>
+
 #include "catch.h"
 #include "model/reference.h"
 #include "transformer/architecture/longest_text.h"
@@ -106,4 +109,7 @@ TEST_CASE("texts are as long as positions go, and no longer than memory does") {
   CHECK(longest_text({.positions = Positions::sinusoidal, .max_positions = 10}) == 5000);
   CHECK(longest_text({.positions = Positions::learned, .max_positions = 10}) == 9);
   CHECK(longest_text({.positions = Positions::learned, .max_positions = 1000000}) == 5000);
+  CHECK(most_tokens({.positions = Positions::sinusoidal, .max_positions = 10}) == std::numeric_limits<int64_t>::max());
+  CHECK(most_tokens({.positions = Positions::learned, .max_positions = 10}) == 9);
+  CHECK(most_tokens({.positions = Positions::learned, .max_positions = 1000000}) == 999999);
 }

@@ -12,6 +12,7 @@
 #include "transformer/inference/draft_pace.h"
 #include "transformer/inference/engine.h"
 #include "transformer/inference/output_prefix.h"
+#include "transformer/inference/translator.h"
 
 using namespace transformer;
 using namespace transformer::test;
@@ -240,6 +241,19 @@ TEST_CASE("a draft that does not go with the model is refused") {
   CHECK(refusal(learned, learned).empty());
   CHECK(refusal(model, learned).empty());
   CHECK_THAT(error_of([&] { Engine(Ensemble{.models = {model, model}}, {.draft = model}); }), Contains("one model"));
+}
+
+TEST_CASE("settings upon settings leave a translator all that it was given") {
+  const TemporaryDirectory directory;
+  write_tiny_model(directory.path(), {.beam = 1});
+  Translator translator(directory.path());
+  translator.set_draft(directory.path(), Translator::OtherSearches::decoded_without_it);
+  const auto other = translator.with({.beam = 1, .alpha = 1}).with({.beam = 3}).with({.beam = 4});
+  CHECK(other.settings().beam == 4);
+  CHECK(other.engine() == translator.engine());
+  CHECK(other.translate({"ba do"})[0].size() == 1);
+  translator.set_draft(directory.path());
+  CHECK_THAT(error_of([&] { (void)translator.with({.beam = 1}).with({.beam = 3}); }), StartsWith("decoding.beam"));
 }
 
 TEST_CASE("as much is proposed as pays") {

@@ -201,6 +201,25 @@ TEST_CASE("what cannot be decoded is refused when it is submitted, and harms nob
   CHECK_THROWS_AS(Engine(model, {.threads = 0}), std::invalid_argument);
 }
 
+TEST_CASE("a sentence that cannot be begun is told of once, and so are those that were taken up with it") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  Engine engine(model, {.threads = 1, .batch_sentences = 8});
+  auto requests = mixed_requests(2, 3);
+  requests[0].source = {5, 6, 7, Vocabulary::end};  // the longer one, and so the first
+  requests[1] = {{5, Vocabulary::end}, 3, {.n_best = -1, .search = DecodingSettings::Search::sampling}};
+  std::vector<int> told(2);
+  bool failed = false;
+  const auto job = engine.submit(requests, [&](size_t index, const DecodingResult& result) {
+    ++told[index];
+    failed = failed || (index == 1 && result.error);
+  });
+  engine.wait(*job);
+  // Whatever else the worker says of them, it has said before it takes another up.
+  check_same(decode_all(engine, {requests[0]})[0], alone(model, requests[0]));
+  CHECK(told == std::vector<int>{1, 1});
+  CHECK(failed);
+}
+
 TEST_CASE("a sentence whose scores are not numbers fails alone") {
   // Whatever the target reads after its first token: an embedding that is not finite reaches the sentences that write
   // it.

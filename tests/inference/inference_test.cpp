@@ -16,6 +16,7 @@
 #include "transformer/decoding/perplexity.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/inference/continuous_search.h"
+#include "transformer/inference/ensemble_batch.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/packed_matrix.h"
@@ -379,6 +380,19 @@ TEST_CASE("processes that share a corpus find one perplexity, to the bit, and pa
   CHECK(std::abs(perplexity(*packed_model(model), corpus).loss - alone.loss) < 1e-5);
 }
 
+TEST_CASE("a model in training is left so, also where its perplexity cannot be computed") {
+  auto model = tiny_transformer(tiny_settings(pieces), 5);
+  model->train();
+  const auto sources = random_sentences(3, 1, pieces), targets = random_sentences(3, 2, pieces);
+  (void)perplexity(model, Corpus::of(sources, targets));
+  CHECK(model->is_training());
+  CHECK_THROWS(perplexity(model, Corpus::of(random_sentences(3, 1, 100 * pieces), targets)));
+  CHECK(model->is_training());
+  model->eval();
+  (void)perplexity(model, Corpus::of(sources, targets));
+  CHECK_FALSE(model->is_training());
+}
+
 TEST_CASE("sinusoids go on past those that are stored") {
   auto settings = tiny_settings(pieces);
   const auto model = tiny_transformer(settings, 2);
@@ -457,6 +471,67 @@ TEST_CASE("a step gives the modules' continuations however hypotheses are reorde
       }
     }
   }
+}
+
+TEST_CASE("many continuations of a row begin with those that few are, bit for bit, equal ones too") {
+  constexpr int64_t outputs = 300, few = 60, many = 200;
+  auto transformer = tiny_transformer(tiny_settings(outputs), 9);
+  {
+    torch::NoGradGuard no_grad;
+    auto projection = transformer->projection_weight();
+    for (int64_t token = 100; token < outputs; token += 2) projection[token].copy_(projection[token + 1]);
+  }
+  const auto a = packed_model(transformer), b = packed_model(tiny_transformer(tiny_settings(outputs), 10));
+  using Average = Ensemble::Average;
+  const std::vector<Ensemble> ensembles = {{.models = {a}},
+                                           {.models = {a, b}, .average = Average::probabilities},
+                                           {.models = {a, b}, .average = Average::log_probabilities}};
+  std::vector<int32_t> candidates;
+  for (int32_t token = Vocabulary::end; token < outputs; token += token % 3 + 1) candidates.push_back(token);
+  REQUIRE(candidates.size() > few);
+  const auto sources = random_sources(4, 6, outputs);
+  size_t equal = 0;
+  for (size_t kind = 0; kind < ensembles.size(); ++kind) {
+    const auto ensemble = ensembles[kind].validated();
+    for (const size_t listed : {size_t{0}, size_t{1}, sources.size()}) {
+      INFO("kind " << kind << ", listed " << listed);
+      const auto step = [&](int64_t width) {
+        EnsembleBatch batch(ensemble);
+        std::vector<InferenceBatch::Source> given;
+        for (const auto& source : sources) given.push_back({.pieces = source});
+        for (size_t i = 0; i < listed; ++i) given[i].candidates = candidates;
+        std::vector<InferenceBatch::Row> rows;
+        for (const int64_t place : batch.add(given)) rows.push_back({place, 0, Vocabulary::begin});
+        return batch.step(rows, width, {});
+      };
+      const auto some = step(few), more = step(many);
+      REQUIRE(some.width == few);
+      REQUIRE(more.width == many);
+      for (size_t row = 0; row < sources.size(); ++row) {
+        const auto of = [&](const Continuations& all) {
+          const auto first = static_cast<std::ptrdiff_t>(row) * all.width;
+          return std::pair(
+              Ids(all.tokens.begin() + first, all.tokens.begin() + first + few),
+              std::vector<double>(all.log_probabilities.begin() + first, all.log_probabilities.begin() + first + few));
+        };
+        CHECK(of(more) == of(some));
+        // The rest goes on in the same order, each token once.
+        const auto first = row * many;
+        std::set<int64_t> seen;
+        for (size_t i = first; i < first + many; ++i) {
+          if (std::isinf(more.log_probabilities[i])) continue;
+          CHECK(seen.insert(more.tokens[i]).second);
+          CHECK(more.tokens[i] >= Vocabulary::end);
+          if (i == first) continue;
+          const double before = more.log_probabilities[i - 1], now = more.log_probabilities[i];
+          CHECK((before > now || (before == now && more.tokens[i - 1] < more.tokens[i])));
+          equal += before == now ? 1 : 0;
+        }
+        CHECK(seen.size() == (row < listed ? std::min<size_t>(many, candidates.size()) : many));
+      }
+    }
+  }
+  CHECK(equal > 0);
 }
 
 TEST_CASE("batches, threads and waiting sentences change nothing, bit for bit") {

@@ -163,6 +163,106 @@ TEST_CASE("a beam as wide as the space finds the best of what penalties, bans an
   }
 }
 
+TEST_CASE("a bias is what a softmax in double precision makes of it, however sure the model is") {
+  constexpr size_t vocabulary = 60, sure = 7;
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 1);
+  // The rest of the probability: about 1e-8, 1e-4, a third; and what a distribution lacks that is not normalised.
+  for (const float peak : {22.5F, 13.5F, 5.0F, 300.0F}) {
+    for (const double lacking : {0.0, 1.25}) {
+      for (const double addition : {-100.0, -20.0, -5.0, 0.0, 3.0, 100.0}) {
+        std::vector<float> logits(vocabulary);
+        for (float& logit : logits) logit = normal(random);
+        logits[sure] = peak;
+        logits[3] = -std::numeric_limits<float>::infinity();
+        const auto before = logits;
+        const auto sum = [](const std::vector<double>& values) {
+          const double most = *std::max_element(values.begin(), values.end());
+          double total = 0;
+          for (const double value : values) total += std::exp(value - most);
+          return most + std::log(total);
+        };
+        std::vector<double> biased(logits.begin(), logits.end());
+        // As sums of float32 have it, which nothing that is left of 1 can be told from.
+        const double normaliser = static_cast<double>(static_cast<float>(sum(biased))) + lacking;
+        biased[sure] += addition;
+        biased[9] += 2;
+        const double all = sum(biased) + lacking;
+        for (const auto how : {Search::beam, Search::sampling}) {
+          CAPTURE(peak, lacking, addition, how == Search::beam);
+          DecodingSettings settings{.beam = 4, .search = how};
+          if (how == Search::beam) settings.beam = vocabulary;
+          settings.n_best = how == Search::beam ? 1 : 300;
+          auto request = request_of(4, settings);
+          request.control.bias = {{static_cast<int64_t>(sure), addition}, {9, 2.0}};
+          SentenceSearch search_of_one(request);
+          REQUIRE(search_of_one.wants_whole_rows());
+          search_of_one.take_row(0, {logits, normaliser});
+          CHECK(logits == before);
+          search_of_one.advance({}, 0);
+          REQUIRE(!search_of_one.live().empty());
+          for (const auto& live : search_of_one.live()) {
+            const auto token = static_cast<size_t>(live.token);
+            CHECK(live.ranked <= 0);
+            CHECK(live.ranked == Approx(biased[token] - all).epsilon(1e-5).margin(1e-5));
+            CHECK(live.log_probability == static_cast<double>(before[token]) - normaliser);
+            if (how == Search::sampling && addition == -100.0 && peak < 50) CHECK(token != sure);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what is told counts in no length: behind it a search is the one without it") {
+  constexpr int64_t told = 5;
+  for (uint64_t seed = 0; seed < 48; ++seed) {
+    RandomTable table(seed + 8000, 6);
+    DecodingSettings settings{.beam = 4, .alpha = 1.3, .n_best = 3};
+    if (seed % 2 == 0) settings.length_penalty = DecodingSettings::LengthPenalty::power;
+    if (seed % 3 == 0) settings.stop = DecodingSettings::Stop::beam_finished;
+    if (seed % 4 == 1) settings.min_length = 2;
+    if (seed % 4 == 2) settings.min_length_ratio = 1.4;  // of two pieces: 2.8
+    if (seed % 5 == 1) settings.max_length = 4;
+    if (seed % 5 == 2) settings.no_repeat_ngram = 1;
+    if (seed % 5 == 3) settings.repetition_penalty = 1.6;
+    if (seed % 6 == 5) settings.beam_groups = 2;
+    auto request = request_of(7, settings);
+    if (seed % 7 == 1) request.control.bias = {{3, 2.0}, {told, -1.5}};
+    if (seed % 7 == 2 && settings.beam_groups == 1) request.control.required = {{told, 2}, {told}};
+    if (seed % 7 == 2) request.settings.no_repeat_ngram = 0;
+    const auto expected = search(table, request);
+
+    auto behind = request;
+    behind.source.insert(behind.source.begin(), 9);
+    behind.told = 1;
+    TableSteps steps({&table});
+    const auto step = steps.function();
+    int64_t count = 0;
+    const StepFunction after_told = [&](std::span<const int64_t> tokens, std::span<const int64_t> parents,
+                                        int64_t width) {
+      Tokens read(tokens.begin(), tokens.end());
+      if (count == 1) std::fill(read.begin(), read.end(), begin);
+      if (count++ > 0) return step(read, parents, width);
+      Continuations only{std::min(width, table.vocabulary()), {}, {}};
+      only.add_row({{0, told}});
+      return only;
+    };
+    const auto found = beam_search(after_told, std::vector<DecodingRequest>{behind}, begin).at(0);
+    INFO(seed);
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      REQUIRE(!found[i].tokens.empty());
+      CHECK(found[i].tokens.front() == told);
+      CHECK(Tokens(found[i].tokens.begin() + 1, found[i].tokens.end()) == expected[i].tokens);
+      CHECK(found[i].score == expected[i].score);
+      CHECK(found[i].log_probability == expected[i].log_probability);
+      CHECK(found[i].finished == expected[i].finished);
+      CHECK(found[i].missing == expected[i].missing);
+    }
+  }
+}
+
 TEST_CASE("rows are asked for whole from where an n-gram could come again") {
   const auto next = [](Tokens tokens) {  // one likely continuation of every live hypothesis
     Continuations all{1, std::move(tokens), {}};
@@ -214,7 +314,9 @@ TEST_CASE("required phrases: a wide beam finds the best output that holds them, 
   for (uint64_t seed = 0; seed < 25; ++seed) {
     RandomTable table(seed + 4000, 6);
     auto request = request_of(4, {.beam = 10000, .n_best = 3});
-    request.control.required = seed % 2 == 0 ? std::vector<Tokens>{{2, 3}, {5}} : std::vector<Tokens>{{4, 4, 2}};
+    request.control.required = seed % 3 == 0   ? std::vector<Tokens>{{2, 3}, {5}}
+                               : seed % 3 == 1 ? std::vector<Tokens>{{4, 4, 2}}
+                                               : std::vector<Tokens>{{2, 3, 4}, {3}};  // the second is in the first
     INFO(seed);
     check_first(search(table, request), exhaustive(table, request));
     for (const int64_t beam : {1, 2, 4, 10}) {
@@ -256,8 +358,9 @@ TEST_CASE("required phrases may repeat what otherwise comes once") {
 }
 
 TEST_CASE("required phrases that begin alike, overlap or come twice are all held") {
-  const std::vector<std::vector<Tokens>> cases = {{{2, 3}, {2, 4}}, {{2}, {2, 3}},  {{2, 2, 3}, {3, 2}},
-                                                  {{4}, {4}, {4}},  {{2, 2, 2, 3}}, {{2, 3, 2, 4}, {3, 2, 2}}};
+  const std::vector<std::vector<Tokens>> cases = {{{2, 3}, {2, 4}}, {{2}, {2, 3}},         {{2, 2, 3}, {3, 2}},
+                                                  {{4}, {4}, {4}},  {{2, 2, 2, 3}},        {{2, 3, 2, 4}, {3, 2, 2}},
+                                                  {{2, 3, 4}, {4}}, {{2, 3, 4, 5}, {3, 4}}};
   for (const auto& phrases : cases) {
     for (uint64_t seed = 0; seed < 10; ++seed) {
       RandomTable table(seed + 5000, 6);
@@ -277,6 +380,62 @@ TEST_CASE("required phrases that begin alike, overlap or come twice are all held
   CHECK(progress.next() == Tokens{3});
   progress.append(3);
   CHECK(progress.all_met());
+}
+
+TEST_CASE("a phrase is there where the output holds it, by looking for it") {
+  std::mt19937 random(11);
+  const auto drawn = [&](size_t longest) {
+    Tokens tokens(1 + random() % longest);
+    for (auto& token : tokens) token = 4 + static_cast<int64_t>(random() % 2);
+    return tokens;
+  };
+  size_t met = 0, same = 0;
+  for (int time = 0; time < 300; ++time) {
+    RequiredPhrases::Phrases phrases;
+    int64_t all = 0;
+    for (size_t count = 1 + random() % 5; count > 0; --count) {
+      phrases.push_back(drawn(4));
+      all += std::ssize(phrases.back());
+    }
+    RequiredPhrases progress(phrases);
+    Tokens output;
+    for (int64_t step = 0; step < 14; ++step) {
+      auto forward = progress;
+      if (!progress.all_met()) {
+        const auto next = progress.next();
+        REQUIRE(!next.empty());
+        for (const int64_t token : next) {
+          forward = progress;
+          forward.append(token);
+          CHECK(forward.tokens() > progress.tokens());
+        }
+      }
+      output.push_back(4 + static_cast<int64_t>(random() % 2));
+      progress.append(output.back());
+      std::vector<size_t> missing;
+      std::map<Tokens, std::ptrdiff_t> asked;
+      for (size_t i = 0; i < phrases.size(); ++i) {
+        std::ptrdiff_t times = 0;
+        for (auto at = output.begin(); at != output.end(); ++at) {
+          at = std::search(at, output.end(), phrases[i].begin(), phrases[i].end());
+          if (at == output.end()) break;
+          ++times;
+        }
+        if (++asked[phrases[i]] > times) missing.push_back(i);
+        if (asked[phrases[i]] > 1) ++same;
+      }
+      CHECK(progress.missing() == missing);
+      CHECK(progress.all_met() == missing.empty());
+      CHECK(progress.tokens() <= all);
+      if (missing.empty()) {
+        CHECK(progress.tokens() == all);
+        CHECK(progress.next().empty());
+        ++met;
+      }
+    }
+  }
+  CHECK(met > 100);
+  CHECK(same > 100);
 }
 
 TEST_CASE("banks share the beam, and leave nothing of it unused") {

@@ -9,6 +9,8 @@
 #include "transformer/base/checksum.h"
 #include "transformer/decoding/module_backend.h"
 #include "transformer/inference/inference_model.h"
+#include "transformer/inference/output_prefix.h"
+#include "transformer/inference/perplexity.h"
 #include "transformer/inference/translator.h"
 #include "transformer/interop/ctranslate2.h"
 #include "transformer/interop/hugging_face.h"
@@ -153,9 +155,25 @@ TEST_CASE("an imported model of many languages computes what transformers comput
     at_least.min_length_ratio = 0.5;
     for (const int64_t least : {0, 9}) {
       at_least.min_length = least;
-      const auto request = translator.request(Ids(7, Vocabulary::unknown + 1), at_least);
-      CHECK(request.settings.min_length == std::max<int64_t>(4, least) + 1);
-      CHECK(request.settings.min_length_ratio == 0);
+      const auto found = translator.with(at_least).translate_encoded(sources);
+      for (size_t i = 0; i < sources.size(); ++i) {
+        CHECK(std::ssize(found[i][0].tokens) >= (sources[i].empty() ? 0 : least));
+        CHECK(2 * found[i][0].tokens.size() >= sources[i].size());
+      }
+    }
+    CHECK(translator.request(sources[0], decoding).told == 1);
+    // Scores are those of what was written, as a forced pass has it, whatever it begins with.
+    for (const size_t begun : {0, 2}) {
+      const auto bound = translator.with(decoding);
+      const auto& other = sources[4];
+      const Ids beginning(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(std::min(begun, other.size())));
+      const std::vector<EncodedWishes> wishes = {
+          {.constraint = begins_with(beginning), .prefix_tokens = std::ssize(beginning)}};
+      const auto found = bound.translate_encoded({sources[3]}, wishes)[0][0];
+      const std::vector<Ids> source = {sources[3]}, target = {found.tokens};
+      auto forced = translator.score(source, target, decoding).at(0);
+      if (!found.finished) forced.pop_back();
+      CHECK(found.score == Approx(normalised_score(forced, decoding)).epsilon(1e-4));
     }
     const Translator by_modules(std::make_shared<ModuleBackend>(model), vocabularies, decoding);
     for (const int64_t beam : {1, 4}) {

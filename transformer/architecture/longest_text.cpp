@@ -3,15 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "transformer/base/error.h"
 
 namespace transformer {
 
+int64_t most_tokens(const ModelSettings& settings) {
+  if (settings.positions == ModelSettings::Positions::sinusoidal) return std::numeric_limits<int64_t>::max();
+  return settings.max_positions - 1;
+}
+
 int64_t longest_text(const ModelSettings& settings) {
   constexpr int64_t bound = 5000;
-  if (settings.positions == ModelSettings::Positions::sinusoidal) return bound;
-  return std::min(bound, settings.max_positions - 1);  // one is the end's, or the begin's
+  return std::min(bound, most_tokens(settings));
 }
 
 void check_positions(int64_t tokens, int64_t learned) {

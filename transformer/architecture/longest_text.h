@@ -6,6 +6,10 @@
 
 namespace transformer {
 
+/// Tokens of the longest sequence that a model of these settings has positions for, its end, or the begin, not counted;
+/// sinusoids go on without end.
+int64_t most_tokens(const ModelSettings& settings);
+
 /// Word pieces of the longest text, on either side, that a model of these settings reads, begin and end not counted: as
 /// many as it has learned positions for, and at most 5,000, which is far beyond any sentence and still computed in
 /// bounded memory.

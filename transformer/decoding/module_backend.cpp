@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "transformer/base/error.h"
+#include "transformer/decoding/evaluating.h"
 #include "transformer/inference/inference_model.h"
 
 namespace transformer {
@@ -113,23 +114,6 @@ class CachedDecoding {
   std::vector<std::shared_ptr<const OutputConstraint>> constraints_;  // of every row, in the beginning every sentence
 };
 
-/// Evaluation mode for as long as it lives, whatever mode the model was in.
-class Evaluating {
- public:
-  explicit Evaluating(Transformer model) : model_(std::move(model)), training_(model_->is_training()) {
-    if (training_) model_->eval();
-  }
-  ~Evaluating() {
-    if (training_) model_->train();
-  }
-  Evaluating(const Evaluating&) = delete;
-  Evaluating& operator=(const Evaluating&) = delete;
-
- private:
-  Transformer model_;
-  bool training_;
-};
-
 /// What modules on `device` compute in.
 torch::ScalarType module_type(Precision precision, const torch::Device& device) {
   if (precision == Precision::fp16 && !device.is_cpu()) return torch::kHalf;
@@ -151,7 +135,7 @@ size_t batch_size(std::span<const DecodingRequest> requests, std::span<const siz
     const auto& request = requests[places[first + size]];  // the longest so far
     if (size >= static_cast<size_t>(request.settings.batch_sentences)) break;
     hypotheses = std::max(hypotheses, static_cast<double>(request.settings.hypotheses()));
-    length = std::max(length, static_cast<double>(request.max_length));
+    length = std::max(length, static_cast<double>(request.told + request.max_length));
     const bool recurrent = s.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru;
     const double tokens = static_cast<double>(request.source.size()) + (recurrent ? 1 : length);
     if (size > 0 && static_cast<double>(size + 1) * hypotheses * tokens * token > budget) break;

@@ -99,23 +99,27 @@ void take_continuations(SentenceSearch& search, int64_t row, const Continuations
 }  // namespace
 
 SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end)
-    : SentenceSearch(max_length, options, end, nullptr, 0, 0) {}
+    : SentenceSearch(max_length, options, end, nullptr, 0, 0, 0) {}
 
 SentenceSearch::SentenceSearch(const DecodingRequest& request)
     : SentenceSearch(request.max_length, request.settings, request.end, wishes_of(request.control),
-                     key_of(request.source), std::max<int64_t>(std::ssize(request.source) - 1, 0)) {}
+                     key_of(request.source), std::max<int64_t>(std::ssize(request.source) - 1 - request.told, 0),
+                     request.told) {}
 
 SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end,
-                               const OutputControl* control, uint64_t key, int64_t pieces)
+                               const OutputControl* control, uint64_t key, int64_t pieces, int64_t told)
     : options_(options),
       end_(end),
-      max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1)),
+      told_(told),
+      max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1 - told)),
       width_(options.hypotheses() + 1),
       control_(control),
       key_(key) {
   if (options.max_length > 0) max_length_ = std::min(max_length_, options.max_length);
   const auto relative = static_cast<int64_t>(std::ceil(options.min_length_ratio * static_cast<double>(pieces)));
   min_length_ = std::min(std::max(options.min_length, relative), max_length_);
+  if (min_length_ > 0) min_length_ += told;
+  max_length_ += told;
   if (control) carried_.push_back({RequiredPhrases(control->required), ForbiddenText::beginning});
   if (options.search == DecodingSettings::Search::sampling) {
     best_.resize(static_cast<size_t>(options.n_best));
@@ -127,7 +131,7 @@ SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& optio
   share.beam = options.beam / options.beam_groups;
   share.n_best = std::min(options.n_best, share.beam);
   for (int64_t i = 0; i < options.beam_groups; ++i) {
-    groups_.push_back({max_length, share, end, control, key, pieces});
+    groups_.push_back({max_length, share, end, control, key, pieces, told});
     // What the other groups avoid comes later, and more has to be at hand.
     groups_.back().width_ = width_;
   }
@@ -140,12 +144,13 @@ bool SentenceSearch::wants_whole_rows(std::span<const int64_t> ahead) const {
 
 /// Whether any token would repeat an n-gram of a live hypothesis that has gone on with `ahead`.
 bool SentenceSearch::repeats_ngram(std::span<const int64_t> ahead) const {
-  if (options_.no_repeat_ngram == 0 || length_ + std::ssize(ahead) < options_.no_repeat_ngram) return false;
+  const int64_t length = length_ - told_ + std::ssize(ahead);
+  if (options_.no_repeat_ngram == 0 || length < options_.no_repeat_ngram) return false;
   if (!groups_.empty()) {
     return std::any_of(groups_.begin(), groups_.end(), [&](const auto& group) { return group.repeats_ngram(ahead); });
   }
   return std::any_of(live_.begin(), live_.end(), [&](const Live& live) {
-    auto history = tokens_of(live.node);
+    auto history = written(live.node);
     history.insert(history.end(), ahead.begin(), ahead.end());
     return !completing_ngrams(history, options_.no_repeat_ngram).empty();
   });
@@ -209,16 +214,17 @@ void SentenceSearch::ban(std::span<float> logits, int64_t token) {
 /// Penalties and bans of what may follow a live hypothesis.
 void SentenceSearch::edit_row(size_t row, std::span<float> logits, double& normaliser) {
   if (control_ && !control_->bias.empty()) {
-    double sum = 1;
+    const double before = log_sum_exp(logits);
     for (const auto& [token, addition] : control_->bias) {
-      const float logit = logits[static_cast<size_t>(token)];
-      sum += std::exp(static_cast<double>(logit) - normaliser) * std::expm1(addition);
-      change(logits, token, static_cast<float>(static_cast<double>(logit) + addition));
+      const double logit = static_cast<double>(logits[static_cast<size_t>(token)]);
+      change(logits, token, static_cast<float>(logit + addition));
     }
-    normaliser += std::log(std::max(sum, std::numeric_limits<double>::min()));
+    // What the row had of the whole distribution it keeps. Never by what a likely token leaves of 1, which rounding has
+    // eaten.
+    if (before != -infinity) normaliser += log_sum_exp(logits) - before;
   }
   const int64_t ngram = options_.no_repeat_ngram;
-  if (ngram > 0 || options_.repetition_penalty != 1) history_ = tokens_of(live_[row].node);
+  if (ngram > 0 || options_.repetition_penalty != 1) history_ = written(live_[row].node);
   const auto first_ban = [&] {
     if (options_.repetition_penalty == 1) return edits_.size();
     auto held = history_;
@@ -272,7 +278,9 @@ void SentenceSearch::add_candidate(size_t row, int64_t token, const RowScores& s
   const float logit = scores.logits[static_cast<size_t>(token)];
   const auto edited = std::find_if(edits_.begin(), edits_.end(), [&](const auto& edit) { return edit.first == token; });
   const float plain = edited == edits_.end() ? logit : edited->second;
-  candidates_.push_back({live.ranked + (static_cast<double>(logit) - normaliser), static_cast<int64_t>(row), token,
+  // Of logits that were edited, rounding may make a little more than a probability.
+  const double ranked = std::min(static_cast<double>(logit) - normaliser, 0.0);
+  candidates_.push_back({live.ranked + ranked, static_cast<int64_t>(row), token,
                          live.log_probability + (static_cast<double>(plain) - scores.normaliser)});
 }
 
@@ -288,6 +296,13 @@ std::vector<int64_t> SentenceSearch::tokens_of(int64_t node) const {
     tokens.push_back(nodes_[static_cast<size_t>(node)].token);
   }
   std::reverse(tokens.begin(), tokens.end());
+  return tokens;
+}
+
+/// Without those that were told.
+std::vector<int64_t> SentenceSearch::written(int64_t node) const {
+  auto tokens = tokens_of(node);
+  tokens.erase(tokens.begin(), tokens.begin() + std::min(told_, std::ssize(tokens)));
   return tokens;
 }
 
@@ -404,10 +419,10 @@ void SentenceSearch::live_on(std::vector<Live>& next, const Candidate& candidate
                   candidate.token});
   if (wants_attention()) next_coverage_.push_back(covered_[row]);
   if (!control_) return;
-  auto carried = carried_[row];
+  auto& carried = next_carried_.emplace_back(carried_[row]);
+  if (length_ < told_) return;
   carried.required.append(candidate.token);
   if (control_->forbidden) carried.forbidden = control_->forbidden->after(carried.forbidden, candidate.token);
-  next_carried_.push_back(std::move(carried));
 }
 
 /// Adds what the live hypotheses attend to in this step up.
@@ -424,6 +439,7 @@ void SentenceSearch::cover(const Continuations& continuations, int64_t first_row
     if (covered_[row].empty() || covered_[row].size() != coverage_[row].size()) {
       throw std::logic_error("SentenceSearch: a row's attention is over the positions of its source");
     }
+    if (length_ < told_) std::fill(covered_[row].begin(), covered_[row].end(), 0.0F);
     std::transform(covered_[row].begin(), covered_[row].end(), coverage_[row].begin(), covered_[row].begin(),
                    std::plus<>());
   }
@@ -496,7 +512,7 @@ void SentenceSearch::allocate_banks() {
 }
 
 double SentenceSearch::score(double ranked, int64_t length) const {
-  return ranked / length_penalty(options_.length_penalty, length, options_.alpha);
+  return ranked / length_penalty(options_.length_penalty, length - told_, options_.alpha);
 }
 
 /// log p of each token up to `node` and, where an end follows it, of the end; `sum`: of all of them.

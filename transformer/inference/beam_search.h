@@ -44,8 +44,10 @@ using StepFunction =
 struct Hypothesis {
   std::vector<int64_t> tokens;  // without begin and end
   double log_probability = 0;   // sum over tokens, the end included, as the model has it
-  double score = 0;      // log_probability / length_penalty(tokens, the end included), all penalties and bias counted
-  bool finished = true;  // false: cut at the maximum length before its end token
+  /// log_probability / length_penalty(tokens, but for those that were told, the end included), all penalties and bias
+  /// counted.
+  double score = 0;
+  bool finished = true;                              // false: cut at the maximum length before its end token
   std::vector<size_t> missing = {};                  // of OutputControl::required, those that it does not hold
   std::vector<double> token_log_probabilities = {};  // of each token and, where it finished, of the end
 };
@@ -88,8 +90,9 @@ inline constexpr float least_attention = 1e-10F;
 ///
 /// - what may not come (an end before the minimum length, the unknown piece, a word piece that would repeat an n-gram
 ///   or complete a forbidden phrase) is left out of a step's candidates, unless nothing would be left;
-/// - a bias is added to logits, which are normalised again; a repetition penalty multiplies log-probabilities. Both
-///   change what hypotheses are compared by and their score, not their log_probability;
+/// - a bias is added to logits, which are normalised again: to the same sum, which is 1 but where a constraint rules
+///   some out or several models' mean is not normalised (Ensemble::Average); a repetition penalty multiplies
+///   log-probabilities. Both change what hypotheses are compared by and their score, not their log_probability;
 /// - required phrases: beside the best continuations, a hypothesis's candidates are those that go on with a phrase or
 ///   begin one; candidates stand in banks by how many tokens of phrases they hold, which share the beam
 ///   (`bank_sizes`), and no hypothesis ends before it holds all (Post and Vilar 2018);
@@ -177,7 +180,7 @@ class SentenceSearch {
   };
 
   SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end, const OutputControl* control,
-                 uint64_t key, int64_t pieces);
+                 uint64_t key, int64_t pieces, int64_t told);
 
   bool repeats_ngram(std::span<const int64_t> ahead) const;
   void edit_row(size_t row, std::span<float> logits, double& normaliser);
@@ -186,6 +189,7 @@ class SentenceSearch {
   void add_candidate(size_t row, int64_t token, const RowScores& scores, double normaliser);
   double uniform(int64_t sample) const;
   std::vector<int64_t> tokens_of(int64_t node) const;
+  std::vector<int64_t> written(int64_t node) const;
   std::vector<double> token_log_probabilities(int64_t node, double sum, bool finished) const;
 
   void gather_candidates(const Continuations& continuations, int64_t first_row);
@@ -202,13 +206,13 @@ class SentenceSearch {
   bool enough_finished() const;
 
   DecodingSettings options_;
-  int64_t end_, max_length_, min_length_ = 0, width_;
-  const OutputControl* control_ = nullptr;  // null: nothing is wished
-  uint64_t key_ = 0;                        // of the source
-  int64_t length_ = 0;                      // tokens of every live hypothesis
-  int64_t finished_ = 0;                    // hypotheses so far, kept or not
-  bool rows_taken_ = false;                 // by `take_row`, for the next `advance`
-  bool not_numbers_ = false;                // the model gave a NaN
+  int64_t end_, told_, max_length_, min_length_ = 0, width_;  // lengths count what is told, too
+  const OutputControl* control_ = nullptr;                    // null: nothing is wished
+  uint64_t key_ = 0;                                          // of the source
+  int64_t length_ = 0;                                        // tokens of every live hypothesis, told ones too
+  int64_t finished_ = 0;                                      // hypotheses so far, kept or not
+  bool rows_taken_ = false;                                   // by `take_row`, for the next `advance`
+  bool not_numbers_ = false;                                  // the model gave a NaN
   std::vector<Live> live_ = {{}};
   std::vector<Carried> carried_, next_carried_;  // of the live, where there are wishes
   // Of the live, where there is a coverage penalty, what each position of the source has received so far [S]; covered_:

@@ -34,6 +34,9 @@ struct DecodingRequest {
   int64_t end = Vocabulary::end;                                 // the token that ends it, or SentenceSearch::no_end
   OutputControl control = {};                                    // what is asked of its output
   std::shared_ptr<const Shortlist> shortlist = nullptr;          // what it is written in; null: the whole vocabulary
+  /// Tokens that the output begins with because it is told them, as `constraint` has it, and as many pieces of the
+  /// source: languages, which are none of the text, so that no length, penalty, n-gram or wish counts them.
+  int64_t told = 0;
 
   /// The tokens that the output is written in, ascending and each once, where there is a shortlist: its candidates, and
   /// whatever the constraint and the wishes ask for. Empty: in the whole vocabulary. Throws std::out_of_range

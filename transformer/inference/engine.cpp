@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <iterator>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -180,17 +181,21 @@ class Engine::Implementation::Worker {
 
   void begin(const std::vector<Waiting>& taken) {
     try {
+      active_.reserve(active_.size() + taken.size());
       std::vector<InferenceBatch::Source> sources;
       for (const auto& [job, index] : taken) {
         const auto& request = job->request(index);
         sources.push_back({request.source, request.settings.hypotheses(), request.constraint, request.candidates()});
       }
       const auto places = batch_.add(sources);
+      std::vector<Active> begun;
       for (size_t i = 0; i < taken.size(); ++i) {
         const auto& request = taken[i].job->request(taken[i].index);
-        active_.push_back(
+        begun.push_back(
             {.job = taken[i].job, .index = taken[i].index, .place = places[i], .search = SentenceSearch(request)});
       }
+      // All or none: what fails on the way is told of once.
+      std::move(begun.begin(), begun.end(), std::back_inserter(active_));
       count_cache();
     } catch (...) {
       for (const auto& [job, index] : taken) leave(*job, index, {.hypotheses = {}, .error = std::current_exception()});
@@ -490,7 +495,7 @@ std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> request
   auto& engine = here();
   // Here, where it harms nobody: sentences of others would share a batch with it.
   for (const auto& request : requests) {
-    for (const auto& model : engine.ensemble.models) model->check(request.source, request.max_length);
+    for (const auto& model : engine.ensemble.models) model->check(request.source, request.told + request.max_length);
     request.check(engine.ensemble.models.front()->projection().outputs());
   }
   std::vector<size_t> order(requests.size());

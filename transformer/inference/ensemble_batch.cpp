@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "transformer/inference/inference_model.h"
+#include "transformer/inference/sampling.h"
 
 namespace transformer {
 
@@ -150,6 +151,21 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
   const bool of_logs = ensemble_.average == Ensemble::Average::log_probabilities;
   const size_t size = members.front().logits.size();
   const auto wanted = static_cast<size_t>(continuations.width);
+  const double nothing = not_a_number_in(members);
+  const auto take = [&](int64_t token, float mean) {
+    const double score = of_logs ? static_cast<double>(mean) : std::log(static_cast<double>(mean));
+    continuations.tokens.push_back(token);
+    continuations.log_probabilities.push_back(score - nothing);
+  };
+  const float impossible = of_logs ? lowest : 0;
+  if (continuations.width > widest_selection) {
+    means_.resize(size);
+    mean_of(members, 0, size, means_.data());
+    best_of(means_, continuations.width, likely_);
+    for (const auto& [mean, token] : likely_) take(mean > impossible ? token : 0, mean);
+    for (size_t i = likely_.size(); i < wanted; ++i) take(0, impossible);
+    return;
+  }
 
   // A mean of probabilities lies between its largest addend and as often that as there are members, a mean of
   // logarithms at most at that of the largest: whole blocks hold nothing to be taken up, and their means are not
@@ -203,13 +219,9 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
     if (reached > needed) needed = reached;
   }
 
-  const double nothing = not_a_number_in(members);
   for (size_t i = 0; i < wanted; ++i) {
-    const bool found = static_cast<int32_t>(i) < selection.count && (of_logs || best_[i] > 0);
-    double score = static_cast<double>(lowest);
-    if (found) score = of_logs ? static_cast<double>(best_[i]) : std::log(static_cast<double>(best_[i]));
-    continuations.tokens.push_back(found ? best_tokens_[i] : 0);
-    continuations.log_probabilities.push_back(score - nothing);
+    const bool found = static_cast<int32_t>(i) < selection.count && best_[i] > impossible;
+    take(found ? best_tokens_[i] : 0, found ? best_[i] : impossible);
   }
 }
 

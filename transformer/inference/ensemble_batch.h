@@ -56,6 +56,7 @@ class EnsembleBatch {
   std::vector<float> maxima_;       // of a member's logits, by block, where it does not know them
   std::vector<float> best_;
   std::vector<int32_t> best_tokens_;
+  std::vector<std::pair<float, int64_t>> likely_;
 };
 
 }  // namespace transformer

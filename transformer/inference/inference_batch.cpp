@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <variant>
 
+#include "transformer/inference/sampling.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -32,6 +33,8 @@ int64_t positions_of_page(int64_t beam) {
 int64_t tokens_of_page(int64_t beam) {
   return positions_of_page(beam) * beam;
 }
+
+constexpr float lowest = -std::numeric_limits<float>::infinity();
 
 using Bytes = unsigned char;
 
@@ -105,6 +108,7 @@ struct InferenceBatch::Implementation {
   std::vector<float> candidate_logits, whole_row, maxima;
   std::vector<float> best_logits, left;
   std::vector<int32_t> best_tokens;
+  std::vector<std::pair<float, int64_t>> likely;  // of a row, where more are wanted than are selected
 
   explicit Implementation(const InferenceModel& given)
       : model(given),
@@ -676,16 +680,25 @@ struct InferenceBatch::Implementation {
     return PackedMatrix::padded(shortened ? listed.size() : model.projection().outputs());
   }
 
+  /// For `width` logits of a row; where they are more than are selected, for the softmax alone.
+  Selection nothing_selected(int64_t row, int64_t width) {
+    const float threshold = width > widest_selection ? -lowest : lowest;
+    return {lowest,
+            0,
+            static_cast<int32_t>(width),
+            0,
+            threshold,
+            best_logits.data() + row * width,
+            best_tokens.data() + row * width};
+  }
+
   /// Selects among `candidates`, which their places stand for.
   void select_candidates(std::span<const int32_t> candidates, int64_t row, bool shortened) {
     const float* from = logits.data() + row * columns_of(shortened);
     candidate_logits.clear();
     for (const int32_t token : candidates) candidate_logits.push_back(from[column_of(token, shortened)]);
     auto& selection = selections[row];
-    constexpr float lowest = -std::numeric_limits<float>::infinity();
-    selection.maximum = selection.threshold = lowest;
-    selection.sum = 0;
-    selection.count = 0;
+    selection = nothing_selected(row, selection.width);
     kernels.select(candidate_logits.data(), std::ssize(candidates), 0, 0, selection);
   }
 
@@ -707,11 +720,8 @@ struct InferenceBatch::Implementation {
     best_logits.resize(size);
     best_tokens.resize(size);
     selections.clear();
-    constexpr float lowest = -std::numeric_limits<float>::infinity();
-    for (int64_t row = 0; row < rows; ++row) {
-      selections.push_back({lowest, 0, static_cast<int32_t>(returned), 0, lowest, best_logits.data() + row * returned,
-                            best_tokens.data() + row * returned});
-    }
+    const bool many = returned > widest_selection;
+    for (int64_t row = 0; row < rows; ++row) selections.push_back(nothing_selected(row, returned));
     const bool shortened = unlisted_sentences == 0;
     const auto panels = static_cast<size_t>((model.projection().outputs() + kernels.columns - 1) / kernels.columns);
     maxima.resize(static_cast<size_t>(rows) * panels);
@@ -720,6 +730,7 @@ struct InferenceBatch::Implementation {
       selections[row].maxima = maxima.data() + row * panels;
     }
     const bool kept =
+        many ||
         std::any_of(constraints.begin(), constraints.end(), [](const auto* constraint) { return constraint; }) ||
         std::any_of(given.begin(), given.end(),
                     [&](const Row& row) { return row.whole || !sentences[row.place].candidates.empty(); });
@@ -777,16 +788,23 @@ struct InferenceBatch::Implementation {
         continuations.add_row(std::move(left_over));
         continue;
       }
-      for (int64_t i = 0; i < returned; ++i) {
-        // Logits that are not numbers are never taken up; the sum shows them.
-        const bool found = i < selection.count;
-        const int64_t token = !found               ? allowed
-                              : candidates.empty() ? selection.tokens[i]
-                                                   : candidates[static_cast<size_t>(selection.tokens[i])];
+      const auto take = [&](int64_t token, float logit) {
         continuations.tokens.push_back(token);
-        const double logit = found ? static_cast<double>(selection.logits[i]) : static_cast<double>(lowest);
-        continuations.log_probabilities.push_back(logit - normaliser);
+        continuations.log_probabilities.push_back(static_cast<double>(logit) - normaliser);
+      };
+      if (many) {
+        const auto all = values();
+        rule_out(all, nullptr);
+        best_of(all, returned, likely);
+        for (const auto& [logit, token] : likely) take(token, logit);
+      } else {
+        for (int64_t i = 0; i < selection.count; ++i) {
+          const int32_t token = selection.tokens[i];
+          take(candidates.empty() ? token : candidates[static_cast<size_t>(token)], selection.logits[i]);
+        }
       }
+      // Logits that are not numbers are never taken up; the sum shows them.
+      for (int64_t i = many ? std::ssize(likely) : selection.count; i < returned; ++i) take(allowed, lowest);
     }
     return continuations;
   }

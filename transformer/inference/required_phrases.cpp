@@ -4,59 +4,62 @@
 
 namespace transformer {
 
-size_t RequiredPhrases::left() const {
-  return static_cast<size_t>(std::count(met_.begin(), met_.end(), false));
-}
-
 std::vector<size_t> RequiredPhrases::missing() const {
   std::vector<size_t> indices;
-  for (size_t i = 0; i < met_.size(); ++i) {
-    if (!met_[i]) indices.push_back(i);
+  for (size_t i = 0; i < held_.size(); ++i) {
+    if (!met(i)) indices.push_back(i);
   }
   return indices;
 }
 
-size_t RequiredPhrases::matching(std::span<const int64_t> tokens, int64_t count) const {
-  const auto last = tokens.last(static_cast<size_t>(count));
-  size_t found = phrases_->size();
-  for (size_t i = 0; i < phrases_->size(); ++i) {
+void RequiredPhrases::append(int64_t token) {
+  std::vector<size_t> now;  // those that the token ends
+  for (size_t i = 0; i < held_.size(); ++i) {
+    if (met(i)) continue;
     const auto& phrase = (*phrases_)[i];
-    if (met_[i] || phrase.size() < last.size() || !std::equal(last.begin(), last.end(), phrase.begin())) continue;
-    if (phrase.size() == last.size()) return i;
-    if (found == phrases_->size()) found = i;
+    const auto held = std::span(phrase).first(held_[i]);
+    // Of phrases that are the same, each needs an end of its own.
+    const bool another =
+        std::any_of(now.begin(), now.end(), [&](size_t before) { return (*phrases_)[before] == phrase; });
+    size_t count = std::min(held.size() + 1, phrase.size() - (another ? 1 : 0));
+    const auto begins = [&] {  // whether the phrase begins with the last `count` of what is held and the token
+      const auto last = held.last(count - 1);
+      return phrase[count - 1] == token && std::equal(last.begin(), last.end(), phrase.begin());
+    };
+    while (count > 0 && !begins()) --count;
+    held_[i] = count;
+    if (met(i)) now.push_back(i);
   }
-  return found;
 }
 
-void RequiredPhrases::append(int64_t token) {
-  if (all_met()) return;
-  std::vector<int64_t> tokens;
-  if (begun_ > 0) tokens.assign((*phrases_)[phrase_].begin(), (*phrases_)[phrase_].begin() + begun_);
-  tokens.push_back(token);
-  for (int64_t count = begun_ + 1; count > 0; --count) {
-    const size_t phrase = matching(tokens, count);
-    if (phrase == phrases_->size()) continue;
-    if (static_cast<int64_t>((*phrases_)[phrase].size()) == count) {
-      met_[phrase] = true;
-      of_met_ += count;
-      begun_ = 0;
-    } else {
-      begun_ = count;
-      phrase_ = phrase;
-    }
-    return;
+bool RequiredPhrases::all_met() const {
+  for (size_t i = 0; i < held_.size(); ++i) {
+    if (!met(i)) return false;
   }
-  begun_ = 0;
+  return true;
+}
+
+size_t RequiredPhrases::begun() const {
+  size_t most = 0;
+  for (size_t i = 0; i < held_.size(); ++i) {
+    if (!met(i)) most = std::max(most, held_[i]);
+  }
+  return most;
+}
+
+int64_t RequiredPhrases::tokens() const {
+  size_t count = begun();
+  for (size_t i = 0; i < held_.size(); ++i) {
+    if (met(i)) count += held_[i];
+  }
+  return static_cast<int64_t>(count);
 }
 
 std::vector<int64_t> RequiredPhrases::next() const {
   std::vector<int64_t> tokens;
-  for (size_t i = 0; i < phrases_->size(); ++i) {
-    const auto& phrase = (*phrases_)[i];
-    if (met_[i] || static_cast<int64_t>(phrase.size()) <= begun_) continue;
-    if (begun_ == 0 || std::equal(phrase.begin(), phrase.begin() + begun_, (*phrases_)[phrase_].begin())) {
-      tokens.push_back(phrase[static_cast<size_t>(begun_)]);
-    }
+  const size_t most = begun();
+  for (size_t i = 0; i < held_.size(); ++i) {
+    if (!met(i) && held_[i] == most) tokens.push_back((*phrases_)[i][most]);
   }
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());

@@ -14,32 +14,30 @@ class RequiredPhrases {
   using Phrases = std::vector<std::vector<int64_t>>;
 
   /// `phrases`, none of which is empty, must outlive it. A hypothesis without a token.
-  explicit RequiredPhrases(const Phrases& phrases) : phrases_(&phrases), met_(phrases.size(), false) {}
+  explicit RequiredPhrases(const Phrases& phrases) : phrases_(&phrases), held_(phrases.size()) {}
 
-  /// Takes up the next token. Where it does not go on with a phrase that has begun, what counted of it is lost, but for
-  /// what begins a phrase again.
+  /// Takes up the next token. A phrase is there once the output ends with it, whatever else has begun; of phrases that
+  /// are the same, one at a time. Where it does not go on with a phrase that has begun, what counted of it is lost, but
+  /// for what begins the phrase again.
   void append(int64_t token);
 
   /// Whether no phrase is missing.
-  bool all_met() const { return left() == 0; }
+  bool all_met() const;
   /// Indices of the phrases that are not there yet, ascending.
   std::vector<size_t> missing() const;
-  /// Tokens that count: those of the phrases that are there, and of the one that has begun.
-  int64_t tokens() const { return of_met_ + begun_; }
-  /// The tokens that go on with the phrase that has begun, or begin one; each once.
+  /// Tokens that count: those of the phrases that are there, and of the missing one that most has begun of. The token
+  /// that goes on with this one makes them more.
+  int64_t tokens() const;
+  /// The tokens that go on with the missing phrases that most has begun of, or begin one; each once.
   std::vector<int64_t> next() const;
 
  private:
-  size_t left() const;
-  /// A missing phrase that begins with the last `count` of `tokens`; preferably it ends with them. None: the number of
-  /// phrases.
-  size_t matching(std::span<const int64_t> tokens, int64_t count) const;
+  bool met(size_t phrase) const { return held_[phrase] == (*phrases_)[phrase].size(); }
+  /// Tokens of the missing phrase that most has begun of.
+  size_t begun() const;
 
   const Phrases* phrases_;
-  std::vector<bool> met_;
-  int64_t of_met_ = 0;  // tokens of phrases that are there
-  int64_t begun_ = 0;   // tokens of phrase `phrase_`, and of others that begin alike
-  size_t phrase_ = 0;
+  std::vector<size_t> held_;  // of each phrase: all its tokens, or those of its beginning that the output ends with
 };
 
 /// How many of `slots` each bank of candidates gets (Post and Vilar 2018, dynamic beam allocation): an equal share

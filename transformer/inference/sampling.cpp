@@ -1,6 +1,7 @@
 #include "transformer/inference/sampling.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -41,6 +42,20 @@ void best_of(std::span<const float> scores, int64_t count, std::vector<std::pair
     }
   }
   std::sort_heap(best.begin(), best.end(), better);
+}
+
+double log_sum_exp(std::span<const float> scores) {
+  const Kernels& kernels = *available_kernels().front();
+  const float maximum = kernels.largest(scores.data(), std::ssize(scores));
+  if (maximum == lowest) return static_cast<double>(maximum);
+  constexpr size_t block = 256;
+  std::array<float, block> weights;
+  double sum = 0;
+  for (size_t first = 0; first < scores.size(); first += block) {
+    const auto some = scores.subspan(first, std::min(block, scores.size() - first));
+    sum += static_cast<double>(kernels.exponentials(some.data(), std::ssize(some), maximum, 1, weights.data()));
+  }
+  return static_cast<double>(maximum) + std::log(sum);
 }
 
 int64_t draw(std::span<const float> logits, const DecodingSettings& settings, double uniform) {

@@ -71,19 +71,17 @@ struct Translator::Implementation {
     settings = settings.validated();
   }
 
-  /// Pieces of the longest source, and tokens of the longest output, that the model has positions for.
-  int64_t longest() const { return least(longest_text) - (languages().empty() ? 0 : 1); }
+  /// Pieces of the longest source that is read.
+  int64_t longest() const { return least(longest_text) - languages_told(); }
 
   /// Of both vocabularies, where they have any.
   const Vocabulary::Languages& languages() const { return vocabularies.target->languages(); }
 
+  /// Pieces beside a text, on either side, and positions that they take.
+  int64_t languages_told() const { return languages().empty() ? 0 : 1; }
+
   /// Tokens that an output has positions for.
-  int64_t most_tokens() const {
-    return least([](const ModelSettings& model) {
-      return model.positions == ModelSettings::Positions::sinusoidal ? std::numeric_limits<int64_t>::max()
-                                                                     : model.max_positions - 1;
-    });
-  }
+  int64_t longest_output() const { return least(most_tokens) - languages_told(); }
 
   /// Of the models that decode together, the least that `of` says of one's settings.
   template <class Of>
@@ -96,9 +94,8 @@ struct Translator::Implementation {
   DecodingRequest request(std::vector<int64_t> source, const DecodingSettings& search, EncodedWishes wishes) const {
     // What an output has to begin with leaves as much to be added as the source does.
     const int64_t length = std::max(std::ssize(source), wishes.prefix_tokens) + search.max_extra_length;
-    const auto pieces = static_cast<double>(source.size());
     DecodingRequest request{.source = std::move(source),
-                            .max_length = length,
+                            .max_length = std::min(length, longest_output()),
                             .settings = search,
                             .constraint = std::move(wishes.constraint),
                             .control = std::move(wishes.control),
@@ -107,15 +104,8 @@ struct Translator::Implementation {
     request.source = told.source(std::move(request.source));
     if (told.any()) {
       request.constraint = begins_with_told(told.first_output(), std::move(request.constraint));
-      // The language is none of the pieces that lengths count, on either side.
-      request.max_length += 1;
-      auto& lengths = request.settings;
-      lengths.min_length =
-          std::max(lengths.min_length, static_cast<int64_t>(std::ceil(lengths.min_length_ratio * pieces)));
-      lengths.min_length_ratio = 0;
-      for (auto* limit : {&lengths.max_length, &lengths.min_length}) *limit += *limit > 0;
+      request.told = 1;
     }
-    request.max_length = std::min(request.max_length, most_tokens());
     return request;
   }
 
@@ -275,16 +265,11 @@ void Translator::set_draft(const std::filesystem::path& directory, OtherSearches
 }
 
 Translator Translator::with(const DecodingSettings& settings) const {
-  const auto& self = *implementation_;
-  Translator other(self.backend, self.vocabularies, settings);
-  self.check(other.settings());
-  other.implementation_->draft = self.draft;
-  other.implementation_->others = self.others;
-  other.implementation_->ensemble = self.ensemble;
-  other.implementation_->engine = self.engine;
-  other.implementation_->threads = self.threads;
-  other.implementation_->lazy = self.lazy;
-  other.implementation_->shortlist = self.shortlist;
+  Translator other(implementation_->backend, implementation_->vocabularies, settings);
+  auto changed = *implementation_;
+  changed.settings = other.settings();
+  changed.check(changed.settings);
+  *other.implementation_ = std::move(changed);
   return other;
 }
 
@@ -412,7 +397,7 @@ EncodedWishes Translator::encode_wishes(const LineWishes& wishes) const {
     encoded.constraint = std::move(prefix.constraint);
     encoded.prefix_tokens = prefix.tokens;
     const int64_t most =
-        std::min(self.most_tokens(),
+        std::min(self.longest_output(),
                  self.settings.max_length > 0 ? self.settings.max_length : std::numeric_limits<int64_t>::max());
     if (encoded.prefix_tokens > most) {
       throw Error(in_quotes(wishes.prefix), fmt::format("an output of at most {} word pieces cannot begin so", most),

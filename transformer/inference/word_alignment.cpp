@@ -7,6 +7,7 @@
 #include <iterator>
 #include <stdexcept>
 
+#include "transformer/architecture/longest_text.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/inference_model.h"
@@ -120,8 +121,7 @@ AttentionWeights WordAligner::chosen(const AttentionWeights& layer) const {
 std::string WordAligner::problem(size_t source_pieces, size_t target_pieces) const {
   const auto& model = model_->settings();
   const auto longest = static_cast<int64_t>(std::max(source_pieces, target_pieces)) + (told_ ? 1 : 0);
-  const bool positions = model.positions == ModelSettings::Positions::sinusoidal || longest < model.max_positions;
-  if (positions && weights_of_pass(model, source_pieces, target_pieces) <= most_weights) return "";
+  if (longest <= most_tokens(model) && weights_of_pass(model, source_pieces, target_pieces) <= most_weights) return "";
   return fmt::format("has {} word pieces and its translation {}, too many to align", source_pieces, target_pieces);
 }
 

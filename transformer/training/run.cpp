@@ -520,8 +520,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                                    .target_language = data.target_language,
                                    .tags = data.train_tags},
                                   log);
-  if (const int64_t most = model_settings.max_positions - 1;
-      model_settings.positions == ModelSettings::Positions::learned && corpus.longest() > most) {
+  if (const int64_t most = most_tokens(model_settings); corpus.longest() > most) {
     throw Error(
         "data.max_length",
         fmt::format("a side of the training text has {} pieces, and model.max_positions ({}) leaves room for {}",
