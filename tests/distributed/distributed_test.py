@@ -130,6 +130,27 @@ class GradientsTest(unittest.TestCase):
                 self.assertIn("here: the optimizer's 'second_moment.p3' is missing or of another shape", line["refused"])
             self.assertEqual(sum(line["own"] for line in done.lines), 2 * numbers)
 
+    def test_a_task_of_ones_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            weights = {}
+            for name, arguments in (("one", ()), ("two", ("processes=2",)), ("parts", ("processes=2", "shard=1"))):
+                done = run(*arguments, f"folder={folder}/{name}", "validates=all", "trainer")
+                self.assertEqual(done.status, 0, done)
+                weights[name] = [line["weights"] for line in done.lines]
+                lines = [json.loads(line) for line in pathlib.Path(folder, name, "metrics.jsonl").read_text().splitlines()]
+                self.assertEqual([line["kind"] for line in lines],
+                                 ["header", "train", "validation", "train", "validation", "train", "final"])
+                self.assertEqual({line["rate"] for line in lines if "rate" in line}, {1e-3})
+            # Rank 0's rate is everybody's.
+            for two in weights["two"] + weights["parts"]:
+                self.assertAlmostEqual(two, weights["one"][0], places=6)
+            self.assertEqual(len(weights["two"]), 2)
+            done = run("processes=2", f"folder={folder}/differ", "validates=one", "trainer")
+            self.assertEqual(done.status, 2, done)
+            self.assertIn("differs between processes: 'with validation' on rank 0, but 'without validation' on rank 1",
+                          done.errors)
+            self.assertFalse(pathlib.Path(folder, "differ").exists())
+
     def test_sums_are_exact(self):
         done = run("processes=3", "sums")
         self.assertEqual(done.status, 0, done)

@@ -1,3 +1,4 @@
+#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <torch/torch.h>
@@ -22,6 +23,7 @@
 #include "transformer/training/distributed/sharded_adam.h"
 #include "transformer/training/label_smoothing_loss.h"
 #include "transformer/training/moving_average.h"
+#include "transformer/training/trainer.h"
 
 // distributed_worker [key=value ..] MODE: one process of a run, or with processes=N the parent of N. What it finds out
 // goes to standard output as a line of JSON, from rank 0 alone unless it says which rank.
@@ -431,6 +433,61 @@ void differ(Communicator& communicator) {
   say(found);
 }
 
+// --- A task of one's own ------------------------------------------------------------------------------------------
+
+struct Rows : BatchSource {
+  void begin(const Plan& given) override { plan = given; }
+  MicroBatch next(int64_t number, BatchPosition& position) override {
+    const auto seed = static_cast<uint64_t>(1000 + position.batch++);
+    if (!plan.mine(number)) return {};
+    const auto rows = torch::randn({16, 8}, at::make_generator<at::CPUGeneratorImpl>(seed));
+    return {.tensors = {rows, rows.sum(1)}, .items = 16};
+  }
+  Plan plan;
+};
+
+// Most of it is frozen, so that of an optimizer in parts one has nothing to do.
+struct Tuned : torch::nn::Module {
+  Tuned() {
+    frozen = register_parameter("frozen", torch::ones({1000, 8}), /*requires_grad=*/false);
+    linear = register_module("linear", torch::nn::Linear(8, 1));
+  }
+  torch::Tensor forward(const torch::Tensor& rows) { return linear(rows + frozen.mean(0)).squeeze(-1); }
+  torch::Tensor frozen;
+  torch::nn::Linear linear{nullptr};
+};
+
+// Ranks have rates of their own, and validate where validates=all or, on rank 0, validates=one.
+void train_own(Communicator& communicator, const Arguments& arguments) {
+  TrainingSettings settings;
+  settings.steps = 6;
+  settings.batch_tokens = 2;
+  settings.micro_batch_tokens = 1;
+  settings.threads = 1;
+  settings.log_every = settings.validate_every = 2;
+  settings.checkpoint_every = 0;
+  settings.clip_norm = 1;
+  settings.shard_optimizer = arguments.contains("shard");
+  torch::manual_seed(1);
+  const auto model = std::make_shared<Tuned>();
+  const TrainingTask task{.model = model,
+                          .batches = std::make_shared<Rows>(),
+                          .loss = [model](const DeviceBatch& batch) -> LossSums {
+                            return {(model->forward(batch.tensors[0]) - batch.tensors[1]).pow(2).sum(), {}};
+                          },
+                          .schedule = [&](int64_t) { return 1e-3 * (1 + communicator.rank()); }};
+  const auto validation = [] { return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}}; };
+  TrainerHooks hooks;
+  const auto validates = arguments.find("validates");
+  if (validates != arguments.end() && (validates->second == "all" || communicator.rank() == 0)) {
+    hooks.validate = [&](torch::nn::Module&, int64_t) { return validation(); };
+  }
+  Trainer trainer(communicator, task, settings, arguments.at("folder"), {}, hooks);
+  trainer.run();
+  trainer.record_final(validation());
+  say({{"rank", communicator.rank()}, {"weights", model->linear->weight.sum().item<double>()}});
+}
+
 // --- Failures -----------------------------------------------------------------------------------------------------
 
 void train_and_fail(Communicator& communicator, const Arguments& arguments) {
@@ -515,6 +572,7 @@ int run(const std::vector<std::string>& given) {
     if (mode == "sums") return sums(communicator);
     if (mode == "shard") return shard(communicator);
     if (mode == "differ") return differ(communicator);
+    if (mode == "trainer") return train_own(communicator, arguments);
     if (mode == "fail") return train_and_fail(communicator, arguments);
     if (mode == "alone") return work_alone(communicator, arguments);
     throw Error(mode, "is no mode");

@@ -8,7 +8,6 @@ import contextlib
 import gzip
 import http.client
 import json
-import os
 import pathlib
 import random
 import re

@@ -51,12 +51,14 @@ std::string fixed_number(double value) {
 
 std::string rounded_number(double value, int digits) {
   // A model that diverged, or a file, may have any: some have three hundred digits.
-  if (std::isfinite(value) && std::abs(value) >= 1e9) return (value < 0 ? "−" : "") + power_of_ten(std::abs(value));
+  if (std::isfinite(value) && std::abs(value) >= 1e9) {
+    return fmt::format("{}{}", value < 0 ? "−" : "", power_of_ten(std::abs(value)));
+  }
   return with_minus(fmt::format("{:.{}f}", value, digits));
 }
 
 std::string signed_number(double value) {
-  return (std::signbit(value) ? "" : "+") + fixed_number(value);
+  return fmt::format("{}{}", std::signbit(value) ? "" : "+", fixed_number(value));
 }
 
 std::string duration_text(double seconds) {
