@@ -84,7 +84,7 @@ class Judge {
       auto& score = scores.emplace_back();
       score.tokens = std::move(tokens);
       score.log_probability = std::accumulate(score.tokens.begin(), score.tokens.end(), 0.0);
-      score.normalised = normalised_score(score.tokens, search_);
+      score.normalised = normalised_score(score.tokens, search_, translator_->languages_told());
     }
     return scores;
   }

@@ -52,3 +52,20 @@ TEST_CASE("where there are no locks nobody is kept out, and other errors are tol
     CHECK(!FileLock(folder / ".lock", FileLock::Wait::no).keeps_others_out());
   }
 }
+
+TEST_CASE("a folder is held like a file, where folders can be") {
+  TemporaryDirectory folder;
+  {
+    const FileLock held(folder.path(), FileLock::Wait::no);
+    CHECK(held.keeps_others_out());
+    const FileLock second(folder.path(), FileLock::Wait::no);
+    CHECK(second.error_number() == EWOULDBLOCK);
+    CHECK_NOTHROW(FolderLock(folder.path(), "another run", "wait for it"));  // another file
+  }
+  const FileLock again(folder.path(), FileLock::Wait::no);
+  CHECK(again.keeps_others_out());
+  const WithoutLocks without(EBADF);  // NFS
+  const FileLock unlocked(folder.path(), FileLock::Wait::no);
+  CHECK(unlocked.error_number() == 0);
+  CHECK(!unlocked.keeps_others_out());
+}

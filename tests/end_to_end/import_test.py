@@ -191,7 +191,7 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
         for key, value in [("do_sample", True), ("num_beam_groups", 2), ("num_return_sequences", 2), ("suppress_tokens", [7]),
                            ("begin_suppress_tokens", [7]), ("sequence_bias", [[[7], -1.0]]), ("forced_decoder_ids", [[1, 7]]),
                            ("force_words_ids", [[7]]), ("encoder_no_repeat_ngram_size", 2), ("encoder_repetition_penalty", 1.5),
-                           ("exponential_decay_length_penalty", [5, 1.1]), ("renormalize_logits", True), ("max_time", 1.5),
+                           ("exponential_decay_length_penalty", [5, 1.1]), ("max_time", 1.5),
                            ("penalty_alpha", 0.6), ("guidance_scale", 2), ("stop_strings", "."), ("repetition_penalty", 0.5),
                            ("repetition_penalty", 1.5), ("no_repeat_ngram_size", -1), ("max_length", 2), ("max_new_tokens", 0),
                            ("min_length", 10**9), ("min_new_tokens", -1), ("eos_token_id", [2, 7]),
@@ -246,7 +246,8 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
         usual = {"beam": "4", "alpha": "1", "length_penalty": "power", "stop": "exact"}
         neutral = {"num_beams": 4, "do_sample": False, "temperature": 0.5, "top_k": 50, "top_p": 0.9, "num_beam_groups": 1,
                    "num_return_sequences": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0,
-                   "suppress_tokens": [], "eos_token_id": [2], "sequence_bias": None}
+                   "suppress_tokens": [], "eos_token_id": [2], "sequence_bias": None,
+                   "renormalize_logits": True}  # as OPUS-MT's have it
         for settings, expected in (({}, {}), ({"max_length": 20}, {}), ({"max_length": 8}, {"max_length": "6"}),
                                    ({"max_length": 8, "forced_eos_token_id": None}, {"max_length": "7"}),
                                    ({"max_new_tokens": 7}, {"max_length": "6"}), ({"min_length": 14}, {"min_length": "13"}),

@@ -13,27 +13,24 @@ namespace transformer {
 
 namespace {
 
-// EBADF: NFS locks what is open for writing, which no folder is.
-bool has_no_locks(int error_number) {
-  return error_number == ENOSYS || error_number == ENOLCK || error_number == EOPNOTSUPP || error_number == EBADF;
-}
-
-int opened(const std::filesystem::path& file) {
-  const int descriptor = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666);
-  if (descriptor >= 0 || errno != EISDIR) return descriptor;
-  return ::open(file.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+bool has_no_locks(int error_number, bool is_folder) {
+  if (is_folder && error_number == EBADF) return true;  // NFS locks what is open for writing, which no folder is
+  return error_number == ENOSYS || error_number == ENOLCK || error_number == EOPNOTSUPP;
 }
 
 }  // namespace
 
-FileLock::FileLock(const std::filesystem::path& file, Wait wait) : descriptor_(opened(file)) {
+FileLock::FileLock(const std::filesystem::path& file, Wait wait)
+    : descriptor_(::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
+  const bool is_folder = !is_open() && errno == EISDIR;
+  if (is_folder) descriptor_ = ::open(file.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   int status = descriptor_;
   if (is_open()) {
     const int operation = wait == Wait::yes ? LOCK_EX : LOCK_EX | LOCK_NB;
     while ((status = ::flock(descriptor_, operation)) != 0 && errno == EINTR) continue;
   }
   keeps_others_out_ = status >= 0;
-  if (status < 0 && !(is_open() && has_no_locks(errno))) error_number_ = errno;
+  if (status < 0 && !(is_open() && has_no_locks(errno, is_folder))) error_number_ = errno;
 }
 
 FileLock::~FileLock() {

@@ -24,7 +24,7 @@ int64_t kilobytes_in(const char* file, std::string_view name) {
 }
 
 // The number that a file holds; none where it holds none ("max").
-std::optional<int64_t> number_in(const char* file) {
+std::optional<int64_t> bytes_in(const char* file) {
   std::ifstream stream(file);
   int64_t number;
   if (stream >> number) return number;
@@ -51,7 +51,7 @@ void reset_peak_resident_bytes() {
 
 int64_t available_bytes() {
   int64_t available = kilobytes_in("/proc/meminfo", "MemAvailable") * 1024;
-  const auto limit = number_in("/sys/fs/cgroup/memory.max"), used = number_in("/sys/fs/cgroup/memory.current");
+  const auto limit = bytes_in("/sys/fs/cgroup/memory.max"), used = bytes_in("/sys/fs/cgroup/memory.current");
   if (limit && used) available = std::min(available, *limit - *used);
   rlimit addresses;
   if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY) {

@@ -128,8 +128,9 @@ void NewFolder::commit() {
     if (error && replaces) fs::rename(replaced, final_, ignored);
   }
   if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
-  sync_folder(final_.has_parent_path() ? final_.parent_path() : ".");
+  // What was replaced goes in any case: the new folder has its name, if perhaps not after a power cut.
   if (replaces) fs::remove_all(replaced, ignored);
+  sync_folder(final_.has_parent_path() ? final_.parent_path() : ".");
 }
 
 DeletesUnfinishedFolders::DeletesUnfinishedFolders()

@@ -34,7 +34,7 @@ class NewFolder {
   std::filesystem::path free_for_replaced() const;
 
   std::filesystem::path final_, partial_;
-  int lock_ = -1;  // of partial_, which is held until this process ends, however it ends
+  int lock_ = -1;  // of partial_, which is held while this lives
 };
 
 /// While this lives, SIGINT, SIGTERM and SIGHUP delete this process's unfinished folders before they end it. Make it

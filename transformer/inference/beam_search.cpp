@@ -512,7 +512,7 @@ void SentenceSearch::allocate_banks() {
 }
 
 double SentenceSearch::score(double ranked, int64_t length) const {
-  return ranked / length_penalty(options_.length_penalty, length - told_, options_.alpha);
+  return ranked / length_penalty(options_.length_penalty, length, options_.alpha);
 }
 
 /// log p of each token up to `node` and, where an end follows it, of the end; `sum`: of all of them.

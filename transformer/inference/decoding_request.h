@@ -35,7 +35,8 @@ struct DecodingRequest {
   OutputControl control = {};                                    // what is asked of its output
   std::shared_ptr<const Shortlist> shortlist = nullptr;          // what it is written in; null: the whole vocabulary
   /// Tokens that the output begins with because it is told them, as `constraint` has it, and as many pieces of the
-  /// source: languages, which are none of the text, so that no length, penalty, n-gram or wish counts them.
+  /// source: languages, which are none of the text, so that no limit of lengths, n-gram or wish counts them. The length
+  /// penalty does, as it did where such models were made.
   int64_t told = 0;
 
   /// The tokens that the output is written in, ascending and each once, where there is a shortlist: its candidates, and

@@ -11,8 +11,8 @@ namespace transformer {
 /// last bit. It is good for decoding alone.
 ///
 /// The folder appears whole or not at all. Throws Error for a `model` that is none or is packed already, and when
-/// `output` exists; with `force` a packed model there is replaced, if the folder holds nothing else. Throws Failure when it
-/// cannot be written.
+/// `output` exists; with `force` a packed model there is replaced, if the folder holds nothing else. Throws Failure
+/// when it cannot be written.
 void export_packed(const std::filesystem::path& model, const std::filesystem::path& output, Precision precision,
                    bool force = false);
 

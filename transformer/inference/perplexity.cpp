@@ -122,8 +122,9 @@ std::vector<std::vector<double>> token_entropies(const InferenceModel& model,
   return judge_tokens(model, sources, targets, threads, told, Judged::entropy);
 }
 
-double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings) {
-  const auto length = static_cast<int64_t>(token_log_probabilities.size());
+double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings,
+                        int64_t told) {
+  const auto length = std::ssize(token_log_probabilities) + told;
   return sum(token_log_probabilities) / length_penalty(settings.length_penalty, length, settings.alpha);
 }
 

@@ -39,9 +39,10 @@ std::vector<std::vector<double>> token_entropies(const InferenceModel& model,
                                                  std::span<const std::vector<int64_t>> sources,
                                                  std::span<const std::vector<int64_t>> targets, int64_t threads = 1,
                                                  const ToldLanguages& told = {});
-/// A target's log p, the sum of its tokens', over the length penalty of `settings`: the score that searches rank by,
-/// but for a coverage penalty.
-double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings);
+/// A target's log p, the sum of its tokens', over the length penalty of `settings`, which counts `told` tokens before
+/// them (DecodingRequest::told): the score that searches rank by, but for a coverage penalty.
+double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings,
+                        int64_t told = 0);
 /// The sum of each target's.
 std::vector<double> log_probabilities(const InferenceModel& model, std::span<const std::vector<int64_t>> sources,
                                       std::span<const std::vector<int64_t>> targets, int64_t threads = 1);

@@ -104,7 +104,7 @@ struct Translator::Implementation {
     request.source = told.source(std::move(request.source));
     if (told.any()) {
       request.constraint = begins_with_told(told.first_output(), std::move(request.constraint));
-      request.told = 1;
+      request.told = languages_told();
     }
     return request;
   }
@@ -210,6 +210,10 @@ const DecodingSettings& Translator::settings() const {
 
 const Vocabularies& Translator::vocabularies() const {
   return implementation_->vocabularies;
+}
+
+int64_t Translator::languages_told() const {
+  return implementation_->languages_told();
 }
 
 const ModelSettings& Translator::model_settings() const {

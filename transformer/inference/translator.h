@@ -82,6 +82,8 @@ class Translator {
   /// Of the model, the source's and the target's.
   const Vocabularies& vocabularies() const;
   const ModelSettings& model_settings() const;  // resolved
+  /// Tokens that every output begins with because the model is told its language (DecodingRequest::told).
+  int64_t languages_told() const;
   /// The packed weights, where decoding uses them, of an ensemble its first model's; else null.
   std::shared_ptr<const InferenceModel> packed() const;
   /// Throws Error for settings out of range, or that a draft has no place in or modules cannot search by.

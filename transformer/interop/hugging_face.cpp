@@ -558,9 +558,9 @@ class HuggingFaceImport {
 };
 
 /// Throws Error for what changes the output of `transformers` and has no setting here. What is for sampling alone does
-/// nothing without it.
+/// nothing without it; renormalize_logits shares out what padding, which is never written, would have had.
 void refuse_other_searches(const Configuration& generation, const MarianConfiguration& read) {
-  for (const char* key : {"do_sample", "renormalize_logits", "token_healing"}) {
+  for (const char* key : {"do_sample", "token_healing"}) {
     if (generation.flag(key, false)) generation.refuse(key, "is true, which is not how output is searched for here");
   }
   for (const auto& [key, usual] :

@@ -13,7 +13,7 @@
 namespace transformer {
 namespace {
 
-constexpr double font_size = 13, small_size = 11;
+constexpr double word_size = 13, small_size = 11;
 constexpr double row_height = 20;
 constexpr double margin = 14;
 constexpr double widest_word = 190;
@@ -49,7 +49,7 @@ enum class Side { left, right };
 
 /// A word whose left or right edge is at x, `shown` of `whole`.
 void add_word(std::string& out, double x, double y, Side edge, const std::string& whole, double width,
-              const std::string& classes, double size = font_size) {
+              const std::string& classes, double size = word_size) {
   const auto shown = fitting_text(whole, width, size);
   const bool rtl = is_right_to_left(whole);
   // Anchors follow the direction: the start of Arabic is its right edge.
@@ -155,8 +155,8 @@ std::string attention_lines(const AttentionReport& report, const AttentionView& 
   const bool tree_left = view.kind == AttentionView::Kind::encoder;
   const double tree = tree_width(nodes);
   const double strip = 6.0 * static_cast<double>(heads) + 6;
-  const double left_words = widest(view.queries, font_size, widest_word);
-  const double right_words = widest(view.keys, font_size, widest_word);
+  const double left_words = widest(view.queries, word_size, widest_word);
+  const double right_words = widest(view.keys, word_size, widest_word);
   const double gap = 200;
   const double left = margin + (tree_left ? tree : 0) + left_words + 8;  // the queries' right edge
   const double lines_left = left + strip, lines_right = lines_left + gap;
@@ -197,7 +197,7 @@ std::string attention_lines(const AttentionReport& report, const AttentionView& 
 
   for (size_t query = 0; query < view.queries.size(); ++query) {
     if (picks && shown[query]) {
-      const double width = std::min(display_width(view.queries[query], font_size), left_words) + 8;
+      const double width = std::min(display_width(view.queries[query], word_size), left_words) + 8;
       add(out, "<rect class=\"picked\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"3\"/>",
           left - width + 4, middle(query) - row_height / 2 + 1, width, row_height - 2);
       for (size_t head = 0; head < heads; ++head) {
@@ -224,7 +224,7 @@ std::string attention_lines(const AttentionReport& report, const AttentionView& 
     out += '\n';
   }
   const double width =
-      std::max({right + right_words + (tree_left ? 0 : tree), legend, margin + display_width(title, font_size + 1)});
+      std::max({right + right_words + (tree_left ? 0 : tree), legend, margin + display_width(title, word_size + 1)});
   return svg(width + margin, bottom + margin, title, out);
 }
 
@@ -234,7 +234,7 @@ std::string attention_heat_maps(const AttentionReport& report, const AttentionVi
   const size_t queries = view.queries.size(), keys = view.keys.size();
   const bool one = heads * rows == 1;
   const double cell = one ? 18 : 12;
-  const double size = one ? font_size : small_size - 1;
+  const double size = one ? word_size : small_size - 1;
   const char* classes = one ? "" : "tiny";
   const double label = widest(view.queries, size, widest_word), head_label = widest(view.keys, size, 150);
   const double width = cell * static_cast<double>(keys), height = cell * static_cast<double>(queries);
@@ -291,7 +291,7 @@ std::string attention_heat_maps(const AttentionReport& report, const AttentionVi
   }
   const double bottom = top + static_cast<double>(rows) * (height + caption + gap);
   const double right = left + static_cast<double>(heads) * pitch - gap;
-  return svg(std::max(right, margin + display_width(title, font_size + 1)) + margin, bottom, title, out);
+  return svg(std::max(right, margin + display_width(title, word_size + 1)) + margin, bottom, title, out);
 }
 
 }  // namespace transformer

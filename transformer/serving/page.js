@@ -39,7 +39,7 @@
     });
     const json = await response.json().catch(() => null); // a proxy's own page, say
     const seconds = Number(response.headers.get("Retry-After"));
-    if (response.status === 503 && json?.error && seconds) throw new Away(`The server is busy: ${json.error}`, seconds);
+    if ([429, 503].includes(response.status) && json?.error && seconds) throw new Away(`The server is busy: ${json.error}`, seconds);
     if (json === null && (response.ok || response.status >= 500)) throw new Away(away);
     if (!response.ok) throw new Error(json?.error ?? `the server answered ${response.status}`);
     return json;

@@ -126,13 +126,14 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
   }
 
   void answer() {
-    const auto& vocabulary = *model_->translator().vocabularies().target;
+    const auto& translator = model_->translator();
+    const auto& vocabulary = *translator.vocabularies().target;
     Json list = Json::array();
     for (size_t i = 0; i < scores_.size(); ++i) {
       Json tokens = Json::array();
       for (const auto id : written_tokens(targets_[i])) tokens.push_back(vocabulary.piece(id));
       list.push_back({{"log_probability", std::accumulate(scores_[i].begin(), scores_[i].end(), 0.0)},
-                      {"score", normalised_score(scores_[i], model_->translator().settings())},
+                      {"score", normalised_score(scores_[i], translator.settings(), translator.languages_told())},
                       {"tokens", std::move(tokens)},
                       {"token_log_probabilities", scores_[i]}});
     }

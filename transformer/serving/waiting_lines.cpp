@@ -25,8 +25,8 @@ void WaitingRoom::check(size_t lines, size_t of_client, size_t of_all) const {
 
 void WaitingRoom::count_done(size_t lines) {
   const auto now = std::chrono::steady_clock::now();
-  const double passed = std::min(1.0, std::chrono::duration<double>(now - last_done_).count());
-  const double seconds = passed / static_cast<double>(lines);
+  const double passed = std::chrono::duration<double>(now - last_done_).count();
+  const double seconds = std::min(1.0, passed / static_cast<double>(lines));
   seconds_each_ = last_done_ == Time() ? seconds : 0.95 * seconds_each_ + 0.05 * seconds;
   last_done_ = now;
 }

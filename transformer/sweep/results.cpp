@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <ctime>
@@ -42,7 +41,7 @@ class SweepLock {
  public:
   explicit SweepLock(const fs::path& folder) : lock_(folder / name, FileLock::Wait::yes) {
     if (const int error = lock_.error_number()) {
-      throw Failure((folder / name).string(), fmt::format("cannot be written: {}", strerror(error)));
+      throw Failure((folder / name).string(), fmt::format("cannot be written: {}", std::strerror(error)));
     }
   }
 

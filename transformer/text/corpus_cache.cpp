@@ -1,6 +1,5 @@
 #include "transformer/text/corpus_cache.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -349,7 +348,10 @@ class PartialFolder {
       fail_to_write(entry_, errno);
     }
     path_.clear();
-    sync_folder(entry_.parent_path());
+    try {
+      sync_folder(entry_.parent_path());
+    } catch (const Failure&) {  // the entry is whole
+    }
   }
 
  private:

@@ -353,10 +353,12 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
     state.average->load(weights_of(state.model));
     for (const auto& [name, parameter] : named_parameters(state.model)) restore(raw_weight_prefix + name, parameter);
   }
-  for (const auto& [name, buffer] : buffers_of(state.model)) restore(name, buffer);
-  std::erase_if(contents, [](const auto& item) {
-    return item.first.starts_with(raw_weight_prefix) || item.first.starts_with(buffer_prefix);
-  });
+  const auto is_buffer = [](const auto& item) { return item.first.starts_with(buffer_prefix); };
+  if (std::any_of(contents.begin(), contents.end(), is_buffer)) {  // version 0.1's first builds kept none
+    for (const auto& [name, buffer] : buffers_of(state.model)) restore(name, buffer);
+  }
+  std::erase_if(contents,
+                [&](const auto& item) { return item.first.starts_with(raw_weight_prefix) || is_buffer(item); });
   state.optimizer.load(contents, optimizer_file.string());
   state.progress = progress;
 }

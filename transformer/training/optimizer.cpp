@@ -13,20 +13,26 @@ using at::Tensor;
 void Optimizer::load(const TensorMap& state, const std::string& where) {
   const at::NoGradGuard no_grad;
   const auto own = this->state();
-  for (const auto& [name, tensor] : state) {
-    if (own.contains(name)) continue;
-    throw Error(
-        where, fmt::format("the optimizer knows no '{}'", name),
-        "the checkpoint is another optimizer's, or this one makes its state at its first step: it does so when it "
-        "is made");
-  }
-  for (auto& [name, into] : own) {
+  std::set<std::string> known;
+  for (const auto& [name, into] : own) known.insert(name);
+  check_known(state, known, where);
+  for (const auto& [name, into] : own) {
     const auto found = state.find(name);
     if (found == state.end() || found->second.sizes() != into.sizes()) {
       throw Error(where, fmt::format("the optimizer's '{}' is missing or of another shape", name),
                   "the checkpoint belongs to a model of other settings");
     }
     Tensor(into).copy_(found->second);
+  }
+}
+
+void Optimizer::check_known(const TensorMap& state, const std::set<std::string>& known, const std::string& where) {
+  for (const auto& [name, tensor] : state) {
+    if (known.contains(name)) continue;
+    throw Error(
+        where, fmt::format("the optimizer knows no '{}'", name),
+        "the checkpoint is another optimizer's, or this one makes its state at its first step: it has to when it "
+        "is made");
   }
 }
 

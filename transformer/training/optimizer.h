@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ class Optimizer {
   virtual void clip(double limit, const at::Tensor& norm);
 
  protected:
+  /// Throws Error (naming `where`) for the first name in `state` that `known` does not hold.
+  static void check_known(const TensorMap& state, const std::set<std::string>& known, const std::string& where);
   /// What it updates, by name.
   const NamedParameters& parameters() const { return parameters_; }
   /// Of the parameters, in their order.

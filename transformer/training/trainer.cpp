@@ -109,13 +109,13 @@ class Deterministic {
   bool before_, only_warned_, filled_;
 };
 
-// What all ranks must have alike: where each computes is its own matter.
+// What all ranks must have alike; where each computes is its own matter.
 std::string shared_part(TrainingSettings settings, const TrainerHooks& hooks, int64_t step) {
   auto text = fmt::format("from step {}\n{} validation\n", step, hooks.validate ? "with" : "without");
   Settings described;
   described.section("training", settings, "");
   for (const auto& [name, value] : described.values()) {
-    if (name != "training.device" && name != "training.threads") text += fmt::format("{}: {}\n", name, value);
+    if (!says_where(name)) text += fmt::format("{}: {}\n", name, value);
   }
   return text;
 }
@@ -651,6 +651,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   if (device_.is_cuda()) {
     at::globalContext().setAllowTF32CuBLAS(settings_.precision == TrainingSettings::Precision::tf32);
   }
+  claim_folder();
   find_micro_batch();
   window_ = at::tensor({progress_.window_loss, progress_.window_nll, progress_.window_gradient_norm,
                         progress_.window_largest_norm},
@@ -658,7 +659,6 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
                 .to(device_);
   fetched_step_ = progress_.step;
   check_room_for_pairs();
-  claim_folder();
   if (progress_.batch_tokens > 0 && progress_.batch_tokens != tokens_at_once() && communicator_.rank() == 0) {
     hooks_.log.info(fmt::format("micro-batches of {} tokens, {} before: the epoch goes on at about the same place",
                                 tokens_at_once(), progress_.batch_tokens));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "transformer/base/error.h"
@@ -171,6 +172,11 @@ TensorMap ShardedAdam::gather_state() {
 
 void ShardedAdam::load(const TensorMap& state, const std::string& where) {
   // All parameters' state, or nothing of a damaged one is taken.
+  std::set<std::string> known;
+  for (const auto& [name, parameter] : parameters()) {
+    for (const char* prefix : {moments[0], moments[1], step_prefix}) known.insert(prefix + name);
+  }
+  check_known(state, known, where);
   TensorMap own;
   for (size_t i = 0; i < flat_.size(); ++i) {
     const auto& [name, parameter] = parameters()[i];
