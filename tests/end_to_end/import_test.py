@@ -188,6 +188,10 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
             (folder / "generation_config.json").write_text('{"bad_words_ids": [[0], [5]]}')
             return ["generation_config.json", "bad_words_ids"]
 
+        def renormalised(folder):
+            (folder / "generation_config.json").write_text('{"renormalize_logits": true, "min_length": 5}')
+            return ["generation_config.json", "'renormalize_logits' is true beside 'min_length'"]
+
         for key, value in [("do_sample", True), ("num_beam_groups", 2), ("num_return_sequences", 2), ("suppress_tokens", [7]),
                            ("begin_suppress_tokens", [7]), ("sequence_bias", [[[7], -1.0]]), ("forced_decoder_ids", [[1, 7]]),
                            ("force_words_ids", [[7]]), ("encoder_no_repeat_ngram_size", 2), ("encoder_repetition_penalty", 1.5),
@@ -220,7 +224,7 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
             safetensors.numpy.save_file(weights, folder / "model.safetensors")
             return ["'model.encoder.layer_norm.weight'"]
 
-        for change in (banned, added, matrices, unknown_weights):
+        for change in (banned, renormalised, added, matrices, unknown_weights):
             with self.subTest(change=change.__name__):
                 self.varied(change)
 
@@ -246,9 +250,8 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
         usual = {"beam": "4", "alpha": "1", "length_penalty": "power", "stop": "exact"}
         neutral = {"num_beams": 4, "do_sample": False, "temperature": 0.5, "top_k": 50, "top_p": 0.9, "num_beam_groups": 1,
                    "num_return_sequences": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0,
-                   "suppress_tokens": [], "eos_token_id": [2], "sequence_bias": None,
-                   "renormalize_logits": True}  # as OPUS-MT's have it
-        for settings, expected in (({}, {}), ({"max_length": 20}, {}), ({"max_length": 8}, {"max_length": "6"}),
+                   "suppress_tokens": [], "eos_token_id": [2], "sequence_bias": None}
+        for settings, expected in (({}, {}), ({"renormalize_logits": True}, {}), ({"max_length": 20}, {}), ({"max_length": 8}, {"max_length": "6"}),
                                    ({"max_length": 8, "forced_eos_token_id": None}, {"max_length": "7"}),
                                    ({"max_new_tokens": 7}, {"max_length": "6"}), ({"min_length": 14}, {"min_length": "13"}),
                                    ({"min_new_tokens": 13}, {"min_length": "13"}),

@@ -558,10 +558,18 @@ class HuggingFaceImport {
 };
 
 /// Throws Error for what changes the output of `transformers` and has no setting here. What is for sampling alone does
-/// nothing without it; renormalize_logits shares out what padding, which is never written, would have had.
+/// nothing without it. renormalize_logits alone shares out what padding, which is never written, would have had; what
+/// else is ruled out would be shared out, too.
 void refuse_other_searches(const Configuration& generation, const MarianConfiguration& read) {
   for (const char* key : {"do_sample", "token_healing"}) {
     if (generation.flag(key, false)) generation.refuse(key, "is true, which is not how output is searched for here");
+  }
+  for (const auto& [key, usual] : std::initializer_list<std::pair<const char*, double>>{
+           {"min_length", 0}, {"min_new_tokens", 0}, {"no_repeat_ngram_size", 0}, {"repetition_penalty", 1}}) {
+    if (generation.flag("renormalize_logits", false) && generation.number(key, usual) != usual) {
+      generation.refuse("renormalize_logits",
+                        fmt::format("is true beside '{}', which is not how output is searched for here", key));
+    }
   }
   for (const auto& [key, usual] :
        std::initializer_list<std::pair<const char*, double>>{{"num_beam_groups", 1},
