@@ -21,7 +21,6 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -37,6 +36,8 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "seen_by_host.h"
 
 namespace {
 
@@ -341,13 +342,6 @@ at::Tensor new_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::opti
                        std::optional<c10::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
   const c10::DeviceGuard guard(numbered(device.value_or(c10::Device(cuda))));
   return at::detail::empty_strided_generic(sizes, strides, &memory(), on_gpu, c10::dtype_or_default(type));
-}
-
-// The same memory, for the CPU's operations.
-at::Tensor seen_by_host(const at::Tensor& tensor) {
-  return at::from_blob(
-      tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(), [tensor](void*) {},
-      tensor.options().device(c10::kCPU).requires_grad(false));
 }
 
 at::Tensor on_device(const at::Tensor& host, c10::Device device) {

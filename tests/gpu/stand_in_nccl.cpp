@@ -1,7 +1,6 @@
 // In the place of transformer_nccl.so on a machine without a GPU: Gloo, for the tensors of the devices that
 // stand_in_cuda.cpp stands for, and it says when it is let go of. As with NCCL, a call returns before its work is done.
 #define USE_C10D_GLOO
-#include <ATen/ops/from_blob.h>
 #include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
@@ -11,15 +10,15 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "seen_by_host.h"
+
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-at::Tensor seen_by_host(const at::Tensor& tensor) {
+at::Tensor contiguous(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.is_cuda() && tensor.is_contiguous(), "NCCL takes a GPU's contiguous tensors");
-  return at::from_blob(
-      tensor.mutable_data_ptr(), tensor.sizes(), [tensor](void*) {},
-      tensor.options().device(c10::kCPU).requires_grad(false));
+  return seen_by_host(tensor);
 }
 
 class Sum : public c10d::Work {
@@ -59,16 +58,16 @@ class StandIn : public c10d::Backend {
   }
   const std::string getBackendName() const override { return "stand-in"; }
   c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    Tensors hosts{seen_by_host(tensors.at(0))};
+    Tensors hosts{contiguous(tensors.at(0))};
     return begun(gloo_->allreduce(hosts, options), tensors);
   }
   c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    Tensors hosts{seen_by_host(tensors.at(0))};
+    Tensors hosts{contiguous(tensors.at(0))};
     return begun(gloo_->broadcast(hosts, options), tensors);
   }
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& all, at::Tensor& own,
                                                  const c10d::AllgatherOptions& options) override {
-    auto host = seen_by_host(all), from = seen_by_host(own);
+    auto host = contiguous(all), from = contiguous(own);
     return begun(gloo_->_allgather_base(host, from, options), {all});
   }
   void shutdown() override { say("shut down"); }

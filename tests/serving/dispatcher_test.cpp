@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -10,10 +9,11 @@
 #include <vector>
 
 #include "catch.h"
+#include "serving/status_of.h"
 #include "transformer/inference/translator.h"
-#include "transformer/serving/request_error.h"
 
 using namespace transformer;
+using transformer::test::status_of;
 
 namespace {
 
@@ -30,16 +30,6 @@ std::shared_ptr<Engine> engine() {
 std::vector<DecodingRequest> requests(size_t count, const std::string& text = "The weather is nice today.") {
   const auto source = shipped_model().encode({text}).front();
   return std::vector<DecodingRequest>(count, shipped_model().request(source, shipped_model().settings()));
-}
-
-int status_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const RequestError& error) {
-    CHECK((error.status() == 429) == (error.retry_seconds() > 0));
-    return error.status();
-  }
-  return 0;
 }
 
 /// Counts sentences, and keeps the promise when all are done.

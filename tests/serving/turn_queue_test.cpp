@@ -1,28 +1,18 @@
 #include "transformer/serving/turn_queue.h"
 
 #include <atomic>
-#include <functional>
 #include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "catch.h"
-#include "transformer/serving/request_error.h"
+#include "serving/status_of.h"
 
 using namespace transformer;
+using transformer::test::status_of;
 
 namespace {
-
-int status_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const RequestError& error) {
-    CHECK((error.status() == 429) == (error.retry_seconds() > 0));
-    return error.status();
-  }
-  return 0;
-}
 
 /// Whose first turn waits until it may go.
 struct Held {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -19,6 +18,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/number.h"
 
 namespace transformer {
 
@@ -28,19 +28,12 @@ namespace {
 
 constexpr size_t buffer_size = size_t{1} << 20;
 
-std::filesystem::path folder_of(const std::filesystem::path& file) {
-  return file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-}
-
 /// The descriptor that `file` names, as /proc/self/fd/1 does; -1: none.
 int descriptor_named(const std::filesystem::path& file) {
   std::error_code error;
   const auto folder = std::filesystem::canonical(folder_of(file), error);
   if (error || folder != std::filesystem::canonical("/proc/self/fd", error) || error) return -1;
-  int descriptor = -1;
-  const auto name = file.filename().string();
-  const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), descriptor);
-  return problem == std::errc() && end == name.data() + name.size() ? descriptor : -1;
+  return number_in<int>(file.filename().string()).value_or(-1);
 }
 
 /// The path of this process's descriptor.

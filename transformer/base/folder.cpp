@@ -72,6 +72,10 @@ void sync_folder(const fs::path& folder) {
   throw Failure("cannot write " + folder.string(), std::strerror(error_number));
 }
 
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
 bool is_within(const fs::path& path, const fs::path& folder) {
   std::error_code error;
   const auto inner = fs::weakly_canonical(fs::absolute(path), error);

@@ -30,6 +30,9 @@ bool remove_known(const std::filesystem::path& folder, const std::set<std::strin
 /// File systems that cannot do it, and folders that may be written but not read, are left alone. Throws Failure.
 void sync_folder(const std::filesystem::path& folder);
 
+/// The folder that `path` lies in: "." where it is a name alone.
+std::filesystem::path folder_of(const std::filesystem::path& path);
+
 /// Whether `path` is `folder` or lies in it, links followed as far as they lead.
 bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder);
 

@@ -1,14 +1,11 @@
 #include "transformer/base/new_folder.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <mutex>
 #include <string_view>
@@ -16,6 +13,7 @@
 
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/number.h"
 
 namespace transformer {
 
@@ -34,39 +32,27 @@ Unfinished& unfinished() {
   return folders;
 }
 
-/// Takes hold of a folder; -1 where it cannot be, or somebody else holds it.
-int lock_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
-  ::close(descriptor);
-  return -1;
-}
-
 /// The process that wrote a folder of that name, which is `prefix`, its number and a count; 0: it is none.
 pid_t writer_of(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return 0;
   name.remove_prefix(prefix.size());
-  pid_t process = 0;
-  int count = -1;
-  const char* end = name.data() + name.size();
-  const auto [dash, problem] = std::from_chars(name.data(), end, process);
-  if (problem != std::errc() || process <= 0 || dash == end || *dash != '-') return 0;
-  const auto [rest, other_problem] = std::from_chars(dash + 1, end, count);
-  return other_problem == std::errc() && count >= 0 && rest == end ? process : 0;
+  const size_t dash = name.find('-');
+  if (dash == std::string_view::npos) return 0;
+  const auto process = number_in<pid_t>(name.substr(0, dash));
+  const auto count = number_in<int>(name.substr(dash + 1));
+  return process && *process > 0 && count && *count >= 0 ? *process : 0;
 }
 
 /// Deletes folders of such names in `parent` that killed processes left. Neither sign is enough alone: on a disk of
 /// several machines the process may be another's, and not every file system has locks of folders.
 void remove_left(const fs::path& parent, const std::string& prefix) {
   std::error_code error, ignored;
-  for (fs::directory_iterator entry(parent.empty() ? "." : parent, error), end; !error && entry != end;
-       entry.increment(error)) {
+  for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
     const pid_t process = writer_of(entry->path().filename().string(), prefix);
     if (process == 0 || ::kill(process, 0) == 0 || errno != ESRCH) continue;
-    const int lock = lock_folder(entry->path());
-    if (lock < 0) continue;
-    fs::remove_all(entry->path(), ignored);
-    ::close(lock);
+    if (!fs::is_directory(entry->symlink_status(ignored))) continue;
+    const FileLock lock(entry->path(), FileLock::Wait::no);
+    if (lock.keeps_others_out()) fs::remove_all(entry->path(), ignored);
   }
 }
 
@@ -95,13 +81,13 @@ NewFolder::NewFolder(const fs::path& path) : final_(path) {
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   const std::lock_guard guard(unfinished().mutex);
-  if (!error) remove_left(path.parent_path(), fmt::format(".{}.partial-", path.filename().string()));
+  if (!error) remove_left(folder_of(path), fmt::format(".{}.partial-", path.filename().string()));
   // What a process of the same number left is not this one's to write into; in a container, all have the same.
   for (int number = 0; !error; ++number) {
     partial_ = beside("partial", number);
     if (::mkdir(partial_.c_str(), 0777) == 0) {
       unfinished().folders.insert(partial_);
-      lock_ = lock_folder(partial_);
+      lock_.emplace(partial_, FileLock::Wait::no);
       return;
     }
     if (errno != EEXIST) error.assign(errno, std::generic_category());
@@ -114,7 +100,6 @@ NewFolder::~NewFolder() {
   std::error_code ignored;
   fs::remove_all(partial_, ignored);
   unfinished().folders.erase(partial_);
-  if (lock_ >= 0) ::close(lock_);
 }
 
 void NewFolder::commit() {
@@ -130,7 +115,7 @@ void NewFolder::commit() {
   if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
   // What was replaced goes in any case: the new folder has its name, if perhaps not after a power cut.
   if (replaces) fs::remove_all(replaced, ignored);
-  sync_folder(final_.has_parent_path() ? final_.parent_path() : ".");
+  sync_folder(folder_of(final_));
 }
 
 DeletesUnfinishedFolders::DeletesUnfinishedFolders()

@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "transformer/base/file_lock.h"
 #include "transformer/base/process.h"
 
 namespace transformer {
@@ -34,7 +36,7 @@ class NewFolder {
   std::filesystem::path free_for_replaced() const;
 
   std::filesystem::path final_, partial_;
-  int lock_ = -1;  // of partial_, which is held while this lives
+  std::optional<FileLock> lock_;  // of partial_
 };
 
 /// While this lives, SIGINT, SIGTERM and SIGHUP delete this process's unfinished folders before they end it. Make it

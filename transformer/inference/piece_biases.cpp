@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <map>
 
 #include "transformer/base/error.h"
+#include "transformer/base/number.h"
 #include "transformer/base/unicode.h"
 
 namespace transformer {
@@ -23,13 +23,12 @@ std::vector<std::pair<int64_t, double>> piece_biases(std::span<const std::string
     const auto piece = ids.find(line.substr(0, tab));
     if (piece == ids.end()) throw Error(where(), fmt::format("{} is no piece", in_quotes(line.substr(0, tab))));
     const auto text = tab == std::string::npos ? std::string_view() : trim(std::string_view(line).substr(tab + 1));
-    double number = 0;
-    const auto [stop, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (failed != std::errc() || stop != text.data() + text.size() || !(std::abs(number) <= 100)) {
+    const auto number = number_in<double>(text);
+    if (!number || !(std::abs(*number) <= 100)) {
       throw Error(where(),
                   fmt::format("expected a piece, a tab and a number from -100 to 100, found {}", in_quotes(line)));
     }
-    if (!biases.emplace(piece->second, number).second) throw Error(where(), "this piece came before", "give it once");
+    if (!biases.emplace(piece->second, *number).second) throw Error(where(), "this piece came before", "give it once");
   }
   return {biases.begin(), biases.end()};
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <initializer_list>
 #include <map>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "transformer/base/error.h"
+#include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/interop/hugging_face_configuration.h"
@@ -121,10 +121,9 @@ AddedTokens read_added(const fs::path& folder, MultilingualText& text) {
     take_listed(config, added);
     if (const auto* tokens = config.find("added_tokens_decoder")) {
       for (const auto& [id, token] : tokens->entries()) {
-        int64_t number = 0;
-        const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
-        if (error != std::errc() || end != id.data() + id.size()) config.refuse("added_tokens_decoder", "has no ids");
-        added.take(config, "added_tokens_decoder", number, token_text(token, config, "added_tokens_decoder"));
+        const auto number = number_in<int64_t>(id);
+        if (!number) config.refuse("added_tokens_decoder", "has no ids");
+        added.take(config, "added_tokens_decoder", *number, token_text(token, config, "added_tokens_decoder"));
       }
     }
     if (const auto* options = config.find("sp_model_kwargs"); options && !options->entries().empty()) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -15,6 +14,7 @@
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
 #include "transformer/base/new_folder.h"
+#include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/interop/foreign_weights.h"
@@ -88,12 +88,9 @@ class Options {
   Number number(const std::string& key, std::optional<Number> otherwise, const char* expected) const {
     if (otherwise && !values_.contains(key)) return *otherwise;
     const auto value = text(key);
-    Number result = 0;
-    const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), result);
-    if (problem != std::errc() || end != value.data() + value.size()) {
-      refuse(key, fmt::format("should be {}, found {}", expected, in_quotes(value)));
-    }
-    return result;
+    const auto result = number_in<Number>(value);
+    if (!result) refuse(key, fmt::format("should be {}, found {}", expected, in_quotes(value)));
+    return *result;
   }
 
   std::string where_;
@@ -251,9 +248,8 @@ ModelSettings read_settings(const Options& options) {
   if (sizes.size() != 2) options.refuse("dim-vocabs", "is not a size for the source and one for the target");
   for (const auto& [size, ours] :
        {std::pair{&sizes[0], &s.source_vocabulary_size}, {&sizes[1], &s.target_vocabulary_size}}) {
-    const auto [end, problem] = std::from_chars(size->data(), size->data() + size->size(), *ours);
-    if (problem != std::errc() || end != size->data() + size->size() || *ours < 4 ||
-        *ours > static_cast<int64_t>(SentencePieceModel::most_pieces)) {
+    *ours = number_in<int64_t>(*size).value_or(0);
+    if (*ours < 4 || *ours > static_cast<int64_t>(SentencePieceModel::most_pieces)) {
       options.refuse("dim-vocabs", fmt::format("has the size {}, from 4 to {} is possible", in_quotes(*size),
                                                SentencePieceModel::most_pieces));
     }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "transformer/base/error.h"
+#include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/interop/marian_file.h"
@@ -95,11 +96,8 @@ std::vector<std::string> marian_vocabulary(const std::filesystem::path& file) {
       id = line.substr(colon + 2);
     }
     id = trim(id);
-    size_t number = 0;
-    const auto [end, problem] = std::from_chars(id.data(), id.data() + id.size(), number);
-    if (problem != std::errc() || end != id.data() + id.size() || number >= SentencePieceModel::most_pieces) {
-      refuse(fmt::format("gives the id {}", in_quotes(id)));
-    }
+    const auto number = number_in<size_t>(id).value_or(SentencePieceModel::most_pieces);
+    if (number >= SentencePieceModel::most_pieces) refuse(fmt::format("gives the id {}", in_quotes(id)));
     auto read = unquoted(piece);
     if (!read || read->empty() || find_broken_utf8(*read) != std::string::npos) refuse("holds no piece");
     entries.emplace_back(std::move(*read), number);

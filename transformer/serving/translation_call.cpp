@@ -140,6 +140,15 @@ void take_fields(const Value& json, const std::map<std::string, Take>& known, Un
   }
 }
 
+/// The texts of a call, one or a list; `has_texts`: the field was there.
+Take texts_into(TranslationCall& call, bool& has_texts, size_t most_texts) {
+  return [&call, &has_texts, most_texts](const std::string& name, const Value& value) {
+    take_texts(call.texts, name, value, most_texts);
+    call.is_list = value.is_array();
+    has_texts = true;
+  };
+}
+
 Take into(std::string& text) {
   return [&text](const std::string& name, const Value& value) { text = text_of(name, value); };
 }
@@ -194,12 +203,7 @@ TranslationCall parse_libretranslate_json(std::string_view body, size_t most_tex
   // Clients of this interface send what later versions of it know, too.
   take_fields(
       json,
-      {{"q",
-        [&](const std::string& name, const Value& value) {
-          take_texts(call.texts, name, value, most_texts);
-          call.is_list = value.is_array();
-          has_texts = true;
-        }},
+      {{"q", texts_into(call, has_texts, most_texts)},
        {"source", into(call.source)},
        {"target", into(call.target)},
        {"format", into(format)},
@@ -235,12 +239,7 @@ TranslationCall parse_translation(std::string_view body, size_t most_texts) {
   bool has_texts = false;
   take_fields(
       json,
-      {{"text",
-        [&](const std::string& name, const Value& value) {
-          take_texts(call.texts, name, value, most_texts);
-          call.is_list = value.is_array();
-          has_texts = true;
-        }},
+      {{"text", texts_into(call, has_texts, most_texts)},
        {"source", into(call.source)},
        {"target", into(call.target)},
        {"model", into(call.model)},

@@ -9,6 +9,7 @@
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/sentencepiece_model.h"
 
@@ -107,7 +108,7 @@ void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t s
                       const std::filesystem::path& model, const std::vector<std::string>& symbols,
                       const std::function<void(std::optional<double> share)>& progressed) {
   if (files.empty()) throw Error("vocabulary", "no files to learn from", "name at least one text file");
-  const auto folder = model.has_parent_path() ? model.parent_path() : ".";
+  const auto folder = folder_of(model);
   if (!std::filesystem::is_directory(folder)) {
     throw Error(model.string(), "cannot be written: there is no such folder", "create " + folder.string());
   }
