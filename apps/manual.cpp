@@ -143,7 +143,7 @@ std::string examples_of(const std::string& program) {
        {"attend --model data/model-en-de --words --output page.html \"She lost her keys.\"",
         "attend --model data/model-en-de --heat-map --kind cross --output maps.svg \"Good morning.\""}},
       {"average",
-       {"average --last 20 --output runs/mean runs/en-fr",
+       {"average --last 5 --output runs/mean runs/en-fr",
         "average --precision bf16 --output runs/mean runs/one runs/other"}},
       {"distill",
        {"distill --model runs/big --source train.en --target train.de --n-best 4 --output runs/taught",

@@ -222,7 +222,9 @@ class ServeTest(ProgramTest):
         status, _, specification = self.server.ask("GET", "/spec")
         self.assertEqual((status, specification["openapi"][:2]), (200, "3."))
         paths = specification["paths"]
-        self.assertIn("beam", specification["components"]["schemas"]["Decoding"]["properties"])
+        settings = specification["components"]["schemas"]["Decoding"]["properties"]
+        self.assertIn("beam", settings)
+        self.assertFalse(settings.keys() & {"batch_sentences", "source_language", "target_language"})
         for path, methods in paths.items():
             for method in methods:
                 with self.subTest(path=path, method=method):

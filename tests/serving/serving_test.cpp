@@ -30,11 +30,12 @@ TEST_CASE("API keys are a file's lines") {
   const test::TemporaryDirectory folder;
   const auto file = folder / "keys";
   CHECK_FALSE(ApiKeys().needed());
-  test::write_file(file, "# of our own\n\nfirst-key  # the page's\r\n  second-key\n");
+  test::write_file(file, "# of our own\n\nfirst-key  # the page's\r\n  second-key\n\t#four\nfourth#key\t#5\n");
   const ApiKeys keys(file);
   CHECK(keys.needed());
   CHECK(keys.find("first-key") == 0);
   CHECK(keys.find("second-key") == 1);
+  CHECK(keys.find("fourth#key") == 2);
   CHECK_FALSE(keys.find("third-key"));
   CHECK_FALSE(keys.find(""));
   test::write_file(file, "first-key\nshort\n");

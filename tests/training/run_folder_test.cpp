@@ -436,6 +436,16 @@ TEST_CASE("a run does not go on to fewer steps than it has come") {
   CHECK(run.open({.steps = "8"}, {.from = "6"}).found() == Found::run);
 }
 
+TEST_CASE("a run without a whole checkpoint says what is wrong with the newest") {
+  Run run;
+  run.train();
+  for (const auto& checkpoint : resumable_checkpoints(run.folder)) write_file(checkpoint / "model.safetensors", "cut");
+  const auto newest = resumable_checkpoints(run.folder).front().filename().string();
+  CHECK_THAT(error_of([&] { run.open({}, {.from = "last"}); }),
+             Contains("none of its checkpoints is whole; the newest: ") && Contains(newest + "/model.safetensors") &&
+                 Contains("--restart"));
+}
+
 TEST_CASE("what is set aside at a stage that nobody knows is not taken for nothing") {
   Run run;
   run.train();

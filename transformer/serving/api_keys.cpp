@@ -19,6 +19,18 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
+namespace {
+
+// The line up to a comment. A # within a key is the key's.
+std::string_view before_comment(std::string_view line) {
+  for (auto at = line.find('#'); at != line.npos; at = line.find('#', at + 1)) {
+    if (at == 0 || line[at - 1] == ' ' || line[at - 1] == '\t') return line.substr(0, at);
+  }
+  return line;
+}
+
+}  // namespace
+
 ApiKeys::ApiKeys(const std::filesystem::path& file) {
   constexpr size_t shortest = 8;
   const std::string text = read_file(file, size_t{1} << 20);
@@ -27,7 +39,7 @@ ApiKeys::ApiKeys(const std::filesystem::path& file) {
     const auto line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     ++number;
-    const auto key = trim(line.substr(0, line.find('#')));
+    const auto key = trim(before_comment(line));
     if (key.empty()) continue;
     const auto where = fmt::format("{}:{}", file.string(), number);
     if (split_words(key).size() > 1) throw Error(where, "there is a blank in the key", "write a key a line");

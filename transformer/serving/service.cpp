@@ -315,14 +315,14 @@ HttpResponse Service::specification() const {
   static const std::string text = [] {
     auto specification = Json::parse(embedded::openapi_json);
     specification["info"]["version"] = TRANSFORMER_VERSION;
-    // What a request may set is what was declared.
+    // What a request may set is what was declared, but for what TranslationTask refuses.
     DecodingSettings decoding;
     std::vector<SettingField> fields;
     Fields<DecodingSettings> described(decoding, fields);
     DecodingSettings::describe(described);
     Json properties;
     for (const auto& field : fields) {
-      if (field.name != "batch_sentences")
+      if (field.name != "batch_sentences" && field.name != "source_language" && field.name != "target_language")
         properties[field.name] = {{"description", fmt::format("{} ({})", field.meaning, field.expectation())}};
     }
     specification["components"]["schemas"]["Decoding"]["properties"] = std::move(properties);

@@ -39,7 +39,8 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
         between(0, 60000))
       .free();
   field("api_keys", &ServingSettings::api_keys,
-        "file of keys, one a line, one of which every request for a translation must bring; empty: none is needed")
+        "file of keys, one a line, each of at least 8 bytes, one of which every request for a translation must bring; "
+        "lines that begin with # are comments; empty: none is needed")
       .free();
   field("trust_proxy", &ServingSettings::trust_proxy,
         "take the client's address from the last entry of X-Forwarded-For: for a server that only a proxy reaches")

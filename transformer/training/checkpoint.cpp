@@ -363,21 +363,28 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
   state.progress = progress;
 }
 
+Error no_whole_checkpoint(const fs::path& run, const std::string& newest) {
+  return Error(checkpoint_directory(run).string(),
+               fmt::format("none of its checkpoints is whole{}{}", newest.empty() ? "" : "; the newest: ", newest),
+               "--restart replaces the run and begins anew");
+}
+
 fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state, const Log& log) {
+  std::string newest;
   std::vector<fs::path> damaged;
   for (const auto& checkpoint : resumable_checkpoints(run)) {
     try {
       load_checkpoint(checkpoint, state);
     } catch (const std::runtime_error& error) {  // Error or Failure: its bytes are wrong or cannot be read
       log.warn(fmt::format("a checkpoint cannot be used: {}; trying the one before", error.what()));
+      if (damaged.empty()) newest = error.what();
       damaged.push_back(checkpoint);
       continue;
     }
     for (const auto& directory : damaged) set_aside_damaged(directory);
     return checkpoint;
   }
-  throw Error(checkpoint_directory(run).string(), "none of its checkpoints is whole",
-              "--restart replaces the run and begins anew");
+  throw no_whole_checkpoint(run, newest);
 }
 
 void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t>& best) {

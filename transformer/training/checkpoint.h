@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "transformer/base/error.h"
 #include "transformer/base/log.h"
 #include "transformer/model/tensors.h"
 #include "transformer/model/transformer.h"
@@ -110,6 +111,10 @@ std::vector<std::filesystem::path> resumable_checkpoints(const std::filesystem::
 /// Restores everything that write_checkpoint saved. Throws Error naming the file that is missing or damaged, before
 /// anything in `state` has changed unless the damage is such that no checksum shows it.
 void load_checkpoint(const std::filesystem::path& checkpoint, const TrainingState& state);
+
+/// What to throw where a run has checkpoints and none can be gone on from; `newest` is what is wrong with the newest
+/// one, as its error says it.
+Error no_whole_checkpoint(const std::filesystem::path& run, const std::string& newest);
 
 /// load_checkpoint from the newest checkpoint that is whole, and returns it. Damaged ones are reported in the log and
 /// set aside under another name. Throws Error when none is whole.

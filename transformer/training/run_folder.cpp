@@ -354,17 +354,18 @@ void RunFolder::decide() {
 fs::path RunFolder::choose_checkpoint() {
   const auto checkpoints = resumable_checkpoints(folder_);
   if (options_.from.empty() || options_.from == "last") {
+    std::string newest;
     for (const auto& checkpoint : checkpoints) {
       try {
         verify_checksums(checkpoint);
-      } catch (const std::runtime_error&) {  // damaged, or cannot be read: resuming reports it and takes the one before
+      } catch (const std::runtime_error& error) {  // damaged or unreadable: resuming says so and takes the one before
+        if (newest.empty()) newest = error.what();
         continue;
       }
       from_ = options_.from.empty() ? -1 : checkpoint_step(checkpoint);
       return checkpoint;
     }
-    throw Error((folder_ / "checkpoints").string(), "none of its checkpoints is whole",
-                "--restart replaces the run and begins anew");
+    throw no_whole_checkpoint(folder_, newest);
   }
   const auto& text = options_.from;
   from_ = number_in<int64_t>(text).value_or(-1);
