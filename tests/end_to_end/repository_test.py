@@ -18,7 +18,7 @@ GITHUB = SOURCE / ".github"
 
 def pages():
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=SOURCE, capture_output=True, text=True)
-    names = listed.stdout.split() if listed.returncode == 0 else map(str, SOURCE.glob("*/*.md"))
+    names = listed.stdout.split() if listed.returncode == 0 else [str(file.relative_to(SOURCE)) for pattern in ("*.md", "*/*.md") for file in SOURCE.glob(pattern)]
     return [file for file in (SOURCE / name for name in names) if file.exists()]
 
 
@@ -83,7 +83,7 @@ class RepositoryTest(unittest.TestCase):
         def jobs(folder, *arguments, **environment):
             known = {name: value for name, value in os.environ.items() if name != "CMAKE_BUILD_PARALLEL_LEVEL"}
             done = subprocess.run([SOURCE / "scripts" / "jobs", *(arguments or ("1500", folder))], capture_output=True,
-                                  text=True, env=dict(known, OMP_NUM_THREADS="16", **environment))  # nproc's cores
+                                  text=True, env=dict(known, OMP_NUM_THREADS="3", **environment))  # which nproc follows
             return done.returncode, done.stdout.strip(), done.stderr
 
         gigabyte = 10**9
@@ -104,6 +104,7 @@ class RepositoryTest(unittest.TestCase):
                 (root / "proc" / "self").mkdir(parents=True)
                 (root / "proc" / "meminfo").write_text(
                     f"MemTotal: 99 kB\nMemAvailable: {available * 1000000} kB\nSwapFree: {swap * 1000000} kB\n")
+                (root / "proc" / "cpuinfo").write_text("".join(f"processor\t: {core}\nflags\t\t: sse2\n\n" for core in range(16)))
                 (root / "proc" / "self" / "cgroup").write_text("4:memory:/old\n0::/job/a\n")
                 for name, text in files.items():
                     file = root / "sys" / "fs" / "cgroup" / name
@@ -116,6 +117,23 @@ class RepositoryTest(unittest.TestCase):
                 self.assertEqual(jobs(folder, CMAKE_BUILD_PARALLEL_LEVEL="7"), (0, "7", ""))
         self.assertEqual(jobs("", "many")[0], 2)
         self.assertRegex(jobs("", "1500")[1], r"^\d+$")  # of this machine
+        status, cores, _ = jobs("", "--cores")
+        self.assertEqual((status, 1 <= int(cores) <= len(os.sched_getaffinity(0))), (0, True), cores)
+        self.assertEqual(jobs("", "--cores", "more")[0], 2)
+
+    def test_an_environment_of_somebody_elses_is_left_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            shutil.copytree(SOURCE / "scripts", root / "scripts")
+            (root / ".venv" / "bin").mkdir(parents=True)
+            (root / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+            known = {name: value for name, value in os.environ.items()
+                     if name not in ("VIRTUAL_ENV", "CONDA_PREFIX", "CMAKE_PREFIX_PATH", "Torch_DIR")}
+            done = subprocess.run([root / "scripts" / "setup"], capture_output=True, text=True,
+                                  env=dict(known, PATH="/usr/bin:/bin"))
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn(f"{root}/.venv was not made by this script", done.stderr)
+            self.assertEqual({file.name for file in (root / ".venv").iterdir()}, {"bin", "pyvenv.cfg"})
 
     def test_issue_forms_are_forms(self):
         forms = [file for file in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if file.name != "config.yml"]
