@@ -26,8 +26,8 @@ VOCABULARY, ROWS, LENGTH = 37000, 200, 64
 # Batches of text have about as many tokens, and another length each.
 LENGTHS = (64, 33, 47, 96, 25, 71, 128, 54)
 ROUNDS, SECONDS = 3, 4
-# Dense bf16 FLOP/s by the makers' data sheets.
-PEAKS = {"H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10G": 70e12, "4090": 165e12}
+# Dense bf16 FLOP/s by the makers' data sheets, of names of which the first that fits counts.
+PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H200 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10G": 70e12, "4090": 165e12}
 
 
 def batches(file):
@@ -42,6 +42,7 @@ def training_rate(command):
     with Side(command, None) as side:
         side.ask("run", 0, 10)  # compiles, chooses kernels, fills caches
         count = max(5, round(SECONDS * 10 / float(side.ask("run", 0, 10).split()[0])))
+        count += -count % len(LENGTHS)  # every side has as many batches of each length
         rates = []
         for _ in range(ROUNDS):
             seconds, tokens, _ = map(float, side.ask("run", 0, count).split())
@@ -97,10 +98,11 @@ def main():
     if not torch.cuda.is_available():
         sys.exit("gpu: this machine has no GPU that torch can use; nothing was measured")
     name = torch.cuda.get_device_name()
-    peak = next((flops for part, flops in PEAKS.items() if part in name), None)
+    peak = next((flops for part, flops in PEAKS.items() if re.search(rf"\b{part}\b", name)), None)
     results = ROOT / "benchmarks" / "results" / f"gpu-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.txt"
     results.parent.mkdir(parents=True, exist_ok=True)
-    with open(results, "w") as file, tempfile.TemporaryDirectory() as temporary:
+    unfinished = results.with_name(results.name + ".partial")  # figures of an earlier run stay until there are new ones
+    with open(unfinished, "w") as file, tempfile.TemporaryDirectory() as temporary:
         def say(line):
             print(line, flush=True)
             print(line, file=file, flush=True)
@@ -112,6 +114,7 @@ def main():
         for model in MODELS:
             training(model, folder, say, peak)
         decoding(folder, say)
+    unfinished.replace(results)
     print(f"gpu: {results}")
 
 

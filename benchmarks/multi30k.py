@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import subprocess
+import tempfile
 
 import ctranslate2
 import sentencepiece
@@ -50,20 +51,19 @@ class Model:
 
     def differences(self, part):
         """Of so many sentences, how many CTranslate2 translates otherwise by its rules."""
-        exported, beam = self.args.output / "exported", self.config["decoding"]["beam"]
-        run(self.args.binaries, "export", "--to", "ctranslate2", "--model", self.folder, "--output", exported,
-            stdout=subprocess.DEVNULL)
+        beam = self.config["decoding"]["beam"]
         ours = self.translated(part, "float32", "--length-penalty", "power", "--stop", "beam_finished")
         vocabulary = sentencepiece.SentencePieceProcessor(model_file=str(self.folder / "vocabulary.model"))
-        translator = ctranslate2.Translator(str(exported), compute_type="float32", inter_threads=1, intra_threads=1)
+        with tempfile.TemporaryDirectory() as folder:
+            exported = f"{folder}/exported"
+            run(self.args.binaries, "export", "--to", "ctranslate2", "--model", self.folder, "--output", exported,
+                stdout=subprocess.DEVNULL)
+            translator = ctranslate2.Translator(exported, compute_type="float32", inter_threads=1, intra_threads=1)
         lines = self.text(part, "en").read_text().splitlines()
         results = translator.translate_batch(
             vocabulary.encode(lines, out_type=str), beam_size=beam, length_penalty=self.config["decoding"]["alpha"],
             min_decoding_length=0, max_decoding_length=300, return_end_token=True, max_batch_size=32)
         theirs = [vocabulary.decode(result.hypotheses[0][:-1]) for result in results]
-        for file in exported.iterdir():
-            file.unlink()
-        exported.rmdir()
         return sum(a != b for a, b in zip(ours.read_text().splitlines(), theirs, strict=True)), len(lines)
 
 

@@ -33,6 +33,14 @@ class Parsing:
     def __init__(self, args):
         self.args, self.folder = args, args.runs
         self.folder.mkdir(parents=True, exist_ok=True)
+        # Text is made once, and is that of these files.
+        made_of = self.folder / "treebank.json"
+        wanted = [[[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in part]
+                  for part in (args.train, args.dev)]
+        if not made_of.exists():
+            made_of.write_text(json.dumps(wanted))
+        elif json.loads(made_of.read_text()) != wanted:
+            raise SystemExit(f"parsing.py: the runs in {self.folder} are of another treebank; give another --runs")
         for part, trees in (("train", args.train), ("dev", args.dev)):
             words = self.folder / f"{part}.words"
             if not words.exists():

@@ -1,4 +1,4 @@
-"""Says what an archive has of others: bundled.py STAGE NAME VERSION. Standard library only; on Debian and its like.
+"""Says what an archive has of others: bundled.py STAGE [NAME VERSION]. Standard library only; on Debian and its like.
 
 STAGE is where the libraries that are brought along have been installed, before they are packed. Beside them come
 
@@ -6,7 +6,8 @@ STAGE is where the libraries that are brought along have been installed, before 
     share/doc/transformer/licences/common/NAME  the licences that these texts refer to
     share/doc/transformer/NAME.spdx.json        the bill of materials: SPDX 2.3
 
-and the same for libraries that are compiled in, because they are headers.
+and the same for libraries that are compiled in, because they are headers. Without NAME and VERSION come the licences of
+these alone.
 """
 
 import datetime
@@ -57,17 +58,12 @@ def facts(package, linked):
                               "referenceLocator": f"pkg:deb/{system}/{package}@{version}?arch={architecture}"}]}
 
 
-def main(stage, name, version):
-    libraries = {}  # package -> files
-    for file in sorted(stage.glob("lib*/**/*.so*")):
-        if not file.is_symlink() and not file.name.startswith("libtransformer."):
-            libraries.setdefault(package_of(f"*/{file.name}"), []).append(file)
-    if not libraries:
-        raise SystemExit(f"bundled.py: there are no libraries in {stage}")
-    packages = {package: True for package in libraries}
-    for header in HEADERS:
-        packages.setdefault(package_of(f"/usr/include/{header}"), False)
+def compiled_in():
+    """The packages of the headers."""
+    return sorted({package_of(f"/usr/include/{header}") for header in HEADERS})
 
+
+def copy_licences(stage, packages):
     texts = stage / "share/doc/transformer/licences"
     (texts / "common").mkdir(parents=True, exist_ok=True)
     for package in packages:
@@ -77,6 +73,19 @@ def main(stage, name, version):
         (texts / package).write_text(text, encoding="utf-8")
         for licence in set(re.findall(rf"{COMMON}/([A-Za-z0-9.+-]*[A-Za-z0-9])", text)):
             shutil.copyfile(COMMON / licence, texts / "common" / licence)
+
+
+def main(stage, name, version):
+    libraries = {}  # package -> files
+    for file in sorted(stage.glob("lib*/**/*.so*")):
+        if not file.is_symlink() and not file.name.startswith("libtransformer."):
+            libraries.setdefault(package_of(f"*/{file.name}"), []).append(file)
+    if not libraries:
+        raise SystemExit(f"bundled.py: there are no libraries in {stage}")
+    packages = {package: True for package in libraries}
+    for package in compiled_in():
+        packages.setdefault(package, False)
+    copy_licences(stage, packages)
 
     own = {"name": "transformer", "SPDXID": "SPDXRef-transformer", "versionInfo": version,
            "downloadLocation": "NOASSERTION", "filesAnalyzed": False, "licenseConcluded": "MIT", "licenseDeclared": "MIT",
@@ -109,4 +118,7 @@ def main(stage, name, version):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), *sys.argv[2:4])
+    if len(sys.argv) == 2:
+        copy_licences(pathlib.Path(sys.argv[1]), compiled_in())
+    else:
+        main(pathlib.Path(sys.argv[1]), *sys.argv[2:4])

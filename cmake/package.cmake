@@ -12,15 +12,22 @@ string(TOLOWER "${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}" system)
 set(CPACK_PACKAGE_FILE_NAME transformer-${PROJECT_VERSION}-${system})
 set(CPACK_STRIP_FILES ON)
 
-# Beside the libraries that an archive brings along: their licences, and the bill of materials.
+# Beside the libraries that an archive brings along: their licences, and the bill of materials. A .deb brings none along,
+# and has the licences of what is compiled in.
 find_package(Python3 QUIET COMPONENTS Interpreter)
-install(CODE "
+foreach(component bundled notices)
+  set(names)
+  if(component STREQUAL bundled)
+    set(names "${CPACK_PACKAGE_FILE_NAME} ${PROJECT_VERSION}")
+  endif()
+  install(CODE "
 if(\"${Python3_EXECUTABLE}\" STREQUAL \"\")
   message(FATAL_ERROR \"licences are collected with Python: install python3 and configure again\")
 endif()
 execute_process(COMMAND \"${Python3_EXECUTABLE}\" \"${CMAKE_CURRENT_LIST_DIR}/bundled.py\"
-                        \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\" ${CPACK_PACKAGE_FILE_NAME} ${PROJECT_VERSION}
-                COMMAND_ERROR_IS_FATAL ANY)" COMPONENT bundled EXCLUDE_FROM_ALL)
+                        \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}\" ${names}
+                COMMAND_ERROR_IS_FATAL ANY)" COMPONENT ${component} EXCLUDE_FROM_ALL)
+endforeach()
 
 set(CPACK_GENERATOR TGZ)
 find_program(TRANSFORMER_DPKG_SHLIBDEPS dpkg-shlibdeps)
@@ -37,7 +44,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 file(WRITE ${PROJECT_BINARY_DIR}/package_options.cmake [=[
 if(CPACK_GENERATOR STREQUAL "DEB")
-  set(CPACK_COMPONENTS_ALL programs interface)
+  set(CPACK_COMPONENTS_ALL programs interface notices)
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
   set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY OFF)
 endif()

@@ -286,17 +286,17 @@ def main():
         if name not in works:
             works[name] = makers[name]()
         work = works[name]
-        if precision != "bf16" and precision not in environments:
+        if precision != "bf16" and (name, precision) not in environments:
             fastest, times = best_environment(work, precision)
-            environments[precision] = PEER_ENVIRONMENTS[fastest]
+            environments[name, precision] = PEER_ENVIRONMENTS[fastest]
             tried = ", ".join(f"{way} {seconds:.2f} s" for way, seconds in times.items())
             with work.our_side(precision, 1) as side, work.their_side(precision, 1, None) as peer:
-                results.add(f"{precision}: kernels {side.ready[0]} to CTranslate2 {peer.ready[0]}, {fastest} (fastest of: "
+                results.add(f"{name} {precision}: kernels {side.ready[0]} to CTranslate2 {peer.ready[0]}, {fastest} (fastest of: "
                             f"{tried})")
         if len(os.sched_getaffinity(0)) < threads:
             results.add(f"{name} {precision}: no {threads} cores for {threads} threads")
             continue
-        measure(work, precision, threads, cases, args.pairs, environments.get(precision), results)
+        measure(work, precision, threads, cases, args.pairs, environments.get((name, precision)), results)
 
 
 main()

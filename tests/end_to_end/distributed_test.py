@@ -16,7 +16,7 @@ import unittest
 
 from safetensors.numpy import load_file
 
-from programs import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest, free_ports
 from toy import SHARED, without_times, write_recipe
 
 TRAIN, TORCHRUN = sys.argv[1:3]
@@ -194,7 +194,7 @@ class DistributedTest(ProgramTest):
     def test_micro_batches_fit_the_process_with_the_least_memory(self):
         def sizes(limits):
             output = self.root / f"auto-{len(limits)}-{min(limits)}"
-            port = str(20000 + os.getpid() % 20000)
+            port = str(free_ports(1)[0])
             processes = []
             for rank, limit in enumerate(limits):
                 environment = dict(ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(len(limits)), LOCAL_RANK=str(rank),
@@ -243,7 +243,7 @@ class DistributedTest(ProgramTest):
     def test_a_machine_that_goes_leaves_the_others_training(self):
         output = self.root / "fewer"
         logs = [open(self.root / f"agent-{number}.log", "w+") for number in (0, 1)]
-        port = 20000 + os.getpid() % 20000
+        port, = free_ports(1)
         agents = []
         for log in logs:  # two machines, as torchrun sees it; the rendezvous is on the first
             self.addCleanup(log.close)

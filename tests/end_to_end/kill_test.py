@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 
+from programs import ENVIRONMENT
 from toy import without_times, write_recipe
 
 
@@ -50,7 +51,7 @@ class Run:
     def __init__(self, train, folder, output):
         self.output = output
         self.process = subprocess.Popen([train, folder / "tiny.yaml", "--output", output], stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, env=dict(os.environ, OMP_NUM_THREADS="1"))
+                                        stderr=subprocess.STDOUT, env=ENVIRONMENT)
         os.set_blocking(self.process.stdout.fileno(), False)
         self.log = ""
 

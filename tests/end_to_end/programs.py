@@ -1,12 +1,27 @@
 """What the end-to-end tests have in common: a folder to work in, and one OpenMP thread a program."""
 
+import contextlib
 import os
 import pathlib
 import random
+import socket
 import tempfile
 import unittest
 
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1")
+# Of what launchers set, programs would be one process of several.
+LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "OMPI_", "PMI", "SLURM_",
+             "TRANSFORMER_PROCESSES")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+ENVIRONMENT["OMP_NUM_THREADS"] = "1"
+
+
+def free_ports(count):
+    """Ports of the loopback that nobody has just now."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def damage(file, how):

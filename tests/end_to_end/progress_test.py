@@ -26,6 +26,17 @@ rows:
 """
 
 
+def all_from(terminal):
+    """What has been written to a terminal, whose other end is closed, or will be."""
+    read = []
+    try:
+        while data := os.read(terminal, 1 << 16):
+            read.append(data)
+    except OSError:  # the terminal's end
+        pass
+    return b"".join(read)
+
+
 def screen(text):
     """The lines that a terminal shows in the end, and all that it has shown in its last one meanwhile."""
     lines, drawn, column = [""], [], 0
@@ -57,15 +68,7 @@ class ProgressTest(ProgramTest):
         """What `command` writes to a terminal: to standard error and, unless it has another, standard output."""
         ours, theirs = pty.openpty()
         read = []
-
-        def follow():
-            try:
-                while data := os.read(ours, 1 << 16):
-                    read.append(data)
-            except OSError:  # the terminal's end
-                pass
-
-        reader = threading.Thread(target=follow)
+        reader = threading.Thread(target=lambda: read.append(all_from(ours)))
         reader.start()
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output if output else theirs, stderr=theirs,
@@ -74,7 +77,7 @@ class ProgressTest(ProgramTest):
             os.close(theirs)
             reader.join()
             os.close(ours)
-        text = b"".join(read).decode()
+        text = read[0].decode()
         self.assertEqual(done.returncode, status, text)
         return text
 
@@ -148,7 +151,7 @@ class ProgressTest(ProgramTest):
             ours, theirs = pty.openpty()
             subprocess.run(command, stdin=text, stdout=output, stderr=theirs, env=TERMINAL, check=True, timeout=500)
             os.close(theirs)
-            self.assertIn(b"40 lines", os.read(ours, 1 << 16))
+            self.assertIn(b"40 lines", all_from(ours))
             os.close(ours)
         out, err = self.elsewhere([*command, "--input", "in.en", "--output", "other.de"])
         self.assertEqual(out + err, "")

@@ -4,7 +4,6 @@ Standard library only. Slurm's daemons (Debian's slurm-wlm) run as whoever runs 
 free ports, and end with it. Where they are not installed the test is skipped.
 """
 
-import contextlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ import sys
 import time
 import unittest
 
-from programs import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest, free_ports
 from toy import SHARED, write_recipe
 
 TRAIN, SWEEP = sys.argv[1:3]
@@ -54,14 +53,6 @@ def wait_until(condition, seconds):
             return False
         time.sleep(0.05)
     return True
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 class SlurmTest(ProgramTest):

@@ -19,7 +19,7 @@ root = pathlib.Path(folder.name).resolve()
 # LibTorch's CUDA part is looked for where LibTorch is, NCCL's module beside the program.
 (root / "lib").mkdir()
 (root / "bin").mkdir()
-torch = next(pathlib.Path(line.split()[2]).parent for line in subprocess.run(
+torch = next(pathlib.Path(line.split(" => ")[1].rsplit(" (", 1)[0]).parent for line in subprocess.run(
     ["ldd", train], capture_output=True, text=True, check=True).stdout.splitlines() if "libtorch_cpu.so" in line)
 for library in torch.iterdir():
     if library.name != "libtorch_cuda.so":

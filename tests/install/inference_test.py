@@ -20,7 +20,8 @@ FLAGS = FLAGS.removeprefix("flags").strip()  # CMake's functions drop arguments 
 HERE = pathlib.Path(__file__).parent
 MODEL = f"{SOURCE}/data/model-en-de"
 SENTENCES = "Good morning.\nWhere is the train station?\n\nThe children are playing in the garden.\n"
-ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": os.environ.get("HOME", "/"),
+               "PYTHONNOUSERSITE": "1"}  # torch may lie there, and is to be missing
 
 
 run = functools.partial(commands.run, environment=ENVIRONMENT)
