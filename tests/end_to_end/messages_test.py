@@ -1,6 +1,7 @@
 """What programs say of mistakes, and of strangers' files: messages_test.py TRANSLATE TRAIN SOURCE. The other programs lie
 beside these. Standard library only."""
 
+import os
 import pathlib
 import resource
 import shutil
@@ -185,6 +186,17 @@ class MessagesTest(ProgramTest):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn(b"cannot write out: File too large", done.stderr)
         self.assertFalse((self.root / "out").exists())
+
+    @unittest.skipIf("ASAN_OPTIONS" in os.environ or "TSAN_OPTIONS" in os.environ, "takes more addresses than a limit allows")
+    def test_threads_that_cannot_be_started_are_told_of(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))
+
+        done = subprocess.run([TRANSLATE, "--model", MODEL, "--threads", "1000"], cwd=self.root, input=b"Good morning.\n",
+                              env=ENVIRONMENT, capture_output=True, timeout=120, preexec_fn=limited)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, rb"^translate: error: threads: \d+ of 1000 could be started: ")
+        self.assertEqual(done.stderr.count(b"\n"), 1)
 
     def test_mistakes_of_commands_lead_to_their_own_help(self):
         evaluate = pathlib.Path(TRANSLATE).with_name("evaluate")

@@ -538,6 +538,10 @@ class TrainTest(ProgramTest):
         (other / "vocabulary.model").write_bytes((self.root / "bpe" / "vocabulary.model").read_bytes())
         self.refused(*at, *given, parts=["data.vocabulary", "another vocabulary", "remove"])
         self.assertEqual([file.name for file in other.iterdir()], ["vocabulary.model"])
+        # Weights have the vocabulary that they were learned by.
+        self.refused("--output", other, *short, "--init-from", output,
+                     parts=["training.init_from", f"{other}/vocabulary.model is another", "remove"])
+        self.assertEqual([file.name for file in other.iterdir()], ["vocabulary.model"])
         # Two, one for each language.
         two = self.root / "two"
         self.run_train("--output", two, *short, "--set", f"data.vocabulary=[{hidden},{hidden}]", "--set",

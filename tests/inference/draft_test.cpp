@@ -189,6 +189,21 @@ TEST_CASE("a beginning that is asked for is written before anything is guessed")
   CHECK(drafted.accepted == drafted.proposed);
 }
 
+TEST_CASE("what a draft has missed is read some at a time, and nothing is guessed otherwise") {
+  auto settings = tiny_settings(pieces);
+  settings.attention_window = GENERATE(0, 6);
+  const auto model = packed(settings, 4);
+  std::vector<DecodingRequest> requests;
+  for (const int64_t length : {100, 1, 30, 70, 65}) {
+    Ids beginning;
+    for (int64_t i = 0; i < length; ++i) beginning.push_back(5 + (i * 7 + length) % (pieces - 5));
+    requests.push_back({{5 + length % 30, 9, 2}, length + 20, greedy(), begins_with(std::move(beginning))});
+  }
+  const auto drafted = check_draft(model, model, requests);
+  CHECK(drafted.proposed > 0);
+  CHECK(drafted.accepted == drafted.proposed);
+}
+
 TEST_CASE("sentences with a draft and with several hypotheses share batches, and progress tells every token once") {
   const auto model = packed(tiny_settings(pieces), 4);
   auto requests = requests_of(60, 11, greedy());

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -197,6 +198,8 @@ TEST_CASE("what cannot be decoded is refused when it is submitted, and harms nob
   CHECK_THAT(refusal({{5, 40, 2}, 3}), Contains("word piece 40"));
   CHECK_THAT(refusal({Ids(21, 5), 3}), Contains("max_positions"));
   CHECK_THAT(refusal({{5, 2}, 20}), Contains("max_positions"));
+  CHECK_THAT(refusal({{5, 2}, std::numeric_limits<int64_t>::max()}), Contains("max_positions"));
+  CHECK_THAT(refusal({{5, 2}, -1}), Contains("max_length: is -1"));
   CHECK(refusal({{5, 2}, 19}).empty());
   CHECK_THROWS_AS(Engine(model, {.threads = 0}), std::invalid_argument);
 }

@@ -309,6 +309,22 @@ TEST_CASE("the shortest output may depend on the input") {
   CHECK(search(table, request).front().tokens.size() <= 1);
 }
 
+TEST_CASE("a share of the input's length is counted as it is written") {
+  size_t shortest = 1000;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    RandomTable table(seed, 5);
+    auto share = request_of(80, {.beam = 1});
+    share.source = Tokens(51, 4);  // fifty pieces, of which 1.1 are 55
+    auto number = share;
+    share.settings.min_length_ratio = 1.1;
+    number.settings.min_length = 55;
+    const auto found = search(table, share).front().tokens;
+    CHECK(found == search(table, number).front().tokens);
+    shortest = std::min(shortest, found.size());
+  }
+  CHECK(shortest == 55);
+}
+
 TEST_CASE("required phrases: a wide beam finds the best output that holds them, a narrow one finds one") {
   for (uint64_t seed = 0; seed < 25; ++seed) {
     RandomTable table(seed + 4000, 6);

@@ -138,7 +138,7 @@ TEST_CASE("translations begin with what they shall begin with, packed as through
   auto bounded = DecodingSettings{};
   bounded.max_length = 2;
   CHECK_THAT(error_of([&] { (void)tiny.packed->with(bounded).encode_wishes({.prefix = "badoki luméno"}); }),
-             Contains("at most 2 word pieces cannot begin so"));
+             Contains("at most 2 word pieces may end before it"));
 }
 
 TEST_CASE("forbidden phrases are found in texts as by looking for them, however they are spelled") {

@@ -64,6 +64,8 @@ struct Training {
                 .metrics_bytes = seed + 6,
                 .best = {{seed + 7, n + 0.5}, {seed + 8, n + 0.75}},
                 .validations_since_best = seed + 9,
+                .judged_by = "text " + std::to_string(seed),
+                .products = "bf16",
                 .window_loss = n + 0.0625,
                 .window_nll = n + 0.375,
                 .window_tokens = seed + 10};
@@ -124,6 +126,8 @@ TEST_CASE("a checkpoint gives back every number that went into it") {
   CHECK(p.batch == 5);
   CHECK(p.batch_state == "state 3");
   CHECK(p.micro_batch_tokens == 6);
+  CHECK(p.judged_by == "text 3");
+  CHECK(p.products == "bf16");
   CHECK(p.source_tokens == 7);
   CHECK(p.target_tokens == 8);
   CHECK(p.flops == 3.25);
@@ -186,9 +190,9 @@ TEST_CASE("a checkpoint of another format is refused as such") {
   CHECK_THAT(load(progress), Contains("progress.json") && Contains("format"));
   // Fields that version 0.1's first builds did not write may be missing, and no others.
   progress["format"] = 1;
-  const std::set<std::string> newer = {"batch_state",        "batch_tokens",         "of_the_end",
-                                       "micro_batch_tokens", "window_gradient_norm", "window_largest_norm",
-                                       "window_steps"};
+  const std::set<std::string> newer = {
+      "batch_state",        "batch_tokens",         "of_the_end",          "judged_by",   "products",
+      "micro_batch_tokens", "window_gradient_norm", "window_largest_norm", "window_steps"};
   for (const auto& [name, value] : progress.items()) {
     auto lacking = progress;
     lacking.erase(name);

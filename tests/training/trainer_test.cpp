@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "support.h"
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/decoding/module_backend.h"
 #include "transformer/training/adam.h"
@@ -407,6 +408,25 @@ TEST_CASE("a run goes on at the same place of its text in micro-batches of anoth
   }
 }
 
+TEST_CASE("weights of less than a pair an epoch pass over empty epochs, and say so where there are no others") {
+  auto& task = copy_task();
+  const auto settings = task.model_settings();
+  const auto share = [&](double pairs) { return pairs / static_cast<double>(task.corpus->size()); };
+  BatchPosition position;
+  CorpusBatches batches({*task.corpus, {share(0.16)}}, settings);
+  batches.begin({.tokens = 256});
+  std::vector<int64_t> epochs;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(batches.next(0, position).items > 0);
+    epochs.push_back(position.epoch);
+  }
+  CHECK(epochs == std::vector<int64_t>{3, 9, 15});  // where 0.16 times the number of epochs, rounded, grows
+  CorpusBatches none({*task.corpus, {share(1e-9)}}, settings);
+  none.begin({.tokens = 256});
+  position = {};
+  CHECK_THROWS_WITH(none.next(0, position), Contains("data.train_weights: are so small"));
+}
+
 TEST_CASE("a micro-batch that holds not even one pair is refused by the setting that is too low") {
   auto& task = copy_task();
   TemporaryDirectory runs;
@@ -542,6 +562,68 @@ TEST_CASE("a best validation without its checkpoint is not averaged, and still w
   trainer.run();
   CHECK(trainer.final_checkpoints().empty());
   CHECK(names_of(list_checkpoints(runs / "run")) == std::vector<std::string>{"step-00000012"});
+}
+
+TEST_CASE("a best validation is one of the same text") {
+  auto& task = copy_task();
+  auto settings = task.training_settings(6);
+  settings.validate_every = settings.checkpoint_every = 2;
+  settings.patience = 2;
+  for (const bool same : {false, true}) {
+    TemporaryDirectory runs;
+    std::string log;
+    double level = 5;
+    TrainerHooks hooks{
+        .validate =
+            [&](torch::nn::Module&, int64_t step) {  // better and better
+              return Validation{
+                  .loss = 1, .perplexity = level - 0.1 * static_cast<double>(step), .bleu = {}, .signature = {}};
+            },
+        .judged_by = "a text",
+        .log = Log([&](LogLevel, const std::string& line) { log += line + "\n"; })};
+    settings.steps = 6;
+    trained(settings, task.model_settings(), runs / "run", false, hooks);
+    settings.steps = 14;
+    level = 20;
+    if (!same) hooks.judged_by = "a harder one";
+    TrainingSummary summary;
+    trained(settings, task.model_settings(), runs / "run", true, hooks, &summary);
+    CHECK(summary.end == (same ? TrainingSummary::End::patience : TrainingSummary::End::steps));
+    CHECK(summary.steps == (same ? 10 : 14));
+    CHECK((log.find("the best begins anew") == log.npos) == same);
+  }
+}
+
+TEST_CASE("products that round otherwise than those of the machine that a run comes from are told of") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(2);
+  settings.precision = TrainingSettings::Precision::automatic;
+  settings.checkpoint_every = 1;
+  trained(settings, task.model_settings(), runs / "run");
+  const auto checkpoint = resumable_checkpoints(runs / "run").front();
+  auto progress = nlohmann::json::parse(read_file(checkpoint / "progress.json"));
+  const bool here = progress.at("products") == "bf16";
+  std::string log;
+  const TrainerHooks hooks{.log = Log([&](LogLevel, const std::string& line) { log += line + "\n"; })};
+  settings.steps = 3;
+  for (const bool other : {false, true}) {
+    progress["products"] = here != other ? "bf16" : "float32";
+    write_file(checkpoint / "progress.json", progress.dump());
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
+      if (const auto name = entry.path().filename().string(); name != "checksums.xxh128") names.push_back(name);
+    }
+    write_checksums(checkpoint, names);
+    log.clear();
+    torch::manual_seed(1);
+    Transformer model(task.model_settings());
+    Communicator alone({}, {});
+    Trainer trainer(alone, translation_task(model, {*task.corpus}, settings), settings, runs / "run",
+                    {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}}, hooks);
+    trainer.resume();
+    CHECK((log.find("training.precision: auto is") != log.npos) == other);
+  }
 }
 
 TEST_CASE("training ends when patience does, resumed or not") {

@@ -116,7 +116,8 @@ SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& optio
       control_(control),
       key_(key) {
   if (options.max_length > 0) max_length_ = std::min(max_length_, options.max_length);
-  const auto relative = static_cast<int64_t>(std::ceil(options.min_length_ratio * static_cast<double>(pieces)));
+  // 1.1 of 50 pieces are 55, and as doubles a bit more.
+  const auto relative = static_cast<int64_t>(std::ceil(options.min_length_ratio * static_cast<double>(pieces) - 1e-6));
   min_length_ = std::min(std::max(options.min_length, relative), max_length_);
   if (min_length_ > 0) min_length_ += told;
   max_length_ += told;

@@ -43,6 +43,9 @@ void DecodingRequest::check(int64_t size) const {
     if (token >= 0 && token < size && token != Vocabulary::padding && token != Vocabulary::begin) return;
     throw Error(where, fmt::format("token {} is none that an output of this vocabulary holds", token));
   };
+  if (max_length < 0 || told < 0) {
+    throw Error("max_length", fmt::format("is {}, with {} tokens told", max_length, told), "give 0 or more");
+  }
   for (const auto& phrase : control.required) {
     if (phrase.empty()) throw Error("required", "a phrase is empty", "leave it out");
     for (const int64_t token : phrase) {

@@ -10,6 +10,13 @@
 
 namespace transformer {
 
+namespace {
+
+// Rows that are only read, of a step: a step has room for the whole vocabulary's logits of each.
+constexpr size_t most_missed = 64;
+
+}  // namespace
+
 DraftBatch::DraftBatch(const InferenceModel& model, DraftPace& pace) : batch_(model), pace_(pace) {}
 
 std::vector<int64_t> DraftBatch::add(std::span<const DecodingRequest* const> requests) {
@@ -33,11 +40,28 @@ void DraftBatch::clear() {
   batch_.clear();
 }
 
-void DraftBatch::propose(std::span<Guess> guesses) {
-  struct Unread {
-    Guess* guess;
-    std::vector<int64_t> tokens;
+void DraftBatch::read_ahead(std::span<Unread> unread) {
+  std::vector<InferenceBatch::Row> rows;
+  const auto step = [&] {
+    if (rows.empty()) return;
+    const CpuClock clock;
+    batch_.step(rows, 1);
+    pace_.draft().observe(std::ssize(rows), clock.seconds());
+    rows.clear();
   };
+  for (auto& [guess, tokens] : unread) {
+    auto& read = read_[static_cast<size_t>(guess->place)];
+    for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+      rows.push_back({guess->place, 0, tokens[i], false, /*follows=*/i > 0 && !rows.empty()});
+      read.push_back(tokens[i]);
+      if (rows.size() == most_missed) step();
+    }
+    tokens.erase(tokens.begin(), tokens.end() - 1);
+  }
+  step();
+}
+
+void DraftBatch::propose(std::span<Guess> guesses) {
   std::vector<Unread> active;
   for (auto& guess : guesses) {
     if (guess.most < 1) continue;
@@ -53,6 +77,9 @@ void DraftBatch::propose(std::span<Guess> guesses) {
     }
     active.push_back({&guess, {agreed, guess.read.end()}});
   }
+  size_t missed = 0;
+  for (const auto& [guess, tokens] : active) missed += tokens.size() - 1;
+  if (missed > most_missed) read_ahead(active);
   std::vector<InferenceBatch::Row> rows;
   std::vector<std::pair<Guess*, bool>> told;  // of every row: whose, and whether its continuations are asked for
   while (!active.empty()) {

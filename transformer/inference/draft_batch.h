@@ -49,6 +49,13 @@ class DraftBatch {
   void release() { batch_.release(); }
 
  private:
+  struct Unread {
+    Guess* guess;
+    std::vector<int64_t> tokens;
+  };
+  /// Reads all but the last of each one's tokens, some at a time.
+  void read_ahead(std::span<Unread> unread);
+
   InferenceBatch batch_;
   DraftPace& pace_;
   std::vector<std::vector<int64_t>> read_;  // of the sentence in each place

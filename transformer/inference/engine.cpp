@@ -8,10 +8,13 @@
 #include <condition_variable>
 #include <deque>
 #include <iterator>
+#include <limits>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "transformer/base/error.h"
@@ -112,8 +115,9 @@ class Engine::Implementation::Worker {
   }
 
   void run() {
-    while (take_waiting()) {
+    while (true) {
       try {
+        if (!take_waiting()) return;
         drop_cancelled();
         if (!active_.empty()) step();
         make_room();
@@ -160,6 +164,7 @@ class Engine::Implementation::Worker {
       const auto threads = static_cast<size_t>(engine_.options.threads);
       const size_t share = (engine_.waiting.size() + engine_.active + threads - 1) / threads;
       const size_t wanted = std::min(most, std::max<size_t>(share, 1));
+      taken.reserve(wanted);  // none is lost on its way where memory runs out
       int64_t bytes = 0, pieces = 0;
       while (!engine_.waiting.empty() && active_.size() + taken.size() < wanted) {
         const auto& request = engine_.waiting.front().job->request(engine_.waiting.front().index);
@@ -433,7 +438,23 @@ Engine::Implementation::Implementation(const Ensemble& given, const Options& wan
   }
   if (options.draft) check_draft();
   if (options.cache_bytes == 0) options.cache_bytes = available_bytes() / 2;
-  for (int64_t i = 0; i < options.threads; ++i) workers.emplace_back([this] { Worker(*this).run(); });
+  try {
+    for (int64_t i = 0; i < options.threads; ++i) {
+      workers.emplace_back([worker = std::make_unique<Worker>(*this)] { worker->run(); });
+    }
+  } catch (const std::exception& error) {
+    const auto started = workers.size();
+    // Those that were wait for work, and what has been made of this waits for their end.
+    {
+      const std::lock_guard lock(mutex);
+      stopped = true;
+      something_waits.notify_all();
+    }
+    workers.clear();
+    if (!dynamic_cast<const std::system_error*>(&error)) throw;
+    throw Failure("threads", fmt::format("{} of {} could be started: {}", started, options.threads, error.what()),
+                  "ask for fewer, or raise what limits them (ulimit -u, -v; a container's pids)");
+  }
 }
 
 void Engine::Implementation::check_draft() const {
@@ -495,8 +516,11 @@ std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> request
   auto& engine = here();
   // Here, where it harms nobody: sentences of others would share a batch with it.
   for (const auto& request : requests) {
-    for (const auto& model : engine.ensemble.models) model->check(request.source, request.told + request.max_length);
     request.check(engine.ensemble.models.front()->projection().outputs());
+    const int64_t most = std::numeric_limits<int64_t>::max() - 1 - request.told;  // as SentenceSearch has it
+    for (const auto& model : engine.ensemble.models) {
+      model->check(request.source, request.told + std::min(request.max_length, most));
+    }
   }
   std::vector<size_t> order(requests.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -505,7 +529,12 @@ std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> request
                    [&](size_t a, size_t b) { return requests[a].source.size() > requests[b].source.size(); });
   const auto job = std::make_shared<Job>(std::move(requests), std::move(done), std::move(progress));
   const std::lock_guard lock(engine.mutex);
-  for (const size_t index : order) engine.waiting.push_back({job, index});
+  try {
+    for (const size_t index : order) engine.waiting.push_back({job, index});
+  } catch (...) {  // whoever submits them is told, and may be gone before a worker would take them
+    std::erase_if(engine.waiting, [&](const Waiting& waiting) { return waiting.job == job; });
+    throw;
+  }
   engine.something_waits.notify_all();
   return job;
 }

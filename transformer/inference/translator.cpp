@@ -404,8 +404,11 @@ EncodedWishes Translator::encode_wishes(const LineWishes& wishes) const {
         std::min(self.longest_output(),
                  self.settings.max_length > 0 ? self.settings.max_length : std::numeric_limits<int64_t>::max());
     if (encoded.prefix_tokens > most) {
-      throw Error(in_quotes(wishes.prefix), fmt::format("an output of at most {} word pieces cannot begin so", most),
-                  "give a shorter beginning");
+      throw Error(
+          in_quotes(wishes.prefix),
+          fmt::format("an output of at most {} word pieces may end before it: spelled letter by letter it takes {}",
+                      most, encoded.prefix_tokens),
+          "give a shorter beginning, or let the output be longer");
     }
   }
   for (size_t i = 0; i < wishes.required.size(); ++i) {

@@ -56,6 +56,8 @@ void each_field(P& progress, Visitor&& visit) {
   visit("metrics_bytes", progress.metrics_bytes);
   visit("best", progress.best);
   visit("validations_since_best", progress.validations_since_best);
+  visit("judged_by", progress.judged_by);
+  visit("products", progress.products);
   visit("window_loss", progress.window_loss);
   visit("window_nll", progress.window_nll);
   visit("window_tokens", progress.window_tokens);
@@ -154,9 +156,9 @@ Progress read_progress(const fs::path& file) {
     }
     each_field(progress, [&](const char* name, auto& value) {
       // Not in the checkpoints of version 0.1's first builds.
-      static const std::set<std::string_view> newer = {"batch_state",        "batch_tokens", "of_the_end",
-                                                       "micro_batch_tokens", "window_steps", "window_gradient_norm",
-                                                       "window_largest_norm"};
+      static const std::set<std::string_view> newer = {
+          "batch_state",        "batch_tokens", "of_the_end",           "judged_by",          "products",
+          "micro_batch_tokens", "window_steps", "window_gradient_norm", "window_largest_norm"};
       if (newer.contains(name) && !json.contains(name)) return;
       if constexpr (std::is_same_v<decltype(value), int64_t&>) {
         value = whole_number_of(json.at(name));

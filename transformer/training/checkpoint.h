@@ -42,6 +42,8 @@ struct Progress {
   int64_t metrics_bytes = 0;           // length of metrics.jsonl
   std::vector<BestValidation> best;    // of validations so far, the best first
   int64_t validations_since_best = 0;  // for training.patience
+  std::string judged_by;               // what they depended on (TrainerHooks); empty: not told
+  std::string products;                // how factors were rounded: "float32" or "bf16"
   // Sums since the last line of progress.
   double window_loss = 0;           // of items
   double window_nll = 0;            // negative log-likelihood, in nats

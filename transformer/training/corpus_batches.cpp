@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "transformer/architecture/cost.h"
@@ -28,6 +29,21 @@ MicroBatch micro_batch_of(const Batch& batch, const ModelSettings& settings) {
           .flops = static_cast<double>(cost.training())};
 }
 
+namespace {
+
+// Epochs in a row, at most, without a pair: of few pairs a small weight takes one in several epochs (Mixture).
+int64_t most_empty_epochs(const TrainingText& text) {
+  const auto sizes = text.corpus.sizes();
+  double pairs = 0;  // of an epoch, of whichever corpus has most
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    pairs = std::max(pairs, (text.weights.empty() ? 1 : text.weights[i]) * static_cast<double>(sizes[i]));
+  }
+  constexpr double most = 1000;
+  return pairs == 0 ? 0 : static_cast<int64_t>(std::min(std::ceil(1 / pairs), most));
+}
+
+}  // namespace
+
 CorpusBatches::CorpusBatches(TrainingText text, const ModelSettings& settings, int64_t passes)
     : text_(std::move(text)), settings_(settings), passes_(passes) {}
 
@@ -42,7 +58,8 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
     position.tokens = plan_.tokens;
   }
   Batch batch;
-  for (int attempt = 0; attempt < 2; ++attempt) {
+  std::optional<int64_t> may_be_empty;  // epochs that begin here
+  while (!may_be_empty || *may_be_empty >= 0) {
     if (!batches_ || epoch_ != position.epoch || batch_ != position.batch) {
       batches_.emplace(text_.corpus,
                        Batches::Options{.batch_tokens = plan_.tokens,
@@ -66,6 +83,13 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
     batches_.reset();
     ++position.epoch;
     position.batch = 0;
+    may_be_empty = may_be_empty ? *may_be_empty - 1 : most_empty_epochs(text_);
+  }
+  if (text_.corpus.size() > 0) {
+    throw Error(
+        "data.train_weights",
+        fmt::format("are so small that {} epochs in a row are without a sentence pair", most_empty_epochs(text_)),
+        "an epoch uses each text so often: give more");
   }
   const auto& report = text_.corpus.report();
   throw Error("data.train_source",

@@ -147,6 +147,12 @@ std::map<std::string, std::string> start_of(const RunSettings& settings, const f
 // A tag that the vocabulary has as one piece, behind the mark of a word's beginning.
 constexpr size_t longest_usual_tag = 2;
 
+// The lines of a section of a saved configuration.
+std::string section_of(const std::string& config, const std::string& name) {
+  const auto begin = config.find(fmt::format("\n{}:\n", name));
+  return begin == config.npos ? "" : config.substr(begin, config.find("\n\n", begin) - begin);
+}
+
 // The tags that there are, each once.
 std::vector<std::string> distinct(const std::vector<std::string>& tags) {
   std::set<std::string> all(tags.begin(), tags.end());
@@ -331,6 +337,16 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
   text += check_texts(settings.data, &folder);
   const fs::path output = training.output;
   const auto names = vocabulary_names_of(settings.vocabulary.joint);
+  if (folder.found() == RunFolder::Found::nothing && !training.init_from.empty()) {
+    for (const auto& name : names) {
+      const auto theirs = fs::path(training.init_from) / name, there = output / name;
+      if (!folder.keeps(name) || file_checksum(theirs) == file_checksum(there)) continue;
+      throw Error("training.init_from",
+                  fmt::format("{} is another vocabulary than {}, by which its weights were learned", there.string(),
+                              theirs.string()),
+                  fmt::format("remove {}, or choose another training.output", there.string()));
+    }
+  }
   const bool learned = std::all_of(names.begin(), names.end(), [&](const auto& name) { return folder.keeps(name); });
   if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
   if (folder.found() == RunFolder::Found::nothing) check_given_vocabulary(settings, model, &folder);
@@ -563,6 +579,10 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     return hooks.validate(communicator, judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
   };
   if (validates) {
+    trainer_hooks.judged_by = validation->checksum();
+    if (settings.training.best_by == TrainingSettings::Criterion::bleu) {
+      trainer_hooks.judged_by += "\n" + section_of(settings.config, "decoding");
+    }
     trainer_hooks.validate = [&](torch::nn::Module&, int64_t step) {
       return judge(model, fmt::format("step-{:08}", step));
     };

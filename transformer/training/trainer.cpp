@@ -110,8 +110,14 @@ class Deterministic {
 };
 
 // What all ranks must have alike; where each computes is its own matter.
-std::string shared_part(TrainingSettings settings, const TrainerHooks& hooks, int64_t step) {
-  auto text = fmt::format("from step {}\n{} validation\n", step, hooks.validate ? "with" : "without");
+const char* name_of_products(const TrainingSettings& settings, const torch::Device& device) {
+  return uses_bf16(settings, device) ? "bf16" : "float32";
+}
+
+std::string shared_part(TrainingSettings settings, const TrainerHooks& hooks, const torch::Device& device,
+                        int64_t step) {
+  auto text = fmt::format("from step {}\n{} validation\nproducts in {}\n", step, hooks.validate ? "with" : "without",
+                          name_of_products(settings, device));
   Settings described;
   described.section("training", settings, "");
   for (const auto& [name, value] : described.values()) {
@@ -141,6 +147,8 @@ Trainer::Trainer(Communicator& communicator, TrainingTask task, const TrainingSe
   settings_.check();
   if (device_.is_cuda()) communicator_.check_distinct("device '" + settings.device + "'", gpu_identity(device_));
   if (settings_.moving_average > 0) average_.emplace(named_parameters(*task_.model), settings_.moving_average);
+  progress_.products = name_of_products(settings_, device_);
+  progress_.judged_by = hooks_.judged_by;
 }
 
 TrainingState Trainer::state() {
@@ -176,6 +184,23 @@ std::filesystem::path Trainer::resume() {
   const bool among_them = std::find(scheduled.begin(), scheduled.end(), checkpoint) != scheduled.end();
   last_checkpoint_kind_ = among_them ? CheckpointKind::scheduled : CheckpointKind::interruption;
   if (std::exchange(progress_.of_the_end, 0) > 0) of_the_end_ = checkpoint;
+  const std::string products = name_of_products(settings_, device_);
+  const auto before = std::exchange(progress_.products, products);
+  if (settings_.precision == TrainingSettings::Precision::automatic && !before.empty() && before != products &&
+      communicator_.rank() == 0) {
+    hooks_.log.warn(
+        fmt::format("training.precision: auto is {} on this machine, and was {} where the run comes from: "
+                    "it ends with other weights than there",
+                    products, before));
+  }
+  const auto judged_by = std::exchange(progress_.judged_by, hooks_.judged_by);
+  if (!judged_by.empty() && judged_by != hooks_.judged_by && !progress_.best.empty()) {
+    if (communicator_.rank() == 0) {
+      hooks_.log.info("validations are of another text from here on, or translate otherwise: the best begins anew");
+    }
+    progress_.best.clear();
+    progress_.validations_since_best = 0;
+  }
   return checkpoint;
 }
 
@@ -198,7 +223,7 @@ int64_t Trainer::micro_batches() const {
 }
 
 void Trainer::claim_folder() {
-  communicator_.check_same("training", shared_part(settings_, hooks_, progress_.step));
+  communicator_.check_same("training", shared_part(settings_, hooks_, device_, progress_.step));
   communicator_.on_rank_0([&] {
     std::error_code error;
     std::filesystem::create_directories(run_, error);
@@ -669,6 +694,8 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
                         .ranks = communicator_.world_size(),
                         .seed = settings_.seed});
   parallel_.emplace(communicator_, *task_.model, DistributedDataParallel::Options{.bucket_mb = settings_.bucket_mb});
+  // The values are rank 0's since.
+  if (average_ && last_checkpoint_step_ < 0) average_->load(weights_of(*task_.model));
   double interval_start = now();
   int64_t interval_tokens = 0;
   auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };

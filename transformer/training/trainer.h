@@ -50,6 +50,9 @@ struct TrainerHooks {
   /// Judges the model (in evaluation mode) after `step`. Ranks may share the work through their communicator; what
   /// rank 0 returns counts.
   std::function<Validation(torch::nn::Module& model, int64_t step)> validate = {};
+  /// What validations depend on besides the model, its text say. A run that goes on with something else begins anew to
+  /// look for its best. Empty: not told.
+  std::string judged_by = {};
   /// Set by a signal handler: finish the step, write a checkpoint and return.
   const std::atomic<bool>* stop = nullptr;
   /// A checkpoint is written.

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
@@ -126,22 +127,33 @@ struct DistributedDataParallel::Impl {
         std::move(names_by_index), static_cast<int64_t>(first), /*skip_all_reduce_unused_params=*/false,
         /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
     reducer->register_comm_hook(std::make_unique<SumBuckets>(group, communicator.impl_->monitor, record));
+    settle_buckets();
   }
 
-  void backward(const at::Tensor& loss) {
-    const auto begin = [&] {
+  /// c10d puts gradients into buckets in the order that the first step's came in. Which that is depends on the step,
+  /// and what a ring adds up to depends on the place in the bucket: a run that goes on would add otherwise than the one
+  /// that it was. So that there is one order from the start: the last parameters get their gradients first.
+  void settle_buckets() {
+    go_backward([&] {
+      for (auto parameter = parameters.rbegin(); parameter != parameters.rend(); ++parameter) {
+        loss_of_nothing({*parameter}).backward();
+      }
+    });
+    communicator.impl_->talk([&] { reducer->rebuild_buckets(); });
+    for (auto& parameter : parameters) parameter.mutable_grad() = at::Tensor();
+  }
+
+  void go_backward(const std::function<void()>& pass) {
+    {
       const std::lock_guard lock(record->mutex);
       record->begun = Clock::now();
       record->buckets.clear();
       record->bucket_count = 0;
       record->calling = record->failed = false;
-    };
-    // After the first step, buckets follow the order that gradients came in.
-    communicator.impl_->talk([&] { reducer->rebuild_buckets(); });
-    begin();
+    }
     reducer->prepare_for_backward({});
     try {
-      (loss.defined() ? loss : loss_of_nothing(parameters)).backward();
+      pass();
     } catch (const std::exception& error) {
       const bool others = [&] {
         const std::lock_guard lock(record->mutex);
@@ -151,6 +163,10 @@ struct DistributedDataParallel::Impl {
       if (others) communicator.impl_->monitor->explain(message_of(error));
       throw;
     }
+  }
+
+  void backward(const at::Tensor& loss) {
+    go_backward([&] { (loss.defined() ? loss : loss_of_nothing(parameters)).backward(); });
     const std::lock_guard lock(record->mutex);
     if (record->bucket_count == 0 || record->buckets.size() != record->bucket_count) {
       communicator.impl_->broken = true;
