@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "few_threads.h"
 #include "support.h"
 
 using namespace transformer;
+using transformer::test::with_few_threads;
 
 TEST_CASE("parts that threads share out fill the whole, once, and are of the grain") {
   for (const size_t count : {0u, 1u, 7u, 8u, 9u, 1000u}) {
@@ -39,4 +41,12 @@ TEST_CASE("the first part that fails is the one that is told of, however many do
       CHECK(told == "5");
     }
   }
+}
+
+TEST_CASE("where there can be few threads, these do all of the work") {
+  CHECK(with_few_threads([] {
+    std::atomic<int> done = 0;
+    in_parallel(1000, 1, 500, [&](size_t, size_t) { ++done; });
+    return done == 1000;
+  }));
 }

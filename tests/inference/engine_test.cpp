@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "error_of.h"
+#include "few_threads.h"
 #include "inference/tiny_model.h"
 #include "support.h"
 #include "transformer/base/error.h"
@@ -252,6 +253,18 @@ TEST_CASE("a sentence whose scores are not numbers fails alone") {
       check_same(results[i].hypotheses, alone(healthy, requests[i]));
     }
   }
+}
+
+TEST_CASE("an engine whose threads cannot all be started says so, and waits for none of them") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  CHECK(with_few_threads([&] {
+    try {
+      Engine engine(model, {.threads = 500, .batch_sentences = 2});
+    } catch (const Failure& error) {
+      return std::string_view(error.what()).find("of 500 could be started") != std::string_view::npos;
+    }
+    return false;
+  }));
 }
 
 }  // namespace transformer::test

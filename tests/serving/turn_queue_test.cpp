@@ -4,13 +4,16 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "catch.h"
+#include "few_threads.h"
 #include "serving/status_of.h"
 
 using namespace transformer;
 using transformer::test::status_of;
+using transformer::test::with_few_threads;
 
 namespace {
 
@@ -86,4 +89,15 @@ TEST_CASE("no more lines wait for their turn than may, and what is cancelled wai
     held.may_go.set_value();
   }
   CHECK(done == 4);
+}
+
+TEST_CASE("a pool whose threads cannot all be started says so, and waits for none of them") {
+  CHECK(with_few_threads([] {
+    try {
+      TaskPool pool(500);
+    } catch (const Failure& error) {
+      return std::string_view(error.what()).find("of 501 could be started") != std::string_view::npos;
+    }
+    return false;
+  }));
 }

@@ -14,8 +14,8 @@ inline constexpr const char* config_name = "config.yaml";
 inline constexpr const char* weights_name = "model.safetensors";
 /// The word pieces of both sides; a directory has this file, or one for each side.
 inline constexpr const char* vocabulary_name = "vocabulary.model";
-inline constexpr const char* source_vocabulary_name = "source.model";
-inline constexpr const char* target_vocabulary_name = "target.model";
+inline constexpr const char* source_vocabulary_name = "source.model";  ///< of the source alone
+inline constexpr const char* target_vocabulary_name = "target.model";  ///< of the target alone
 
 /// Each that there may be.
 inline constexpr std::array vocabulary_names = {vocabulary_name, source_vocabulary_name, target_vocabulary_name};

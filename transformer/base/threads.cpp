@@ -1,5 +1,6 @@
 #include "transformer/base/threads.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -29,6 +30,11 @@ int64_t default_threads() {
   return std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, most);  // more processors than the set holds
 }
 
+Failure cannot_start(const std::system_error& error, size_t started, size_t wanted) {
+  return {"threads", fmt::format("{} of {} could be started: {}", started, wanted, error.what()),
+          "ask for fewer, or raise what limits them (ulimit -u, -v; a container's pids)"};
+}
+
 void in_parallel(size_t count, size_t grain, int64_t threads,
                  const std::function<void(size_t first, size_t last)>& work) {
   std::atomic<size_t> next = 0;
@@ -50,7 +56,10 @@ void in_parallel(size_t count, size_t grain, int64_t threads,
   {
     std::vector<std::jthread> others;
     const auto parts = static_cast<int64_t>((count + grain - 1) / grain);
-    for (int64_t i = 1; i < std::min(threads, parts); ++i) others.emplace_back(share);
+    try {
+      for (int64_t i = 1; i < std::min(threads, parts); ++i) others.emplace_back(share);
+    } catch (const std::system_error&) {  // those that there are do all of it
+    }
     share();
   }
   if (error) std::rethrow_exception(error);

@@ -9,6 +9,7 @@ namespace transformer {
 /// Evaluation mode for as long as it lives, whatever mode the model was in.
 class Evaluating {
  public:
+  /// Of `model`, which it holds.
   explicit Evaluating(Transformer model) : model_(std::move(model)), training_(model_->is_training()) {
     if (training_) model_->eval();
   }

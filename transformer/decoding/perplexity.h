@@ -16,7 +16,7 @@ struct PerplexityOptions {
   /// One process of `ranks` computes every `ranks`-th batch, from its `rank` on, and `sum` overwrites values with their
   /// sums over all processes: each then has the same result, to the bit, whatever their number. `sum` is called once.
   int64_t rank = 0, ranks = 1;
-  std::function<void(std::vector<double>& values)> sum = {};
+  std::function<void(std::vector<double>& values)> sum = {};  // of all processes
 };
 
 /// What a model's perplexity is made of.

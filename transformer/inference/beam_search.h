@@ -44,7 +44,7 @@ using StepFunction =
 struct Hypothesis {
   std::vector<int64_t> tokens;  // without begin and end
   double log_probability = 0;   // sum over tokens, the end included, as the model has it
-  /// log_probability / length_penalty(tokens, but for those that were told, the end included), all penalties and bias
+  /// log_probability / length_penalty(tokens, those that were told and the end included), all penalties and bias
   /// counted.
   double score = 0;
   bool finished = true;                              // false: cut at the maximum length before its end token
@@ -114,7 +114,7 @@ struct RowScores {
   double normaliser = 0;    // log of the sum of exp(logits)
   /// The largest logit of each `block` tokens, the last of which may be fewer; empty where it is not known.
   std::span<const float> maxima = {};
-  size_t block = 0;
+  size_t block = 0;  // tokens of each of `maxima`
 };
 
 /// The search for one sentence's output, for those who decide themselves which sentences advance together; the rules

@@ -19,6 +19,7 @@
 
 #include "transformer/base/error.h"
 #include "transformer/base/memory.h"
+#include "transformer/base/threads.h"
 #include "transformer/inference/draft_batch.h"
 #include "transformer/inference/draft_pace.h"
 #include "transformer/inference/ensemble_batch.h"
@@ -444,16 +445,16 @@ Engine::Implementation::Implementation(const Ensemble& given, const Options& wan
     }
   } catch (const std::exception& error) {
     const auto started = workers.size();
-    // Those that were wait for work, and what has been made of this waits for their end.
-    {
+    {  // Those that were started wait for sentences, and are waited for.
       const std::lock_guard lock(mutex);
       stopped = true;
       something_waits.notify_all();
     }
     workers.clear();
-    if (!dynamic_cast<const std::system_error*>(&error)) throw;
-    throw Failure("threads", fmt::format("{} of {} could be started: {}", started, options.threads, error.what()),
-                  "ask for fewer, or raise what limits them (ulimit -u, -v; a container's pids)");
+    if (const auto* none = dynamic_cast<const std::system_error*>(&error)) {
+      throw cannot_start(*none, started, static_cast<size_t>(options.threads));
+    }
+    throw;
   }
 }
 

@@ -59,9 +59,9 @@ class TransformerImpl : public torch::nn::Module {
   /// The factors of `project`, for losses that never make all logits at once: hidden states [.., D], matrix [V, D] and
   /// biases [V], undefined where there are none.
   struct Projection {
-    torch::Tensor hidden, weight, bias;
+    torch::Tensor hidden, weight, bias;  // as they are named above
   };
-  Projection projection_of(const torch::Tensor& hidden) const;
+  Projection projection_of(const torch::Tensor& hidden) const;  ///< Of decoder states [.., D].
 
   /// Decoding one token at a time: a cache of B rows, one per sentence.
   DecoderCache start(const Encoded& encoded);

@@ -16,7 +16,7 @@ namespace transformer {
 /// What an item counts for, where each counts alike.
 struct One {
   template <class Item>
-  size_t operator()(const Item&) const {
+  size_t operator()(const Item&) const {  ///< One.
     return 1;
   }
 };

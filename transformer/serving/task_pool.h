@@ -3,27 +3,35 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "transformer/base/threads.h"
 
 namespace transformer {
 
 /// A few threads for pieces of work, done in the order of their coming. What they throw ends the process.
 class TaskPool {
  public:
-  /// Starts `threads` of them, at least one, and one for what is quick.
+  /// Starts `threads` of them, at least one, and one for what is quick. Throws Failure where that cannot be.
   explicit TaskPool(size_t threads) {
-    threads_.emplace_back([this] { run(quick_); });
-    for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(other_); });
+    try {
+      threads_.emplace_back([this] { run(quick_); });
+      for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(other_); });
+    } catch (const std::exception& error) {
+      end();  // those that were started wait for tasks, and are waited for
+      const auto* const none = dynamic_cast<const std::system_error*>(&error);
+      if (none) throw cannot_start(*none, threads_.size(), threads + 1);
+      throw;
+    }
   }
   /// Does what was posted, and what that posts, first.
-  ~TaskPool() {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-    wake_all();
-  }
+  ~TaskPool() { end(); }
   TaskPool(const TaskPool&) = delete;
   TaskPool& operator=(const TaskPool&) = delete;
 
@@ -60,6 +68,12 @@ class TaskPool {
       lock.lock();
       if (--left_ == 0 && ends_) wake_all();
     }
+  }
+
+  void end() {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    wake_all();
   }
 
   void wake_all() {

@@ -25,13 +25,13 @@ class TurnQueue {
 
   /// What is done before it is another client's turn.
   struct Turn {
-    size_t lines;  // at least one
-    std::function<void()> work;
+    size_t lines;                // at least one
+    std::function<void()> work;  // what it does
   };
   /// By which a request is known.
   struct Ticket {
-    std::string client, model;
-    uint64_t id;
+    std::string client, model;  // whose, and by what
+    uint64_t id;                // among all
   };
 
   /// From any thread. Returns at once. A request's turns are done in their order. Throws what WaitingRoom::check

@@ -16,7 +16,7 @@ namespace transformer {
 
 /// Which files there are its own.
 inline constexpr const char* sweep_record_name = "sweep.json";
-inline constexpr std::array sweep_report_names = {"results.json", "report.md", "report.html"};
+inline constexpr std::array sweep_report_names = {"results.json", "report.md", "report.html"};  ///< what is reported
 /// The script of a job array, and what Slurm answered to it.
 inline constexpr std::array job_array_names = {"sweep.sbatch", "sweep.sbatch.answer"};
 /// The folder of tokenised text.

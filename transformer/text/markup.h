@@ -55,12 +55,13 @@ MarkedText parse_markup(std::string_view marked, const CarriedOver& carried = {}
 
 /// The tag, comment or script that a line of a page ends within, and the next line goes on with.
 struct OpenMarkup {
+  /// What it is.
   enum class Kind {
     none,
-    tag,      // a start or end tag
-    element,  // a script or a style sheet, whose contents are no markup
-    other     // what a text ends: a comment, CDATA, a declaration
-  } kind = Kind::none;
+    tag,                    // a start or end tag
+    element,                // a script or a style sheet, whose contents are no markup
+    other                   // what a text ends: a comment, CDATA, a declaration
+  } kind = Kind::none;      // what it is
   std::string name = {};    // of the element that is a script or a style sheet, or that a tag begins; of others: none
   char quote = 0;           // of the attribute's value that a tag is within
   bool value = false;       // whether a tag's latest sign is the = of an attribute, whose value comes
