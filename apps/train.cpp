@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -131,12 +130,6 @@ int main(int argc, char** argv) {
           return 0;
         }
         for (int i = 0; i < argc; ++i) options.folder.command += (i > 0 ? " " : "") + shell_quoted(argv[i]);
-        // Started again by torchrun, the processes go on with what the first of them have begun.
-        if (const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
-            restarts && std::string(restarts) != "0") {
-          options.folder.restart = false;
-          options.folder.from.clear();
-        }
         if (dry_run) {
           std::cout << model_summary(recipe.run.model) << std::flush;
           std::cout << check_run(recipe.run, options.folder);
@@ -174,7 +167,12 @@ int main(int argc, char** argv) {
         auto hooks = validation_hooks(recipe, &stop);
         hooks.log = program_log.log(/*progress=*/launch.rank == 0);
         auto end = RunEnd::finished;
-        communicator.guard([&] { end = run_training(communicator, device, recipe.run, hooks, options); });
+        communicator.guard([&] {
+          const auto agents = communicator.gather(agent_name(process_environment()));
+          options.folder.agents = {agents.begin(), agents.end()};
+          options.folder.agents.erase("");
+          end = run_training(communicator, device, recipe.run, hooks, options);
+        });
         // Of several processes some may have stopped because another was told to.
         if (end == RunEnd::interrupted) return 128 + (stopped_by ? stopped_by.load() : SIGTERM);
         spdlog::info("the model is in {0}: {1} --model {0}", recipe.run.training.output,

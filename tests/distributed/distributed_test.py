@@ -316,13 +316,73 @@ class FailureTest(unittest.TestCase):
         self.assertIn(remedy, line.split("; ", 1)[1])
 
 
+class AttemptsTest(unittest.TestCase):
+    """Attempts that share a store, as under torchrun, whose agents hold it and count restarts each by itself."""
+
+    def setUp(self):
+        self.store = subprocess.Popen([WORKER, "store"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                      env=ENVIRONMENT)
+        self.addCleanup(self.store.communicate)
+        self.port = str(json.loads(self.store.stdout.readline())["port"])
+
+    def rank(self, rank, size, restarts=0, timeout=60):
+        return start([WORKER, f"timeout={timeout}", "sums"], {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self.port, "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RUN_ID": "shared", "TORCHELASTIC_RESTART_COUNT": str(restarts)})
+
+    def meet(self, processes):
+        for process in processes:
+            done = Done(process, 90)
+            self.assertEqual(done.status, 0, done)
+            self.assertEqual(done.lines[0]["all_reduce"], {2: 2 * 5 + 0 + 1, 3: 3 * 5 + 0 + 1 + 2}[len(processes)])
+
+    def test_a_new_attempt_is_not_taken_in_by_what_an_earlier_one_left(self):
+        self.meet([self.rank(0, 2), self.rank(1, 2)])
+        for first, second in ((1, 0), (0, 1)):
+            early = self.rank(first, 2, restarts=first)
+            time.sleep(2)
+            self.meet([early, self.rank(second, 2, restarts=second)])
+
+    def test_a_rank_without_a_leader_of_its_own_says_so(self):
+        self.meet([self.rank(0, 2), self.rank(1, 2)])
+        done = Done(self.rank(1, 2, timeout=2), 30)
+        self.assertEqual(done.status, 1, done)
+        self.assertIn(f"rank 1: rank 0 of 2 did not come to 127.0.0.1:{self.port} within 2 s", done.errors)
+        done = Done(self.rank(0, 3, timeout=2), 30)
+        self.assertEqual(done.status, 1, done)
+        self.assertIn(f"rank 0: ranks 1, 2 of 3 did not come to 127.0.0.1:{self.port} within 2 s", done.errors)
+
+    def test_a_rank_that_is_started_again_before_all_have_come(self):
+        leader, early = self.rank(0, 3), self.rank(1, 3)
+        time.sleep(2)
+        early.kill()
+        Done(early, 30)
+        self.meet([leader, self.rank(1, 3, restarts=1), self.rank(2, 3)])
+
+    def test_rank_0_is_started_again_before_all_have_come(self):
+        leader, early = self.rank(0, 3), self.rank(1, 3)
+        time.sleep(2)
+        leader.kill()
+        Done(leader, 30)
+        self.meet([self.rank(0, 3, restarts=1), early, self.rank(2, 3)])
+
+    def test_attempts_of_another_number_of_processes_do_not_meet(self):
+        leader, other = self.rank(0, 3, timeout=8), self.rank(1, 3, timeout=8)
+        self.meet([self.rank(0, 2), self.rank(1, 2)])
+        for process in (leader, other):
+            done = Done(process, 60)
+            self.assertEqual(done.status, 1, done)
+            self.assertIn("rank 2 of 3 did not come", done.errors)
+
+
 class LauncherTest(unittest.TestCase):
     def launched(self, done, launcher, agent_store, attempts=1):
         self.assertEqual(done.status, 0, done)
         lines = [line for line in done.lines if "launcher" in line]
         self.assertEqual(sorted((line["rank"], line["local_rank"]) for line in lines),
                          sorted([(0, 0), (1, 1)] * attempts), done)
-        self.assertEqual(len({line["run"] for line in lines}), attempts)
+        self.assertEqual(len({line["run"] for line in lines}), 1)
         for line in lines:
             self.assertEqual((line["launcher"], line["world_size"], line["local_world_size"], line["agent_store"]),
                              (launcher, 2, 2, agent_store))

@@ -1,5 +1,7 @@
 #include "transformer/training/distributed/launch.h"
 
+#include <unistd.h>
+
 #include "error_of.h"
 #include "support.h"
 #include "transformer/base/error.h"
@@ -80,7 +82,10 @@ TEST_CASE("torchrun's environment") {
   CHECK(launch.address == "node1");
   CHECK(launch.port == 29500);
   CHECK(launch.agent_store);
-  CHECK(launch.run == "abc/3");
+  CHECK(launch.store_outlives_attempts());
+  // Agents count restarts each by itself.
+  CHECK(launch.run == "abc");
+  CHECK(read_launch(with(torchrun_environment(), {{"TORCHELASTIC_RESTART_COUNT", "0"}})).run == launch.run);
   CHECK(launch.distributed());
   CHECK_FALSE(launch.on_one_machine());
 
@@ -90,8 +95,31 @@ TEST_CASE("torchrun's environment") {
     plain = without(plain, name);
   }
   CHECK_FALSE(read_launch(plain).agent_store);
+  CHECK_FALSE(read_launch(plain).store_outlives_attempts());
+  // run_processes starts none of its copies again.
+  CHECK_FALSE(read_launch(with(torchrun_environment(), {{processes_variable, "6"}})).store_outlives_attempts());
   // It wins over the Slurm job that it runs in.
   CHECK(read_launch(with(srun_environment(), torchrun_environment())).launcher == Launcher::torchrun);
+}
+
+TEST_CASE("An agent that starts processes again has a name of its own") {
+  auto attempt = [](const char* file, const char* count) {
+    return with(torchrun_environment(), {{"TORCHELASTIC_ERROR_FILE", file}, {"TORCHELASTIC_RESTART_COUNT", count}});
+  };
+  const auto name = agent_name(attempt("/tmp/torchelastic_x/abc_k/attempt_0/1/error.json", "0"));
+  CHECK(name == "/tmp/torchelastic_x/abc_k");
+  CHECK(agent_name(attempt("/tmp/torchelastic_x/abc_k/attempt_2/0/error.json", "2")) == name);
+  // One that keeps no logs is this process's parent.
+  const auto parent = agent_name(torchrun_environment());
+  CHECK_THAT(parent, Contains(fmt::format("/{}/", getppid())));
+  CHECK_FALSE(parent.ends_with("/"));
+  CHECK(agent_name(attempt("", "7")) == parent);
+  CHECK(agent_name(attempt("/somewhere/error.json", "7")) == parent);
+  // Others start no process again.
+  CHECK(agent_name({}) == "");
+  CHECK(agent_name(srun_environment()) == "");
+  CHECK(agent_name(without(torchrun_environment(), "TORCHELASTIC_RESTART_COUNT")) == "");
+  CHECK(agent_name(with(torchrun_environment(), {{processes_variable, "6"}})) == "");
 }
 
 TEST_CASE("A half-set environment is an error that names the variable") {

@@ -1,6 +1,9 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -21,6 +24,7 @@
 #include "transformer/training/distributed/launch.h"
 #include "transformer/training/distributed/processes.h"
 #include "transformer/training/distributed/sharded_adam.h"
+#include "transformer/training/distributed/store_host.h"
 #include "transformer/training/label_smoothing_loss.h"
 #include "transformer/training/moving_average.h"
 #include "transformer/training/trainer.h"
@@ -531,6 +535,29 @@ int wait_for_signal(const Launch& launch) {
   return 130;
 }
 
+// Holds a store as torchrun's agents do, for as long as standard input is open.
+int hold_store() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+  if (descriptor < 0 || bind(descriptor, generic, length) != 0 || listen(descriptor, SOMAXCONN) != 0 ||
+      getsockname(descriptor, generic, &length) != 0) {
+    throw std::runtime_error("cannot listen");
+  }
+  Launch launch;
+  launch.address = "127.0.0.1";
+  launch.port = ntohs(address.sin_port);
+  const StoreHost store(launch, descriptor);
+  say({{"port", launch.port}});
+  std::string line;
+  while (std::getline(std::cin, line)) {
+  }
+  return 0;
+}
+
 int run(const std::vector<std::string>& given) {
   Arguments arguments;
   for (size_t i = 1; i + 1 < given.size(); ++i) {
@@ -556,6 +583,7 @@ int run(const std::vector<std::string>& given) {
     if (mode == "launch") return 0;
   }
   if (mode == "signal") return wait_for_signal(launch);
+  if (mode == "store") return hold_store();
   if (mode == "exit") {
     if (launch.rank != number(arguments, "rank", 0))
       sleep_seconds(number(arguments, "others", 0));

@@ -20,6 +20,8 @@ from programs import ENVIRONMENT, ProgramTest, free_ports
 from toy import SHARED, without_times, write_recipe
 
 TRAIN, TORCHRUN = sys.argv[1:3]
+# Of torchrun's agents: one may come late or back.
+LATE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 class DistributedTest(ProgramTest):
@@ -153,47 +155,69 @@ class DistributedTest(ProgramTest):
             self.assert_same_run(output, undisturbed)
 
     def train_and_kill(self, output, victim, step, *arguments):
-        """What a run under torchrun says that loses a rank when it has its checkpoint of `step`."""
+        """What a run under torchrun says that loses a rank when it has its checkpoint of `step`; 0: as soon as it is
+        there."""
         with open(self.root / "log", "w+") as log:
             process = subprocess.Popen([*self.torchrun("--max-restarts", "3"), TRAIN, self.root / "tiny.yaml",
                                         "--output", output, *arguments], env=ENVIRONMENT, stdout=log, stderr=log)
-            while not (output / "checkpoints" / f"step-{step:08}").is_dir():
+            while not (self.rank_of(process.pid, victim) if step == 0 else self.has_checkpoint(output, step)):
                 self.assertIsNone(process.poll(), "ended before the moment came")
                 time.sleep(0.002)
-            self.kill_rank(process.pid, victim)
+            os.kill(self.rank_of(process.pid, victim), signal.SIGKILL)
             self.assertEqual(process.wait(timeout=200), 0, (self.root / "log").read_text())
         return (self.root / "log").read_text()
+
+    def has_checkpoint(self, output, step):
+        return (output / "checkpoints" / f"step-{step:08}").is_dir()
 
     def assert_same_run(self, output, other):
         for file in ("model.safetensors", "checkpoints/step-00000060/optimizer.safetensors"):
             self.assertEqual((output / file).read_bytes(), (other / file).read_bytes())
         self.assertEqual(self.metrics(output), self.metrics(other))
 
-    def test_restart_and_from_are_for_the_first_workers_alone(self):
+    def test_restart_and_from_are_done_once_a_launch(self):
         more = ("--set", "training.steps=60")
         for flags in (("--restart",), ("--from", "4")):
-            undisturbed, killed = (self.root / f"{name}{flags[0]}" for name in ("undisturbed", "killed"))
-            for output in (undisturbed, killed):
-                self.train(output, "--processes", "2")
-            self.train(undisturbed, *more, *flags, "--processes", "2")
-            text = self.train_and_kill(killed, 1, 24, *more, *flags)
-            begun = [int(step) for step in re.findall(r"going on from \S*step-(\d+)", text)]
-            if flags == ("--from", "4"):
-                self.assertEqual(begun.pop(0), 4)
-            self.assertEqual(len(begun), 1, text)
-            self.assertGreaterEqual(begun[0], 24)
-            self.assert_same_run(killed, undisturbed)
+            undisturbed = self.trained_twice(self.root / f"undisturbed{flags[0]}", *more, *flags)
+            for machines in (1, 2):
+                killed = self.root / f"killed{flags[0]}-{machines}"
+                self.train(killed, "--processes", "2")
+                if machines == 1:
+                    text = self.train_and_kill(killed, 1, 24, *more, *flags)
+                else:
+                    # Where rank 0's agent begins again because the other has, it does not count that.
+                    text = self.train_on_machines(killed, [(1, 24)], *more, *flags)
+                begun = [int(step) for step in re.findall(r"going on from \S*step-(\d+)", text)]
+                if flags == ("--from", "4"):
+                    self.assertEqual(begun.pop(0), 4)
+                self.assertEqual(len(begun), 1, text)
+                self.assertGreaterEqual(begun[0], 24)
+                self.assert_same_run(killed, undisturbed)
 
-    def kill_rank(self, parent, rank):
+    def trained_twice(self, output, *arguments):
+        self.train(output, "--processes", "2")
+        self.train(output, "--processes", "2", *arguments)
+        return output
+
+    def test_restart_is_not_lost_with_a_first_attempt_that_came_to_nothing(self):
+        more = ("--restart", "--set", "training.steps=60")
+        undisturbed = self.trained_twice(self.root / "undisturbed-anew", *more)
+        output = self.root / "killed-at-once"
+        self.train(output, "--processes", "2")
+        text = self.train_and_kill(output, 1, 0, *more)
+        self.assertNotIn("going on from", text)
+        self.assert_same_run(output, undisturbed)
+
+    def rank_of(self, parent, rank):
+        """The process of this rank that `parent` has started, if there is one."""
         for process in pathlib.Path("/proc").iterdir():
             try:
                 if f"\0RANK={rank}\0" in "\0" + (process / "environ").read_text() and \
                         int((process / "stat").read_text().rsplit(")", 1)[1].split()[1]) == parent:
-                    os.kill(int(process.name), signal.SIGKILL)
-                    return
+                    return int(process.name)
             except (OSError, UnicodeDecodeError):
                 continue  # gone meanwhile, or another user's
-        self.fail("the rank was not found")
+        return None
 
     @unittest.skipIf("ASAN_OPTIONS" in os.environ, "takes more addresses than a limit of memory can allow")
     def test_micro_batches_fit_the_process_with_the_least_memory(self):
@@ -245,38 +269,109 @@ class DistributedTest(ProgramTest):
         stopped = int(text.split("stopped after step ")[1].split(";")[0])
         self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")), text)
 
-    def test_a_machine_that_goes_leaves_the_others_training(self):
-        output = self.root / "fewer"
-        logs = [open(self.root / f"agent-{number}.log", "w+") for number in (0, 1)]
+    def start_agent(self, name, port, nodes, output, *arguments, **environment):
+        """A machine, as torchrun sees it; the rendezvous is on the one that is started first."""
+        log = open(self.root / f"{name}.log", "w+")
+        self.addCleanup(log.close)
+        agent = subprocess.Popen(
+            [TORCHRUN, "--no-python", "--nnodes", nodes, "--nproc-per-node", "1", "--rdzv-backend", "c10d",
+             "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "machines", "--max-restarts", "3", "--rdzv-conf",
+             "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3", "--local-addr", "127.0.0.1",
+             TRAIN, self.root / "tiny.yaml", "--output", output, *arguments],
+            env={**ENVIRONMENT, **environment}, stdout=log, stderr=log)
+        self.addCleanup(self.end, agent)
+        return agent
+
+    def start_machines(self, name, nodes, output, *arguments, **environment):
         port, = free_ports(1)
         agents = []
-        for log in logs:  # two machines, as torchrun sees it; the rendezvous is on the first
-            self.addCleanup(log.close)
-            agents.append(subprocess.Popen(
-                [TORCHRUN, "--no-python", "--nnodes", "1:2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
-                 "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "fewer", "--max-restarts", "3", "--rdzv-conf",
-                 "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3", "--local-addr", "127.0.0.1",
-                 TRAIN, self.root / "tiny.yaml", "--output", output, "--set", "training.steps=3000",
-                 "--set", "training.checkpoint_every=50"],
-                env=ENVIRONMENT, stdout=log, stderr=log))
-            self.addCleanup(self.end, agents[-1])
-            if len(agents) == 1:
+        for number in (0, 1):
+            agents.append(self.start_agent(f"{name}-{number}", port, nodes, output, *arguments, **environment))
+            if number == 0:
                 time.sleep(1)
-        while not (output / "checkpoints" / "step-00000100").is_dir():
-            self.assertIsNone(agents[0].poll(), (self.root / "agent-0.log").read_text())
-            time.sleep(0.01)
-        workers = pathlib.Path(f"/proc/{agents[1].pid}/task/{agents[1].pid}/children").read_text().split()
-        for process in (*map(int, workers), agents[1].pid):
+        return agents, port
+
+    def workers(self, agent):
+        return list(map(int, pathlib.Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()))
+
+    def wait_for(self, condition, log, agents, seconds=120):
+        end = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > end or any(agent.poll() is not None for agent in agents):
+                self.fail((self.root / log).read_text())
+            time.sleep(0.002)
+
+    def train_on_machines(self, output, deaths, *arguments):
+        """What a run on two machines says, of which a machine's rank is killed at a step, for each of `deaths`."""
+        agents, _ = self.start_machines(output.name, "2", output, *arguments)
+        logs = [f"{output.name}-{number}.log" for number in (0, 1)]
+        for number, step in deaths:
+            self.wait_for(lambda: self.has_checkpoint(output, step), logs[number], agents)
+            for worker in self.workers(agents[number]):
+                os.kill(worker, signal.SIGKILL)
+        statuses = [agent.wait(timeout=200) for agent in agents]
+        text = "".join((self.root / log).read_text() for log in logs)
+        self.assertEqual(statuses, [0, 0], text)
+        return text
+
+    def test_a_run_on_several_machines_survives_the_death_of_a_rank(self):
+        more = ("--set", "training.steps=60")
+        undisturbed = self.root / "undisturbed-machines"
+        self.train(undisturbed, "--processes", "2", *more)
+        output = self.root / "machines"
+        text = self.train_on_machines(output, [(1, 8), (0, 24)], *more)
+        begun = [int(step) for step in re.findall(r"going on from \S*step-(\d+)", text)]
+        self.assertEqual(len(begun), 2, text)  # no attempt was lost on agents that did not find each other
+        self.assertGreaterEqual(begun[0], 8)
+        self.assertGreaterEqual(begun[1], 24)
+        self.assert_same_run(output, undisturbed)
+
+    def wait_for_two(self, name, output, agents):
+        """Until this machine trains with another."""
+        def newest():
+            names = [path.name.removeprefix("step-") for path in output.glob("checkpoints/step-*")]
+            return max((int(name) for name in names if name.isdecimal()), default=0)
+
+        self.wait_for(lambda: "of 2 (torchrun)" in (self.root / f"{name}.log").read_text(), f"{name}.log", agents)
+        there = newest()
+        self.wait_for(lambda: newest() > there, f"{name}.log", agents)
+
+    def test_a_machine_that_goes_leaves_the_others_training(self):
+        output = self.root / "fewer"
+        agents, _ = self.start_machines("fewer", "1:2", output, "--set", "training.steps=3000",
+                                        "--set", "training.checkpoint_every=50", **LATE)
+        self.wait_for_two("fewer-1", output, agents)
+        for process in (*self.workers(agents[1]), agents[1].pid):
             os.kill(process, signal.SIGKILL)
-        self.assertEqual(agents[0].wait(timeout=300), 0, (self.root / "agent-0.log").read_text())
-        text = (self.root / "agent-0.log").read_text()
+        self.assertEqual(agents[0].wait(timeout=300), 0, (self.root / "fewer-0.log").read_text())
+        text = (self.root / "fewer-0.log").read_text()
         self.assertRegex(text, r"rank \d of 2 \(torchrun\)")
         self.assertIn("going on from", text)
         self.assertTrue((output / "model.safetensors").is_file())
 
+    def test_a_machine_that_comes_back_is_taken_in(self):
+        output = self.root / "back"
+        alike = ("1:2", output, "--set", "training.steps=1000000", "--set", "training.checkpoint_every=50")
+        agents, port = self.start_machines("back", *alike, **LATE)
+        self.wait_for_two("back-1", output, agents)
+        for process in (*self.workers(agents[1]), agents[1].pid):
+            os.kill(process, signal.SIGKILL)
+        self.end(agents.pop())
+        self.wait_for(lambda: "going on from" in (self.root / "back-0.log").read_text(), "back-0.log", agents)
+        agents.append(self.start_agent("back-2", port, *alike, **LATE))
+        self.wait_for_two("back-2", output, agents)
+        for agent in agents:
+            agent.send_signal(signal.SIGTERM)
+        for agent in agents:
+            agent.wait(timeout=60)
+
     def end(self, process):
         if process.poll() is None:
-            process.kill()
+            process.terminate()  # and its workers
+            try:
+                process.wait(timeout=40)
+            except subprocess.TimeoutExpired:
+                process.kill()
         process.wait()
 
     def test_mistakes_are_named_once(self):

@@ -7,6 +7,7 @@ whose torchrun reads what clusters are told."""
 
 import ast
 import gzip
+import inspect
 import os
 import pathlib
 import re
@@ -21,6 +22,7 @@ import urllib.request
 
 import torch.distributed.run
 import yaml
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from programs import ENVIRONMENT, ProgramTest
 from toy import WORDS, write_corpus
@@ -201,6 +203,8 @@ class HowToTest(ProgramTest):
                 self.assertEqual(service["metadata"]["name"], pod["subdomain"])
                 commands.append(pod["containers"][0]["command"])
                 self.assertIn(f"{job['metadata']['name']}-0.{pod['subdomain']}:29500", commands[-1])
+                variable, = pod["containers"][0]["env"]
+                self.assertIn(variable["name"], inspect.getsource(dynamic_rendezvous))
             else:
                 lists = [[getattr(item, "value", "HOST:29500") for item in node.elts]
                          for node in ast.walk(ast.parse(text)) if isinstance(node, ast.List)]

@@ -284,6 +284,59 @@ TEST_CASE("what a restart replaces is kept until there is a checkpoint, whenever
   }
 }
 
+TEST_CASE("what is asked of a launch is done once, whichever of its agents are still there") {
+  Run run;
+  run.train();
+  const Given longer{.steps = "20"};
+  const RunFolderOptions restart{.restart = true, .agents = {"first", "second"}};
+  SECTION("begun anew") {
+    CHECK(run.open(longer, restart).found() == Found::nothing);
+    CHECK_THAT(error_of([&] { run.open({.text = "b"}, {.agents = {"first"}}); }),
+               Contains("data.text"));  // not claimed
+    run.open(longer, restart).claim();
+    CHECK_FALSE(fs::exists(run.folder / "checkpoints/step-00000010"));
+    run.open(longer, restart).claim();  // before the first checkpoint
+    run.checkpoint(4, longer);
+    {
+      auto again = run.open(longer, {.restart = true, .agents = {"second", "third"}});
+      CHECK(again.found() == Found::run);
+      again.claim();
+      again.begin("checksum");
+      again.progressed();
+    }
+    CHECK(run.open(longer, {.restart = true, .agents = {"third"}}).found() == Found::run);
+    CHECK(run.open(longer, {.restart = true, .agents = {"of another launch"}}).found() == Found::nothing);
+    CHECK(run.open(longer, {.restart = true}).found() == Found::nothing);
+  }
+  SECTION("gone back") {
+    const RunFolderOptions from{.from = "2", .agents = {"first"}};
+    run.open(longer, from).claim();
+    CHECK(fs::exists(run.folder / "checkpoints/step-00000010"));  // ended before it began
+    {
+      auto folder = run.open(longer, from);
+      folder.claim();
+      folder.begin("checksum");
+    }
+    CHECK_FALSE(fs::exists(run.folder / "checkpoints/step-00000006"));
+    run.checkpoint(8, longer);
+    {
+      auto folder = run.open(longer, from);
+      folder.claim();
+      folder.begin("checksum");
+    }
+    CHECK(fs::exists(run.folder / "checkpoints/step-00000008"));
+    auto folder = run.open(longer, {.from = "2", .agents = {"of another launch"}});
+    folder.claim();
+    folder.begin("checksum");
+    CHECK_FALSE(fs::exists(run.folder / "checkpoints/step-00000008"));
+  }
+  SECTION("undone: it counts again") {
+    run.open(longer, restart).claim();
+    RunFolder::undo(run.folder);
+    CHECK(run.open(longer, restart).found() == Found::nothing);
+  }
+}
+
 TEST_CASE("a run from before there was a record is recognised by a checkpoint of its settings") {
   Run run;
   run.train();

@@ -124,6 +124,12 @@ RunFolder::RunFolder(fs::path folder, const std::string& config, const std::map<
     look();  // while nobody else works on it
     recover();
   }
+  done_before_ = std::any_of(options_.agents.begin(), options_.agents.end(),
+                             [&](const auto& agent) { return record_.agents.contains(agent); });
+  if (done_before_) {
+    options_.restart = false;
+    options_.from.clear();
+  }
   decide();
   check_replaced();
 }
@@ -453,6 +459,7 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
   record_.set_aside.from = from < 0 ? -1 : std::min(record_.set_aside.from, from);
   record_.set_aside.stage = Stage::kept;
   record_.facts = after;
+  record_.agents = options_.agents;
   record_.write(folder_);
 }
 
@@ -486,6 +493,7 @@ void RunFolder::finish_undo() {
   give_back(record_.set_aside.items);
   record_.facts = record_.set_aside.before;
   record_.set_aside = {};
+  record_.agents.clear();
   record_.write(folder_);
 }
 
@@ -499,6 +507,12 @@ void RunFolder::purge() {
 }
 
 void RunFolder::claim() {
+  if (done_before_) {
+    // Of agents that come and go, one that came later may be the last that knows of the launch.
+    const auto known = record_.agents.size();
+    record_.agents.insert(options_.agents.begin(), options_.agents.end());
+    if (record_.agents.size() > known) record_.write(folder_);
+  }
   if (found_ != Found::nothing) return;
   if (!lock_) {
     std::error_code error;
@@ -532,6 +546,7 @@ void RunFolder::claim() {
     remove_own(own_entries());
   }
   record_.facts = mine;
+  if (options_.restart) record_.agents = options_.agents;
   record_.write(folder_);
   write_atomically(folder_ / config_name, config_);
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct RunFolderOptions {
   bool look_only = false;    // --dry-run: change nothing, take no lock
   bool profile = false;      // trace.json is written, too
   std::string command = {};  // what the user typed, for messages; empty: not known
+  /// Who starts the run's processes again where one fails, with the same arguments (agent_name): `restart` and `from`
+  /// count once for as long as one of them is there. Empty: nobody does.
+  std::set<std::string> agents = {};
 };
 
 /// A run's folder, which may be a user's folder as well: which files in it are the run's own, and what happens to them.
@@ -128,6 +132,7 @@ class RunFolder {
   bool recognised_ = false;  // a run from before there was one
   RunRecord record_;
   Found found_ = Found::nothing;
+  bool done_before_ = false;  // what was asked for, by an earlier attempt of this launch
   bool starts_anew_ = false;  // what is there of a run came to nothing, and was of other settings
   int64_t from_ = -1;
   std::vector<RunRecord::Change> changes_;  // that `from` brings

@@ -71,6 +71,7 @@ std::optional<RunRecord> RunRecord::read(const std::filesystem::path& folder) {
       throw Error(file.string(), "is of a format that this version does not know", "use the version that wrote it");
     }
     record.facts = read_facts(json);
+    if (json.contains("agents")) json.at("agents").get_to(record.agents);
     if (json.contains("set_aside")) {
       const auto& aside = json.at("set_aside");
       record.set_aside.stage = read_stage(aside.at("stage").get<std::string>());
@@ -94,6 +95,7 @@ std::optional<RunRecord> RunRecord::read(const std::filesystem::path& folder) {
 void RunRecord::write(const std::filesystem::path& folder) const {
   nlohmann::ordered_json json{{"kind", record_kind}, {"format", format_version}};
   json.update(json_of(facts));
+  if (!agents.empty()) json["agents"] = agents;
   if (set_aside.stage != Stage::none) {
     auto& aside = json["set_aside"];
     for (const auto& [text, stage] : stages) {

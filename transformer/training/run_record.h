@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,9 @@ struct RunRecord {
   /// Of the file.
   static constexpr const char* name = "run.json";
 
-  Facts facts;         // of the run as it is now
-  SetAside set_aside;  // to be brought back, or deleted
+  Facts facts;                   // of the run as it is now
+  SetAside set_aside;            // to be brought back, or deleted
+  std::set<std::string> agents;  // of the launch that the last --restart or --from was of, by their names (agent_name)
 
   /// The record of the run in `folder`, if there is one. Throws Error where something else has its name. It may come
   /// from anywhere: one that names anything but what runs make is damaged, so that nothing else is moved or deleted

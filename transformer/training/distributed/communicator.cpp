@@ -39,10 +39,9 @@ Communicator::Impl::Impl(const Launch& given, const Options& given_options)
   if (!launch.distributed()) return;
   const double timeout = options.timeout_seconds;
   store = open_store(launch, timeout);
-  const auto own_store = with_prefix(store, launch);
-  meet(own_store, launch, timeout);
+  const auto own_store = meet(store, launch, timeout);
   monitor =
-      std::make_shared<Monitor>(with_prefix(store->clone(), launch), launch, timeout,
+      std::make_shared<Monitor>(own_store->clone(), launch, timeout,
                                 options.backend == Backend::nccl ? Monitor::end_process() : Monitor::EndProcess());
   monitor->start();
   try {

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
+#include <sstream>
 
 #include "transformer/base/error.h"
 #include "transformer/base/number.h"
@@ -90,8 +93,9 @@ Launch read_torchrun(const Environment& environment) {
       launch, variables, [&] { return variables.text("MASTER_ADDR"); },
       [&] { return static_cast<int>(variables.number("MASTER_PORT", 1, 65535)); });
   launch.agent_store = variables.text_or("TORCHELASTIC_USE_AGENT_STORE", "False") == "True";
-  launch.run = fmt::format("{}/{}", variables.text_or("TORCHELASTIC_RUN_ID", "run"),
-                           variables.text_or("TORCHELASTIC_RESTART_COUNT", "0"));
+  // TORCHELASTIC_RESTART_COUNT does not tell attempts apart: it is the agent's, not the run's. Agents whose own
+  // processes were well when the run began again have not counted that.
+  launch.run = variables.text_or("TORCHELASTIC_RUN_ID", "run");
   return launch;
 }
 
@@ -198,6 +202,18 @@ Launch read_srun(const Environment& environment) {
   return launch;
 }
 
+// The process that started this one; its number alone may be another's later.
+std::string parent_name() {
+  const auto parent = getppid();
+  std::string boot, status, start;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::getline(std::ifstream(fmt::format("/proc/{}/stat", parent)), status);
+  // Behind the program's name, which may have blanks, the 20th is when it started.
+  std::istringstream fields(status.substr(std::min(status.rfind(')') + 1, status.size())));
+  for (int i = 0; i < 20; ++i) fields >> start;
+  return fmt::format("{}/{}/{}", boot, parent, start);
+}
+
 bool has_any(const Environment& environment, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* name) { return environment.contains(name); });
 }
@@ -242,6 +258,17 @@ Launch read_launch(const Environment& environment) {
                 "start it by torchrun --no-python, which reads it, or unset it");
   }
   return {};
+}
+
+std::string agent_name(const Environment& environment) {
+  if (environment.contains(processes_variable) || !environment.contains("TORCHELASTIC_RESTART_COUNT")) return "";
+  // Its own new folder of logs, where a script that it started in this program's place leads to, too:
+  // FOLDER/attempt_N/LOCAL_RANK/error.json.
+  if (const auto file = environment.find("TORCHELASTIC_ERROR_FILE"); file != environment.end()) {
+    const auto attempt = std::filesystem::path(file->second).parent_path().parent_path();
+    if (attempt.filename().string().starts_with("attempt_")) return attempt.parent_path().string();
+  }
+  return parent_name();  // it keeps no logs
 }
 
 std::string first_host(const std::string& list, const std::string& where) {

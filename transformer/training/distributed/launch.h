@@ -38,12 +38,15 @@ struct Launch {
   std::string address;                 // where the store is that the processes meet at; empty: one process, no store
   int port = 0;                        // of the store
   bool agent_store = false;            // the launcher holds the store; otherwise rank 0 does
-  std::string run;                     // tells runs and attempts that share a store apart
+  std::string run;                     // tells runs that share a store apart
 
   /// Whether there is anybody to talk to.
   bool distributed() const { return world_size > 1; }
   /// All processes are on this machine.
   bool on_one_machine() const { return local_world_size == world_size; }
+  /// Whether the store is older than the processes, which the launcher starts again where one fails: it may hold what
+  /// an earlier attempt has left there.
+  bool store_outlives_attempts() const { return agent_store && launcher == Launcher::torchrun; }
 };
 
 /// Set for the copies that run_processes starts, which look like torchrun's otherwise.
@@ -68,6 +71,10 @@ std::string launcher_name(Launch::Launcher launcher);
 /// settings are in the environment (PET_NNODES, PET_NPROC_PER_NODE), as Kubernetes' training operator puts them, but
 /// not torchrun: every process would train a model by itself.
 Launch read_launch(const Environment& environment);
+
+/// Who starts this process again, with the same arguments, where it or another of its run fails: torchrun's agent on
+/// this machine, by a name that is its own for as long as it lives and that no other has. Empty: nobody does.
+std::string agent_name(const Environment& environment);
 
 /// The first machine of a list as Slurm writes it: "gpu[003-006,9],login" -> "gpu003". Throws Error (naming `where`)
 /// for a list that cannot be read.

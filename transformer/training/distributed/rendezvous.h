@@ -16,7 +16,12 @@ StorePointer open_store(const Launch& launch, double timeout);
 /// This run's part of a store that others may use, too.
 StorePointer with_prefix(const StorePointer& store, const Launch& launch);
 
-/// Comes to the store and waits for all others to do so. Throws Failure naming those that did not in time.
-void meet(const StorePointer& store, const Launch& launch, double timeout);
+/// Comes to the store, waits for all others to do so, and returns the part of it that is theirs. Throws Failure naming
+/// those that did not come within `timeout` seconds.
+///
+/// Where the store outlives attempts, the part is a new one each time: rank 0 makes up a name for it, says it, and
+/// lists those that came there. A process that is not listed has found what an earlier attempt left, or an earlier self
+/// of it is listed: it waits for the next rank 0. Processes of an attempt with another number of them do not meet.
+StorePointer meet(const StorePointer& store, const Launch& launch, double timeout);
 
 }  // namespace transformer
