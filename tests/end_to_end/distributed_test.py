@@ -1,4 +1,4 @@
-"""Training in several processes as people start it: distributed_test.py TRAIN TORCHRUN.
+"""Training in several processes as people start it: distributed_test.py TRAIN TORCHRUN [CLASS]...
 
 Standard library, and safetensors to compare weights.
 """
@@ -24,7 +24,7 @@ TRAIN, TORCHRUN = sys.argv[1:3]
 LATE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
-class DistributedTest(ProgramTest):
+class TrainingTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -39,14 +39,16 @@ class DistributedTest(ProgramTest):
     def torchrun(self, *arguments):
         return (TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", "2", *arguments)
 
+    def metrics(self, output):
+        return [without_times(json.loads(line)) for line in (output / "metrics.jsonl").read_text().splitlines()]
+
+
+class DistributedTest(TrainingTest):
     def assert_close(self, left, right):
         left, right = (load_file(output / "model.safetensors") for output in (left, right))
         self.assertEqual(left.keys(), right.keys())
         for name, values in left.items():
             self.assertLess(abs(values - right[name]).max(), 2e-5, name)
-
-    def metrics(self, output):
-        return [without_times(json.loads(line)) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
     def test_any_number_of_processes_trains_the_same_model(self):
         alone = self.root / "alone"
@@ -145,6 +147,55 @@ class DistributedTest(ProgramTest):
         self.train(unclipped, "--set", "training.precision=float32")
         self.assertGreater(self.gradient_norm(self.tensors(unclipped)), limit)
 
+    @unittest.skipIf("ASAN_OPTIONS" in os.environ, "takes more addresses than a limit of memory can allow")
+    def test_micro_batches_fit_the_process_with_the_least_memory(self):
+        def sizes(limits):
+            output = self.root / f"auto-{len(limits)}-{min(limits)}"
+            port = str(free_ports(1)[0])
+            processes = []
+            for rank, limit in enumerate(limits):
+                environment = dict(ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(len(limits)), LOCAL_RANK=str(rank),
+                                   LOCAL_WORLD_SIZE=str(len(limits)), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+                processes.append(subprocess.Popen(
+                    [TRAIN, self.root / "tiny.yaml", "--output", output, "--set", "training.batch_tokens=800000",
+                     "--set", "training.micro_batch_tokens=0", "--set", "training.micro_batch=auto", "--set",
+                     "training.steps=2"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                    preexec_fn=lambda bytes=limit: resource.setrlimit(resource.RLIMIT_AS, (bytes, bytes))))
+            texts = [process.communicate(timeout=200)[0] for process in processes]
+            self.assertEqual([process.returncode for process in processes], [0] * len(limits), "".join(texts))
+            return int(re.search(r"micro-batches of (\d+) tokens fit", texts[0])[1])
+
+        much, little = 6_000_000_000, 2_000_000_000
+        self.assertLess(sizes([much, little]), sizes([much, much]))
+
+    def test_a_signal_stops_all_processes_with_a_checkpoint(self):
+        output = self.root / "interrupted"
+        with open(self.root / "log", "w+") as log:
+            process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--processes", "2", "--set",
+                                        "training.steps=100000"], env=ENVIRONMENT, stdout=log, stderr=log)
+            while not list(output.glob("checkpoints/step-*")):
+                self.assertIsNone(process.poll(), "ended before its first checkpoint")
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=60), 130)
+            text = (self.root / "log").read_text()
+        self.assertIn("the same command goes on", text)
+        stopped = int(text.split("stopped after step ")[1].split(";")[0])
+        self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
+
+    def test_mistakes_are_named_once(self):
+        out = self.root / "refused"
+        text = self.train(out, "--processes", "2", "--set", "training.keep_checkpoints=0", status=2)
+        self.assertEqual(text.count("\n"), 1, text)
+        done = subprocess.run([TRAIN, self.root / "tiny.yaml", "--output", out], capture_output=True, text=True,
+                              env=dict(ENVIRONMENT, RANK="0", WORLD_SIZE="2"))
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+        self.assertIn("LOCAL_WORLD_SIZE", done.stderr)
+
+
+class TorchrunTest(TrainingTest):
+    """What torchrun starts again, on one machine and on several: most of it is waiting."""
+
     def test_a_run_under_torchrun_survives_the_death_of_a_rank(self):
         undisturbed = self.root / "undisturbed"
         more = ("--set", "training.steps=60")
@@ -218,42 +269,6 @@ class DistributedTest(ProgramTest):
             except (OSError, UnicodeDecodeError):
                 continue  # gone meanwhile, or another user's
         return None
-
-    @unittest.skipIf("ASAN_OPTIONS" in os.environ, "takes more addresses than a limit of memory can allow")
-    def test_micro_batches_fit_the_process_with_the_least_memory(self):
-        def sizes(limits):
-            output = self.root / f"auto-{len(limits)}-{min(limits)}"
-            port = str(free_ports(1)[0])
-            processes = []
-            for rank, limit in enumerate(limits):
-                environment = dict(ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(len(limits)), LOCAL_RANK=str(rank),
-                                   LOCAL_WORLD_SIZE=str(len(limits)), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-                processes.append(subprocess.Popen(
-                    [TRAIN, self.root / "tiny.yaml", "--output", output, "--set", "training.batch_tokens=800000",
-                     "--set", "training.micro_batch_tokens=0", "--set", "training.micro_batch=auto", "--set",
-                     "training.steps=2"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                    preexec_fn=lambda bytes=limit: resource.setrlimit(resource.RLIMIT_AS, (bytes, bytes))))
-            texts = [process.communicate(timeout=200)[0] for process in processes]
-            self.assertEqual([process.returncode for process in processes], [0] * len(limits), "".join(texts))
-            return int(re.search(r"micro-batches of (\d+) tokens fit", texts[0])[1])
-
-        much, little = 6_000_000_000, 2_000_000_000
-        self.assertLess(sizes([much, little]), sizes([much, much]))
-
-    def test_a_signal_stops_all_processes_with_a_checkpoint(self):
-        output = self.root / "interrupted"
-        with open(self.root / "log", "w+") as log:
-            process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--processes", "2", "--set",
-                                        "training.steps=100000"], env=ENVIRONMENT, stdout=log, stderr=log)
-            while not list(output.glob("checkpoints/step-*")):
-                self.assertIsNone(process.poll(), "ended before its first checkpoint")
-                time.sleep(0.01)
-            process.send_signal(signal.SIGINT)
-            self.assertEqual(process.wait(timeout=60), 130)
-            text = (self.root / "log").read_text()
-        self.assertIn("the same command goes on", text)
-        stopped = int(text.split("stopped after step ")[1].split(";")[0])
-        self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
 
     def test_torchrun_told_to_end_leaves_a_checkpoint(self):
         output = self.root / "ended"
@@ -374,15 +389,6 @@ class DistributedTest(ProgramTest):
                 process.kill()
         process.wait()
 
-    def test_mistakes_are_named_once(self):
-        out = self.root / "refused"
-        text = self.train(out, "--processes", "2", "--set", "training.keep_checkpoints=0", status=2)
-        self.assertEqual(text.count("\n"), 1, text)
-        done = subprocess.run([TRAIN, self.root / "tiny.yaml", "--output", out], capture_output=True, text=True,
-                              env=dict(ENVIRONMENT, RANK="0", WORLD_SIZE="2"))
-        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
-        self.assertIn("LOCAL_WORLD_SIZE", done.stderr)
-
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)
