@@ -120,7 +120,7 @@ class ArchiveTest(unittest.TestCase):
         self.assertEqual([str(file.relative_to(usr)) for file in usr.rglob("*.so*")], ["lib/libtransformer.so.1"])
         # What is compiled in comes with its licence; everything else is of packages that bring theirs.
         licences = usr / "share/doc/transformer/licences"
-        self.assertEqual({file.name for file in licences.iterdir()}, {"common", "libcli11-dev", "nlohmann-json3-dev"})
+        self.assertEqual({file.name for file in licences.iterdir() if file.is_file()}, {"libcli11-dev", "nlohmann-json3-dev"})
         self.assertIn("opyright", (licences / "libcli11-dev").read_text())
         self.assertEqual(run(usr / "bin/translate", "--model", MODEL, text=SENTENCES),
                          run(TRANSLATE, "--model", MODEL, text=SENTENCES))
