@@ -2,6 +2,12 @@
 # headers (install.cmake). A warning is an error: every name has a remark.
 find_package(Doxygen QUIET)
 find_package(Python3 QUIET COMPONENTS Interpreter)
+set(checked "docs: every public name has a remark")
+if(TRANSFORMER_TESTS AND NOT (DOXYGEN_FOUND AND Python3_FOUND AND DOXYGEN_VERSION VERSION_EQUAL 1.9.4))
+  # Debian 12's; others warn of other things.
+  add_test(NAME ${checked} COMMAND ${CMAKE_COMMAND} -E echo "skipped: it takes Doxygen 1.9.4")
+  set_tests_properties(${checked} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped")
+endif()
 if(NOT DOXYGEN_FOUND OR NOT Python3_FOUND)
   add_custom_target(docs COMMAND ${CMAKE_COMMAND} -E echo "docs needs Doxygen: sudo apt-get install doxygen"
                          COMMAND ${CMAKE_COMMAND} -E false VERBATIM)
@@ -25,7 +31,7 @@ set(DOXYGEN_HAVE_DOT NO)
 set(DOXYGEN_QUIET YES)
 set(DOXYGEN_WARN_AS_ERROR FAIL_ON_WARNINGS)
 doxygen_add_docs(docs ${PROJECT_SOURCE_DIR}/transformer COMMENT "Doxygen: the library's headers")
-if(TRANSFORMER_TESTS AND DOXYGEN_VERSION VERSION_EQUAL 1.9.4)  # Debian 12's; others warn of other things
-  add_test(NAME "docs: every public name has a remark" COMMAND ${DOXYGEN_EXECUTABLE} ${PROJECT_BINARY_DIR}/Doxyfile.docs)
-  set_tests_properties("docs: every public name has a remark" PROPERTIES TIMEOUT 600)
+if(TRANSFORMER_TESTS AND DOXYGEN_VERSION VERSION_EQUAL 1.9.4)
+  add_test(NAME ${checked} COMMAND ${DOXYGEN_EXECUTABLE} ${PROJECT_BINARY_DIR}/Doxyfile.docs)
+  set_tests_properties(${checked} PROPERTIES TIMEOUT 600)
 endif()
