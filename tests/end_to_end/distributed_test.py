@@ -211,10 +211,12 @@ class TorchrunTest(TrainingTest):
         with open(self.root / "log", "w+") as log:
             process = subprocess.Popen([*self.torchrun("--max-restarts", "3"), TRAIN, self.root / "tiny.yaml",
                                         "--output", output, *arguments], env=ENVIRONMENT, stdout=log, stderr=log)
-            while not (self.rank_of(process.pid, victim) if step == 0 else self.has_checkpoint(output, step)):
+            rank = None
+            while rank is None or step > 0 and not self.has_checkpoint(output, step):
                 self.assertIsNone(process.poll(), "ended before the moment came")
                 time.sleep(0.002)
-            os.kill(self.rank_of(process.pid, victim), signal.SIGKILL)
+                rank = self.rank_of(process.pid, victim) if rank is None else rank
+            os.kill(rank, signal.SIGKILL)
             self.assertEqual(process.wait(timeout=200), 0, (self.root / "log").read_text())
         return (self.root / "log").read_text()
 
@@ -320,8 +322,10 @@ class TorchrunTest(TrainingTest):
         """What a run on two machines says, of which a machine's rank is killed at a step, for each of `deaths`."""
         agents, _ = self.start_machines(output.name, "2", output, *arguments)
         logs = [f"{output.name}-{number}.log" for number in (0, 1)]
-        for number, step in deaths:
-            self.wait_for(lambda: self.has_checkpoint(output, step), logs[number], agents)
+        for deaths_before, (number, step) in enumerate(deaths):
+            # By processes that have begun after the death before.
+            self.wait_for(lambda: sum((self.root / log).read_text().count("going on from") for log in logs) >= deaths_before
+                          and self.has_checkpoint(output, step), logs[number], agents)
             for worker in self.workers(agents[number]):
                 os.kill(worker, signal.SIGKILL)
         statuses = [agent.wait(timeout=200) for agent in agents]

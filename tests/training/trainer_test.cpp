@@ -591,6 +591,17 @@ TEST_CASE("a best validation is one of the same text") {
     CHECK(summary.end == (same ? TrainingSummary::End::patience : TrainingSummary::End::steps));
     CHECK(summary.steps == (same ? 10 : 14));
     CHECK((log.find("the best begins anew") == log.npos) == same);
+    // Without any text there is nothing that it could be compared with later but what it was.
+    hooks.judged_by = "";
+    hooks.validate = {};
+    auto unjudged = settings;
+    unjudged.steps = 16;
+    unjudged.validate_every = unjudged.patience = 0;
+    trained(unjudged, task.model_settings(), runs / "run", true, hooks);
+    const auto progress =
+        nlohmann::json::parse(read_file(resumable_checkpoints(runs / "run").front() / "progress.json"));
+    CHECK(progress.at("judged_by") == (same ? "a text" : "a harder one"));
+    CHECK(!progress.at("best").empty());
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "transformer/architecture/cost.h"
 #include "transformer/architecture/longest_text.h"
@@ -147,10 +148,22 @@ std::map<std::string, std::string> start_of(const RunSettings& settings, const f
 // A tag that the vocabulary has as one piece, behind the mark of a word's beginning.
 constexpr size_t longest_usual_tag = 2;
 
-// The lines of a section of a saved configuration.
-std::string section_of(const std::string& config, const std::string& name) {
-  const auto begin = config.find(fmt::format("\n{}:\n", name));
-  return begin == config.npos ? "" : config.substr(begin, config.find("\n\n", begin) - begin);
+// What translations of the validation text depend on: settings of `decoding` that are not the defaults, so that what a
+// later version adds changes nothing, but for those that change no output.
+std::string decoding_of(const RunSettings& settings) {
+  const auto begin = settings.config.find("\ndecoding:\n");
+  if (begin == settings.config.npos) return "";
+  std::istringstream lines(settings.config.substr(begin + 1, settings.config.find("\n\n", begin) - begin));
+  std::string text, line;
+  while (std::getline(lines, line)) {
+    const auto colon = line.find(": ");
+    if (colon == line.npos) continue;
+    const auto name = fmt::format("decoding.{}", trim(line.substr(0, colon)));
+    if (name == "decoding.batch_sentences" || name == "decoding.proposals") continue;
+    const auto rule = settings.rules.find(name);
+    if (rule == settings.rules.end() || rule->second.default_text != line.substr(colon + 2)) text += line + "\n";
+  }
+  return text;
 }
 
 // The tags that there are, each once.
@@ -581,7 +594,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   if (validates) {
     trainer_hooks.judged_by = validation->checksum();
     if (settings.training.best_by == TrainingSettings::Criterion::bleu) {
-      trainer_hooks.judged_by += "\n" + section_of(settings.config, "decoding");
+      trainer_hooks.judged_by += "\n" + decoding_of(settings);
     }
     trainer_hooks.validate = [&](torch::nn::Module&, int64_t step) {
       return judge(model, fmt::format("step-{:08}", step));

@@ -109,11 +109,11 @@ class Deterministic {
   bool before_, only_warned_, filled_;
 };
 
-// What all ranks must have alike; where each computes is its own matter.
 const char* name_of_products(const TrainingSettings& settings, const torch::Device& device) {
   return uses_bf16(settings, device) ? "bf16" : "float32";
 }
 
+// What all ranks must have alike; where each computes is its own matter, but not what it rounds factors to.
 std::string shared_part(TrainingSettings settings, const TrainerHooks& hooks, const torch::Device& device,
                         int64_t step) {
   auto text = fmt::format("from step {}\n{} validation\nproducts in {}\n", step, hooks.validate ? "with" : "without",
@@ -193,6 +193,7 @@ std::filesystem::path Trainer::resume() {
                     "it ends with other weights than there",
                     products, before));
   }
+  if (hooks_.judged_by.empty()) return checkpoint;
   const auto judged_by = std::exchange(progress_.judged_by, hooks_.judged_by);
   if (!judged_by.empty() && judged_by != hooks_.judged_by && !progress_.best.empty()) {
     if (communicator_.rank() == 0) {
