@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdarg>
 #include <iterator>
+#include <string>
 
 #include "support.h"
 #include "transformer/base/error.h"
@@ -51,7 +52,20 @@ size_t files_in(const std::filesystem::path& directory) {
 
 }  // namespace
 
+/// What is asked of the disk, in its order, while `is_listed`: F a file's content, D a folder's, R a new name.
+std::string asked;
+std::atomic<bool> is_listed = false;
+
 /// In the whole program, in the C library's place.
+extern "C" __attribute__((used)) int fsync(int descriptor) {
+  struct stat status = {};
+  if (is_listed && ::fstat(descriptor, &status) == 0) asked += S_ISDIR(status.st_mode) ? 'D' : 'F';
+  return static_cast<int>(::syscall(SYS_fsync, descriptor));
+}
+extern "C" __attribute__((used)) int rename(const char* from, const char* to) noexcept {
+  if (is_listed) asked += 'R';
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
 extern "C" __attribute__((used)) int open(const char* path, int flags, ...) {
   std::va_list rest;
   va_start(rest, flags);
@@ -316,4 +330,18 @@ TEST_CASE("an unfinished file stays for whoever goes on with it") {
   std::filesystem::create_symlink("other", partial);
   CHECK_THROWS_AS(AtomicFile(out, AtomicFile::Unfinished{partial}), Failure);
   CHECK(read_file(directory / "other") == "other");
+}
+
+TEST_CASE("a file's content is on the disk before it has its name, and the name after it") {
+  TemporaryDirectory directory;
+  for (const bool nameless : {true, false}) {
+    no_nameless_files = !nameless;
+    asked.clear();
+    is_listed = true;
+    write_atomically(directory / "out", "text");
+    is_listed = false;
+    CHECK(asked == "FRD");
+    CHECK(read_file(directory / "out") == "text");
+  }
+  no_nameless_files = false;
 }

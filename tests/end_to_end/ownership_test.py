@@ -485,6 +485,9 @@ class OwnershipTest(ProgramTest):
     def test_a_signal_leaves_no_half_of_a_folder(self):
         model, output = f"{SOURCE}/data/model-en-de", self.root / "signalled" / "model"
         output.parent.mkdir()
+        whole = self.root / "whole-export"
+        subprocess.run([EXPORT, "--to", "hugging-face", "--model", model, "--output", whole], check=True,
+                       env=ENVIRONMENT, stdout=subprocess.DEVNULL)
         killed = 0
         for number in range(60):
             process = subprocess.Popen([EXPORT, "--to", "hugging-face", "--model", model, "--output", output],
@@ -495,6 +498,7 @@ class OwnershipTest(ProgramTest):
             killed += process.wait() < 0
             self.assertIn(list(output.parent.iterdir()), ([], [output]))
             if output.exists():
+                self.assertEqual(contents(output), contents(whole))
                 shutil.rmtree(output)
             if killed == 2:
                 break

@@ -289,10 +289,18 @@ class TrainTest(ProgramTest):
         damaged = bytearray(weights.read_bytes())
         damaged[-100] ^= 4
         weights.write_bytes(damaged)
-        done = subprocess.run([TRANSLATE, "--model", self.root / "averaged"], input="red\n", text=True,
-                              capture_output=True)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("is damaged", done.stderr)
+        model, output, programs = self.root / "averaged", self.root / "no", pathlib.Path(TRANSLATE).parent
+        exports = [[programs / "export", "--to", system, "--model", model, "--output", output]
+                   for system in ("packed", "ctranslate2", "hugging-face")]
+        for command in ([TRANSLATE, "--model", model], [AVERAGE, "--output", output, model],
+                        [EVALUATE, "describe", "--model", model], *exports):
+            with self.subTest(command=command):
+                done = subprocess.run(command, input="red\n", text=True, capture_output=True)
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+                self.assertIn("is damaged", done.stderr)
+                self.assertFalse(output.exists())
+        self.refused("--output", output, "--init-from", model, parts=["is damaged"])
+        self.assertFalse(output.exists())
 
     def test_a_damaged_checkpoint_costs_only_its_steps(self):
         whole, damaged = self.root / "undamaged", self.root / "damaged"

@@ -227,6 +227,15 @@ class TranslateTest(ProgramTest):
         plain = self.translate(text)
         for average in ("probabilities", "log_probabilities"):
             self.assertEqual(self.translate(text, "--model", self.model, "--weights", "2,1", "--ensemble", average), plain)
+        second = self.root / "second"
+        write_draft(second, SHIPPED, 24, 2, seed=1)
+
+        def both(*arguments):
+            return self.run_program("--model", second, "--scores", *arguments, text="Good morning.\n", model=SHIPPED)[0]
+
+        self.assertNotEqual(both("--weights", "1,3"), both("--weights", "3,1"))
+        self.assertNotEqual(both("--ensemble", "probabilities"), both("--ensemble", "log_probabilities"))
+        self.assertEqual(both("--weights", "1,1"), both())
         _, errors = self.run_program("--model", self.model, "--weights", "1", text=text, status=2)
         self.assert_one_line(errors, "weights", "2 models")
         _, errors = self.run_program("--weights", "1", text=text, status=2)
@@ -515,7 +524,9 @@ class TranslateTest(ProgramTest):
         _, errors = self.run_program("--output", output, "--beam", 1, "--bad-lines", "copy", text=broken, status=2)
         self.assert_one_line(errors, "was made with another --bad-lines")
         self.assertEqual(partial.read_bytes(), lines)
-        self.run_program("--output", output, "--beam", 1, "--bad-lines", "empty", text=broken)
+        _, errors = self.run_program("--output", output, "--beam", 1, "--bad-lines", "empty", text=broken)
+        self.assertIn("goes on behind line 2048", errors)
+        self.assertRegex(errors, r"1 line could not be used.*line 1 is not UTF-8")
         # Less than a window would be done again in any case; what nobody knows to be of the work stays.
         short, links = b"ba do.\n\xff\n", self.root / "other.links"
         _, errors = self.run_program("--output", output, "--alignments", links, text=short, status=2)

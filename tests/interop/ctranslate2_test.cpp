@@ -116,6 +116,7 @@ std::vector<std::pair<std::string, Change>> known_variations() {
           {"output biases", [](auto& s) { s.output_bias = true; }},
           {"output biases of one matrix", [](auto& s) { s.output_bias = true, s.shared_embeddings = Shared::all; }},
           {"embeddings as they are", [](auto& s) { s.scaled_embeddings = false; }},
+          {"normalised embeddings", [](auto& s) { s.embedding_normalization = true; }},
           {"dot product", [](auto& s) { s.compatibility = Compatibility::dot_product; }},
           {"projection biases", [](auto& s) { s.projection_bias = true; }},
           {"epsilon", [](auto& s) { s.layer_norm_epsilon = 0.1; }},

@@ -3,10 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "error_of.h"
+#include "inference/tiny_model.h"
 #include "interop/numbering.h"
 #include "support.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/checksum.h"
+#include "transformer/base/settings.h"
 #include "transformer/decoding/module_backend.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/output_prefix.h"
@@ -137,6 +139,20 @@ TEST_CASE("an imported model of many languages computes what transformers comput
     export_ctranslate2(directory, folder / ("theirs " + name));
     CHECK(Json::parse(read_file(folder / ("theirs " + name) / "config.json")).at("add_source_eos") ==
           !vocabularies.source->languages().behind_end);
+
+    // MarianMT computes this one, and its tokenizer would tell it no language.
+    const auto plain = folder / ("plain " + name);
+    fs::create_directories(plain);
+    auto known = tiny_settings(vocabularies.source->size());
+    known.shared_embeddings = ModelSettings::SharedEmbeddings::all;
+    save_weights(*tiny_transformer(known), plain / "model.safetensors");
+    fs::copy_file(directory / "vocabulary.model", plain / "vocabulary.model");
+    Settings all;
+    all.section("model", known, "");
+    write_file(plain / "config.yaml", all.yaml());
+    CHECK_THAT(error_of([&] { export_hugging_face(plain, folder / ("marian " + name)); }),
+               Contains("MarianTokenizer tells a model none"));
+    CHECK_FALSE(fs::exists(folder / ("marian " + name)));
 
     const Translator translator(directory);
     auto decoding = translator.settings();

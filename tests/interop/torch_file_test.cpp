@@ -69,6 +69,7 @@ TEST_CASE("JSON that contradicts itself or nests without end is refused") {
   CHECK_THAT(mistake(std::string(100000, '[')), Contains("too deeply"));
   CHECK_THAT(mistake("{\"a\": }"), Contains("no JSON"));
   CHECK_THAT(mistake(""), Contains("no JSON"));
+  CHECK_THAT(mistake(std::string("{}\0{", 4)), Contains("no JSON (it holds a zero byte)"));
   CHECK_THAT(mistake("{\"a\": \"\xff\"}"), Contains("no JSON"));
   CHECK_THAT(mistake("1e999"), Contains("no JSON"));
   const auto value =

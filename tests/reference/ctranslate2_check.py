@@ -55,7 +55,7 @@ def specification(settings):
     activation = {"relu": common_spec.Activation.RELU, "gelu": common_spec.Activation.GELU,
                   "swiglu": common_spec.Activation.SWISH, "swish": common_spec.Activation.SWISH}[settings["activation"]]
     options = dict(pre_norm=settings["normalization"] == "pre", activation=activation,
-                   ffn_glu=settings["activation"] == "swiglu",
+                   ffn_glu=settings["activation"] == "swiglu", layernorm_embedding=settings["embedding_normalization"],
                    head_dim=None if settings["d_k"] in (0, settings["d_model"] // settings["heads"])
                    else settings["d_k"])
     spec = transformer_spec.TransformerSpec(

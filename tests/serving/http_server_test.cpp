@@ -22,13 +22,18 @@ using namespace transformer;
 
 namespace {
 
-/// Answers with who asks and what they sent; at /parts it is the test that answers.
+/// More than sockets hold for a client that reads nothing.
+const std::string large(size_t{32} << 20, 'a');
+
+/// Answers with who asks and what they sent, at /large with a lot; at /parts it is the test that answers.
 class Echo : public HttpHandler {
  public:
   HttpResponse refusal(const std::string&, const std::string&) override { return {.status = 0}; }
   std::shared_ptr<HttpTask> handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
     if (request.path == "/parts") {
       parts_.set_value(std::move(reply));
+    } else if (request.path == "/large") {
+      reply->send({.status = 200, .body = large}, {});
     } else {
       reply->send({.status = 200, .body = "<" + request.client + "|" + request.body + ">"}, {});
     }
@@ -69,6 +74,13 @@ class Running {
   }
 
   Echo& echo() { return echo_; }
+  /// Whether it comes to have so many connections.
+  bool comes_to(size_t connections) const {
+    for (int i = 0; i < 3000 && server_.connections() != connections; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return server_.connections() == connections;
+  }
   uint16_t port() const {
     const auto address = server_.address();
     return static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
@@ -278,6 +290,43 @@ TEST_CASE("who sends on and on has no longer than anybody else") {
     client.send_until_answered("\r\n");
     CHECK(client.receive_all().empty());
   }
+}
+
+TEST_CASE("who asks and does not read has no longer than send_seconds") {
+  auto settings = Running::quick();
+  settings.send_seconds = 0.2;
+  settings.deadline_seconds = 1000;
+  Running server(settings);
+  const Client client(server);
+  REQUIRE(server.comes_to(1));
+  SECTION("an answer") {
+    client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+  }
+  SECTION("a part of one") {
+    client.send("GET /parts HTTP/1.1\r\nHost: a\r\n\r\n");
+    const auto reply = server.echo().parts();
+    reply->begin({.status = 200});
+    reply->write(large);
+  }
+  CHECK(server.comes_to(0));
+}
+
+TEST_CASE("an answer in parts has its deadline, however many there are") {
+  Running server;
+  Client client(server);
+  client.send("GET /parts HTTP/1.1\r\nHost: a\r\n\r\n");
+  const auto reply = server.echo().parts();
+  reply->begin({.status = 200});
+  std::jthread writing([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      reply->write("part\n");
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+  });
+  const auto all = client.receive_all();
+  CHECK(all.find("part\n") != all.npos);
+  CHECK_FALSE(all.ends_with("\r\n0\r\n\r\n"));
+  CHECK(server.echo().last().status == 503);
 }
 
 TEST_CASE("empty lines before a request are none of it") {

@@ -114,7 +114,8 @@ std::map<std::string, std::string> provenance(const fs::path& directory) {
 }
 
 void check_model_directory(const fs::path& directory) {
-  if (!fs::is_directory(directory)) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) {
     throw Error(directory.string(), something_at(directory) ? "is not a model directory" : "there is no such folder",
                 "name a folder that holds config.yaml, model.safetensors and a vocabulary, as train writes it");
   }

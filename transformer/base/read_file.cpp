@@ -16,7 +16,8 @@ bool is_file(const std::filesystem::path& file) {
 }
 
 std::string read_file(const std::filesystem::path& file, size_t most_bytes) {
-  if (std::filesystem::is_directory(file)) throw Error(file.string(), "is a folder, not a file");
+  std::error_code ignored;  // what cannot be looked at cannot be read either
+  if (std::filesystem::is_directory(file, ignored)) throw Error(file.string(), "is a folder, not a file");
   std::ifstream in(file, std::ios::binary);
   if (!in) throw Error(file.string(), std::string("cannot be read: ") + std::strerror(errno));
   std::string bytes;

@@ -90,7 +90,7 @@ void DecodingSettings::describe(Fields<DecodingSettings>& field) {
       .free();
   field("beam_groups", &DecodingSettings::beam_groups,
         "groups that share the beam equally, each of which avoids what the groups before it choose (diverse beam "
-        "search); 1: none",
+        "search); what several find is given once, so that there may be fewer than n_best; 1: none",
         between(1, 10000))
       .free();
   field("diversity", &DecodingSettings::diversity,

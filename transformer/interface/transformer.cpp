@@ -164,7 +164,6 @@ DecodingSettings settings_of(const transformer_search& search, DecodingSettings 
   settings.stop =
       search.stop == TRANSFORMER_STOP_EXACT ? DecodingSettings::Stop::exact : DecodingSettings::Stop::beam_finished;
   settings.max_extra_length = number(search.max_extra_length);
-  settings.batch_sentences = number(search.batch_sentences);
   return with_lines(settings, search.settings);
 }
 

@@ -30,10 +30,10 @@ inline constexpr int64_t ctranslate2_positions = 2048;
 void export_ctranslate2(const std::filesystem::path& model, const std::filesystem::path& output, bool force = false);
 
 /// Makes the model directory `output` from `folder`, a Transformer with encoder and decoder that CTranslate2 4 loads:
-/// what `export_ctranslate2` wrote, or what CTranslate2's own converters made of MarianMT, Marian's or another model
-/// that is represented here. Weights may be float32, float16, bfloat16, or int8 and int16 with their scales, from which
-/// they become what they stand for. Positions are sinusoids where the table holds these, in either order, and learned
-/// otherwise.
+/// what `export_ctranslate2` wrote (but of models whose sources name their language behind the end), or what
+/// CTranslate2's own converters made of MarianMT, Marian's or another model that is represented here. Weights may be
+/// float32, float16, bfloat16, or int8 and int16 with their scales, from which they become what they stand for.
+/// Positions are sinusoids where the table holds these, in either order, and learned otherwise.
 ///
 /// `sentencepiece` names the models that make text into pieces, one for both languages or one each; where it is empty
 /// they lie in the folder (source.spm and target.spm, or under the names of a model directory). Ids are renumbered, so

@@ -304,6 +304,10 @@ class Ctranslate2Import {
   std::map<std::string, std::function<std::vector<float>()>> run(const Renumbering& source, const Renumbering& target,
                                                                  int64_t sources, int64_t targets) {
     embeddings(source, target, sources, targets);
+    if (s_.embedding_normalization) {
+      norm("source_embeddings", "encoder/layernorm_embedding");
+      norm("target_embeddings", "decoder/layernorm_embedding");
+    }
     for (int64_t i = 0; i < s_.encoder_layers; ++i) {
       const auto ours = fmt::format("encoder.layers.{}.", i), theirs = fmt::format("encoder/layer_{}/", i);
       attention(ours + "self_attention", {theirs + "self_attention/linear_0"}, theirs + "self_attention/linear_1");
@@ -365,6 +369,7 @@ class Ctranslate2Import {
     read_attentions();
     s_.projection_bias = weights_.has("encoder/layer_0/self_attention/linear_0/bias");
     s_.output_bias = weights_.has("decoder/projection/bias");
+    s_.embedding_normalization = weights_.has("encoder/layernorm_embedding/gamma");
 
     starts_from_zeros_ = spec_.flag("decoder/start_from_zero_embedding");
     for (const char* name : {"decoder/alibi", "encoder/multi_query_attention", "decoder/multi_query_attention"}) {

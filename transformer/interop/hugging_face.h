@@ -33,8 +33,9 @@ void check_hugging_face(const ModelSettings& settings);
 /// generation bans the first two. Whoever makes text into pieces puts it into its normal form first where the
 /// vocabulary does (Vocabulary::normalization).
 ///
-/// The folder appears whole or not at all. Throws Error where the model directory is damaged, where
-/// `check_hugging_face` does, and when `output` exists; with `force` an exported model there is replaced.
+/// The folder appears whole or not at all. Throws Error where the model directory is damaged, where its vocabulary
+/// names languages that a model is told, where `check_hugging_face` does, and when `output` exists; with `force` an
+/// exported model there is replaced.
 void export_hugging_face(const std::filesystem::path& model, const std::filesystem::path& output, bool force = false);
 
 }  // namespace transformer

@@ -250,6 +250,11 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
   check_hugging_face(settings);
   verify_model_directory(model);
   const auto vocabularies = Vocabularies::load(model, settings.source_vocabulary_size, settings.target_vocabulary_size);
+  for (const auto* vocabulary : {vocabularies.source.get(), vocabularies.target.get()}) {
+    if (vocabulary->languages().empty()) continue;
+    throw Error(model.string(), "is told languages by its vocabulary, and MarianTokenizer tells a model none",
+                "export it to CTranslate2");
+  }
   const auto file = model / weights_name;
   auto weights = stored_weights(file);
   check_weights(weights, weight_shapes(settings), file.string());

@@ -110,6 +110,8 @@ class JsonValue::Builder : public nlohmann::json_sax<nlohmann::json> {
 };
 
 JsonValue JsonValue::parse(std::string_view text, const std::string& where) {
+  // The parser would take a zero byte for the end of the text.
+  if (text.find('\0') != text.npos) throw Error(where, "is no JSON (it holds a zero byte)", "the file is damaged");
   Builder builder;
   const bool whole = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!whole) throw Error(where, builder.problem.empty() ? "is no JSON" : builder.problem, "the file is damaged");

@@ -128,7 +128,9 @@ void Dispatcher::hand_over(const Waiting& next) {
       const std::lock_guard own(mutex_);
       --running_;
     }
-    if (ticket->done) ticket->done(index, {.hypotheses = {}, .error = std::current_exception()});
+    const auto done = ticket->done;
+    if (--ticket->left == 0) ticket->done = nullptr;  // as `settle` has it
+    if (done) done(index, {.hypotheses = {}, .error = std::current_exception()});
   }
 }
 
