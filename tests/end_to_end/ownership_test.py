@@ -217,7 +217,8 @@ class OwnershipTest(ProgramTest):
         # The same command goes on with the new run, and still keeps the old one.
         process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, *more], env=ENVIRONMENT,
                                    stdout=subprocess.PIPE, text=True)
-        time.sleep(1)
+        while "loss" not in process.stdout.readline():
+            self.assertIsNone(process.poll())
         process.kill()
         process.communicate()
         self.run_train("--output", output, "--undo")
