@@ -769,16 +769,16 @@ class ServeTest(ProgramTest):
     def test_health_answers_while_all_workers_are_busy(self):
         server = self.start()
         with server.socket() as busy, contextlib.closing(server.connect()) as connection:
-            body = json.dumps({"text": SENTENCES, "target": "de", "decoding": {"beam": 32}}).encode()
+            body = json.dumps({"text": SENTENCES * 4, "target": "de", "decoding": {"beam": 32}}).encode()
             busy.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             self.wait_until(lambda: server.figures()["transformer_running_lines", ("model", "model-en-de")] > 60)
             times = []
-            for _ in range(50):
+            for _ in range(11):
                 began = time.monotonic()
                 self.assertEqual(ask(connection, "GET", "/health")[0], 200)
                 times.append(time.monotonic() - began)
             self.assertGreater(server.figures()["transformer_running_lines", ("model", "model-en-de")], 0)
-            self.assertLess(sorted(times)[25], 0.5)  # the work takes seconds
+            self.assertLess(sorted(times)[5], 0.5)  # the work takes seconds
 
     def mistake(self, *arguments):
         done = subprocess.run([SERVE, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE,

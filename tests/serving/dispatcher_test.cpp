@@ -108,12 +108,18 @@ TEST_CASE("what an engine refuses is told to who asked for it") {
   std::atomic<size_t> left = 2;
   std::promise<void> all;
   Dispatcher dispatcher(engine(), {});
-  dispatcher.submit("one", std::move(wrong), [&](size_t index, const DecodingResult& result) {
-    if (result.error) failed += static_cast<int>(index) + 1;
-    if (--left == 0) all.set_value();
-  });
+  auto held = std::make_shared<int>();
+  const std::weak_ptr<int> kept = held;
+  const auto ticket = dispatcher.submit("one", std::move(wrong),
+                                        [&, held = std::move(held)](size_t index, const DecodingResult& result) {
+                                          if (result.error) failed += static_cast<int>(index) + 1;
+                                          if (--left == 0) all.set_value();
+                                        });
   all.get_future().wait();
   CHECK(failed == 1);
+  // What is held for the call goes with the last one, whoever keeps the ticket.
+  for (int i = 0; i < 1000 && !kept.expired(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  CHECK(kept.expired());
 }
 
 TEST_CASE("sentences wait for company where that is wanted, and no longer than that") {

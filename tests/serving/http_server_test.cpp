@@ -318,10 +318,11 @@ TEST_CASE("an answer in parts has its deadline, however many there are") {
   const auto reply = server.echo().parts();
   reply->begin({.status = 200});
   std::jthread writing([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
+    for (int i = 0; i < 100 && !stop.stop_requested(); ++i) {
       reply->write("part\n");
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
+    reply->end({});
   });
   const auto all = client.receive_all();
   CHECK(all.find("part\n") != all.npos);

@@ -26,7 +26,8 @@ std::map<std::string, std::string> bound_metadata(const std::filesystem::path& c
 /// here.
 std::map<std::string, std::string> provenance(const std::filesystem::path& directory);
 
-/// Throws Error unless `directory` is a folder with a config.yaml and a model.safetensors.
+/// Throws Error unless `directory` is a folder with a config.yaml and a model.safetensors, Failure where it cannot
+/// tell.
 void check_model_directory(const std::filesystem::path& directory);
 
 /// Compares weights and vocabularies of a model directory with the checksums beside them, where there are any. Throws

@@ -83,8 +83,8 @@ typedef enum transformer_stop {
   TRANSFORMER_STOP_BEAM_FINISHED = 1  ///< when as many hypotheses have finished as the beam is wide
 } transformer_stop;
 
-/// How translations are searched for. Every field counts, also one that is 0: transformer_search_defaults fills in what
-/// the model's config.yaml says.
+/// How translations are searched for. Every field but batch_sentences counts, also one that is 0:
+/// transformer_search_defaults fills in what the model's config.yaml says.
 typedef struct transformer_search {
   size_t size;              ///< sizeof(transformer_search), before anything else
   size_t beam;              ///< hypotheses kept for each line; 1: greedy
