@@ -207,11 +207,11 @@ class CorpusFolder {
   CorpusFolder(const CorpusFolder&) = delete;
   CorpusFolder& operator=(const CorpusFolder&) = delete;
 
-  /// Throws Failure where it cannot be made.
+  /// Throws as throw_refused where it cannot be made.
   void make() {
     std::error_code error;
     made_ = fs::create_directories(folder_, error);
-    if (error) throw Failure(folder_.string(), "cannot create the folder: " + error.message());
+    if (error) throw_refused(folder_, "cannot create the folder", error);
   }
   const fs::path& path() const { return folder_; }
 

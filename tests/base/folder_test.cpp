@@ -1,7 +1,9 @@
 #include "transformer/base/folder.h"
 
+#include <cerrno>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "catch.h"
 #include "error_of.h"
@@ -24,15 +26,24 @@ TEST_CASE("what cannot be looked at is not what is missing") {
   CHECK_FALSE(something_at(directory / "none"));
   CHECK_FALSE(something_at(directory / "none/none"));
   CHECK_FALSE(something_at(directory / "file/none"));
-  CHECK_THROWS_AS(something_at(directory / "loop/none"), Failure);
-  CHECK_THROWS_AS(something_at(directory / std::string(300, 'n')), Failure);
+  CHECK_THROWS_AS(something_at(directory / "loop/none"), Error);
+  CHECK_THROWS_AS(something_at(directory / std::string(300, 'n')), Error);
 
   CHECK(entries_of(directory / "none").empty());
   CHECK(entries_of(directory.path()).size() == 3);
   CHECK(entries_of(directory.path()).front().filename() == "dangling");
   CHECK_THAT(error_of([&] { entries_of(directory / "dangling"); }), Contains("leads nowhere"));
   CHECK_THAT(error_of([&] { entries_of(directory / "file"); }), Contains("not a folder"));
-  CHECK_THROWS_AS(entries_of(directory / "loop"), Failure);
+  CHECK_THROWS_AS(entries_of(directory / "loop"), Error);
+}
+
+TEST_CASE("a path that there cannot be is a mistake, and what a file system refuses is none") {
+  for (const auto code : {ENAMETOOLONG, ENOTDIR, ELOOP}) CHECK(is_no_path({code, std::generic_category()}));
+  for (const auto code : {0, ENOENT, EACCES, EIO, ENOSPC, ESTALE, EROFS}) {
+    CHECK_FALSE(is_no_path({code, std::generic_category()}));
+  }
+  CHECK_THROWS_AS(throw_refused("a", "cannot be read", {ELOOP, std::generic_category()}), Error);
+  CHECK_THROWS_AS(throw_refused("a", "cannot be read", {EIO, std::generic_category()}), Failure);
 }
 
 TEST_CASE("what lies in a folder is found through links") {

@@ -50,7 +50,7 @@ TEST_CASE("a new folder appears whole or not at all, in place of an older one") 
   CHECK(read_file(path / "file") == "second");
   CHECK(entries_of(directory / "deep").size() == 1);
   write_file(directory / "file", "");
-  CHECK_THROWS_AS(NewFolder(directory / "file/model"), Failure);
+  CHECK_THROWS_AS(NewFolder(directory / "file/model"), Error);
 }
 
 TEST_CASE("what a killed process of the same number left beside a new folder is in nobody's way, and stays") {

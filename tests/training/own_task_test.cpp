@@ -128,7 +128,7 @@ TEST_CASE("a trainer makes its folder, and finds out that it cannot be written b
 
   std::ofstream(folder / "file") << "text";
   auto rows = std::make_shared<Rows>();
-  CHECK_THAT(message_of<Failure>([&] { train(task_of(net, rows), folder / "file" / "run", settings_of(6)); }),
+  CHECK_THAT(message_of<Error>([&] { train(task_of(net, rows), folder / "file" / "run", settings_of(6)); }),
              Contains("cannot create the folder"));
   CHECK(read_file(folder / "file") == "text");
 }

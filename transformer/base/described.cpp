@@ -3,9 +3,9 @@
 #include <exception>
 #include <filesystem>
 #include <new>
-#include <system_error>
 
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 
 namespace transformer {
 
@@ -17,11 +17,7 @@ Described described_exception() {
   } catch (const Failure& error) {
     return {error.what(), false};
   } catch (const std::filesystem::filesystem_error& error) {
-    // A path that cannot be is a mistake; what the disk refuses is none.
-    const auto code = error.code();
-    const bool mistaken = code == std::errc::filename_too_long || code == std::errc::not_a_directory ||
-                          code == std::errc::too_many_symbolic_link_levels;
-    return {error.path1().string() + ": " + code.message(), mistaken};
+    return {error.path1().string() + ": " + error.code().message(), is_no_path(error.code())};
   } catch (const std::bad_alloc&) {
     return {"out of memory", false};
   } catch (const std::exception& error) {

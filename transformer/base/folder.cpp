@@ -16,11 +16,21 @@ namespace transformer {
 
 namespace fs = std::filesystem;
 
+bool is_no_path(const std::error_code& error) {
+  return error == std::errc::filename_too_long || error == std::errc::not_a_directory ||
+         error == std::errc::too_many_symbolic_link_levels;
+}
+
+void throw_refused(const fs::path& path, const std::string& what, const std::error_code& error) {
+  if (is_no_path(error)) throw Error(path.string(), what + ": " + error.message());
+  throw Failure(path.string(), what + ": " + error.message());
+}
+
 bool something_at(const fs::path& path) {
   struct stat status = {};
   if (::lstat(path.c_str(), &status) == 0) return true;
   if (errno == ENOENT || errno == ENOTDIR) return false;
-  throw Failure(path.string(), std::string("cannot be looked at: ") + std::strerror(errno));
+  throw_refused(path, "cannot be looked at", {errno, std::generic_category()});
 }
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
@@ -31,12 +41,12 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   if (status.type() == fs::file_type::not_found) {
     throw Error(folder.string(), "is a link that leads nowhere", "mount the disk that it leads to, or remove it");
   }
-  if (error) throw Failure(folder.string(), "cannot be looked at: " + error.message());
+  if (error) throw_refused(folder, "cannot be looked at", error);
   if (!fs::is_directory(status)) throw Error(folder.string(), "is not a folder", "move it away");
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     entries.push_back(entry->path());
   }
-  if (error) throw Failure(folder.string(), "cannot be read: " + error.message());
+  if (error) throw_refused(folder, "cannot be read", error);
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -79,9 +89,9 @@ fs::path folder_of(const fs::path& path) {
 bool is_within(const fs::path& path, const fs::path& folder) {
   std::error_code error;
   const auto inner = fs::weakly_canonical(fs::absolute(path), error);
-  if (error) throw Failure(path.string(), "cannot be looked at: " + error.message());
+  if (error) throw_refused(path, "cannot be looked at", error);
   const auto outer = fs::weakly_canonical(fs::absolute(folder), error);
-  if (error) throw Failure(folder.string(), "cannot be looked at: " + error.message());
+  if (error) throw_refused(folder, "cannot be looked at", error);
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace transformer {
@@ -10,12 +11,20 @@ namespace transformer {
 // Looking at a folder whose owner is somebody else. std::filesystem's own functions call a file that cannot be looked
 // at "not there", and what is not there may be made: over somebody's files, or beside a disk that is not mounted.
 
-/// Whether there is anything at `path`: a link that leads nowhere is something. Throws Failure where that cannot be
-/// found out.
+/// Whether `error` says that there can be no such path: too long a name, a file where a folder would have to be, links
+/// in a circle. Whoever named it made a mistake; what else a file system refuses is none.
+bool is_no_path(const std::error_code& error);
+/// Throws what was refused at `path`: Error where there can be no such path, Failure elsewhere.
+[[noreturn]] void throw_refused(const std::filesystem::path& path, const std::string& what,
+                                const std::error_code& error);
+
+/// Whether there is anything at `path`: a link that leads nowhere is something. Throws as throw_refused where that
+/// cannot be found out.
 bool something_at(const std::filesystem::path& path);
 
 /// What the folder holds, in the order of names; nothing where nothing is at its path. Throws Error where something
-/// else than a folder is there (a link that leads nowhere, a file), Failure where the folder cannot be read.
+/// else than a folder is there (a link that leads nowhere, a file), and as throw_refused where the folder cannot be
+/// read.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
 /// What `folder` holds besides what has the names `known`, and what killed processes left of such files (AtomicFile):
@@ -33,7 +42,7 @@ void sync_folder(const std::filesystem::path& folder);
 /// The folder that `path` lies in: "." where it is a name alone.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
-/// Whether `path` is `folder` or lies in it, links followed as far as they lead.
+/// Whether `path` is `folder` or lies in it, links followed as far as they lead. Throws as throw_refused.
 bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder);
 
 }  // namespace transformer

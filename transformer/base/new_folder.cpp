@@ -92,7 +92,7 @@ NewFolder::NewFolder(const fs::path& path) : final_(path) {
     }
     if (errno != EEXIST) error.assign(errno, std::generic_category());
   }
-  throw Failure(path.string(), "cannot create the folder: " + error.message());
+  throw_refused(path, "cannot create the folder", error);
 }
 
 NewFolder::~NewFolder() {

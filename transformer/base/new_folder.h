@@ -18,7 +18,7 @@ namespace transformer {
 /// nobody holds it any more.
 class NewFolder {
  public:
-  /// Throws Failure where the folder cannot be made.
+  /// Throws as throw_refused (folder.h) where the folder cannot be made.
   explicit NewFolder(const std::filesystem::path& path);
   /// Without commit() all that was written is deleted.
   ~NewFolder();

@@ -192,7 +192,7 @@ class Runner {
     const auto& run = plan_.runs[index];
     std::error_code error;
     fs::create_directories(run.folder, error);
-    if (error) throw Failure(run.folder.string(), "cannot be made: " + error.message());
+    if (error) throw_refused(run.folder, "cannot be made", error);
     share_vocabulary(plan_, run, read_);
     const size_t slot = free_slots_.back();
     const auto* visible = std::getenv("CUDA_VISIBLE_DEVICES");

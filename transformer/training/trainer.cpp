@@ -14,6 +14,7 @@
 
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/memory.h"
 #include "transformer/base/settings.h"
 #include "transformer/model/autocast.h"
@@ -228,7 +229,7 @@ void Trainer::claim_folder() {
   communicator_.on_rank_0([&] {
     std::error_code error;
     std::filesystem::create_directories(run_, error);
-    if (error) throw Failure(run_.string(), "cannot create the folder: " + error.message());
+    if (error) throw_refused(run_, "cannot create the folder", error);
     if (!lock_) lock_.emplace(run_, FileLock::Wait::no);
     if (lock_->error_number() == EWOULDBLOCK) {
       throw Error(run_.string(), "another run is working in this folder",
