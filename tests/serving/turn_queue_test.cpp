@@ -10,6 +10,7 @@
 #include "catch.h"
 #include "few_threads.h"
 #include "serving/status_of.h"
+#include "transformer/base/error.h"
 
 using namespace transformer;
 using transformer::test::status_of;

@@ -10,8 +10,9 @@
 #include <exception>
 #include <mutex>
 #include <string_view>
-#include <thread>
-#include <vector>
+#include <system_error>
+
+#include "transformer/base/error.h"
 
 namespace transformer {
 
@@ -30,9 +31,23 @@ int64_t default_threads() {
   return std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, most);  // more processors than the set holds
 }
 
-Failure cannot_start(const std::system_error& error, size_t started, size_t wanted) {
-  return {"threads", fmt::format("{} of {} could be started: {}", started, wanted, error.what()),
-          "ask for fewer, or raise what limits them (ulimit -u, -v; a container's pids)"};
+void start_threads(std::vector<std::jthread>& threads, size_t count,
+                   const std::function<std::function<void()>(size_t number)>& task, const std::function<void()>& end) {
+  const auto give_up = [&] {
+    const size_t started = threads.size();
+    end();
+    threads.clear();
+    return started;
+  };
+  try {
+    for (size_t number = 0; number < count; ++number) threads.emplace_back(task(number));
+  } catch (const std::system_error& error) {
+    throw Failure("threads", fmt::format("{} of {} could be started: {}", give_up(), count, error.what()),
+                  "ask for fewer, or raise what limits them (ulimit -u, -v; a container's pids)");
+  } catch (...) {
+    give_up();
+    throw;
+  }
 }
 
 void in_parallel(size_t count, size_t grain, int64_t threads,

@@ -3,9 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <system_error>
-
-#include "transformer/base/error.h"
+#include <thread>
+#include <vector>
 
 namespace transformer {
 
@@ -13,8 +12,11 @@ namespace transformer {
 /// processor that this process may run on.
 int64_t default_threads();
 
-/// What to throw where a thread could not be started, and `started` of those that were wanted had been.
-Failure cannot_start(const std::system_error& error, size_t started, size_t wanted);
+/// Puts `count` threads into `threads`; each does what task(its number), called here, gives. Where they cannot all be
+/// started, `end` is called, which has those that were end, they are waited for, and Failure is thrown, or what task
+/// threw.
+void start_threads(std::vector<std::jthread>& threads, size_t count,
+                   const std::function<std::function<void()>(size_t number)>& task, const std::function<void()>& end);
 
 /// work(first, last) on parts of [0, count) of `grain` each, the last perhaps smaller, as threads come to them: the
 /// caller and others of its own, `threads` at most, and fewer where no more can be started. What work throws on the

@@ -3,10 +3,8 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,15 +18,9 @@ class TaskPool {
  public:
   /// Starts `threads` of them, at least one, and one for what is quick. Throws Failure where that cannot be.
   explicit TaskPool(size_t threads) {
-    try {
-      threads_.emplace_back([this] { run(quick_); });
-      for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { run(other_); });
-    } catch (const std::exception& error) {
-      end();  // those that were started wait for tasks, and are waited for
-      const auto* const none = dynamic_cast<const std::system_error*>(&error);
-      if (none) throw cannot_start(*none, threads_.size(), threads + 1);
-      throw;
-    }
+    start_threads(
+        threads_, threads + 1, [this](size_t number) { return [this, number] { run(number == 0 ? quick_ : other_); }; },
+        [this] { end(); });
   }
   /// Does what was posted, and what that posts, first.
   ~TaskPool() { end(); }
