@@ -342,8 +342,9 @@ void perplexity(CLI::App& app) {
                                       .source_language = flags->source_language,
                                       .target_language = flags->target_language});
     if (const auto cut = corpus.report().too_long; cut > 0) {
-      std::cerr << fmt::format("of {} of {} no more than {} pieces of a side are judged: longer ones are cut\n", cut,
-                               counted(corpus.size(), "pair"), longest_text(settings));
+      std::cerr << fmt::format("{} of {} {} more than {} pieces on a side, and {} judged up to there\n", cut,
+                               counted(corpus.size(), "pair"), cut == 1 ? "has" : "have", longest_text(settings),
+                               cut == 1 ? "is" : "are");
     }
     if (corpus.size() == 0) throw Error("--source", "has no line of text", "give text and its translation");
     const auto result =

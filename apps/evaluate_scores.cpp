@@ -32,8 +32,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Lines judged together: many of one length, whatever their order.
-constexpr size_t window_lines = 2048;
+// Lines judged together: many of one length, whatever their order. Fewer where they are long.
+constexpr size_t window_lines = 2048, window_bytes = size_t{4} << 20;
 
 /// A source, or a translation of it, that can be judged.
 struct Pieces {
@@ -247,7 +247,8 @@ void declare_score(CLI::App& app) {
     for (int64_t number = 0; more;) {
       window.clear();
       std::optional<Error> uneven;
-      while (window.size() < window_lines) {
+      size_t bytes = 0;
+      while (window.size() < window_lines && bytes < window_bytes) {
         LinePair pair;
         try {
           more = read_pair(sources, targets, ++number, pair);
@@ -256,6 +257,7 @@ void declare_score(CLI::App& app) {
           more = false;
         }
         if (!more) break;
+        bytes += pair.source.text.size() + pair.target.text.size();
         window.push_back(std::move(pair));
       }
       score(sources, targets, window);
@@ -304,6 +306,7 @@ void declare_rescore(CLI::App& app) {
     std::vector<Listed> window;
     std::vector<std::vector<int64_t>> source_ids, target_ids;
     std::vector<int64_t> current;
+    size_t bytes = 0;  // of the window
     const auto write = [&] {
       const auto scores = judge.judge(source_ids, target_ids);
       for (size_t i = 0; i < window.size(); ++i) {
@@ -323,6 +326,7 @@ void declare_rescore(CLI::App& app) {
       window.clear();
       source_ids.clear();
       target_ids.clear();
+      bytes = 0;
     };
     const auto read_all = [&] {
       int64_t number = 0;
@@ -342,7 +346,7 @@ void declare_rescore(CLI::App& app) {
           if (!problem.empty()) throw Error(input.where(at), problem, "split it into sentences");
         };
         if (listed.index >= source_number) {
-          if (window.size() >= window_lines) write();  // never within a line's translations
+          if (window.size() >= window_lines || bytes >= window_bytes) write();  // never within a line's translations
           while (source_number <= listed.index) {
             ++source_number;
             if (!sources.next(source)) {
@@ -359,6 +363,7 @@ void declare_rescore(CLI::App& app) {
         }
         const auto pieces = judge.target(listed.text);
         too_long(list, number, pieces.problem);
+        bytes += source.text.size() + listed.text.size();
         source_ids.push_back(current);
         target_ids.push_back(pieces.ids);
         window.push_back(std::move(listed));

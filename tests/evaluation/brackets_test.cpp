@@ -1,6 +1,11 @@
 #include "transformer/evaluation/brackets.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "support.h"
 #include "transformer/base/error.h"
@@ -106,6 +111,36 @@ TEST_CASE("crossing brackets") {
   CHECK(three.crossing == 3);
   CHECK(three.no_crossing == 0);
   CHECK(three.two_or_less_crossing == 0);
+}
+
+TEST_CASE("of random trees as many brackets cross as one by one") {
+  std::mt19937 random(1);
+  using Spans = std::vector<std::pair<int, int>>;
+  // A tree over words [first, last), and where its constituents lie.
+  const std::function<std::string(int, int, Spans&)> grown = [&](int first, int last, Spans& spans) {
+    if (last - first == 1) return fmt::format("(N w{})", first);
+    spans.emplace_back(first, last);
+    const int middle = first + 1 + static_cast<int>(random() % static_cast<unsigned>(last - first - 1));
+    if (random() % 3 > 0) return fmt::format("(X {} {})", grown(first, middle, spans), grown(middle, last, spans));
+    std::string words;
+    for (int word = middle; word < last; ++word) words += fmt::format(" (N w{})", word);
+    return fmt::format("(X {}{})", grown(first, middle, spans), words);
+  };
+  int64_t all = 0;
+  for (int i = 0; i < 300; ++i) {
+    Spans gold, parsed;
+    const int words = 2 + static_cast<int>(random() % 12);
+    const auto gold_tree = grown(0, words, gold), parsed_tree = grown(0, words, parsed);
+    const auto expected = std::count_if(parsed.begin(), parsed.end(), [&](const auto& a) {
+      return std::any_of(gold.begin(), gold.end(), [&](const auto& b) {
+        return (a.first < b.first && b.first < a.second && a.second < b.second) ||
+               (b.first < a.first && a.first < b.second && b.second < a.second);
+      });
+    });
+    CHECK(crossing(gold_tree, parsed_tree) == expected);
+    all += expected;
+  }
+  CHECK(all > 300);
 }
 
 TEST_CASE("a sentence without a parse is missed, not left out") {

@@ -82,6 +82,7 @@ TEST_CASE("pairs that are empty or too long are dropped and counted, or kept and
 
   const auto kept = read({.max_length = 20, .keep_all = true});
   REQUIRE(kept.size() == 8);
+  CHECK(kept.report().too_long == 3);  // cut, those beside an empty side as well
   CHECK(kept.source_length(1) == 0);
   CHECK(kept.target_length(2) == 0);
   CHECK(kept.source_length(3) == 0);
@@ -146,6 +147,9 @@ TEST_CASE("pairs of lines are counted, and unequal files refused") {
   CHECK_THAT(error_of([&] { count_pairs(folder / "three", folder / "four"); }),
              Contains((folder / "three").string() + " has 3 lines but " + (folder / "four").string() + " has 4"));
   CHECK_THAT(error_of([&] { count_pairs(folder / "four", folder / "three"); }), Contains("has 4 lines but"));
+  // What is wrong with the longer one where the other has ended is not what is wrong with both.
+  write_file(folder / "broken", "a\n\nc\n\nb\xFF\nd\n");
+  CHECK_THAT(error_of([&] { count_pairs(folder / "three", folder / "broken"); }), Contains("has at least 5"));
   CHECK_THAT(error_of([&] { check_file_counts({"a", "b"}, {"c"}); }), Contains("2 source files but 1 target files"));
 }
 

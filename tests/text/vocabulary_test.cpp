@@ -6,6 +6,7 @@
 
 #include "text_support.h"
 #include "transformer/base/checksum.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/learn_vocabulary.h"
 #include "transformer/text/lines.h"
 
@@ -106,6 +107,31 @@ TEST_CASE("a vocabulary is learned from normal text") {
   Vocabulary::train({folder / "composed"}, 290, {}, folder / "composed.model");
   Vocabulary::train({folder / "odd"}, 290, {}, folder / "odd.model");
   CHECK(read_file(folder / "composed.model") == read_file(folder / "odd.model"));
+}
+
+TEST_CASE("a vocabulary is learned from long lines, too") {
+  const TemporaryDirectory folder;
+  std::string words, line, without_blanks;
+  for (const auto& sentence : read_lines(demo_data("valid.de.gz"))) {
+    for (const auto word : split_words(sentence)) {
+      words.append(word).append("\n");
+      line.append(line.empty() ? "" : " ").append(word);
+    }
+    without_blanks += "日本語";
+  }
+  REQUIRE(line.size() > 50000);
+  REQUIRE(without_blanks.size() > 8400);
+  write_file(folder / "words", words);
+  write_file(folder / "line", line);
+  Vocabulary::train({folder / "words"}, 600, {}, folder / "words.model");
+  Vocabulary::train({folder / "line"}, 600, {}, folder / "line.model");
+  CHECK(read_file(folder / "words.model") == read_file(folder / "line.model"));
+  // Nor is a character cut, wherever a part would have ended.
+  for (const char* before : {"", "a", "bc"}) {
+    write_file(folder / "without", before + without_blanks);
+    Vocabulary::train({folder / "without", folder / "words"}, 600, {}, folder / "without.model");
+    CHECK(Vocabulary(folder / "without.model").pieces("日本語").size() < 4);
+  }
 }
 
 TEST_CASE("characters without a symbol are spelled in bytes, or are unknown") {

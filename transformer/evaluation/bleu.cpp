@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "transformer/base/replaced.h"
 #include "transformer/base/unicode.h"
 #include "transformer/evaluation/lowercase.h"
 
@@ -46,12 +47,6 @@ std::string replace_pairs(std::string_view text, Matches matches, std::string_vi
     }
   }
   return result;
-}
-
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
-    text.replace(at, from.size(), to);
-  }
 }
 
 std::string join(const std::vector<std::string_view>& words) {
@@ -100,13 +95,13 @@ double default_value(Smoothing smoothing) {
 
 std::string tokenize_13a(std::string_view text) {
   std::string line(text);
-  replace_all(line, "<skipped>", "");
-  replace_all(line, "-\n", "");
-  replace_all(line, "\n", " ");
-  replace_all(line, "&quot;", "\"");
-  replace_all(line, "&amp;", "&");
-  replace_all(line, "&lt;", "<");
-  replace_all(line, "&gt;", ">");
+  line = replaced(line, "<skipped>", "");
+  line = replaced(line, "-\n", "");
+  line = replaced(line, "\n", " ");
+  line = replaced(line, "&quot;", "\"");
+  line = replaced(line, "&amp;", "&");
+  line = replaced(line, "&lt;", "<");
+  line = replaced(line, "&gt;", ">");
   // The spaces around the line give its first and last character a neighbour for the rules below to see.
   std::string spaced;
   for (const char c : " " + line + " ") {

@@ -8,27 +8,15 @@
 #include <vector>
 
 #include "transformer/base/error.h"
+#include "transformer/text/random.h"
 
 namespace transformer {
 namespace {
 
-/// SplitMix64 (Steele et al. 2014). The standard library's distributions differ between implementations, and a
-/// comparison should print the same on every machine.
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  /// Uniform in [0, bound), bound below 2^32.
-  uint64_t below(uint64_t bound) { return (next() >> 32) * bound >> 32; }
-
- private:
-  uint64_t next() {
-    uint64_t z = state_ += 0x9E3779B97F4A7C15;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
-    z = (z ^ z >> 27) * 0x94D049BB133111EB;
-    return z ^ z >> 31;
-  }
-  uint64_t state_;
-};
+/// Uniform in [0, bound), bound below 2^32, without the division of Random::below.
+int64_t draw_below(Random& random, int64_t bound) {
+  return static_cast<int64_t>((random.next() >> 32) * static_cast<uint64_t>(bound) >> 32);
+}
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -60,7 +48,7 @@ Comparison paired_bootstrap(const Statistics& baseline, const Statistics& system
     std::fill(baseline_sum.begin(), baseline_sum.end(), 0);
     std::fill(system_sum.begin(), system_sum.end(), 0);
     for (int64_t draw = 0; draw < sentences; ++draw) {
-      const auto sentence = static_cast<int64_t>(random.below(static_cast<uint64_t>(sentences)));
+      const int64_t sentence = draw_below(random, sentences);
       const auto baseline_row = baseline.row(sentence), system_row = system.row(sentence);
       for (size_t i = 0; i < baseline_row.size(); ++i) baseline_sum[i] += baseline_row[i];
       for (size_t i = 0; i < system_row.size(); ++i) system_sum[i] += system_row[i];

@@ -51,9 +51,23 @@ std::vector<Bracket> brackets_of(const Tree& tree, const std::vector<int64_t>& p
   return brackets;
 }
 
-bool cross(const Bracket& a, const Bracket& b) {
-  return (a.start < b.start && b.start < a.end && a.end < b.end) ||
-         (b.start < a.start && a.start < b.end && b.end < a.end);
+/// How many of `found` cross one of `expected`: one that begins within it ends behind it, or one that ends within it
+/// begins before it. A bracket is looked through once, whatever number of others there are.
+int64_t count_crossing(const std::vector<Bracket>& found, const std::vector<Bracket>& expected, int64_t words) {
+  std::vector<int64_t> last_end(static_cast<size_t>(words) + 1, 0), first_start(static_cast<size_t>(words) + 1, words);
+  for (const auto& [start, end, label] : expected) {
+    auto& last = last_end[static_cast<size_t>(start)];
+    auto& first = first_start[static_cast<size_t>(end)];
+    last = std::max(last, end);
+    first = std::min(first, start);
+  }
+  return std::count_if(found.begin(), found.end(), [&](const Bracket& bracket) {
+    for (int64_t inside = bracket.start + 1; inside < bracket.end; ++inside) {
+      const auto at = static_cast<size_t>(inside);
+      if (last_end[at] > bracket.end || first_start[at] < bracket.start) return true;
+    }
+    return false;
+  });
 }
 
 double share(int64_t part, int64_t whole) {
@@ -89,9 +103,7 @@ BracketCounts count_cleaned(const Tree& gold, const Tree& parsed) {
   std::set_intersection(expected.begin(), expected.end(), found.begin(), found.end(), std::back_inserter(both));
   counts.matched = static_cast<int64_t>(both.size());
   counts.exact = counts.matched == counts.gold && counts.matched == counts.parsed;
-  counts.crossing = std::count_if(found.begin(), found.end(), [&](const Bracket& bracket) {
-    return std::any_of(expected.begin(), expected.end(), [&](const Bracket& other) { return cross(bracket, other); });
-  });
+  counts.crossing = count_crossing(found, expected, position.back());
   counts.no_crossing = counts.crossing == 0;
   counts.two_or_less_crossing = counts.crossing <= 2;
   return counts;

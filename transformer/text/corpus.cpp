@@ -117,7 +117,8 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
       auto& pair = encoded[i];
       const Verdict verdict = judge(pair, options);
       report.empty += verdict == Verdict::empty;
-      report.too_long += verdict == Verdict::too_long;
+      const bool cut = std::max(pair.source.size(), pair.target.size()) > limit;
+      report.too_long += options.keep_all ? cut : verdict == Verdict::too_long;
       report.ratio += verdict == Verdict::ratio;
       if (verdict != Verdict::kept && !options.keep_all) continue;
       pair.source.resize(std::min(pair.source.size(), limit));

@@ -380,10 +380,8 @@ const std::set<std::string>& CorpusCache::file_names() {
 CorpusCache::CorpusCache(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (error || !fs::is_directory(folder_, error)) {
-    throw Error(folder_.string(), fmt::format("cannot be made: {}", error ? error.message() : "it is not a folder"),
-                "data.cache names a folder for tokenised text");
-  }
+  if (error) throw_refused(folder_, "cannot be made", error);
+  entries_of(folder_);  // throws where it is no folder
   sweep(folder_);
 }
 

@@ -17,8 +17,11 @@ namespace transformer {
 
 namespace {
 
+// What SentencePiece takes for a sentence, in bytes; it passes over longer ones without a word.
+constexpr size_t longest_sentence = 4192;
+
 // SentencePiece draws its sentences from here, so that compressed files can be learned from and that no path gets
-// into the model.
+// into the model. Longer lines are given to it in parts.
 class Sentences : public sentencepiece::SentenceIterator {
  public:
   Sentences(const std::vector<std::filesystem::path>& files, Normalization normalization,
@@ -28,7 +31,7 @@ class Sentences : public sentencepiece::SentenceIterator {
   }
 
   bool done() const override { return done_; }
-  const std::string& value() const override { return line_; }
+  const std::string& value() const override { return part_; }
   sentencepiece::util::Status status() const override {
     using sentencepiece::util::Status;
     return error_ ? Status(sentencepiece::util::StatusCode::kCancelled, "reading failed") : Status();
@@ -38,16 +41,9 @@ class Sentences : public sentencepiece::SentenceIterator {
     // Nothing may be thrown through SentencePiece, which is not written for it.
     try {
       for (;;) {
-        if (!reader_) {
-          if (file_ == files_.size()) break;
-          reader_.emplace(files_[file_++]);
-        }
-        if (!reader_->next(line_)) {
-          reader_.reset();
-          continue;
-        }
-        if (normalization_ == Normalization::nfc && !is_plainly_normal(line_)) line_ = normalized(line_);
-        if (!line_.empty()) {
+        if (given_ >= line_.size() && !next_line()) break;
+        part_ = next_part();
+        if (!part_.empty()) {
           any_ = true;
           if (progressed_ && ++lines_ % lines_between_reports == 0) progressed_(share());
           return;
@@ -68,6 +64,29 @@ class Sentences : public sentencepiece::SentenceIterator {
  private:
   static constexpr int64_t lines_between_reports = 1 << 14;
 
+  bool next_line() {
+    given_ = 0;
+    for (line_.clear(); !reader_ || !reader_->next(line_); reader_.emplace(files_[file_++])) {
+      reader_.reset();
+      if (file_ == files_.size()) return false;
+    }
+    if (normalization_ == Normalization::nfc && !is_plainly_normal(line_)) line_ = normalized(line_);
+    return true;
+  }
+
+  // Of what is left of the line: up to a blank if there is one, or else a whole number of characters.
+  std::string next_part() {
+    size_t end = line_.size();
+    if (end - given_ > longest_sentence) {
+      const size_t blank = line_.rfind(' ', given_ + longest_sentence);
+      end = blank == std::string::npos || blank <= given_ ? given_ + longest_sentence : blank;
+      while ((static_cast<unsigned char>(line_[end]) & 0xC0) == 0x80) --end;
+    }
+    auto part = line_.substr(given_, end - given_);
+    given_ = end + (end < line_.size() && line_[end] == ' ' ? 1 : 0);
+    return part;
+  }
+
   std::optional<double> share() const {
     const auto of_file = reader_->share();
     if (!of_file) return std::nullopt;
@@ -80,7 +99,8 @@ class Sentences : public sentencepiece::SentenceIterator {
   int64_t lines_ = 0;
   size_t file_ = 0;
   std::optional<LineReader> reader_;
-  std::string line_;
+  std::string line_, part_;
+  size_t given_ = 0;  // bytes of the line, in parts
   bool done_ = false, any_ = false;
   std::exception_ptr error_;
 };

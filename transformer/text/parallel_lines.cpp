@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "transformer/base/counted.h"
+#include <string>
+
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -13,11 +14,19 @@ ParallelLines::ParallelLines(const std::filesystem::path& source_file, const std
 bool ParallelLines::next(std::string& source, std::string& target) {
   const bool more = source_.next(source);
   if (more == target_.next(target)) return more;
-  while (source_.next(source)) continue;
-  while (target_.next(target)) continue;
+  // What is wrong further on in the longer one is not what is wrong here.
+  const auto count = [](LineReader& reader, std::string& line) {
+    try {
+      while (reader.next(line)) continue;
+    } catch (const Error&) {
+      return fmt::format("at least {}", reader.count());
+    }
+    return std::to_string(reader.count());
+  };
+  const auto sources = count(source_, source), targets = count(target_, target);
   throw Error("",
-              fmt::format("{} has {} but {} has {}", source_file_.string(), counted(source_.count(), "line"),
-                          target_file_.string(), target_.count()),
+              fmt::format("{} has {} {} but {} has {}", source_file_.string(), sources,
+                          sources == "1" ? "line" : "lines", target_file_.string(), targets),
               "line n of one must be the translation of line n of the other");
 }
 

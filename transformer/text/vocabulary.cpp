@@ -13,6 +13,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/replaced.h"
 #include "transformer/base/spelling.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/learn_vocabulary.h"
@@ -31,15 +32,6 @@ constexpr std::string_view stand_in = "\U0010FFFE";
 
 void check_id(int64_t id, int64_t size) {
   if (id < 0 || id >= size) throw std::out_of_range(fmt::format("piece id {} is not in a vocabulary of {}", id, size));
-}
-
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
-  std::string result;
-  size_t start = 0;
-  for (size_t at; (at = text.find(from, start)) != std::string_view::npos; start = at + from.size()) {
-    result.append(text, start, at - start).append(to);
-  }
-  return result.append(text, start);
 }
 
 /// How far a language's code is from one that somebody wrote: a code that begins alike is near, whatever follows.
@@ -147,7 +139,7 @@ struct Vocabulary::Implementation {
       run(split, text, ids);
       return {ids.begin(), ids.end()};
     }
-    run(split, replace_all(text, space_symbol, stand_in), ids);
+    run(split, replaced(text, space_symbol, stand_in), ids);
     std::vector<int64_t> result;
     const auto& from = stand_in_bytes;
     for (auto at = ids.cbegin(); at != ids.cend();) {
@@ -330,7 +322,7 @@ std::string Vocabulary::decode(const std::vector<int64_t>& ids) const {
   }
   if (!tabled) return text;
   // Pieces of the table that the model has not come as they are.
-  text = replace_all(text, space_symbol, " ");
+  text = replaced(text, space_symbol, " ");
   return std::string(trim(text));
 }
 
