@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <exception>
+#include <future>
 #include <iostream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "apps/output.h"
@@ -51,18 +55,28 @@ int serve(const ServingSettings& settings) {
     ~Stop() { server.stop(); }
   } stop{server};
 
-  // The server answers meanwhile that it is not ready.
-  service.load();
-  service.log("ready");
-  bool is_draining = false;
+  // On a thread of its own, as signals come meanwhile, too. The server answers that it is not ready.
+  const auto load = [&] { return std::async(std::launch::async, [&] { service.load(); }); };
+  auto loading = load();
+  bool is_ready = false, is_draining = false, loads_again = false;
   while (!has_ended) {
     const int signal = signals.next(100);
-    if (signal == SIGHUP && !is_draining) {
+    if (loading.valid() && loading.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
       try {
-        service.load();
-        service.log("reloaded");
+        loading.get();
+        service.log(std::exchange(is_ready, true) ? "reloaded" : "ready");
       } catch (...) {
+        if (!is_ready) throw;
         service.log("not reloaded", {{"reason", described_exception().text}});
+      }
+      if (std::exchange(loads_again, false)) loading = load();
+    }
+    if (signal == SIGHUP && !is_draining) {
+      // What is being loaded may have been read before the change that this is about.
+      if (loading.valid()) {
+        loads_again = true;
+      } else {
+        loading = load();
       }
     } else if (signal == SIGINT || signal == SIGTERM) {
       if (is_draining) server.stop();
@@ -75,6 +89,10 @@ int serve(const ServingSettings& settings) {
   answering.join();
   if (failed) std::rethrow_exception(failed);
   service.log("ended");
+  if (loading.valid() && loading.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    service.end_log();
+    std::_Exit(0);  // what is being loaded is of use to nobody, and may take minutes
+  }
   return 0;
 }
 

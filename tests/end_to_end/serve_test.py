@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import http.client
 import json
+import os
 import pathlib
 import random
 import re
@@ -670,6 +671,17 @@ class ServeTest(ProgramTest):
         self.assertEqual(errors, [])
         self.assertGreater(len(answers), 20)
         self.assertEqual(set(answers), {(200, True)})
+
+    def test_the_end_does_not_wait_for_what_is_being_loaded(self):
+        keys = self.root / "slow-keys"
+        keys.write_text("a-key-of-some-length\n")
+        server = self.start("--set", f"serving.api_keys={keys}")
+        keys.unlink()
+        os.mkfifo(keys)  # nobody writes to it
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        self.assertEqual(server.ask("GET", "/ready")[0], 200)
+        self.assertEqual(server.stop(), 0)
 
     def test_the_end_leaves_no_accepted_request_without_its_answer(self):
         server = self.start()

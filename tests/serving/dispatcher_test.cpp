@@ -62,6 +62,24 @@ TEST_CASE("sentences of several clients are all done, each once") {
   CHECK(dispatcher.waiting() == 0);
 }
 
+TEST_CASE("who comes behind long sentences does not wait for all of them") {
+  Waiter one(12), two(1);
+  const auto& translator = shipped_model();
+  Dispatcher dispatcher(std::make_shared<Engine>(translator.packed(), Engine::Options{.threads = 1}), {});
+  std::vector<DecodingRequest> long_ones = requests(12);
+  for (auto& request : long_ones) {
+    request.source.insert(request.source.begin(), 2000, request.source.front());
+    request.max_length = 1;
+  }
+  const auto ticket = dispatcher.submit("one", std::move(long_ones), one.done());
+  CHECK(dispatcher.running() <= 3);
+  dispatcher.submit("two", requests(1), two.done());
+  two.all.get_future().wait();
+  CHECK(one.left > 3);
+  CHECK_FALSE(two.failed);
+  dispatcher.cancel(*ticket);
+}
+
 TEST_CASE("a cancelled request is forgotten, wherever its sentences are") {
   Waiter cancelled(200), other(5);
   Dispatcher dispatcher(engine(), {});

@@ -10,6 +10,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <regex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,7 +26,8 @@ namespace {
 /// More than sockets hold for a client that reads nothing.
 const std::string large(size_t{32} << 20, 'a');
 
-/// Answers with who asks and what they sent, at /large with a lot; at /parts it is the test that answers.
+/// Answers with who asks and what they sent, at /who with their key and what it is, at /large with a lot; at /parts it
+/// is the test that answers.
 class Echo : public HttpHandler {
  public:
   HttpResponse refusal(const std::string&, const std::string&) override { return {.status = 0}; }
@@ -34,6 +36,8 @@ class Echo : public HttpHandler {
       parts_.set_value(std::move(reply));
     } else if (request.path == "/large") {
       reply->send({.status = 200, .body = large}, {});
+    } else if (request.path == "/who") {
+      reply->send({.status = 200, .body = request.api_key + " sends " + request.content_type + "|>"}, {});
     } else {
       reply->send({.status = 200, .body = "<" + request.client + "|" + request.body + ">"}, {});
     }
@@ -307,8 +311,42 @@ TEST_CASE("who asks and does not read has no longer than send_seconds") {
     const auto reply = server.echo().parts();
     reply->begin({.status = 200});
     reply->write(large);
+    CHECK(server.comes_to(0));
+    CHECK(server.echo().last().status == 499);  // as one that left
   }
   CHECK(server.comes_to(0));
+}
+
+TEST_CASE("what follows a body is none of the header") {
+  const Running server;
+  const std::string head =
+      "POST /who HTTP/1.1\r\nHost: a\r\nX-API-Key: one\r\nContent-Type: Text/A; b=c\r\nTransfer-Encoding: chunked\r\n";
+  const std::string trailers =
+      "X-API-Key: two\r\nAuthorization: Bearer three\r\nContent-Type: text/evil\r\nConnection: close\r\n";
+  const auto next = "GET /who HTTP/1.0\r\n\r\n";
+  const auto found = answer(server, head + "\r\n3\r\nabc\r\n0\r\n" + trailers + "\r\n" + next);
+  CHECK_THAT(found, Contains("one sends text/a|>") && EndsWith(" sends |>"));  // nor does it end the connection
+  CHECK(found.find("two") == found.npos);
+  CHECK(found.find("three") == found.npos);
+}
+
+TEST_CASE("an answer says when it was made") {
+  const Running server;
+  const std::regex date("\r\nDate: [A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT\r\n");
+  CHECK(std::regex_search(answer(server, "GET /a HTTP/1.0\r\n\r\n"), date));
+}
+
+TEST_CASE("parts that end otherwise than they began are recorded so") {
+  Running server;
+  Client client(server);
+  client.send("GET /parts HTTP/1.0\r\n\r\n");
+  const auto reply = server.echo().parts();
+  reply->begin({.status = 200});
+  reply->write("part\n");
+  reply->end({.status = 500});
+  CHECK_THAT(client.receive_all(), StartsWith("HTTP/1.0 200 ") && EndsWith("part\n"));
+  CHECK(server.echo().last().status == 500);
+  CHECK(server.echo().last().is_whole);
 }
 
 TEST_CASE("an answer in parts has its deadline, however many there are") {

@@ -14,7 +14,6 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 
 #include "transformer/base/error.h"
@@ -108,6 +107,8 @@ struct Engine::Implementation {
 // Of sentences that a worker encodes at once, more than one of them: several long ones would hold up all others, and
 // whoever ends them, for as long as all of them take.
 constexpr int64_t most_encoded_pieces = 8192;
+// Seconds that encoding may take without those noticing whose sentences are under way meanwhile.
+constexpr double unnoticed_seconds = 0.1;
 
 class Engine::Implementation::Worker {
  public:
@@ -158,6 +159,7 @@ class Engine::Implementation::Worker {
         engine_.something_waits.wait(lock, [&] { return engine_.stopped || !engine_.waiting.empty(); });
       }
       if (engine_.stopped) return false;
+      if (owed_seconds_ > 0 && !active_.empty()) return true;
       const auto most = static_cast<size_t>(engine_.options.batch_sentences);
       // Sentences are encoded several at a time, where that can be had without starving the batch.
       if (active_.size() + std::max<size_t>(1, most / 8) > most && !active_.empty()) return true;
@@ -186,6 +188,7 @@ class Engine::Implementation::Worker {
   }
 
   void begin(const std::vector<Waiting>& taken) {
+    const CpuClock clock;
     try {
       active_.reserve(active_.size() + taken.size());
       std::vector<InferenceBatch::Source> sources;
@@ -203,6 +206,8 @@ class Engine::Implementation::Worker {
       // All or none: what fails on the way is told of once.
       std::move(begun.begin(), begun.end(), std::back_inserter(active_));
       count_cache();
+      const double seconds = clock.seconds();
+      owed_seconds_ = seconds > unnoticed_seconds ? seconds : 0;
     } catch (...) {
       for (const auto& [job, index] : taken) leave(*job, index, {.hypotheses = {}, .error = std::current_exception()});
       fail(std::current_exception());  // what the batch was left in is not known
@@ -210,6 +215,7 @@ class Engine::Implementation::Worker {
   }
 
   void step() {
+    const CpuClock whole;
     propose();
     list_rows();
     int64_t width = 1;
@@ -244,6 +250,7 @@ class Engine::Implementation::Worker {
     }
     forget_those_that_left();
     count_cache();
+    owed_seconds_ -= whole.seconds();
   }
 
   /// Fills in what is proposed of each sentence.
@@ -430,6 +437,8 @@ class Engine::Implementation::Worker {
   /// Of rows that are wanted whole: whose they are among `active_`, and which of its hypotheses.
   std::vector<std::pair<size_t, size_t>> whole_rows_;
   int64_t counted_ = 0;  // of the engine's `cache_used`
+  /// That sentences under way are decoded for before others are encoded: as long as they waited for the last ones.
+  double owed_seconds_ = 0;
 };
 
 Engine::Implementation::Implementation(const Ensemble& given, const Options& wanted)
@@ -439,23 +448,14 @@ Engine::Implementation::Implementation(const Ensemble& given, const Options& wan
   }
   if (options.draft) check_draft();
   if (options.cache_bytes == 0) options.cache_bytes = available_bytes() / 2;
-  try {
-    for (int64_t i = 0; i < options.threads; ++i) {
-      workers.emplace_back([worker = std::make_unique<Worker>(*this)] { worker->run(); });
-    }
-  } catch (const std::exception& error) {
-    const auto started = workers.size();
-    {  // Those that were started wait for sentences, and are waited for.
-      const std::lock_guard lock(mutex);
-      stopped = true;
-      something_waits.notify_all();
-    }
-    workers.clear();
-    if (const auto* none = dynamic_cast<const std::system_error*>(&error)) {
-      throw cannot_start(*none, started, static_cast<size_t>(options.threads));
-    }
-    throw;
-  }
+  start_threads(
+      workers, static_cast<size_t>(options.threads),
+      [this](size_t) { return [worker = std::make_shared<Worker>(*this)] { worker->run(); }; },
+      [this] {
+        const std::lock_guard lock(mutex);
+        stopped = true;
+        something_waits.notify_all();
+      });
 }
 
 void Engine::Implementation::check_draft() const {

@@ -6,11 +6,19 @@
 
 namespace transformer {
 
+namespace {
+
+// Word pieces of sources that each worker has at most: several full batches of sentences of a usual length.
+constexpr size_t most_pieces_of_worker = 4096;
+
+}  // namespace
+
 class Dispatcher::Ticket {
  private:
   friend class Dispatcher;
   struct Sentence {
     DecodingRequest request;
+    size_t pieces;                     // of its source
     std::shared_ptr<Engine::Job> job;  // while the engine has it
     bool settled = false;              // done, or cancelled
   };
@@ -31,6 +39,7 @@ Dispatcher::Dispatcher(std::shared_ptr<Engine> engine, const Limits& limits, std
       most_running_(static_cast<size_t>(engine->options().threads) *
                     static_cast<size_t>(engine->options().batch_sentences +
                                         std::max<int64_t>(1, engine->options().batch_sentences / 8))),
+      most_pieces_(static_cast<size_t>(engine->options().threads) * most_pieces_of_worker),
       started_(std::move(started)),
       queue_(limits.waiting, limits.waiting_of_client),
       engine_(std::move(engine)) {
@@ -47,7 +56,8 @@ std::shared_ptr<Dispatcher::Ticket> Dispatcher::submit(const std::string& client
   ticket->left = requests.size();
   std::vector<Waiting> waiting;
   for (size_t i = 0; i < requests.size(); ++i) {
-    ticket->sentences.push_back({std::move(requests[i]), nullptr, false});
+    const size_t pieces = requests[i].source.size();
+    ticket->sentences.push_back({std::move(requests[i]), pieces, nullptr, false});
     waiting.push_back({ticket, i});
   }
   {
@@ -71,7 +81,9 @@ void Dispatcher::pump() {
     size_t running = 0;
     {
       const std::lock_guard lock(mutex_);
-      if (queue_.empty() || running_ >= most_running_) return;
+      // Whatever its length, one is always let through.
+      const bool full = running_ >= most_running_ || (running_ > 0 && running_pieces_ >= most_pieces_);
+      if (queue_.empty() || full) return;
       if (held()) {
         // It may have been waiting for room before, and then nobody looks after it.
         something_waits_.notify_one();
@@ -79,6 +91,7 @@ void Dispatcher::pump() {
       }
       next = queue_.pop();
       running = ++running_;
+      running_pieces_ += next.ticket->sentences[next.index].pieces;
     }
     if (started_) started_(running);
     hand_over(next);
@@ -109,8 +122,7 @@ void Dispatcher::hand_over(const Waiting& next) {
   auto& sentence = ticket->sentences[index];
   if (ticket->cancelled) {
     sentence.settled = true;
-    const std::lock_guard own(mutex_);
-    --running_;
+    count_settled(1, sentence.pieces);
     return;
   }
   std::vector<DecodingRequest> one;
@@ -124,10 +136,7 @@ void Dispatcher::hand_over(const Waiting& next) {
         });
   } catch (...) {
     sentence.settled = true;
-    {
-      const std::lock_guard own(mutex_);
-      --running_;
-    }
+    count_settled(1, sentence.pieces);
     const auto done = ticket->done;
     if (--ticket->left == 0) ticket->done = nullptr;  // as `settle` has it
     if (done) done(index, {.hypotheses = {}, .error = std::current_exception()});
@@ -146,10 +155,17 @@ Engine::Done Dispatcher::settle(Ticket& ticket, size_t index) {
     done = ticket.done;
     if (--ticket.left == 0) ticket.done = nullptr;  // what it holds holds the ticket
   }
+  count_settled(1, ticket.sentences[index].pieces);
   const std::lock_guard lock(mutex_);
-  --running_;
   queue_.count_done(1);
   return done;
+}
+
+/// So many sentences are no longer the engine's.
+void Dispatcher::count_settled(size_t sentences, size_t pieces) {
+  const std::lock_guard lock(mutex_);
+  running_ -= sentences;
+  running_pieces_ -= pieces;
 }
 
 void Dispatcher::cancel(Ticket& ticket) {
@@ -159,6 +175,7 @@ void Dispatcher::cancel(Ticket& ticket) {
   }
   std::vector<std::shared_ptr<Engine::Job>> jobs;
   Engine::Done done;  // what it holds goes after the lock
+  size_t pieces = 0;
   {
     const std::lock_guard lock(ticket.mutex);
     ticket.cancelled = true;
@@ -167,14 +184,12 @@ void Dispatcher::cancel(Ticket& ticket) {
     for (auto& sentence : ticket.sentences) {
       if (!sentence.job || std::exchange(sentence.settled, true)) continue;
       jobs.push_back(std::move(sentence.job));
+      pieces += sentence.pieces;
     }
   }
   for (const auto& job : jobs) engine_->cancel(*job);
   if (jobs.empty()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    running_ -= jobs.size();
-  }
+  count_settled(jobs.size(), pieces);
   pump();
 }
 

@@ -19,6 +19,7 @@ namespace transformer {
 
 /// Hands the sentences of many clients to an engine, in turns (WaitingLines), as its workers come to need them: what is
 /// handed over waits no longer than for a place in a batch, and all else can still be overtaken by a client with less.
+/// Of long sentences, which take a worker long before it decodes them, fewer are handed over at a time.
 class Dispatcher {
  public:
   /// How much may wait before more is refused.
@@ -59,16 +60,17 @@ class Dispatcher {
   void release_held(const std::stop_token& stop);
   void hand_over(const Waiting& next);
   Engine::Done settle(Ticket& ticket, size_t index);
+  void count_settled(size_t sentences, size_t pieces);
 
   const Limits limits_;
-  const size_t batch_, most_running_;
+  const size_t batch_, most_running_, most_pieces_;
   const std::function<void(size_t)> started_;
 
   mutable std::mutex mutex_;  // of what follows
   WaitingLines<Waiting> queue_;
   std::condition_variable_any something_waits_;
-  Clock::time_point begin_;  // when what waits begins, whoever else has come
-  size_t running_ = 0;
+  Clock::time_point begin_;                  // when what waits begins, whoever else has come
+  size_t running_ = 0, running_pieces_ = 0;  // sentences that the engine has, and the word pieces of their sources
   uint64_t tickets_ = 0;
 
   const std::shared_ptr<Engine> engine_;  // its workers must end before what they call goes

@@ -39,6 +39,7 @@ struct Served {
   int64_t lines = 0;                             // with text
   int64_t source_tokens = 0, output_tokens = 0;  // word pieces
   std::string texts = {};                        // as JSON, where the log may hold them
+  int status = 0;                                // how parts ended, where not as their head said; 0: as it said
 };
 
 /// Where the answer to one request goes, from any thread: either `send`, or `begin`, any number of `write` and `end`.
@@ -68,8 +69,9 @@ class HttpTask {
 struct HttpRecord {
   std::string method = {}, path = {}, id = {}, client = {};  // as in HttpRequest
   int status = 0;                                            // 499: the client left
-  double seconds = 0;                                        // from when it had come whole until its answer was sent
-  Served served = {};                                        // as the reply was told
+  double seconds = 0;    // from when it had come whole until its answer was handed over
+  bool is_whole = true;  // false: it was refused, or given up, before it had come whole
+  Served served = {};    // as the reply was told
 };
 
 /// What the server asks of whoever answers.

@@ -17,6 +17,7 @@
 #include <boost/beast/http.hpp>
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <deque>
 #include <functional>
 #include <iterator>
@@ -72,6 +73,18 @@ beast::string_view without_host(beast::string_view target) {
     return path == beast::string_view::npos || target[path] == '?' ? "/" : target.substr(path);
   }
   return target;
+}
+
+/// "Mon, 12 Jun 2017 17:57:34 GMT" (RFC 9110, 5.6.7), in English wherever it is.
+std::string date_text() {
+  static constexpr const char* days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  static constexpr const char* months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                           "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", days[utc.tm_wday], utc.tm_mday, months[utc.tm_mon],
+                     utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);
 }
 
 std::string media_type(beast::string_view header) {
@@ -347,8 +360,18 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     expire_after(cancelling_again_seconds, &Session::too_slow);  // what was at its end was not cancelled
   }
 
+  /// All that is asked of the header, before a body comes: behind that one there may be more fields, which are no part
+  /// of the header (RFC 9110, 6.5.1), and the parser puts them among it.
   void take_header() {
     const auto& message = parser_->get();
+    wants_keep_alive_ = message.keep_alive();
+    content_type_ = media_type(message[http::field::content_type]);
+    const auto authorization = message[http::field::authorization];
+    if (authorization.size() > 7 && beast::iequals(authorization.substr(0, 7), "Bearer ")) {
+      api_key_ = std::string(trim(text_of(authorization.substr(7))));
+    } else {
+      api_key_ = text_of(message["X-API-Key"]);
+    }
     version_ = message.version();
     method_ = text_of(message.method_string());
     const auto target = without_host(message.target());
@@ -379,7 +402,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     auto refusal = bad_header();
     if (refusal.status == 0) refusal = server_.handler.refusal(method_, path_);
     if (refusal.status != 0) {
-      keep_alive_ = parser_->is_done() && parser_->get().keep_alive();
+      keep_alive_ = parser_->is_done() && wants_keep_alive_;
       is_whole_ = parser_->is_done();
       return send(std::move(refusal));
     }
@@ -425,6 +448,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
           408, fmt::format("the request did not come whole within {} seconds", server_.settings.receive_seconds)));
     }
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+      if (parser_->is_header_done()) return too_much_around_body();
       return answer_and_close(
           error_response(431, fmt::format("the headers are longer than {} bytes", server_.settings.max_header_bytes)));
     }
@@ -445,18 +469,16 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     is_whole_ = true;
     began_ = std::chrono::steady_clock::now();
     auto message = parser_->release();
-    keep_alive_ = message.keep_alive();
-    HttpRequest request{.method = method_, .path = path_, .client = client_, .id = id_};
+    keep_alive_ = wants_keep_alive_;
+    HttpRequest request{.method = method_,
+                        .path = path_,
+                        .content_type = content_type_,
+                        .api_key = api_key_,
+                        .client = client_,
+                        .id = id_};
     const auto target = message.target();
     if (const size_t mark = target.find('?'); mark != beast::string_view::npos) {
       request.query = text_of(target.substr(mark + 1));
-    }
-    request.content_type = media_type(message[http::field::content_type]);
-    const auto authorization = message[http::field::authorization];
-    if (authorization.size() > 7 && beast::iequals(authorization.substr(0, 7), "Bearer ")) {
-      request.api_key = std::string(trim(text_of(authorization.substr(7))));
-    } else {
-      request.api_key = text_of(message["X-API-Key"]);
     }
     request.body = std::move(message.body());
     const uint64_t exchange = exchange_;
@@ -532,6 +554,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     response.version(version_ >= 11 ? 11 : 10);
     response.result(static_cast<unsigned>(given.status));
     response.keep_alive(keep_alive_);
+    response.set(http::field::date, date_text());
     response.set("X-Request-Id", id_);
     response.set("X-Content-Type-Options", "nosniff");
     if (!server_.settings.allow_origin.empty()) {
@@ -568,7 +591,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     const auto part = std::make_shared<std::string>(std::move(parts_.front()));
     parts_.pop_front();
     // For this part; the deadline returns with the next wait for the task.
-    expire_after(server_.settings.send_seconds, &Session::close);
+    expire_after(server_.settings.send_seconds, &Session::left);
     net::async_write(socket_, net::buffer(*part),
                      [self = shared_from_this(), part, exchange = exchange_](Code error, size_t) {
                        if (exchange != self->exchange_) return;
@@ -585,7 +608,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   void finish_parts() {
     task_ = nullptr;
     stop_watching();
-    record(status_);
+    record(served_.status != 0 ? served_.status : status_);
     sent();
   }
 
@@ -626,6 +649,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
                             .client = client_,
                             .status = status,
                             .seconds = seconds,
+                            .is_whole = is_whole_,
                             .served = std::move(served_)});
     served_ = {};
   }
@@ -643,12 +667,13 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   uint64_t exchange_ = 0;
   std::shared_ptr<HttpTask> task_;
   std::chrono::steady_clock::time_point began_;
-  std::string client_, method_, path_, id_;
+  std::string client_, method_, path_, id_, content_type_, api_key_;
   Served served_;
   unsigned version_ = 11;
   uint64_t received_bytes_ = 0;
   int status_ = 0;
-  bool keep_alive_ = false, is_head_ = false, is_whole_ = false, timed_out_ = false, is_watching_ = false;
+  bool keep_alive_ = false, wants_keep_alive_ = false, is_head_ = false, is_whole_ = false, timed_out_ = false,
+       is_watching_ = false;
   bool streams_ = false, is_writing_ = false, ended_ = false;
   std::deque<std::string> parts_;  // of an answer that comes in parts, until they are written
 };

@@ -43,7 +43,7 @@ void ServingMetrics::write(std::string& text, const std::string& name, const std
 void ServingMetrics::count(const std::string& route, const HttpRecord& record) {
   const std::lock_guard lock(mutex_);
   ++requests_[{route, record.status, record.served.model}];
-  observe(latencies_[route], seconds_, record.seconds);
+  if (record.is_whole) observe(latencies_[route], seconds_, record.seconds);
   if (record.served.model.empty()) return;
   auto& model = models_[record.served.model];
   model.lines += record.served.lines;
@@ -76,7 +76,8 @@ std::string ServingMetrics::text(const std::vector<Gauge>& gauges) const {
     fmt::format_to(out, "transformer_requests_total{{{},code=\"{}\",{}}} {}\n", label("route", route), status,
                    label("model", model), count);
   }
-  head("transformer_request_seconds", "histogram", "From a request's last byte until its answer was handed over.");
+  head("transformer_request_seconds", "histogram",
+       "From a request's last byte until its answer was handed over, of those that came whole.");
   for (const auto& [route, histogram] : latencies_) {
     write(text, "transformer_request_seconds", label("route", route), histogram, seconds_);
   }
@@ -86,7 +87,7 @@ std::string ServingMetrics::text(const std::vector<Gauge>& gauges) const {
       fmt::format_to(out, "{}{{{}}} {}\n", name, label("model", model), counts.*member);
     }
   };
-  counter("transformer_lines_total", "Lines of text that were translated.", &OfModel::lines);
+  counter("transformer_lines_total", "Lines of text that were translated, or scored.", &OfModel::lines);
   counter("transformer_source_tokens_total", "Word pieces that were read.", &OfModel::source_tokens);
   counter("transformer_output_tokens_total", "Word pieces of the best translations.", &OfModel::output_tokens);
   head("transformer_batch_sentences", "histogram", "Sentences that a model's workers have as they are given another.");

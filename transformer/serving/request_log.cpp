@@ -12,10 +12,13 @@ namespace transformer {
 
 RequestLog::RequestLog(int file) : file_(file), thread_([this] { run(); }) {}
 
-RequestLog::~RequestLog() {
-  const std::lock_guard lock(mutex_);
-  end_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  something_.notify_all();
+void RequestLog::end() {
+  {
+    const std::lock_guard lock(mutex_);
+    end_ = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    something_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
 }
 
 void RequestLog::write(std::string line) {

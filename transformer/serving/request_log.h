@@ -20,12 +20,14 @@ class RequestLog {
   /// Starts the thread. `file` is a descriptor, blocking or not, that must stay open; 2: standard error.
   explicit RequestLog(int file = 2);
   /// Writes what waits, first, for a second at most.
-  ~RequestLog();
+  ~RequestLog() { end(); }
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
 
   /// A line, without its end. Returns at once.
   void write(std::string line);
+  /// Writes what waits, for a second at most, and nothing from then on.
+  void end();
   /// Lines so far that nobody will read.
   int64_t left_out() const;
 

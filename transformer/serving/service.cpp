@@ -243,8 +243,8 @@ HttpResponse Service::metrics() const {
       {"process_resident_memory_bytes", "Memory that the server holds.", "", static_cast<double>(resident_bytes())},
       {"transformer_ready", "1 while models are loaded and the server does not end.", "",
        all->all().empty() || draining_ ? 0.0 : 1.0},
-      {"transformer_log_lines_left_out", "Lines of the log that nobody read in time.", "",
-       static_cast<double>(log_.left_out())},
+      {"transformer_log_lines_left_out_total", "Lines of the log that nobody read in time.", "",
+       static_cast<double>(log_.left_out()), /*counts=*/true},
       {"transformer_connections", "Open connections.", "", connections_ ? static_cast<double>(connections_()) : 0.0}};
   using Value = std::function<std::optional<int64_t>(const ServedModel& model)>;  // none: it has none
   const auto of_each = [&](const char* name, const char* meaning, bool counts, const Value& value) {

@@ -39,6 +39,9 @@ class Service : public HttpHandler {
   /// A line of the log: {"time": ..., "event": event, ...}.
   void log(const std::string& event, const std::vector<std::pair<std::string, std::string>>& fields = {});
 
+  /// Writes what waits of the log, and nothing from then on: for who ends without ending this.
+  void end_log() { log_.end(); }
+
   HttpResponse refusal(const std::string& method, const std::string& path) override;
   std::shared_ptr<HttpTask> handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override;
   void record(const HttpRecord& record) override;

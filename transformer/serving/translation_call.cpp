@@ -28,6 +28,7 @@ constexpr int64_t most_alternatives = 10000;
 }
 
 Value parse_json(std::string_view body) {
+  if (body.empty()) mistake("there is no body: send a JSON object, {\"q\": ...}");
   Value json;
   try {
     json = Value::parse(body.begin(), body.end(), [](int depth, Value::parse_event_t, Value&) {

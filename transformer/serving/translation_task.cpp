@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -25,9 +26,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Words of a line times those of its translation, up to which attention between them is told of: a number for each pair
-// takes more memory than everything else of a request.
-constexpr size_t most_attention = 250'000;
+// Words of a line times those of its translation, up to which attention between them is told of, and the same of all
+// lines of a request: a number for each pair takes more memory than everything else of it.
+constexpr size_t most_attention = 250'000, most_attention_of_request = 1'000'000;
 
 /// Where the words of a text end, ascending.
 std::vector<size_t> ends_of_words(std::string_view text) {
@@ -69,10 +70,10 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   }
 
   void cancel() override {
+    is_over_ = true;
     std::shared_ptr<Dispatcher::Ticket> ticket;
     {
       const std::lock_guard lock(mutex_);
-      is_over_ = true;
       ticket = ticket_;
     }
     if (ticket) model_->dispatcher().cancel(*ticket);
@@ -97,23 +98,21 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   };
 
   /// Whether nobody waits any more.
-  bool is_given_up() {
-    const std::lock_guard lock(mutex_);
-    return is_over_;
-  }
+  bool is_given_up() const { return is_over_; }
 
   // --- on the pool, before decoding
 
   void read_body() {
     const auto most = static_cast<size_t>(context_.settings.max_texts);
     // Some clients put the form's fields into the address.
-    const bool is_query = request_.body.empty() && !request_.query.empty();
+    const bool libretranslate = interface_ == TranslationInterface::libretranslate;
+    const bool is_query = libretranslate && request_.body.empty() && !request_.query.empty();
     if (is_query) request_.body.swap(request_.query);
     const bool is_form = is_query || request_.content_type == "application/x-www-form-urlencoded";
-    if (!is_form || interface_ == TranslationInterface::own) check_is_json(request_);
-    call_ = interface_ == TranslationInterface::own ? parse_translation(request_.body, most)
-            : is_form                               ? parse_libretranslate_form(request_.body, most)
-                                                    : parse_libretranslate_json(request_.body, most);
+    if (!is_form || !libretranslate) check_is_json(request_);
+    call_ = !libretranslate ? parse_translation(request_.body, most)
+            : is_form       ? parse_libretranslate_form(request_.body, most)
+                            : parse_libretranslate_json(request_.body, most);
     request_.body = {};
   }
 
@@ -218,6 +217,9 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     served_.model = model_->name();
     if (context_.settings.log_texts) served_.texts = json_text(Json(call_.texts));
 
+    for (auto& line : lines_) {
+      if (line.left == 0) finish(line);
+    }
     const std::lock_guard lock(mutex_);  // what is done early waits until all is begun
     if (is_over_) return;
     for (auto& line : lines_) left_ += line.left > 0;
@@ -238,10 +240,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       reply_->begin(
           {.status = 200, .content_type = "text/event-stream", .body = {}, .headers = {{"Cache-Control", "no-store"}}});
     }
-    for (size_t i = 0; i < lines_.size(); ++i) {
-      if (lines_[i].left > 0) continue;
-      finish(lines_[i]);
-      if (call_.stream) reply_->write(line_event(i));
+    for (size_t i = 0; call_.stream && i < lines_.size(); ++i) {
+      if (lines_[i].left == 0) reply_->write(line_event(i));
     }
     if (left_ == 0) answer();
   }
@@ -249,6 +249,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   // --- on the pool, segment by segment
 
   void decoded(size_t index, const DecodingResult& result) {
+    if (is_given_up()) return;
     try {
       if (result.error) std::rethrow_exception(result.error);
       auto& segment = segments_[index];  // nobody else's
@@ -263,17 +264,24 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
         if (--line.left > 0) return;
       }
       finish(line);  // whose segments are all done
-      const auto event = call_.stream ? line_event(segment.line) : "";
-      const std::lock_guard lock(mutex_);
-      if (is_over_) return;
-      if (call_.stream) reply_->write(event);
-      if (--left_ == 0) answer();
+      if (is_given_up()) return;
+      if (call_.stream) {
+        reply_->write(line_event(segment.line));
+        line.attention = {};
+      }
+      bool last = false;
+      {
+        const std::lock_guard lock(mutex_);
+        last = --left_ == 0;
+      }
+      if (last && !is_given_up())
+        answer();  // without the lock, which `cancel` waits for: nobody else is at it any more
     } catch (...) {
       const auto response = answer_of_exception();
       cancel();
       if (call_.stream) {
         reply_->write(fmt::format("event: error\ndata: {}\n\n", response.body));
-        reply_->end({});
+        reply_->end({.model = model_->name(), .status = response.status});
       } else {
         reply_->send(response, {});
       }
@@ -312,7 +320,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     return result;
   }
 
-  void finish(Line& line) const {
+  /// Gives up on the way where nobody waits any more.
+  void finish(Line& line) {
     size_t ranks = 1;
     for (size_t i = 0; i < line.split.segments().size(); ++i) {
       ranks = std::max(ranks, segments_[line.first + i].found.size());
@@ -328,20 +337,24 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       for (const auto* translation : found.translations) text.segments.push_back(*translation);
       marked.push_back({{}, line.marked, std::move(text)});
     }
-    if (call_.attention) watch(line);
-    if (marked.empty()) return;
+    if (call_.attention && !is_given_up()) watch(line);
+    if (marked.empty() || is_given_up()) return;
     put_tags_back(*aligner_, marked);
     for (auto& translation : marked) line.outputs.push_back(std::move(translation.text));
   }
 
   /// Of a line in one part, whose words are its own.
-  void watch(Line& line) const {
+  void watch(Line& line) {
     if (line.split.segments().size() != 1) return;
     const auto& segment = segments_[line.first];
     const auto& best = segment.found.front();
     if (!aligner_->problem(segment.pieces, best.tokens.size()).empty()) return;
     const auto pairs = alignment_words(line.split.text()).size() * alignment_words(best.text).size();
     if (pairs > most_attention) return;
+    if (attention_.fetch_add(pairs) + pairs > most_attention_of_request) {
+      attention_ -= pairs;
+      return;
+    }
     line.attention = aligner_->attention({line.split.text()}, {best.text}, {best.tokens}).front();
   }
 
@@ -480,7 +493,9 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   Served served_;
   size_t left_ = 0;  // lines that are not done, as Line::left is of their segments
   std::shared_ptr<Dispatcher::Ticket> ticket_;
-  bool is_over_ = false;  // answered, or nobody waits any more
+
+  std::atomic<bool> is_over_ = false;  // answered, or nobody waits any more
+  std::atomic<size_t> attention_ = 0;  // numbers, of all lines
 };
 
 }  // namespace
