@@ -446,9 +446,11 @@ int main(int argc, char** argv) {
     if (format == Format::json && !words.empty()) throw Error("--pick", "is for SVG and HTML", "leave it out");
     if (heat_map && !words.empty()) throw Error("--pick", "is for lines", "leave out --heat-map or --pick");
 
-    auto inputs = decoding.inputs();
-    inputs.insert(inputs.end(), {source_file, target_file});
-    check_output_file("--output", output_file, {inputs.begin(), inputs.end()});
+    const auto models = decoding.inputs();
+    std::vector<std::filesystem::path> inputs(models.begin(), models.end());
+    if (source.empty()) inputs.push_back(input_path(source_file));
+    if (!target_file.empty()) inputs.push_back(input_path(target_file));
+    check_output_file("--output", output_path(output_file), inputs);
     if (format != Format::json && app.get_option("--bad-lines")->count() > 0) {
       throw Error("--bad-lines", "is for --format json, which has a line for every sentence", "leave it out");
     }

@@ -8,6 +8,7 @@
 
 #include "apps/number_option.h"
 #include "apps/torch_program.h"
+#include "transformer/base/new_folder.h"
 
 int main(int argc, char** argv) {
   using namespace transformer;
@@ -30,6 +31,7 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"float32", "bf16"}))
         ->capture_default_str();
     parse();
+    const DeletesUnfinishedFolders at_signals;  // before LibTorch starts threads
     options.bf16 = precision == "bf16";
     const auto averaged = write_average(options);
     for (const auto& directory : averaged) std::cout << directory.string() << "\n";

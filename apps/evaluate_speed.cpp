@@ -59,6 +59,7 @@ struct SpeedFlags {
                     "What weights and activations are rounded to: float32, bf16, int8, or several of them "
                     "(float32,int8); if not given, as each model is stored")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->check(CLI::IsMember({"float32", "bf16", "int8"}))
         ->option_text("{float32,bf16,int8},...");
     command.add_option("--threads", threads, "Processor threads")

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,15 @@ inline constexpr const char* standard_input = "standard input";
 /// Whether `file`, as an option gives it, stands for a standard stream.
 inline bool is_standard(const std::string& file) {
   return file.empty() || file == "-";
+}
+
+/// The file that a program reads, or writes, where an option gives `file`: for check_output_file, which so finds out
+/// where a standard stream was led to a file or from one.
+inline std::filesystem::path input_path(const std::string& file) {
+  return is_standard(file) ? std::filesystem::path("/dev/stdin") : std::filesystem::path(file);
+}
+inline std::filesystem::path output_path(const std::string& file) {
+  return is_standard(file) ? std::filesystem::path("/dev/stdout") : std::filesystem::path(file);
 }
 
 /// A line of input, and what is wrong with it.

@@ -473,9 +473,10 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
   self.resumes = std::none_of(files.begin(), files.end(),
                               [](const std::string& file) { return is_standard(file) || is_stream(file); });
   std::vector<std::filesystem::path> inputs(self.options.also_read.begin(), self.options.also_read.end());
-  inputs.insert(inputs.end(), {self.options.input, self.options.beside});
+  inputs.push_back(input_path(self.options.input));
+  if (!self.options.beside.empty()) inputs.push_back(input_path(self.options.beside));
   for (size_t i = 0; i < files.size(); ++i) {
-    (self.options.makes_folder ? check_not_read : check_output_file)("", files[i], inputs);
+    (self.options.makes_folder ? check_not_read : check_output_file)("", output_path(files[i]), inputs);
     for (size_t k = 0; k < i; ++k) {
       const bool both_standard = is_standard(files[i]) && is_standard(files[k]);
       const auto target = [](const std::string& file) {

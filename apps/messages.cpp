@@ -106,8 +106,8 @@ std::string argument_mistake(const CLI::App& program, const CLI::ParseError& err
     const auto expected = option_expectation(*option);
     return fmt::format("{} needs a value{}{}", name, expected == "another value" ? "" : ": " + expected, see);
   }
-  const std::string found = converts ? rest.substr(end + 3) : given.size() == 1 ? given.front() : "";
-  if (found.empty() && given.size() != 1) return what + see;
+  if (!converts && given.empty()) return what + see;
+  const std::string found = converts ? rest.substr(end + 3) : fmt::format("{}", fmt::join(given, ","));
   return fmt::format("{} takes {}, found {}{}", name, option_expectation(*option), in_quotes(found), see);
 }
 

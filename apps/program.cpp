@@ -24,13 +24,16 @@ struct Printed {
   std::string text;
 };
 
-/// Parsing throws Error where a file or folder is given without a name, or nothing in place of an argument without a
-/// flag, as an unset variable of a shell gives it.
+/// Parsing throws Error where a file, folder, device or anything else is given without a name, or nothing in place of
+/// an argument without a flag, as an unset variable of a shell gives it: taken as not given, it would do something
+/// else.
 void refuse_empty_arguments(CLI::App& command) {
   for (auto* option : command.get_options()) {
     const auto kind = option->get_option_text().empty() ? option->get_type_name() : option->get_option_text();
-    const bool folder = kind.starts_with("DIR"), path = folder || kind.starts_with("FILE") || kind.starts_with("PATH");
-    if (!path && !option->get_positional()) continue;
+    const auto is = [&](const char* name) { return kind.starts_with(name); };
+    const bool folder = is("DIR"), path = folder || is("FILE") || is("PATH") || is("PROGRAM");
+    const bool named = path || is("NAME") || is("DEVICE") || is("KIND") || is("STEP|") || kind == "N";
+    if (!named && !option->get_positional()) continue;
     const char* remedy = folder ? "name a folder" : path ? "name a file" : "give something, or leave it out";
     option->check([name = option->get_name(), remedy](const std::string& text) {
       if (text.empty()) throw Error(name, "is empty", remedy);
@@ -87,7 +90,9 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
     std::cout << printed.text << std::flush;
     return std::cout ? 0 : fail("standard output: could not be written", 1);
   } catch (const CLI::Success& asked) {
-    return app.exit(asked);
+    const int status = app.exit(asked);
+    std::cout.flush();
+    return std::cout ? status : fail("standard output: could not be written", 1);
   } catch (const CLI::ParseError& error) {
     return fail(argument_mistake(app, error), 2);
   } catch (...) {

@@ -125,7 +125,8 @@ std::vector<fs::path> files_read(const Request& request) {
   files.insert(files.end(), request.reference.begin(), request.reference.end());
   for (const auto& run : request.runs) {
     const fs::path folder = run;
-    for (const char* name : {"metrics.jsonl", "summary.json", config_name}) files.push_back(folder / name);
+    files.push_back(folder);  // its model's
+    for (const char* name : {"metrics.jsonl", "summary.json", run_record_name}) files.push_back(folder / name);
     const auto text = validation_text(folder);
     files.insert(files.end(), text.source.begin(), text.source.end());
     files.insert(files.end(), text.target.begin(), text.target.end());

@@ -163,9 +163,13 @@ int main(int argc, char** argv) {
         ->required()
         ->type_name("FILE");
     app.add_option("--output", plan_options.output, "The sweep's folder, in place of the grid's")->type_name("DIR");
-    app.add_option("--only", only, "Rows to train: NAME,NAME")->delimiter(',')->type_name("NAME");
+    app.add_option("--only", only, "Rows to train: NAME,NAME")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->type_name("NAME");
     app.add_option("--seeds", plan_options.seeds, "Seeds of every row, in place of the grid's: 1,2,3")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->type_name("N")
         ->transform(number_between(uint64_t{0}, uint64_t{1} << 53));
     app.add_option("--set", overrides, "Override a setting in all rows: --set section.key=value (repeatable)")
@@ -176,6 +180,7 @@ int main(int argc, char** argv) {
         ->transform(number_between(1, 1024));
     app.add_option("--devices", devices, "cpu, or GPUs: cuda:0,cuda:1; where not given, what the configuration says")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->type_name("DEVICE");
     app.add_option("--progress", options.progress_seconds, "Seconds between lines of progress")
         ->type_name("SECONDS")
@@ -197,6 +202,10 @@ int main(int argc, char** argv) {
 
     if (!sbatch_options.empty() && launcher != "slurm") {
       throw Error("--sbatch-option", "is for --launcher slurm alone");
+    }
+    if (!devices.empty() && launcher == "slurm") {
+      throw Error("--devices", "is for this machine; Slurm hands out devices itself",
+                  "--set training.device=cuda, and --sbatch-option for which GPUs");
     }
     const auto read = configuration_reader();
     for (const auto& text : overrides) plan_options.overrides.push_back(parse_override(text));
@@ -223,9 +232,12 @@ int main(int argc, char** argv) {
     }
     if (launcher == "local" && !report_only && run_name.empty()) check_files(plan, chosen);
     const auto& output = plan.grid.output;
+    if (report_only && !something_at(output)) {
+      throw Error(output.string(), "there is no such sweep", "name the folder of one with --output");
+    }
     std::error_code error;
     fs::create_directories(output, error);
-    if (error) throw Error("--output", "cannot make " + output.string() + ": " + error.message());
+    if (error) throw_refused(output, "cannot create the folder", error);
     if (report_only) {
       claim_files(plan, {});
       renew_report(plan, read);
@@ -261,10 +273,6 @@ int main(int argc, char** argv) {
       for (const auto& text : overrides) slurm.command.insert(slurm.command.end(), {"--set", text});
       for (const auto seed : plan_options.seeds) {
         slurm.command.insert(slurm.command.end(), {"--seeds", std::to_string(seed)});
-      }
-      if (!plan_options.device.empty()) {
-        throw Error("--devices", "is for this machine; Slurm hands out devices itself",
-                    "--set training.device=cuda, and --sbatch-option for which GPUs");
       }
       claim_job_array(plan);
       const auto script = output / job_array_names.front();

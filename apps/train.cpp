@@ -147,7 +147,8 @@ int main(int argc, char** argv) {
           return run_processes(processes, {argv, argv + argc});
         }
         const ProgramLog program_log("train");
-        std::signal(SIGINT, on_signal);
+        // A script's command behind an & is not to end with what is in front.
+        if (std::signal(SIGINT, on_signal) == SIG_IGN) std::signal(SIGINT, SIG_IGN);
         std::signal(SIGTERM, on_signal);
         // Every step allocates the same tensors again. Memory that goes back to the system in between comes back as
         // page faults.

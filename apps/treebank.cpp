@@ -63,15 +63,13 @@ void write_lines(const Flags& flags, const std::function<std::string(const Tree&
       for (Tree tree; reader.next(tree);) write(line_of(cleaned(tree)) + "\n");
     }
   };
+  std::vector<std::filesystem::path> inputs;
+  for (const auto& file : flags.files) inputs.push_back(input_path(file));
+  check_output_file("--output", output_path(flags.output), inputs);
   if (is_standard(flags.output)) {
     each([](std::string_view line) { std::cout << line; });
     return;
   }
-  std::vector<std::filesystem::path> inputs;
-  for (const auto& file : flags.files) {
-    if (!is_standard(file)) inputs.emplace_back(file);
-  }
-  check_output_file("--output", flags.output, inputs);
   AtomicFile output(flags.output);
   each([&](std::string_view line) { output.write(line); });
   output.commit();

@@ -73,7 +73,7 @@ UnfinishedOutput::UnfinishedOutput(const std::vector<std::string>& files,
     if (fs::is_directory(file, ignored)) {
       throw Failure(fmt::format("cannot write {}", file), std::strerror(EISDIR));
     }
-    AtomicFile::check_links(file);
+    AtomicFile::check_name(file);
     parts_.push_back({.file = file, .partial = partial_of(file), .output = nullptr});
   }
   journal_ = journal_of(files.front());

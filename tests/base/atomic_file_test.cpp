@@ -328,7 +328,7 @@ TEST_CASE("an unfinished file stays for whoever goes on with it") {
   // A link is not followed: what it leads to is somebody else's.
   write_file(directory / "other", "other");
   std::filesystem::create_symlink("other", partial);
-  CHECK_THROWS_AS(AtomicFile(out, AtomicFile::Unfinished{partial}), Failure);
+  CHECK_THROWS_AS(AtomicFile(out, AtomicFile::Unfinished{partial}), Error);
   CHECK(read_file(directory / "other") == "other");
 }
 

@@ -44,8 +44,9 @@ TEXTS = ("text.en", "text.de", "list", "trees")
 
 
 class MessagesTest(ProgramTest):
-    def refused(self, *command, parts, status=2):
-        done = subprocess.run([*map(str, command)], input=b"Hello.\n", capture_output=True, env=ENVIRONMENT,
+    def refused(self, *command, parts, status=2, stdin=None, stdout=subprocess.PIPE):
+        given = {"input": b"Hello.\n"} if stdin is None else {"stdin": stdin}
+        done = subprocess.run([*map(str, command)], **given, stdout=stdout, stderr=subprocess.PIPE, env=ENVIRONMENT,
                               cwd=self.root, timeout=120)
         message = done.stderr.decode()
         self.assertIn(done.returncode, status if isinstance(status, tuple) else (status,), message)
@@ -103,17 +104,20 @@ class MessagesTest(ProgramTest):
 
     def test_every_program_says_what_cannot_be_written(self):
         self.files()
+        (self.root / "circle").symlink_to("circle")
         before = sorted(self.root.iterdir())
         for command, inputs, output in self.each():
             for place in ("text.en/out", "/proc/self/nothing/out") if output and command[0].name != "import" else ():
                 with self.subTest(command=command[:2], output=place):
                     self.refused(*command, *self.given(inputs, output.rstrip("!"), place), parts=[place], status=(1, 2))
+            for place in ("x" * 256, "circle") if output and command[0].name != "import" else ():
+                with self.subTest(command=command[:2], output=place):
+                    self.refused(*command, *self.given(inputs, output.rstrip("!"), place), parts=[place])
             if not output.endswith("!") and command[0].name != "serve":
-                with self.subTest(command=command[:2], output="full"), open("/dev/full", "wb") as full:
-                    done = subprocess.run([*map(str, command), *self.given(inputs)], stdout=full, stderr=subprocess.PIPE,
-                                          stdin=subprocess.DEVNULL, env=ENVIRONMENT, cwd=self.root, timeout=120)
-                    self.assertEqual((done.returncode, done.stderr.count(b"\n")), (1, 1), done.stderr)
-                    self.assertIn(b"standard output", done.stderr)
+                for words in (self.given(inputs), ["--help"]):
+                    with self.subTest(command=command[:2], words=words), open("/dev/full", "wb") as full:
+                        self.refused(*command, *words, parts=["standard output"], status=1, stdin=subprocess.DEVNULL,
+                                     stdout=full)
             self.assertEqual(sorted(self.root.iterdir()), before)
             self.assertEqual((self.root / "text.en").read_text(), "Good morning.\nGood evening.\n")
 
@@ -146,13 +150,28 @@ class MessagesTest(ProgramTest):
         for _ in range(2):
             subprocess.run([programs / "translate", "--model", model, "--beam", "1", "--input", "text.en", "--output",
                             model / "mine.de"], check=True, cwd=self.root, env=ENVIRONMENT, timeout=120)
+        # Nor one that a shell gives as standard input, or opens as standard output.
+        for command, file, options in (([TRANSLATE, "--model", MODEL], "text.en", ([], ["--input", "-"])),
+                                       ([programs / "attend", "--model", MODEL, "--format", "json"], "text.en", ([],)),
+                                       ([programs / "parse", "--model", MODEL], "text.en", ([],)),
+                                       ([programs / "treebank", "words", "-"], "trees", ([],))):
+            for option in options:
+                with self.subTest(command=command, option=option), open(self.root / file) as given:
+                    self.refused(*command, *option, "--output", file, parts=[file, "read as well"], stdin=given)
+            with self.subTest(command=command), open(self.root / file) as given, open(self.root / file, "a") as appended:
+                self.refused(*command, parts=["read as well"], stdin=given, stdout=appended)
+        with open(self.root / "text.en", "a") as appended:
+            self.refused(TRANSLATE, "--model", MODEL, "--input", "text.en", parts=["read as well"], stdout=appended)
+        self.assertEqual({file: file.read_bytes() for file in before}, before)
         self.refused(programs / "translate", "--model", MODEL, "--output", "nowhere/out", parts=["nowhere", "no folder"])
         self.refused(programs / "translate", "--model", MODEL, "--output", "folder", parts=["folder", "name a file"])
 
     def test_a_file_without_a_name_is_no_standard_stream(self):
         self.files()
         for (program, *command), option in (((TRANSLATE, "--model", MODEL), "--input"), ((TRANSLATE, "--model", MODEL), "--output"),
-                                            ((TRANSLATE,), "--model"), ((TRAIN, "my.yaml"), "--output")):
+                                            ((TRANSLATE,), "--model"), ((TRAIN, "my.yaml"), "--output"),
+                                            ((TRAIN, "my.yaml"), "--from"), ((TRAIN, "my.yaml"), "--device"),
+                                            ((TRAIN, "my.yaml"), "--threads")):
             with self.subTest(option=option):
                 self.refused(program, *command, option, "", parts=[option, "is empty"])
 
@@ -245,6 +264,15 @@ class MessagesTest(ProgramTest):
                          parts=["there is no such folder" if len(text) < 100 else "File name too long"])
             self.refused(TRANSLATE, f"--{text}", parts=["unknown option"])
             self.refused(TRAIN, f"{SOURCE}/configs/base.yaml", "--set", f"model.d_model={text}", parts=["model.d_model"])
+
+    def test_a_dry_run_finds_folders_that_cannot_be_made(self):
+        self.files()
+        for setting in ("training.output=text.en/run", "data.cache=text.en", "data.cache=/dev/null/cache"):
+            for arguments in ((), ("--dry-run",)):
+                with self.subTest(setting=setting, arguments=arguments):
+                    self.refused(TRAIN, "my.yaml", "--set", "training.output=made", "--set", setting, *arguments,
+                                 parts=[setting.split("=")[0], "cannot be made", "is no folder"])
+                    self.assertFalse((self.root / "made").exists())
 
     def test_numbers(self):
         for setting in ("model.d_model=1000000", "model.d_k=9e18", "model.encoder_layers=1e9", "training.bucket_mb=1e300",

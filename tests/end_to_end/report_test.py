@@ -103,11 +103,14 @@ class ReportTest(ProgramTest):
         # The texts that it compares are read, too.
         (run / "validation").mkdir(exist_ok=True)
         written, target = run / "validation" / "step-00000010.txt", self.root / "target"
-        for file in (written, target):
+        # And what a run has besides: the record of what is its own, and its model.
+        kept = (written, target, run / "run.json", run / "model.safetensors")
+        for file in kept:
             file.write_text("ein Satz\n")
+        (run / "checksums.xxh128").write_text(f"{'0' * 32}  model.safetensors\n")
         (run / "config.yaml").write_text(f"data: {{validation_source: [{target}], validation_target: [{target}]}}\n")
-        for file in (written, target):
-            self.assertIn("is what is read as well", self.report(run, "--output", file, status=2))
+        for file in kept:
+            self.assertIn("read as well", self.report(run, "--output", file, status=2))
             self.assertEqual(file.read_text(), "ein Satz\n")
         text, other = self.root / "five", self.root / "forty"
         text.write_text("a line\n" * 5)

@@ -138,6 +138,10 @@ class SweepTest(ProgramTest):
         text = self.sweep("--output", output, "--only", "h1", "--set", "model.d_ff=48", status=1, grid="failing.yaml")
         self.assertIn("model.d_ff: 64 there, 48 now", text)
         self.assertIn("d_ff: 64", (output / "h1" / "seed-1" / "config.yaml").read_text())
+        self.sweep("--output", output, "--report", "--set", "model.d_ff=48", grid="failing.yaml")
+        changed = self.results(output)["h1"][0]
+        self.assertEqual(changed["state"], "failed")
+        self.assertIn("model.d_ff: 64 there, 48 now", changed["reason"])
         self.sweep("--output", output, "--report", grid="failing.yaml")
         self.assertEqual(self.results(output)["h1"][0]["state"], "finished")
 
@@ -284,7 +288,11 @@ echo 7
         self.assertFalse(output.exists())
         self.refused(*out, "--sbatch-option=--time=1", parts=["--launcher slurm"])
         self.refused(*out, "--run", "h1/seed-9", parts=["h1/seed-9"])
-        self.refused("--output", "/proc/sweep", parts=["--output", "/proc/sweep"])
+        self.refused("--output", self.root / "grid.yaml" / "sweep", parts=["grid.yaml/sweep", "cannot create the folder"])
+        self.refused(*out, "--report", parts=["refused", "no such sweep"])
+        self.refused(*out, "--launcher", "slurm", "--devices", "cpu", parts=["--devices", "Slurm"])
+        self.refused(*out, "--run", "", parts=["--run", "is empty"])
+        self.assertFalse(output.exists())
         done = subprocess.run([SWEEP, self.root / "none.yaml"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
         done = subprocess.run([SWEEP, self.root / "grid.yaml", "--output", output, "--train", "/none/train"],
@@ -296,6 +304,11 @@ echo 7
     def test_a_dry_run_lists_what_would_run(self):
         text = self.sweep("--output", self.root / "dry", "--dry-run", "--seeds", "4,5")
         self.assertFalse((self.root / "dry").exists())
+        # An option that takes a list ends with its word.
+        for several in (("--only", "base,h1"), ("--seeds", "4,5"), ("--devices", "cpu")):
+            done = subprocess.run([SWEEP, *several, self.root / "grid.yaml", "--dry-run"], capture_output=True, text=True,
+                                  env=ENVIRONMENT, cwd=self.root)
+            self.assertEqual(done.returncode, 0, done.stderr)
         runs = [line for line in text.splitlines() if "parameters" in line]
         self.assertEqual([line.split(":")[0] for line in runs], ["base/seed-4", "h1/seed-4", "base/seed-5", "h1/seed-5"])
         # Commands that can be pasted.

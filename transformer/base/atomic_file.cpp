@@ -50,6 +50,12 @@ int open_nameless(const std::filesystem::path& folder) {
   return -1;
 }
 
+[[noreturn]] void refuse_to_write(const fs::path& file, int error_number) {
+  const std::error_code error(error_number, std::generic_category());
+  if (is_no_path(error)) throw Error("cannot write " + file.string(), error.message());
+  throw Failure("cannot write " + file.string(), error.message());
+}
+
 }  // namespace
 
 std::filesystem::path followed_links(std::filesystem::path file) {
@@ -68,7 +74,7 @@ bool is_stream(const std::filesystem::path& file) {
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_(followed_links(file)) {
-  check_links(file);
+  check_name(file);
   if (const int number = descriptor_named(target_); number >= 0) {
     // Opened by its name, a file would be written from its beginning, over what others wrote.
     descriptor_ = ::fcntl(number, F_DUPFD_CLOEXEC, 0);
@@ -108,7 +114,7 @@ void AtomicFile::name_temporary(const std::function<bool()>& make) {
 
 AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfinished)
     : file_(file), target_(followed_links(file)), temporary_(unfinished.file), unfinished_(true) {
-  check_links(file);
+  check_name(file);
   std::error_code ignored;
   if (std::filesystem::is_directory(target_, ignored)) fail(EISDIR);
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -121,11 +127,14 @@ AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfi
   }
 }
 
-void AtomicFile::check_links(const fs::path& file) {
+void AtomicFile::check_name(const fs::path& file) {
   const auto target = followed_links(file);
   std::error_code ignored;
-  if (descriptor_named(target) >= 0 || !fs::is_symlink(target, ignored)) return;
-  throw Failure("cannot write " + file.string(), std::strerror(ELOOP));
+  if (descriptor_named(target) >= 0) return;
+  // A link that is left is one of a circle.
+  if (fs::is_symlink(target, ignored)) refuse_to_write(file, ELOOP);
+  struct stat status = {};
+  if (::lstat(target.c_str(), &status) != 0 && errno == ENAMETOOLONG) refuse_to_write(file, errno);
 }
 
 /// Who could read the old file can read the new one. Where this is not ours to decide, the new file's own mode stays.
@@ -140,7 +149,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::fail(int error_number) const {
-  throw Failure("cannot write " + file_.string(), std::strerror(error_number));
+  refuse_to_write(file_, error_number);
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
@@ -210,9 +219,11 @@ void check_not_read(const std::string& flag, const fs::path& output, const std::
 
 void check_output_file(const std::string& flag, const fs::path& output, const std::vector<fs::path>& inputs) {
   std::error_code none;
+  if (output.empty()) return;
+  AtomicFile::check_name(output);
   if (fs::is_directory(output, none)) throw Error(flag, output.string() + " is a folder", "name a file");
   const auto folder = folder_of(followed_links(output));
-  if (!output.empty() && !is_stream(output) && !fs::is_directory(folder, none)) {
+  if (!is_stream(output) && !fs::is_directory(folder, none)) {
     throw Error(flag, fmt::format("{}: there is no folder {}", output.string(), folder.string()),
                 "make it, or name another file");
   }

@@ -19,7 +19,7 @@ namespace transformer {
 /// written to as it comes: see is_stream.
 ///
 /// All members throw Failure naming the file and the reason: "cannot write runs/model.safetensors: No space left on
-/// device".
+/// device"; Error where there can be no such path (is_no_path).
 class AtomicFile {
  public:
   /// The temporary file of a long piece of work, which outlives its process so that another goes on with it.
@@ -49,8 +49,9 @@ class AtomicFile {
   /// Nothing may be written after this.
   void commit();
 
-  /// Throws where `file` is a link that leads in a circle: to no file, and the last link would be replaced.
-  static void check_links(const std::filesystem::path& file);
+  /// Throws where there can be no such file, so that nothing is worked at for it: of too long a name, or a link that
+  /// leads in a circle, the last of which would be replaced.
+  static void check_name(const std::filesystem::path& file);
 
  private:
   /// Tries names for the temporary file, which `make` makes of temporary_, until one is free.

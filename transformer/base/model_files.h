@@ -16,6 +16,8 @@ inline constexpr const char* weights_name = "model.safetensors";
 inline constexpr const char* vocabulary_name = "vocabulary.model";
 inline constexpr const char* source_vocabulary_name = "source.model";  ///< of the source alone
 inline constexpr const char* target_vocabulary_name = "target.model";  ///< of the target alone
+/// In a run's folder, where its model lies in the end: which names there are the run's.
+inline constexpr const char* run_record_name = "run.json";
 
 /// Each that there may be.
 inline constexpr std::array vocabulary_names = {vocabulary_name, source_vocabulary_name, target_vocabulary_name};

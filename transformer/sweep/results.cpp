@@ -141,12 +141,21 @@ bool same_computation(const std::map<std::string, std::string>& one, const std::
 SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
   SweepRun result;
   result.seed = run.seed;
-  // Where there are no settings yet, train may have said why.
+  // What train last said, whatever lies there.
+  const auto not_these = [&] {
+    if (const auto reason = read_failure(run.log)) {
+      result.state = SweepRun::State::failed;
+      result.reason = *reason;
+    }
+    return result;
+  };
   if (something_at(run.folder / config_name)) {
     try {
-      if (!same_computation(read.checked(run.folder / config_name, {}).values, run.configuration.values)) return result;
+      if (!same_computation(read.checked(run.folder / config_name, {}).values, run.configuration.values)) {
+        return not_these();
+      }
     } catch (const Error&) {
-      return result;  // settings that cannot be read are not these; train will say so
+      return not_these();  // settings that cannot be read are none
     }
     result.curve = read_curve(run.folder);
   }

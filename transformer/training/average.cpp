@@ -11,6 +11,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/checkpoint.h"
@@ -101,14 +102,23 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
   }
   files.provenance = provenance(directories.front());
   const auto weights = average_weights(directories);
-  const bool was_there = something_at(options.output);
+  const auto type = options.bf16 ? at::kBFloat16 : at::kFloat;
+  if (!something_at(options.output)) {
+    NewFolder folder(folder_path(options.output));
+    write_model_directory(folder.path(), weights, files, type);
+    if (something_at(options.output)) {
+      throw Error(options.output.string(), "somebody else has made it meanwhile", "choose another folder");
+    }
+    folder.commit();
+    return directories;
+  }
   try {
-    write_model_directory(options.output, weights, files, options.bf16 ? at::kBFloat16 : at::kFloat);
+    write_model_directory(options.output, weights, files, type);
   } catch (...) {
     // None of it was there before, and half a model would be in the way of the next attempt.
     std::set<std::string> names = {weights_name, checksums_name};
     for (const auto& [name, content] : files.contents) names.insert(name);
-    if (something_at(options.output) && remove_known(options.output, names) && was_there) {
+    if (something_at(options.output) && remove_known(options.output, names)) {
       std::error_code ignored;
       fs::create_directory(options.output, ignored);
     }

@@ -204,7 +204,7 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
                            std::optional<torch::ScalarType> type) {
   std::error_code error;
   fs::create_directories(directory, error);
-  if (error) throw Failure(directory.string(), "cannot create the folder: " + error.message());
+  if (error) throw_refused(directory, "cannot create the folder", error);
   // Checksums go first and come last: those of an older model would make the new one look damaged.
   fs::remove(directory / checksums_name, error);
   if (error) throw Failure((directory / checksums_name).string(), "cannot be replaced: " + error.message());

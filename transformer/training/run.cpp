@@ -338,6 +338,16 @@ std::string check_texts(const DataSettings& data, const RunFolder* folder) {
   return text;
 }
 
+// Throws Error where `folder`, which `setting` names, cannot be made: on the way to it lies something else.
+void check_can_be_folder(const char* setting, const fs::path& folder) {
+  fs::path existing = fs::absolute(folder);
+  while (!something_at(existing)) existing = existing.parent_path();
+  if (!fs::is_directory(existing)) {
+    throw Error(setting, fmt::format("{} cannot be made: {} is no folder", folder.string(), existing.string()),
+                "choose another");
+  }
+}
+
 // What a run needs that begins in `folder`. Returns a description of what it found.
 std::string check_new_run(const RunSettings& settings, const RunFolder& folder) {
   const auto& training = settings.training;
@@ -346,9 +356,10 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
     check_init_from(settings);
   }
   const auto model = settings.model.resolved();
-  std::string text;
-  text += check_texts(settings.data, &folder);
   const fs::path output = training.output;
+  check_can_be_folder("training.output", output);
+  if (const auto& cache = settings.data.cache; !cache.empty()) check_can_be_folder("data.cache", cache);
+  std::string text = check_texts(settings.data, &folder);
   const auto names = vocabulary_names_of(settings.vocabulary.joint);
   if (folder.found() == RunFolder::Found::nothing && !training.init_from.empty()) {
     for (const auto& name : names) {

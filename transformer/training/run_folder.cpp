@@ -517,7 +517,7 @@ void RunFolder::claim() {
   if (!lock_) {
     std::error_code error;
     fs::create_directories(folder_, error);
-    if (error) throw Error("training.output", fmt::format("cannot create {}: {}", folder_.string(), error.message()));
+    if (error) throw_refused(folder_, "cannot create the folder", error);
     lock();
     look();  // nobody else has begun anything meanwhile
     if (recorded_ || recognised_) {

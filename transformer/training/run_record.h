@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "transformer/base/model_files.h"
+
 namespace transformer {
 
 /// run.json in a run's folder: which names there are the run's, and what has been set aside.
@@ -42,7 +44,7 @@ struct RunRecord {
   };
 
   /// Of the file.
-  static constexpr const char* name = "run.json";
+  static constexpr const char* name = run_record_name;
 
   Facts facts;                   // of the run as it is now
   SetAside set_aside;            // to be brought back, or deleted
