@@ -69,7 +69,7 @@ int serve(const ServingSettings& settings) {
         if (!is_ready) throw;
         service.log("not reloaded", {{"reason", described_exception().text}});
       }
-      if (std::exchange(loads_again, false)) loading = load();
+      if (std::exchange(loads_again, false) && !is_draining) loading = load();
     }
     if (signal == SIGHUP && !is_draining) {
       // What is being loaded may have been read before the change that this is about.

@@ -274,8 +274,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
         const std::lock_guard lock(mutex_);
         last = --left_ == 0;
       }
-      if (last && !is_given_up())
-        answer();  // without the lock, which `cancel` waits for: nobody else is at it any more
+      // Without the lock, which `cancel` waits for: nobody else is at it any more.
+      if (last && !is_given_up()) answer();
     } catch (...) {
       const auto response = answer_of_exception();
       cancel();
