@@ -58,6 +58,14 @@ int serve(const ServingSettings& settings) {
   // On a thread of its own, as signals come meanwhile, too. The server answers that it is not ready.
   const auto load = [&] { return std::async(std::launch::async, [&] { service.load(); }); };
   auto loading = load();
+  const auto not_reloaded = [&] { service.log("not reloaded", {{"reason", described_exception().text}}); };
+  const auto load_again = [&] {
+    try {
+      loading = load();
+    } catch (...) {  // no thread can be started
+      not_reloaded();
+    }
+  };
   bool is_ready = false, is_draining = false, loads_again = false;
   while (!has_ended) {
     const int signal = signals.next(100);
@@ -67,16 +75,16 @@ int serve(const ServingSettings& settings) {
         service.log(std::exchange(is_ready, true) ? "reloaded" : "ready");
       } catch (...) {
         if (!is_ready) throw;
-        service.log("not reloaded", {{"reason", described_exception().text}});
+        not_reloaded();
       }
-      if (std::exchange(loads_again, false) && !is_draining) loading = load();
+      if (std::exchange(loads_again, false) && !is_draining) load_again();
     }
     if (signal == SIGHUP && !is_draining) {
       // What is being loaded may have been read before the change that this is about.
       if (loading.valid()) {
         loads_again = true;
       } else {
-        loading = load();
+        load_again();
       }
     } else if (signal == SIGINT || signal == SIGTERM) {
       if (is_draining) server.stop();
@@ -87,11 +95,13 @@ int serve(const ServingSettings& settings) {
     }
   }
   answering.join();
-  if (failed) std::rethrow_exception(failed);
-  service.log("ended");
-  if (loading.valid() && loading.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+  // What is being loaded is of use to nobody, and may take minutes.
+  const bool still_loads = loading.valid() && loading.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  if (failed && !still_loads) std::rethrow_exception(failed);
+  service.log(failed ? "failed" : "ended");
+  if (still_loads) {
     service.end_log();
-    std::_Exit(0);  // what is being loaded is of use to nobody, and may take minutes
+    std::_Exit(failed ? 1 : 0);
   }
   return 0;
 }

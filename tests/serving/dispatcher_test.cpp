@@ -75,7 +75,7 @@ TEST_CASE("who comes behind long sentences does not wait for all of them") {
   CHECK(dispatcher.running() <= 3);
   dispatcher.submit("two", requests(1), two.done());
   two.all.get_future().wait();
-  CHECK(one.left > 3);
+  CHECK(one.left > 0);
   CHECK_FALSE(two.failed);
   dispatcher.cancel(*ticket);
 }

@@ -330,6 +330,28 @@ TEST_CASE("what follows a body is none of the header") {
   CHECK(found.find("three") == found.npos);
 }
 
+TEST_CASE("no field is too long to be refused") {
+  auto settings = Running::quick();
+  settings.max_header_bytes = 1 << 20;
+  const Running server(settings);
+  const std::string post = "POST /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n";
+  for (const size_t bytes : {65532, 65533, 65534, 65535, 65536, 70000, 200000}) {
+    const std::string value(bytes, 'a');
+    for (const auto& line : {"X-A: " + value, value + ": a", "X-A:" + std::string(bytes, ' ') + "a"}) {
+      answer(server, "GET /a HTTP/1.0\r\n" + line + "\r\n\r\n");
+      answer(server, post + "\r\n2\r\nab\r\n0\r\n" + line + "\r\n\r\n");
+      answer(server, post + "\r\n2;" + value + "\r\nab\r\n0\r\n\r\n");
+    }
+    answer(server, "GET /" + value + " HTTP/1.0\r\n\r\n");
+    answer(server, value + " / HTTP/1.0\r\n\r\n");
+    REQUIRE_THAT(answer(server, "GET /a HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.0 200 "));
+  }
+  CHECK_THAT(answer(server, "GET /a HTTP/1.1\r\nHost: a\r\nX-A: " + std::string(70000, 'a') + "\r\n\r\n"),
+             StartsWith("HTTP/1.1 431 "));
+  CHECK_THAT(answer(server, post + "\r\n2\r\nab\r\n0\r\nX-A: " + std::string(70000, 'a') + "\r\n\r\n"),
+             StartsWith("HTTP/1.1 413 "));
+}
+
 TEST_CASE("an answer says when it was made") {
   const Running server;
   const std::regex date("\r\nDate: [A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT\r\n");

@@ -70,7 +70,7 @@ TEST_CASE("a mistake in a body is named in one sentence") {
   CHECK(sentence_of_json("{\"q\": \"a") == "the body is not JSON in UTF-8, from byte 9 on");
   CHECK(sentence_of_json("{\"q\": \"\xff\"}") == "the body is not JSON in UTF-8, from byte 8 on");
   CHECK(sentence_of_json(R"({"q": "\ud800"})") == "the body is not JSON in UTF-8, from byte 14 on");
-  CHECK(sentence_of_json("[1]") == "the body should be a JSON object: {\"q\": ...}");
+  CHECK(sentence_of_json("[1]") == "the body should be a JSON object");
   CHECK(sentence_of_json("1e999") == "the body holds a number that is too large");
   CHECK(sentence_of_json(std::string(100000, '[')) == "the body is nested deeper than 8 levels");
   CHECK(sentence_of_json(R"({"target": "de"})") == "q is missing: the text to translate");

@@ -109,6 +109,8 @@ struct Engine::Implementation {
 constexpr int64_t most_encoded_pieces = 8192;
 // Seconds that encoding may take without those noticing whose sentences are under way meanwhile.
 constexpr double unnoticed_seconds = 0.1;
+// Pieces that are encoded in less than that, wherever it is.
+constexpr int64_t quick_pieces = 256;
 
 class Engine::Implementation::Worker {
  public:
@@ -159,7 +161,6 @@ class Engine::Implementation::Worker {
         engine_.something_waits.wait(lock, [&] { return engine_.stopped || !engine_.waiting.empty(); });
       }
       if (engine_.stopped) return false;
-      if (owed_seconds_ > 0 && !active_.empty()) return true;
       const auto most = static_cast<size_t>(engine_.options.batch_sentences);
       // Sentences are encoded several at a time, where that can be had without starving the batch.
       if (active_.size() + std::max<size_t>(1, most / 8) > most && !active_.empty()) return true;
@@ -168,12 +169,14 @@ class Engine::Implementation::Worker {
       const size_t share = (engine_.waiting.size() + engine_.active + threads - 1) / threads;
       const size_t wanted = std::min(most, std::max<size_t>(share, 1));
       taken.reserve(wanted);  // none is lost on its way where memory runs out
+      const bool owes = owed_seconds_ > 0 && !active_.empty();
       int64_t bytes = 0, pieces = 0;
       while (!engine_.waiting.empty() && active_.size() + taken.size() < wanted) {
         const auto& request = engine_.waiting.front().job->request(engine_.waiting.front().index);
         const auto size = static_cast<int64_t>(request.source.size());
         pieces += size;
         if (pieces > most_encoded_pieces && !taken.empty()) break;
+        if (pieces > quick_pieces && owes) break;
         bytes += EnsembleBatch::expected_bytes(engine_.ensemble, size, request.settings.hypotheses());
         if (draft_) bytes += InferenceBatch::expected_bytes(*engine_.options.draft, size, 1);
         const bool fits = engine_.cache_used + bytes <= engine_.options.cache_bytes;
@@ -188,6 +191,7 @@ class Engine::Implementation::Worker {
   }
 
   void begin(const std::vector<Waiting>& taken) {
+    const bool others_wait = !active_.empty();
     const CpuClock clock;
     try {
       active_.reserve(active_.size() + taken.size());
@@ -207,7 +211,8 @@ class Engine::Implementation::Worker {
       std::move(begun.begin(), begun.end(), std::back_inserter(active_));
       count_cache();
       const double seconds = clock.seconds();
-      owed_seconds_ = seconds > unnoticed_seconds ? seconds : 0;
+      if (!others_wait) owed_seconds_ = 0;
+      if (others_wait && seconds > unnoticed_seconds) owed_seconds_ = seconds;
     } catch (...) {
       for (const auto& [job, index] : taken) leave(*job, index, {.hypotheses = {}, .error = std::current_exception()});
       fail(std::current_exception());  // what the batch was left in is not known
@@ -437,7 +442,8 @@ class Engine::Implementation::Worker {
   /// Of rows that are wanted whole: whose they are among `active_`, and which of its hypotheses.
   std::vector<std::pair<size_t, size_t>> whole_rows_;
   int64_t counted_ = 0;  // of the engine's `cache_used`
-  /// That sentences under way are decoded for before others are encoded: as long as they waited for the last ones.
+  /// That sentences under way are decoded for before long ones are encoded: as long as they waited for the last of
+  /// these.
   double owed_seconds_ = 0;
 };
 

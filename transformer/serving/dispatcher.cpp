@@ -8,8 +8,9 @@ namespace transformer {
 
 namespace {
 
-// Word pieces of sources that each worker has at most: several full batches of sentences of a usual length.
-constexpr size_t most_pieces_of_worker = 4096;
+// Word pieces of sources that each worker has at most: several full batches of sentences of a usual length, and those
+// of one long one.
+constexpr size_t most_pieces_of_place = 128, least_pieces_of_worker = 4096;
 
 }  // namespace
 
@@ -39,7 +40,8 @@ Dispatcher::Dispatcher(std::shared_ptr<Engine> engine, const Limits& limits, std
       most_running_(static_cast<size_t>(engine->options().threads) *
                     static_cast<size_t>(engine->options().batch_sentences +
                                         std::max<int64_t>(1, engine->options().batch_sentences / 8))),
-      most_pieces_(static_cast<size_t>(engine->options().threads) * most_pieces_of_worker),
+      most_pieces_(static_cast<size_t>(engine->options().threads) *
+                   std::max(least_pieces_of_worker, batch_ * most_pieces_of_place)),
       started_(std::move(started)),
       queue_(limits.waiting, limits.waiting_of_client),
       engine_(std::move(engine)) {
@@ -155,15 +157,14 @@ Engine::Done Dispatcher::settle(Ticket& ticket, size_t index) {
     done = ticket.done;
     if (--ticket.left == 0) ticket.done = nullptr;  // what it holds holds the ticket
   }
-  count_settled(1, ticket.sentences[index].pieces);
-  const std::lock_guard lock(mutex_);
-  queue_.count_done(1);
+  count_settled(1, ticket.sentences[index].pieces, /*done=*/1);
   return done;
 }
 
-/// So many sentences are no longer the engine's.
-void Dispatcher::count_settled(size_t sentences, size_t pieces) {
+/// So many sentences are no longer the engine's; `done` of them were decoded.
+void Dispatcher::count_settled(size_t sentences, size_t pieces, size_t done) {
   const std::lock_guard lock(mutex_);
+  if (done > 0) queue_.count_done(done);
   running_ -= sentences;
   running_pieces_ -= pieces;
 }

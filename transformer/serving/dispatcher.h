@@ -60,7 +60,7 @@ class Dispatcher {
   void release_held(const std::stop_token& stop);
   void hand_over(const Waiting& next);
   Engine::Done settle(Ticket& ticket, size_t index);
-  void count_settled(size_t sentences, size_t pieces);
+  void count_settled(size_t sentences, size_t pieces, size_t done = 0);
 
   const Limits limits_;
   const size_t batch_, most_running_, most_pieces_;

@@ -23,6 +23,7 @@
 #include <iterator>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <unordered_set>
 #include <utility>
 
@@ -325,7 +326,12 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   void receive_some(Then then) {
     if (buffer_.size() > 0) {
       Code error;
-      const size_t used = parser_->put(buffer_.data(), error);
+      size_t used = 0;
+      try {
+        used = parser_->put(buffer_.data(), error);
+      } catch (const std::length_error&) {  // a field that is longer than Beast can count
+        return cannot_receive(http::error::header_limit);
+      }
       buffer_.consume(used);
       received_bytes_ += used;
       if (error && error != http::error::need_more) return cannot_receive(error);
@@ -448,7 +454,10 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
           408, fmt::format("the request did not come whole within {} seconds", server_.settings.receive_seconds)));
     }
     if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-      if (parser_->is_header_done()) return too_much_around_body();
+      if (parser_->is_header_done()) {
+        return answer_and_close(
+            error_response(413, "what is sent with the body is too long: chunks' extensions, or fields"));
+      }
       return answer_and_close(
           error_response(431, fmt::format("the headers are longer than {} bytes", server_.settings.max_header_bytes)));
     }

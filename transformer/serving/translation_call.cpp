@@ -28,7 +28,7 @@ constexpr int64_t most_alternatives = 10000;
 }
 
 Value parse_json(std::string_view body) {
-  if (body.empty()) mistake("there is no body: send a JSON object, {\"q\": ...}");
+  if (body.empty()) mistake("there is no body: send a JSON object");
   Value json;
   try {
     json = Value::parse(body.begin(), body.end(), [](int depth, Value::parse_event_t, Value&) {
@@ -40,7 +40,7 @@ Value parse_json(std::string_view body) {
   } catch (const Value::exception&) {
     mistake("the body holds a number that is too large");
   }
-  if (!json.is_object()) mistake("the body should be a JSON object: {\"q\": ...}");
+  if (!json.is_object()) mistake("the body should be a JSON object");
   return json;
 }
 

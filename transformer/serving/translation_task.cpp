@@ -217,33 +217,42 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     served_.model = model_->name();
     if (context_.settings.log_texts) served_.texts = json_text(Json(call_.texts));
 
-    for (auto& line : lines_) {
-      if (line.left == 0) finish(line);
+    std::vector<std::string> events;  // of lines without text
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      left_ += lines_[i].left > 0;
+      if (lines_[i].left > 0) continue;
+      finish(lines_[i]);
+      if (call_.stream) events.push_back(line_event(i));
     }
-    const std::lock_guard lock(mutex_);  // what is done early waits until all is begun
-    if (is_over_) return;
-    for (auto& line : lines_) left_ += line.left > 0;
-    if (left_ > 0) {
-      ticket_ = model_->dispatcher().submit(
-          request_.client, std::move(requests),
-          [self = shared_from_this(), places = std::move(places)](size_t index, DecodingResult result) {
-            // Workers are for decoding.
-            auto work = [self, segment = places[index], result = std::move(result)] { self->decoded(segment, result); };
-            if (self->aligner_) {
-              self->context_.pool.post(std::move(work));
-            } else {
-              self->context_.pool.post_quick(std::move(work));
-            }
-          });
+    const bool all_done = left_ == 0;
+    {
+      const std::lock_guard lock(mutex_);  // what is done early waits until all is begun
+      if (is_over_) return;
+      if (!all_done) begin(std::move(requests), std::move(places));
+      if (call_.stream) {
+        reply_->begin({.status = 200,
+                       .content_type = "text/event-stream",
+                       .body = {},
+                       .headers = {{"Cache-Control", "no-store"}}});
+        for (auto& event : events) reply_->write(std::move(event));
+      }
     }
-    if (call_.stream) {
-      reply_->begin(
-          {.status = 200, .content_type = "text/event-stream", .body = {}, .headers = {{"Cache-Control", "no-store"}}});
-    }
-    for (size_t i = 0; call_.stream && i < lines_.size(); ++i) {
-      if (lines_[i].left == 0) reply_->write(line_event(i));
-    }
-    if (left_ == 0) answer();
+    if (all_done) answer();
+  }
+
+  /// Hands the segments at `places` over, to be decoded. Called with the mutex.
+  void begin(std::vector<DecodingRequest> requests, std::vector<size_t> places) {
+    ticket_ = model_->dispatcher().submit(
+        request_.client, std::move(requests),
+        [self = shared_from_this(), places = std::move(places)](size_t index, DecodingResult result) {
+          // Workers are for decoding.
+          auto work = [self, segment = places[index], result = std::move(result)] { self->decoded(segment, result); };
+          if (self->aligner_) {
+            self->context_.pool.post(std::move(work));
+          } else {
+            self->context_.pool.post_quick(std::move(work));
+          }
+        });
   }
 
   // --- on the pool, segment by segment
@@ -279,11 +288,17 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     } catch (...) {
       const auto response = answer_of_exception();
       cancel();
+      Served served;
+      {
+        const std::lock_guard lock(mutex_);
+        served = served_;
+      }
+      served.status = response.status;
       if (call_.stream) {
         reply_->write(fmt::format("event: error\ndata: {}\n\n", response.body));
-        reply_->end({.model = model_->name(), .status = response.status});
+        reply_->end(std::move(served));
       } else {
-        reply_->send(response, {});
+        reply_->send(response, std::move(served));
       }
     }
   }
