@@ -172,7 +172,7 @@ class ExportTest(ProgramTest):
     def test_folder_that_cannot_be_made(self):
         blocked = self.root / "file"
         blocked.write_text("")
-        _, errors = self.run_export("--model", MODEL, "--output", blocked / "below", status=1)
+        _, errors = self.run_export("--model", MODEL, "--output", blocked / "below", status=2)
         self.assertEqual(errors.count("\n"), 1, errors)
         self.assertIn("file", errors)
         blocked.unlink()

@@ -194,6 +194,10 @@ class ImportOthersTest(ProgramTest):
             (folder / "decoder.yml").write_text("models: [a.npz, b.npz]\nvocabs: [vocab.yml, vocab.yml]\n")
             return ["decoder.yml", "'models'"]
 
+        def one_text_many_times(folder):
+            (folder / "decoder.yml").write_text(f"models: [&a {'x' * 1000000}{', *a' * 20000}]\n")  # 20 GB
+            return ["decoder.yml", "'models'"]
+
         def nothing_said(folder):
             (folder / "decoder.yml").unlink()
             return ["decoder.yml", ".npz"]
@@ -203,7 +207,7 @@ class ImportOthersTest(ProgramTest):
             file.write_text(file.read_text().replace("</s>", "<end>"))
             return ["vocab.yml", "</s>"]
 
-        for change in (flipped, two_models, nothing_said, another_piece):
+        for change in (flipped, two_models, one_text_many_times, nothing_said, another_piece):
             with self.subTest(change=change.__name__):
                 self.varied("marian", change)
 

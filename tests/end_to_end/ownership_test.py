@@ -444,6 +444,9 @@ class OwnershipTest(ProgramTest):
                 (output / file).rmdir()
                 self.run_program(*command, output, "--force")
                 self.assertTrue((output / file).is_file())
+                (output / "README.md").write_text("mine: what the model can do\n")
+                self.refused(*command, output, "--force", parts=["README.md"], folder=output)
+                (output / "README.md").unlink()
                 # Models at full precision are no exports, whatever their files are called, least of all the one that is read.
                 for folder in (self.finished, self.root, average, self.root / "average", f"{average}/../full-precision/"):
                     self.refused(*command, folder, "--force", parts=["not replaced"], folder=average)

@@ -139,16 +139,20 @@ class Specification {
   StoredWeights stored() {
     StoredWeights weights;
     std::set<std::string> scales;
-    const auto add = [&](const std::string& name, const std::string& original) {
-      const auto& variable = variables_.values.at(original);
-      if (variable.shape.empty()) return;
-      const auto scale = variables_.values.find(original + "_scale");
+    for (const auto& [name, variable] : variables_.values) {
+      if (variable.shape.empty()) continue;
+      const auto scale = variables_.values.find(name + "_scale");
       const bool is_scaled = !is_float(variable) && scale != variables_.values.end();
-      if (is_scaled) scales.insert({scale->first, name + "_scale"}), used_.insert(scale->first);
-      weights[name] = is_scaled ? scaled(original, variable, scale->second) : plain(variable);
-    };
-    for (const auto& [name, variable] : variables_.values) add(name, name);
-    for (const auto& [alias, name] : variables_.aliases) add(alias, name);
+      if (is_scaled) scales.insert(scale->first), used_.insert(scale->first);
+      weights[name] = is_scaled ? scaled(name, variable, scale->second) : plain(variable);
+    }
+    // The same weights, so that many names of one cost no more.
+    for (const auto& [alias, name] : variables_.aliases) {
+      const auto found = weights.find(name);
+      if (found == weights.end()) continue;  // a single number
+      weights[alias] = StoredWeight(found->second);
+      if (scales.contains(name + "_scale")) scales.insert(alias + "_scale");
+    }
     for (const auto& name : scales) weights.erase(name);
     return weights;
   }
@@ -168,11 +172,10 @@ class Specification {
     if (!is_float(scale) || (by_row && elements_of(scale) != variable.shape[0])) {
       throw Error(file_, fmt::format("{} has not the scales of its rows", in_quotes(name)), "the file is damaged");
     }
-    std::vector<float> scales(static_cast<size_t>(by_row ? variable.shape[0] : 1));
-    to_numbers(scale, 0, static_cast<int64_t>(scales.size()), scales.data());
-    return {ElementType::float32, variable.shape,
-            rows_of(variable, [scales = std::move(scales), by_row](int64_t row, float number) {
-              return number / scales[by_row ? static_cast<size_t>(row) : 0];
+    const auto scales = std::make_shared<std::vector<float>>(static_cast<size_t>(by_row ? variable.shape[0] : 1));
+    to_numbers(scale, 0, static_cast<int64_t>(scales->size()), scales->data());
+    return {ElementType::float32, variable.shape, rows_of(variable, [scales, by_row](int64_t row, float number) {
+              return number / (*scales)[by_row ? static_cast<size_t>(row) : 0];
             })};
   }
 
@@ -620,6 +623,8 @@ void import_ctranslate2(const fs::path& folder, const fs::path& given_output,
   }
 
   ImportedModel imported;
+  // Its usual max_decoding_length, which is a number alone: a target may take many more pieces than its source.
+  imported.decoding = "\ndecoding:\n  max_extra_length: 256\n";
   imported.vocabularies = vocabulary_files(folder, sentencepiece, source, target);
   imported.metadata = {{"origin", "CTranslate2"}};
   imported.weights = conversion.run(source, target, static_cast<int64_t>(source_pieces.size()),

@@ -627,6 +627,10 @@ std::string limits_of_output(const Configuration& generation, const MarianConfig
     lines += fmt::format("  max_length: {}\n", most_pieces);
   }
 
+  // A number alone bounds output there, however short its source is.
+  lines +=
+      fmt::format("  max_extra_length: {}\n", most_pieces > 0 ? most_pieces : std::clamp<int64_t>(positions, 1, most));
+
   const bool new_least = generation.find("min_new_tokens") != nullptr;
   const char* least_key = new_least ? "min_new_tokens" : "min_length";
   const int64_t least = generation.whole(least_key, 0);

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/finite.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
@@ -234,6 +238,24 @@ void check_hugging_face(const ModelSettings& given) {
   }
 }
 
+namespace {
+
+std::string readme_of(const std::string& licence) {
+  return fmt::format("---\nlicense: {}\n---\n", licence);
+}
+
+/// Whether a README.md is what readme_of makes, and nothing else.
+bool is_own_readme(const fs::path& file) {
+  constexpr std::string_view begin = "---\nlicense: ", end = "\n---\n";
+  constexpr size_t most_bytes = 4096;
+  std::error_code error;
+  if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > most_bytes || error) return false;
+  const auto text = read_file(file, most_bytes);
+  return text.starts_with(begin) && text.ends_with(end) && std::count(text.begin(), text.end(), '\n') == 3;
+}
+
+}  // namespace
+
 void export_hugging_face(const fs::path& model, const fs::path& given_output, bool force) {
   const auto output = folder_path(given_output);
   static const OwnFolders exported = {
@@ -244,7 +266,14 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
       .is_one = [](const fs::path& folder) {
         return metadata_of(folder / "model.safetensors", exported_by_key) == exported_by;
       }};
-  const auto check = [&] { check_replaceable(output, model, force, exported); };
+  const auto check = [&] {
+    check_replaceable(output, model, force, exported);
+    // People write it as well: what a model can do.
+    if (const auto readme = output / "README.md"; something_at(readme) && !is_own_readme(readme)) {
+      throw Error(readme.string(), "does not belong to the exported model, so the folder is not replaced",
+                  "move it away, or name another folder");
+    }
+  };
   check();
   const auto settings = read_model_settings(model);
   check_hugging_face(settings);
@@ -273,7 +302,7 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
   write_json(directory / "generation_config.json", generation);
   const auto known = provenance(model);
   if (const auto licence = known.find("licence"); licence != known.end()) {
-    write_atomically(directory / "README.md", fmt::format("---\nlicense: {}\n---\n", licence->second));
+    write_atomically(directory / "README.md", readme_of(licence->second));
   }
   HuggingFaceExport conversion(settings, std::move(weights), file.string());
   write_tensor_file(directory / "model.safetensors", conversion.run(),

@@ -133,6 +133,14 @@ AddedTokens read_added(const fs::path& folder, MultilingualText& text) {
     text.source_language = config.text("src_lang", text.source_language);
     text.target_language = config.text("tgt_lang", text.target_language);
   }
+  if (const auto file = folder / "added_tokens.json"; is_file(file)) {  // of older versions
+    const Configuration config(file);
+    const auto json = JsonValue::read(file);
+    for (const auto& [token, id] : json.entries()) {
+      if (!id.whole()) config.refuse(token, "has no id");
+      added.take(config, token.c_str(), *id.whole(), token);
+    }
+  }
   if (added.has_languages() || !is_file(folder / "tokenizer.json")) return added;
   const Configuration config(folder / "tokenizer.json", size_t{256} << 20);
   if (const auto* tokens = config.find("added_tokens")) {
@@ -200,6 +208,7 @@ MultilingualText read_multilingual_text(const fs::path& folder, LanguageList lis
   const std::string origin = (has_json ? folder / "vocab.json" : text.file).string();
   const auto refuse = [&](const std::string& what) { throw Error(origin, what, "such a model cannot be imported"); };
   const auto known = std::ssize(pieces);
+  std::map<int64_t, std::string> said;  // by the files, where the list is the architecture's
   if (list != LanguageList::folder) {
     bool wmt21 = false;
     if (const auto file = folder / "tokenizer_config.json"; is_file(file)) {
@@ -207,7 +216,7 @@ MultilingualText read_multilingual_text(const fs::path& folder, LanguageList lis
       if (codes != "m2m100" && codes != "wmt21") Configuration(file).refuse("language_codes", "is of no known list");
       wmt21 = codes == "wmt21";
     }
-    added = {};
+    said = std::exchange(added, {}).by_id;
     added.listed = list == LanguageList::mbart_50 ? words_of(mbart_50_codes)
                                                   : words_of(wmt21 ? wmt21_codes : m2m_100_codes, "__", "__");
   }
@@ -221,6 +230,12 @@ MultilingualText read_multilingual_text(const fs::path& folder, LanguageList lis
     for (auto& token : added.listed) added.by_id.emplace(id++, token);
     if (added.listed.empty()) refuse("names no languages, and neither does a file beside it");
     if (!has_json) added.by_id.emplace(id, mask);
+    for (const auto& [own, token] : said) {
+      const auto listed = added.by_id.find(own);
+      if (!is_language(token) || (listed != added.by_id.end() && listed->second == token)) continue;
+      refuse(fmt::format("{} has the id {} by another file, which its kind of model does not know", in_quotes(token),
+                         own));
+    }
   }
   pieces.resize(static_cast<size_t>(std::max(count, known)));
   for (const auto& [id, token] : added.by_id) {

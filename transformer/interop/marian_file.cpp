@@ -16,6 +16,7 @@
 #include "transformer/base/new_folder.h"
 #include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/setting_value.h"
 #include "transformer/base/unicode.h"
 #include "transformer/interop/foreign_weights.h"
 #include "transformer/interop/imported_model.h"
@@ -75,12 +76,11 @@ class Options {
   }
   /// The texts of a list; none where there is no such option.
   std::vector<std::string> list(const std::string& key) const {
-    std::vector<std::string> texts;
     const auto found = values_.find(key);
-    if (found == values_.end() || found->second.kind() == Document::Kind::nothing) return texts;
-    if (found->second.kind() != Document::Kind::list) refuse(key, "is no list");
-    for (const auto& element : found->second.elements()) texts.push_back(element.text());
-    return texts;
+    if (found == values_.end() || found->second.kind() == Document::Kind::nothing) return {};
+    auto value = found->second.setting_value();  // which bounds how often aliases repeat a text
+    if (value.kind != SettingValue::Kind::list) refuse(key, fmt::format("is {}, no list of texts", value.found()));
+    return std::move(value.texts);
   }
 
  private:
@@ -119,14 +119,16 @@ std::string decoding_section(const Options& options) {
     options.refuse("word-penalty", fmt::format("is {}; 0 is imported", penalty));
   }
   constexpr double usual_factor = 3;
+  constexpr int64_t most_extra_pieces = 1000;  // as much as three times of any sentence
   if (const double factor = options.number("max-length-factor", usual_factor); !(factor >= usual_factor)) {
     options.refuse("max-length-factor", fmt::format("is {}; {} and more are imported", factor, usual_factor));
   }
   const double alpha = options.number("normalize", 0);
   if (!(alpha >= 0 && alpha <= 10)) options.refuse("normalize", "is not between 0 and 10");
   return fmt::format(
-      "\ndecoding:\n  beam: {}\n  alpha: {}\n  length_penalty: power\n  stop: exact\n  write_unknown: {}\n", beam,
-      alpha, options.flag("allow-unk"));
+      "\ndecoding:\n  beam: {}\n  alpha: {}\n  length_penalty: power\n  stop: exact\n  write_unknown: {}\n"
+      "  max_extra_length: {}\n",
+      beam, alpha, options.flag("allow-unk"), most_extra_pieces);
 }
 
 Files find_files(const fs::path& given, const TextFiles& text) {
