@@ -256,6 +256,11 @@ static void what_is_wrong_is_named(void) {
   options.threads = (size_t)-1;
   REFUSED(transformer_load(directory, &options, &model), TRANSFORMER_MISTAKE, "threads");
 
+  options = (transformer_options){(size_t)1 << 40, NULL, 1, NULL};
+  REFUSED(transformer_load(directory, &options, &model), TRANSFORMER_MISTAKE, "in no version");
+  options.size = sizeof options - 4;  // in the middle of a pointer
+  REFUSED(transformer_load(directory, &options, &model), TRANSFORMER_MISTAKE, "in no version");
+
   // A program that was compiled with a later header: what it leaves at 0 is as if it were not there.
   struct {
     transformer_options known;
@@ -267,6 +272,8 @@ static void what_is_wrong_is_named(void) {
   REFUSED(transformer_load(directory, &grown.known, &none), TRANSFORMER_MISTAKE, "does not know");
 
   transformer_search search = {0};
+  REFUSED(transformer_search_defaults(model, &search), TRANSFORMER_MISTAKE, "set it to sizeof(transformer_search)");
+  search.size = (size_t)1 << 40;  // as memory that nobody set
   REFUSED(transformer_search_defaults(model, &search), TRANSFORMER_MISTAKE, "set it to sizeof(transformer_search)");
   REFUSED(transformer_search_defaults(NULL, &search), TRANSFORMER_MISTAKE, "model: is NULL");
   REFUSED(transformer_search_defaults(model, NULL), TRANSFORMER_MISTAKE, "search: is NULL");

@@ -73,15 +73,23 @@ void need(const void* argument, const char* name) {
   if (!argument) throw Error(name, "is NULL");
 }
 
+/// Throws Error for a struct's size that no version has: of one that was never set, or between two fields.
+void check_size(size_t size, size_t first_size, const char* name) {
+  constexpr size_t most = 4096;  // far beyond any later version's
+  static_assert(sizeof(transformer_options) % alignof(void*) == 0 && sizeof(transformer_search) % alignof(void*) == 0);
+  if (size >= first_size && size <= most && size % alignof(void*) == 0) return;
+  throw Error(fmt::format("{}.size", name),
+              size < first_size ? fmt::format("is {}, less than it ever was", size)
+                                : fmt::format("is {}, which it is in no version", size),
+              fmt::format("set it to sizeof({})", name));
+}
+
 /// The options that a program hands over, which may know fewer fields than the library, the last of which then have
 /// their value in `defaults`, or more, which then must be 0.
 template <class Options>
 Options read_options(const Options* given, const Options& defaults, size_t first_size, const char* name) {
   if (!given) return defaults;
-  if (given->size < first_size) {
-    throw Error(fmt::format("{}.size", name), fmt::format("is {}, less than it ever was", given->size),
-                fmt::format("set it to sizeof({})", name));
-  }
+  check_size(given->size, first_size, name);
   const auto* bytes = reinterpret_cast<const char*>(given);
   if (given->size > sizeof(Options) &&
       std::any_of(bytes + sizeof(Options), bytes + given->size, [](char byte) { return byte != 0; })) {
@@ -265,7 +273,7 @@ transformer_status transformer_search_defaults(const transformer_model* model, t
     need(search, "search");
     const size_t size = search->size;
     auto defaults = defaults_of(*model);
-    if (size < first_search_size) read_options(search, defaults, first_search_size, "transformer_search");
+    check_size(size, first_search_size, "transformer_search");
     defaults.size = size;
     std::memset(search, 0, size);
     std::memcpy(search, &defaults, std::min(size, sizeof defaults));
