@@ -450,7 +450,7 @@ int main(int argc, char** argv) {
     std::vector<std::filesystem::path> inputs(models.begin(), models.end());
     if (source.empty()) inputs.push_back(input_path(source_file));
     if (!target_file.empty()) inputs.push_back(input_path(target_file));
-    check_output_file("--output", output_path(output_file), inputs);
+    check_output("--output", output_file, inputs);
     if (format != Format::json && app.get_option("--bad-lines")->count() > 0) {
       throw Error("--bad-lines", "is for --format json, which has a line for every sentence", "leave it out");
     }

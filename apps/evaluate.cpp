@@ -341,11 +341,7 @@ void perplexity(CLI::App& app) {
                                       .keep_all = true,
                                       .source_language = flags->source_language,
                                       .target_language = flags->target_language});
-    if (const auto cut = corpus.report().too_long; cut > 0) {
-      std::cerr << fmt::format("{} of {} {} more than {} pieces on a side, and {} judged up to there\n", cut,
-                               counted(corpus.size(), "pair"), cut == 1 ? "has" : "have", longest_text(settings),
-                               cut == 1 ? "is" : "are");
-    }
+    if (corpus.report().too_long > 0) std::cerr << corpus.report().cut_text(longest_text(settings)) << '\n';
     if (corpus.size() == 0) throw Error("--source", "has no line of text", "give text and its translation");
     const auto result =
         transformer::perplexity(*model, corpus, flags->threads > 0 ? flags->threads : default_threads());

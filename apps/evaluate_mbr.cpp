@@ -11,6 +11,7 @@
 #include "apps/least_risk.h"
 #include "apps/line_input.h"
 #include "apps/n_best_list.h"
+#include "apps/output.h"
 #include "transformer/base/error.h"
 #include "transformer/base/threads.h"
 
@@ -52,6 +53,7 @@ void declare_mbr(CLI::App& app) {
       "like all others of its line; scores become the mean of its scores against them, in per cent");
   const auto flags = std::make_shared<MbrFlags>(*command);
   command->callback([flags] {
+    check_output("", "", {input_path(flags->input)});
     LineInput input(flags->input);
     std::vector<std::vector<Listed>> window;  // the translations of each line
     size_t lines = 0;

@@ -19,6 +19,7 @@
 #include "apps/line_work.h"
 #include "apps/n_best_list.h"
 #include "apps/number_option.h"
+#include "apps/output.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/threads.h"
 #include "transformer/inference/perplexity.h"
@@ -239,6 +240,7 @@ void declare_score(CLI::App& app) {
     if (is_standard(flags->source) && is_standard(flags->target)) {
       throw Error("--target", "standard input cannot be both sides", "give a file for one of them");
     }
+    check_output("", "", {input_path(flags->source), input_path(flags->target)});
     LineInput sources(flags->source), targets(flags->target);
     flags->judge.open();
     Scoring score(flags->judge, flags->bad_lines, flags->form);
@@ -297,6 +299,7 @@ void declare_rescore(CLI::App& app) {
     if (is_standard(flags->input) && is_standard(flags->source)) {
       throw Error("--source", "and --input are both standard input", "give a file for one of them");
     }
+    check_output("", "", {input_path(flags->source), input_path(flags->input)});
     LineInput sources(flags->source), list(flags->input);
     flags->judge.open();
     const auto& judge = flags->judge;

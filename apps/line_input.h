@@ -19,13 +19,10 @@ inline bool is_standard(const std::string& file) {
   return file.empty() || file == "-";
 }
 
-/// The file that a program reads, or writes, where an option gives `file`: for check_output_file, which so finds out
-/// where a standard stream was led to a file or from one.
+/// The file that a program reads where an option gives `file`: for check_output, which so finds out whether standard
+/// input comes from one.
 inline std::filesystem::path input_path(const std::string& file) {
   return is_standard(file) ? std::filesystem::path("/dev/stdin") : std::filesystem::path(file);
-}
-inline std::filesystem::path output_path(const std::string& file) {
-  return is_standard(file) ? std::filesystem::path("/dev/stdout") : std::filesystem::path(file);
 }
 
 /// A line of input, and what is wrong with it.

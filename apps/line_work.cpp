@@ -476,7 +476,11 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
   inputs.push_back(input_path(self.options.input));
   if (!self.options.beside.empty()) inputs.push_back(input_path(self.options.beside));
   for (size_t i = 0; i < files.size(); ++i) {
-    (self.options.makes_folder ? check_not_read : check_output_file)("", output_path(files[i]), inputs);
+    if (self.options.makes_folder) {
+      check_not_read("", files[i], inputs);
+    } else {
+      check_output("", files[i], inputs);
+    }
     for (size_t k = 0; k < i; ++k) {
       const bool both_standard = is_standard(files[i]) && is_standard(files[k]);
       const auto target = [](const std::string& file) {

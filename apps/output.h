@@ -4,9 +4,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "apps/line_input.h"
 #include "transformer/base/atomic_file.h"
@@ -16,6 +18,17 @@ namespace transformer {
 
 /// The reader of our output has gone: nothing is wrong, and nothing is left to do.
 struct OutputClosed {};
+
+/// check_output_file of what a program writes, standard output for "" and "-"; of that, which is anybody's, that it
+/// does not lead to a file that is read.
+inline void check_output(const std::string& flag, const std::string& file,
+                         const std::vector<std::filesystem::path>& inputs) {
+  if (is_standard(file)) {
+    check_not_read("standard output", "/dev/stdout", inputs);
+  } else {
+    check_output_file(flag, file, inputs);
+  }
+}
 
 /// Where a program writes: standard output for "" and "-"; a device, a named pipe or a descriptor (/dev/stdout) as it
 /// comes; any other file whole or not at all.

@@ -171,7 +171,7 @@ int main(int argc, char** argv) {
     }
     while (true) {
       const auto report = read_runs(request);
-      if (!is_standard(output_file)) check_output_file("--output", output_file, files_read(request));
+      check_output("--output", output_file, files_read(request));
       Output output(output_file);
       output.write(run_html(report));
       output.commit();

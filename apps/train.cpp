@@ -148,8 +148,9 @@ int main(int argc, char** argv) {
         }
         const ProgramLog program_log("train");
         // A script's command behind an & is not to end with what is in front.
-        if (std::signal(SIGINT, on_signal) == SIG_IGN) std::signal(SIGINT, SIG_IGN);
-        std::signal(SIGTERM, on_signal);
+        for (const int signal : {SIGINT, SIGTERM}) {
+          if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
+        }
         // Every step allocates the same tensors again. Memory that goes back to the system in between comes back as
         // page faults.
         mallopt(M_MMAP_THRESHOLD, 32 << 20);

@@ -16,6 +16,7 @@
 
 #include "apps/line_input.h"
 #include "apps/manual.h"
+#include "apps/output.h"
 #include "apps/program.h"
 #include "transformer/base/atomic_file.h"
 
@@ -65,7 +66,7 @@ void write_lines(const Flags& flags, const std::function<std::string(const Tree&
   };
   std::vector<std::filesystem::path> inputs;
   for (const auto& file : flags.files) inputs.push_back(input_path(file));
-  check_output_file("--output", output_path(flags.output), inputs);
+  check_output("--output", flags.output, inputs);
   if (is_standard(flags.output)) {
     each([](std::string_view line) { std::cout << line; });
     return;

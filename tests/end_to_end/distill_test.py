@@ -302,7 +302,7 @@ class DistillTest(ProgramTest):
                 self.assertIn(part, errors)
             self.assertFalse((self.root / "mistake").exists())
         self.write("a-file", ["x"])
-        self.assertIn("a-file", self.run_program("a-file", "--source", self.source, status=1))
+        self.assertIn("a-file", self.run_program("a-file", "--source", self.source, status=2))
 
 
 if __name__ == "__main__":

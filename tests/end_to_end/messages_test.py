@@ -162,6 +162,13 @@ class MessagesTest(ProgramTest):
                 self.refused(*command, parts=["read as well"], stdin=given, stdout=appended)
         with open(self.root / "text.en", "a") as appended:
             self.refused(TRANSLATE, "--model", MODEL, "--input", "text.en", parts=["read as well"], stdout=appended)
+        for command, file in (("score --source text.en --target text.de", "text.de"),
+                              ("rescore --source text.en --input list", "list")):
+            with self.subTest(command=command), open(self.root / file, "a") as appended:
+                self.refused(programs / "evaluate", *command.split(), "--model", MODEL, parts=["read as well"],
+                             stdout=appended)
+        with open(self.root / "list", "a") as appended:
+            self.refused(programs / "evaluate", "mbr", "--input", "list", parts=["read as well"], stdout=appended)
         self.assertEqual({file: file.read_bytes() for file in before}, before)
         self.refused(programs / "translate", "--model", MODEL, "--output", "nowhere/out", parts=["nowhere", "no folder"])
         self.refused(programs / "translate", "--model", MODEL, "--output", "folder", parts=["folder", "name a file"])

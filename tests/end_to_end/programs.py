@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import random
+import signal
 import socket
 import tempfile
 import unittest
@@ -13,6 +14,8 @@ LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "OMPI_"
              "TRANSFORMER_PROCESSES")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
 ENVIRONMENT["OMP_NUM_THREADS"] = "1"
+# What a script starts with & ignores it, and programs go on ignoring it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def free_ports(count):

@@ -131,6 +131,7 @@ TEST_CASE("a vocabulary is learned from long lines, too") {
     write_file(folder / "without", before + without_blanks);
     Vocabulary::train({folder / "without", folder / "words"}, 600, {}, folder / "without.model");
     CHECK(Vocabulary(folder / "without.model").pieces("日本語").size() < 4);
+    CHECK(read_file(folder / "without.model").find("\uFFFD") == std::string::npos);
   }
 }
 

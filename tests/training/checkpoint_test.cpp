@@ -348,7 +348,7 @@ TEST_CASE("a model directory is its weights, its files and the checksums of all"
   CHECK(read_file(directory / "checksums.xxh128") != checksums);
   // A folder that cannot be made, and an old model's checksums that cannot go, end it before anything is written.
   write_file(parent / "file", "");
-  CHECK_THROWS_AS(write_model_directory(parent / "file" / "model", weights, some_files), Failure);
+  CHECK_THROWS_AS(write_model_directory(parent / "file" / "model", weights, some_files), Error);
   fs::create_directories(parent / "c" / "checksums.xxh128" / "occupied");
   CHECK_THROWS_AS(write_model_directory(parent / "c", weights, some_files), Failure);
   CHECK(names_in(parent / "c") == Names{"checksums.xxh128"});

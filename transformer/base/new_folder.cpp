@@ -102,6 +102,18 @@ NewFolder::~NewFolder() {
   unfinished().folders.erase(partial_);
 }
 
+void NewFolder::commit_as_first() {
+  const std::lock_guard guard(unfinished().mutex);
+  std::error_code error;
+  fs::rename(partial_, final_, error);
+  const auto taken = {std::errc::directory_not_empty, std::errc::file_exists, std::errc::not_a_directory};
+  if (std::any_of(taken.begin(), taken.end(), [&](std::errc code) { return error == code; })) {
+    throw Error(final_.string(), "was made by somebody else meanwhile", "choose another folder");
+  }
+  if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
+  sync_folder(folder_of(final_));
+}
+
 void NewFolder::commit() {
   const std::lock_guard guard(unfinished().mutex);
   std::error_code error, ignored;
@@ -123,9 +135,7 @@ DeletesUnfinishedFolders::DeletesUnfinishedFolders()
         constexpr int milliseconds = 20;
         while (!stop.stop_requested()) {
           const int signal = signals_.next(milliseconds);
-          // Blocked, it comes even where it is ignored, as in what a script's shell started with &.
-          struct sigaction given {};
-          if (signal != 0 && sigaction(signal, nullptr, &given) == 0 && given.sa_handler != SIG_IGN) end_by(signal);
+          if (signal != 0) end_by(signal);
         }
       }) {}
 

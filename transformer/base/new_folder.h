@@ -30,6 +30,8 @@ class NewFolder {
 
   /// Gives the folder its name, durably; one that has it goes, which check_replaceable has looked at. Throws Failure.
   void commit();
+  /// The same where nothing has that name, but for an empty folder; throws Error where anything else has.
+  void commit_as_first();
 
  private:
   std::filesystem::path beside(const char* kind, int number) const;

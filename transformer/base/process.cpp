@@ -18,8 +18,8 @@ BlockedSignals::BlockedSignals(std::initializer_list<int> signals) {
   for (const int signal : signals) {
     // Blocked, it would no longer be ignored.
     struct sigaction given {};
-    const bool may_be_ignored = signal == SIGHUP || signal == SIGINT;  // nohup; a script's command behind an &
-    if (may_be_ignored && sigaction(signal, nullptr, &given) == 0 && given.sa_handler == SIG_IGN) continue;
+    const bool ignored = sigaction(signal, nullptr, &given) == 0 && given.sa_handler == SIG_IGN;
+    if (ignored && signal != SIGCHLD) continue;
     sigaddset(&set_, signal);
   }
   pthread_sigmask(SIG_BLOCK, &set_, &before_);

@@ -10,8 +10,8 @@
 namespace transformer {
 
 /// Signals that wait to be asked for instead of interrupting, for as long as this lives. Make it before threads start:
-/// those inherit what is blocked. SIGCHLD works meanwhile even where a parent left it ignored; SIGHUP and SIGINT
-/// stay ignored where they are: by nohup, and by a script's shell for what it starts with &.
+/// those inherit what is blocked. SIGCHLD works meanwhile even where a parent left it ignored; all others stay
+/// ignored where they are: by nohup, or by a script's shell for what it starts with &.
 class BlockedSignals {
  public:
   /// Blocks `signals` in this thread and in those that it starts from now on.

@@ -94,8 +94,7 @@ double default_value(Smoothing smoothing) {
 }  // namespace
 
 std::string tokenize_13a(std::string_view text) {
-  std::string line(text);
-  line = replaced(line, "<skipped>", "");
+  auto line = replaced(text, "<skipped>", "");
   line = replaced(line, "-\n", "");
   line = replaced(line, "\n", " ");
   line = replaced(line, "&quot;", "\"");

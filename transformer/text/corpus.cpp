@@ -173,6 +173,11 @@ CorpusPart in_memory(const CorpusCache::Tokenise& tokenise) {
 
 }  // namespace
 
+std::string CorpusReport::cut_text(int64_t max_length) const {
+  return fmt::format("{} of {} {} more than {} pieces on a side, and {} judged up to there", too_long,
+                     counted(pairs, "pair"), too_long == 1 ? "has" : "have", max_length, too_long == 1 ? "is" : "are");
+}
+
 void DataSettings::describe(Fields<DataSettings>& field) {
   using S = DataSettings;
   field("train_source", &S::train_source, "text to learn from, one sentence a line, plain or .gz");

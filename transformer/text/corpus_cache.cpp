@@ -123,7 +123,7 @@ std::string text_checksum(const fs::path& folder, const fs::path& file, const St
   }
   try {
     write_atomically(list, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-  } catch (const Failure& failure) {
+  } catch (const std::runtime_error& failure) {  // Failure, or Error where its name leads in a circle
     warnings.push_back(fmt::format("{}; the text files will be read again at the next start", failure.what()));
   }
   return checksum;
@@ -381,7 +381,6 @@ CorpusCache::CorpusCache(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) throw_refused(folder_, "cannot be made", error);
-  entries_of(folder_);  // throws where it is no folder
   sweep(folder_);
 }
 

@@ -20,6 +20,9 @@ struct CorpusReport {
   std::string checksum;       // of the text as it was read, lines of both sides in order, whatever was kept
   int64_t from_cache = 0;     // pairs of files that needed no tokenising
   std::vector<std::string> warnings;  // what was wrong with the cache and has been put right
+
+  /// With keep_all: how many pairs are judged up to `max_length` pieces alone, in a sentence.
+  std::string cut_text(int64_t max_length) const;
 };
 
 /// The sentence pairs of one pair of files: the ids of all sentences in a row, and where each begins.

@@ -78,8 +78,8 @@ class Sentences : public sentencepiece::SentenceIterator {
   std::string next_part() {
     size_t end = line_.size();
     if (end - given_ > longest_sentence) {
-      const size_t blank = line_.rfind(' ', given_ + longest_sentence);
-      end = blank == std::string::npos || blank <= given_ ? given_ + longest_sentence : blank;
+      const size_t blank = std::string_view(line_).substr(given_, longest_sentence + 1).rfind(' ');
+      end = given_ + (blank == std::string_view::npos || blank == 0 ? longest_sentence : blank);
       while ((static_cast<unsigned char>(line_[end]) & 0xC0) == 0x80) --end;
     }
     auto part = line_.substr(given_, end - given_);

@@ -106,10 +106,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
   if (!something_at(options.output)) {
     NewFolder folder(folder_path(options.output));
     write_model_directory(folder.path(), weights, files, type);
-    if (something_at(options.output)) {
-      throw Error(options.output.string(), "somebody else has made it meanwhile", "choose another folder");
-    }
-    folder.commit();
+    folder.commit_as_first();
     return directories;
   }
   try {

@@ -226,8 +226,7 @@ Corpus read_corpus(const char* what, const std::vector<std::string>& sources, co
                          counted(report.empty, "pair"), report.too_long, options.max_length, report.ratio));
   }
   if (options.keep_all && report.too_long > 0) {
-    log.warn(fmt::format("of {} no more than {} pieces of a side are judged: longer ones are cut",
-                         counted(report.too_long, "pair"), options.max_length));
+    log.warn(report.cut_text(options.max_length));
   }
   return corpus;
 }
@@ -338,11 +337,16 @@ std::string check_texts(const DataSettings& data, const RunFolder* folder) {
   return text;
 }
 
+// `path`, or the nearest of the folders that it is to lie in which there is.
+fs::path nearest_existing(const fs::path& path) {
+  fs::path existing = fs::absolute(path);
+  while (!something_at(existing)) existing = existing.parent_path();
+  return existing;
+}
+
 // Throws Error where `folder`, which `setting` names, cannot be made: on the way to it lies something else.
 void check_can_be_folder(const char* setting, const fs::path& folder) {
-  fs::path existing = fs::absolute(folder);
-  while (!something_at(existing)) existing = existing.parent_path();
-  if (!fs::is_directory(existing)) {
+  if (const auto existing = nearest_existing(folder); !fs::is_directory(existing)) {
     throw Error(setting, fmt::format("{} cannot be made: {} is no folder", folder.string(), existing.string()),
                 "choose another");
   }
@@ -389,8 +393,7 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
   // A step leaves one at most; one more is written before another goes.
   const int64_t kept = std::min(training.keep_checkpoints, training.steps);
   const int64_t needed = checkpoint_bytes(training, parameter_count(model)) * (kept + training.keep_best + 1);
-  fs::path existing = fs::absolute(output);
-  while (!something_at(existing)) existing = existing.parent_path();
+  const auto existing = nearest_existing(output);
   std::error_code error;
   const auto space = fs::space(existing, error);
   if (error) throw Failure(existing.string(), "its free space cannot be found out: " + error.message());
