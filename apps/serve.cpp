@@ -97,11 +97,21 @@ int serve(const ServingSettings& settings) {
   answering.join();
   // What is being loaded is of use to nobody, and may take minutes.
   const bool still_loads = loading.valid() && loading.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
-  if (failed && !still_loads) std::rethrow_exception(failed);
-  service.log(failed ? "failed" : "ended");
+  if (failed) {
+    try {
+      std::rethrow_exception(failed);
+    } catch (...) {
+      const auto reason = described_exception();
+      service.log("failed", {{"reason", reason.text}});
+      if (!still_loads) throw;
+      service.end_log();
+      std::_Exit(reason.mistake ? 2 : 1);
+    }
+  }
+  service.log("ended");
   if (still_loads) {
     service.end_log();
-    std::_Exit(failed ? 1 : 0);
+    std::_Exit(0);
   }
   return 0;
 }
@@ -154,7 +164,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (!reference.empty()) {
-      check_output_file("--settings-reference", reference, {configuration});
+      check_output("--settings-reference", reference, {configuration});
       Output output(reference);
       output.write(all.reference());
       output.commit();

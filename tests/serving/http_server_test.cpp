@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <regex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -26,12 +27,13 @@ namespace {
 /// More than sockets hold for a client that reads nothing.
 const std::string large(size_t{32} << 20, 'a');
 
-/// Answers with who asks and what they sent, at /who with their key and what it is, at /large with a lot; at /parts it
-/// is the test that answers.
+/// Fails at /fails. Answers with who asks and what they sent, at /who with their key and what it is, at /large with a
+/// lot; at /parts it is the test that answers.
 class Echo : public HttpHandler {
  public:
   HttpResponse refusal(const std::string&, const std::string&) override { return {.status = 0}; }
   std::shared_ptr<HttpTask> handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
+    if (request.path == "/fails") throw std::runtime_error("of this request alone");
     if (request.path == "/parts") {
       parts_.set_value(std::move(reply));
     } else if (request.path == "/large") {
@@ -347,9 +349,15 @@ TEST_CASE("no field is too long to be refused") {
     REQUIRE_THAT(answer(server, "GET /a HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.0 200 "));
   }
   CHECK_THAT(answer(server, "GET /a HTTP/1.1\r\nHost: a\r\nX-A: " + std::string(70000, 'a') + "\r\n\r\n"),
-             StartsWith("HTTP/1.1 431 "));
+             StartsWith("HTTP/1.1 431 ") && Contains("a field is longer"));
   CHECK_THAT(answer(server, post + "\r\n2\r\nab\r\n0\r\nX-A: " + std::string(70000, 'a') + "\r\n\r\n"),
              StartsWith("HTTP/1.1 413 "));
+}
+
+TEST_CASE("a request that fails ends no other") {
+  const Running server;
+  CHECK_THAT(answer(server, "GET /fails HTTP/1.1\r\nHost: a\r\n\r\n"), StartsWith("HTTP/1.1 500 "));
+  CHECK_THAT(answer(server, "GET /a HTTP/1.0\r\n\r\n"), StartsWith("HTTP/1.0 200 "));
 }
 
 TEST_CASE("an answer says when it was made") {

@@ -109,7 +109,7 @@ struct Engine::Implementation {
 constexpr int64_t most_encoded_pieces = 8192;
 // Seconds that encoding may take without those noticing whose sentences are under way meanwhile.
 constexpr double unnoticed_seconds = 0.1;
-// Pieces that are encoded in less than that, wherever it is.
+// Pieces that are encoded in less than that by most models, and are so by those that owe, too.
 constexpr int64_t quick_pieces = 256;
 
 class Engine::Implementation::Worker {
@@ -212,7 +212,7 @@ class Engine::Implementation::Worker {
       count_cache();
       const double seconds = clock.seconds();
       if (!others_wait) owed_seconds_ = 0;
-      if (others_wait && seconds > unnoticed_seconds) owed_seconds_ = seconds;
+      if (others_wait && seconds > unnoticed_seconds) owed_seconds_ = std::max(owed_seconds_, 0.0) + seconds;
     } catch (...) {
       for (const auto& [job, index] : taken) leave(*job, index, {.hypotheses = {}, .error = std::current_exception()});
       fail(std::current_exception());  // what the batch was left in is not known

@@ -8,8 +8,8 @@ namespace transformer {
 
 namespace {
 
-// Word pieces of sources that each worker has at most: several full batches of sentences of a usual length, and those
-// of one long one.
+// Word pieces of sources that a worker has at most: for each place in its batch those of several usual sentences, and
+// in a small batch those of a long one.
 constexpr size_t most_pieces_of_place = 128, least_pieces_of_worker = 4096;
 
 }  // namespace

@@ -21,8 +21,10 @@
 #include <deque>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <random>
+#include <sstream>
 #include <stdexcept>
 #include <unordered_set>
 #include <utility>
@@ -56,6 +58,15 @@ std::chrono::steady_clock::duration duration_of(double seconds) {
 
 std::string text_of(beast::string_view view) {
   return {view.data(), view.size()};
+}
+
+/// Whether a field's name or value is longer than Beast can count, in versions that have errors for it.
+template <class Error = http::error>
+bool is_field_too_long(const Code& error) {
+  if constexpr (requires { Error::header_field_value_too_large; }) {
+    return error == Error::header_field_name_too_large || error == Error::header_field_value_too_large;
+  }
+  return false;
 }
 
 /// What a client calls its request, where it can do no harm in a log.
@@ -329,11 +340,12 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
       size_t used = 0;
       try {
         used = parser_->put(buffer_.data(), error);
-      } catch (const std::length_error&) {  // a field that is longer than Beast can count
-        return cannot_receive(http::error::header_limit);
+      } catch (const std::length_error&) {  // as Beast has it before it has errors for them
+        return field_too_long();
       }
       buffer_.consume(used);
       received_bytes_ += used;
+      if (is_field_too_long(error)) return field_too_long();
       if (error && error != http::error::need_more) return cannot_receive(error);
       if (received_bytes_ > most_received()) return too_much_around_body();
       if (!error) return then(*this);
@@ -357,6 +369,11 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     answer_and_close(
         error_response(413, fmt::format("the body's chunks take more than {} bytes for each of the {} that it may have",
                                         most_bytes_of_one, server_.settings.max_body_bytes)));
+  }
+
+  void field_too_long() {
+    if (state_ != State::receiving) return close();
+    answer_and_close(error_response(parser_->is_header_done() ? 413 : 431, "a field is longer than 65,000 bytes"));
   }
 
   void too_slow() {
@@ -406,7 +423,13 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
           error_response(400, "a body has one Content-Length, or in HTTP/1.1 one Transfer-Encoding: chunked"));
     }
     auto refusal = bad_header();
-    if (refusal.status == 0) refusal = server_.handler.refusal(method_, path_);
+    if (refusal.status == 0) {
+      try {
+        refusal = server_.handler.refusal(method_, path_);
+      } catch (...) {  // of one request, which is no reason to end all
+        refusal = error_response(500, "the server failed at this request");
+      }
+    }
     if (refusal.status != 0) {
       keep_alive_ = parser_->is_done() && wants_keep_alive_;
       is_whole_ = parser_->is_done();
@@ -491,7 +514,15 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     }
     request.body = std::move(message.body());
     const uint64_t exchange = exchange_;
-    auto task = server_.handler.handle(std::move(request), reply());
+    std::shared_ptr<HttpTask> task;
+    try {
+      task = server_.handler.handle(std::move(request), reply());
+    } catch (...) {  // of one request, which is no reason to end all
+      if (exchange == exchange_ && state_ == State::working) {
+        answer_and_close(error_response(500, "the server failed at this request"));
+      }
+      return;
+    }
     if (exchange != exchange_ || state_ != State::working) return;
     task_ = std::move(task);
     expire_after(server_.settings.deadline_seconds, &Session::past_deadline);

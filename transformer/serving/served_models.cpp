@@ -69,7 +69,7 @@ std::string languages_json_of(const ServedModels::Models& models) {
 
 ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& settings,
                          std::function<void(const std::string& name, size_t running)> started)
-    : name_(place.name), draft_(place.draft) {
+    : name_(place.name) {
   InferenceOptions inference;
   inference.precision = settings.asked_precision();
   inference.threads = settings.threads > 0 ? settings.threads : default_threads();
@@ -80,7 +80,10 @@ ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& setting
     translator_->set(search);
   }
   // Who asks for several hypotheses is answered, too.
-  if (!draft_.empty()) translator_->set_draft(draft_, Translator::OtherSearches::decoded_without_it);
+  if (!place.draft.empty()) {
+    translator_->set_draft(place.draft, Translator::OtherSearches::decoded_without_it);
+    draft_ = std::filesystem::weakly_canonical(place.draft).filename().string();
+  }
   const auto& known = translator_->vocabularies().target->languages();
   if (!place.languages) {
     std::vector<std::string> codes;

@@ -40,8 +40,8 @@ class ServedModel {
   const ServedLanguages& languages() const { return *languages_; }
   /// How it translates these languages, where nothing else is asked for.
   DecodingSettings search(const LanguagePair& languages) const;
-  /// The directory of the model that guesses for it, for those who ask; empty: none does.
-  const std::filesystem::path& draft() const { return draft_; }
+  /// What the directory of the model that guesses for it is called, for those who ask; empty: none does.
+  const std::string& draft() const { return draft_; }
   /// With the decoding settings of its directory.
   const Translator& translator() const { return *translator_; }
   /// Where requests hand over their sentences.
@@ -50,8 +50,7 @@ class ServedModel {
   WordAligner aligner(const DecodingSettings& search) const;
 
  private:
-  std::string name_;
-  std::filesystem::path draft_;
+  std::string name_, draft_;
   std::optional<ServedLanguages> languages_;
   std::unique_ptr<Dispatcher> dispatcher_;  // it outlives the workers, which the translator may hold longest
   std::unique_ptr<Translator> translator_;

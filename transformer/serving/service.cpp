@@ -282,14 +282,12 @@ HttpResponse Service::models_json() const {
     Json decoding;
     for (const auto& [name, value] : settings.values()) decoding[name.substr(name.find('.') + 1)] = value;
     const auto& languages = model->languages();
-    Json json = {
-        {"name", model->name()},
-        {"source", languages.usual().source},
-        {"target", languages.usual().target},
-        {"longest_line_tokens", model->translator().longest_source()},
-        {"draft",
-         model->draft().empty() ? Json() : Json(std::filesystem::weakly_canonical(model->draft()).filename().string())},
-        {"decoding", std::move(decoding)}};
+    Json json = {{"name", model->name()},
+                 {"source", languages.usual().source},
+                 {"target", languages.usual().target},
+                 {"longest_line_tokens", model->translator().longest_source()},
+                 {"draft", model->draft().empty() ? Json() : Json(model->draft())},
+                 {"decoding", std::move(decoding)}};
     if (languages.many()) {
       json["languages"] = languages.codes();
       json["language_codes"] = languages.tags();

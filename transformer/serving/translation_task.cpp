@@ -228,7 +228,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     {
       const std::lock_guard lock(mutex_);  // what is done early waits until all is begun
       if (is_over_) return;
-      if (!all_done) begin(std::move(requests), std::move(places));
+      if (!all_done) hand_over(std::move(requests), std::move(places));
       if (call_.stream) {
         reply_->begin({.status = 200,
                        .content_type = "text/event-stream",
@@ -241,7 +241,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   }
 
   /// Hands the segments at `places` over, to be decoded. Called with the mutex.
-  void begin(std::vector<DecodingRequest> requests, std::vector<size_t> places) {
+  void hand_over(std::vector<DecodingRequest> requests, std::vector<size_t> places) {
     ticket_ = model_->dispatcher().submit(
         request_.client, std::move(requests),
         [self = shared_from_this(), places = std::move(places)](size_t index, DecodingResult result) {
@@ -504,7 +504,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   std::vector<Segment> segments_;       // and by their own `decoded`
   std::vector<size_t> first_lines_;     // of each text, and behind the last
 
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // of what follows, once decoding has begun
   Served served_;
   size_t left_ = 0;  // lines that are not done, as Line::left is of their segments
   std::shared_ptr<Dispatcher::Ticket> ticket_;
