@@ -53,6 +53,24 @@ TEST_CASE("a new folder appears whole or not at all, in place of an older one") 
   CHECK_THROWS_AS(NewFolder(directory / "file/model"), Error);
 }
 
+TEST_CASE("a new folder that is to replace none replaces none, whoever made one meanwhile") {
+  TemporaryDirectory directory;
+  const auto path = directory / "model";
+  NewFolder folder(path);
+  write_file(folder.path() / "file", "ours");
+  std::filesystem::create_directory(path);
+  write_file(path / "file", "theirs");
+  CHECK_THROWS_AS(folder.commit(/*replaces=*/false), Error);
+  CHECK(read_file(path / "file") == "theirs");
+  std::filesystem::remove_all(path);
+  write_file(path, "theirs");
+  CHECK_THROWS_AS(folder.commit(/*replaces=*/false), Error);
+  CHECK(read_file(path) == "theirs");
+  std::filesystem::remove(path);
+  folder.commit(/*replaces=*/false);
+  CHECK(read_file(path / "file") == "ours");
+}
+
 TEST_CASE("what a killed process of the same number left beside a new folder is in nobody's way, and stays") {
   TemporaryDirectory directory;
   const auto path = directory / "model";

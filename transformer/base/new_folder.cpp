@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <initializer_list>
 #include <mutex>
 #include <string_view>
 #include <system_error>
@@ -102,31 +103,24 @@ NewFolder::~NewFolder() {
   unfinished().folders.erase(partial_);
 }
 
-void NewFolder::commit_as_first() {
+void NewFolder::commit(bool replaces) {
   const std::lock_guard guard(unfinished().mutex);
-  std::error_code error;
-  fs::rename(partial_, final_, error);
+  std::error_code error, ignored;
+  const bool is_there = replaces && something_at(final_);
+  const auto replaced = is_there ? free_for_replaced() : fs::path();
+  if (is_there) fs::rename(final_, replaced, error);
+  if (!error) {
+    fs::rename(partial_, final_, error);
+    if (error && is_there) fs::rename(replaced, final_, ignored);
+  }
+  // No other folder than an empty one is renamed over.
   const auto taken = {std::errc::directory_not_empty, std::errc::file_exists, std::errc::not_a_directory};
-  if (std::any_of(taken.begin(), taken.end(), [&](std::errc code) { return error == code; })) {
+  if (!replaces && std::any_of(taken.begin(), taken.end(), [&](std::errc code) { return error == code; })) {
     throw Error(final_.string(), "was made by somebody else meanwhile", "choose another folder");
   }
   if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
-  sync_folder(folder_of(final_));
-}
-
-void NewFolder::commit() {
-  const std::lock_guard guard(unfinished().mutex);
-  std::error_code error, ignored;
-  const bool replaces = something_at(final_);
-  const auto replaced = replaces ? free_for_replaced() : fs::path();
-  if (replaces) fs::rename(final_, replaced, error);
-  if (!error) {
-    fs::rename(partial_, final_, error);
-    if (error && replaces) fs::rename(replaced, final_, ignored);
-  }
-  if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
   // What was replaced goes in any case: the new folder has its name, if perhaps not after a power cut.
-  if (replaces) fs::remove_all(replaced, ignored);
+  if (is_there) fs::remove_all(replaced, ignored);
   sync_folder(folder_of(final_));
 }
 

@@ -28,10 +28,10 @@ class NewFolder {
   /// Where to write.
   const std::filesystem::path& path() const { return partial_; }
 
-  /// Gives the folder its name, durably; one that has it goes, which check_replaceable has looked at. Throws Failure.
-  void commit();
-  /// The same where nothing has that name, but for an empty folder; throws Error where anything else has.
-  void commit_as_first();
+  /// Gives the folder its name, durably. One that has it goes where this `replaces` it, which check_replaceable has
+  /// looked at; else it throws Error where anything but an empty folder has it. Throws Failure where it cannot be named
+  /// so.
+  void commit(bool replaces = true);
 
  private:
   std::filesystem::path beside(const char* kind, int number) const;

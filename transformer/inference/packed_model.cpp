@@ -49,7 +49,7 @@ void export_packed(const fs::path& model, const fs::path& given_output, Precisio
   }
   write_checksums(folder.path(), names);
   check();  // something may have come to lie there meanwhile
-  folder.commit();
+  folder.commit(/*replaces=*/force);
 }
 
 }  // namespace transformer

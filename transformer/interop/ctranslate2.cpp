@@ -398,7 +398,7 @@ void export_ctranslate2(const fs::path& model_directory, const fs::path& given_o
   NewFolder directory(output);
   write_all(directory.path(), model_directory, settings, vocabularies);
   check();  // something may have come to lie there meanwhile
-  directory.commit();
+  directory.commit(/*replaces=*/force);
 }
 
 }  // namespace transformer

@@ -308,7 +308,7 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
   write_tensor_file(directory / "model.safetensors", conversion.run(),
                     {{"format", "pt"}, {exported_by_key, exported_by}});
   check();  // something may have come to lie there meanwhile
-  folder.commit();
+  folder.commit(/*replaces=*/force);
 }
 
 }  // namespace transformer

@@ -138,7 +138,7 @@ AddedTokens read_added(const fs::path& folder, MultilingualText& text) {
     const auto json = JsonValue::read(file);
     for (const auto& [token, id] : json.entries()) {
       if (!id.whole()) config.refuse(token, "has no id");
-      added.take(config, token.c_str(), *id.whole(), token);
+      added.take(config, "added_tokens.json", *id.whole(), token);
     }
   }
   if (added.has_languages() || !is_file(folder / "tokenizer.json")) return added;

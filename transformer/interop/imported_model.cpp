@@ -44,8 +44,7 @@ void write_imported_model(const ImportedModel& model, const std::filesystem::pat
   write_tensor_file(made.path() / weights_name, tensors, metadata);
   model.finished();
   write_checksums(made.path(), files);
-  check_nothing_at(output);  // something may have come to lie there meanwhile
-  made.commit();
+  made.commit(/*replaces=*/false);
 }
 
 }  // namespace transformer

@@ -104,6 +104,14 @@ struct Files {
   std::string decoding;                // section of config.yaml
 };
 
+constexpr double usual_factor = 3;
+/// The line of section `decoding` for how much longer an output may be than its source, of which Marian has a factor:
+/// as much as of a source of 500 pieces.
+std::string longest_output(double factor) {
+  constexpr double most = 1e6;
+  return fmt::format("  max_extra_length: {:.0f}\n", std::min(500 * (factor - 1), most));
+}
+
 /// How Marian would search by its decoder.yml.
 std::string decoding_section(const Options& options) {
   constexpr int64_t widest = 1000;
@@ -118,17 +126,16 @@ std::string decoding_section(const Options& options) {
   if (const double penalty = options.number("word-penalty", 0); penalty != 0) {
     options.refuse("word-penalty", fmt::format("is {}; 0 is imported", penalty));
   }
-  constexpr double usual_factor = 3;
-  constexpr int64_t most_extra_pieces = 1000;  // as much as three times of any sentence
-  if (const double factor = options.number("max-length-factor", usual_factor); !(factor >= usual_factor)) {
+  const double factor = options.number("max-length-factor", usual_factor);
+  if (!(factor >= usual_factor)) {
     options.refuse("max-length-factor", fmt::format("is {}; {} and more are imported", factor, usual_factor));
   }
   const double alpha = options.number("normalize", 0);
   if (!(alpha >= 0 && alpha <= 10)) options.refuse("normalize", "is not between 0 and 10");
   return fmt::format(
       "\ndecoding:\n  beam: {}\n  alpha: {}\n  length_penalty: power\n  stop: exact\n  write_unknown: {}\n"
-      "  max_extra_length: {}\n",
-      beam, alpha, options.flag("allow-unk"), most_extra_pieces);
+      "{}",
+      beam, alpha, options.flag("allow-unk"), longest_output(factor));
 }
 
 Files find_files(const fs::path& given, const TextFiles& text) {
@@ -149,6 +156,7 @@ Files find_files(const fs::path& given, const TextFiles& text) {
                   "name them with --vocabularies");
     }
     files.model = given;
+    files.decoding = "\ndecoding:\n" + longest_output(usual_factor);
     return files;
   }
   const Options options(Document::read(decoder), decoder.string());

@@ -106,7 +106,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
   if (!something_at(options.output)) {
     NewFolder folder(folder_path(options.output));
     write_model_directory(folder.path(), weights, files, type);
-    folder.commit_as_first();
+    folder.commit(/*replaces=*/false);
     return directories;
   }
   try {
