@@ -166,11 +166,16 @@ class TrainTest(ProgramTest):
             process.send_signal(number)
             text = process.communicate(timeout=60)[0]
             self.assertEqual(process.returncode, status)
-            self.assertIn("the same command goes on", text)
+            self.assertIn("the same command goes on from there", text)
             stopped = int(text.split("stopped after step ")[1].split(";")[0])
             self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
             text, _ = self.run_train("--output", output, "--set", f"training.steps={stopped + 2}")
             self.assertIn(f"step-{stopped:08}", text.split("going on from")[1].split("\n")[0])
+
+    def test_what_needs_validations_needs_text_for_them(self):
+        without = ("--set", "data.validation_source=[]", "--set", "data.validation_target=[]", "--dry-run")
+        for setting in ("training.patience=3", "training.keep_best=3"):
+            self.refused(*without, "--set", setting, parts=[setting.split("=")[0], "no validation text"])
 
     def test_a_finished_run_is_left_as_it_is(self):
         output = self.root / "finished"
@@ -565,14 +570,17 @@ class TrainTest(ProgramTest):
                         "configs/README.md: run build/release/bin/train --settings-reference and paste its tables")
 
     def test_a_short_run_needs_no_space_for_checkpoints_that_it_never_makes(self):
-        def needed(steps):
+        def needed(steps, every=1):
             done = subprocess.run([TRAIN, self.root / "tiny.yaml", "--dry-run", "--output", self.root / "none", "--set",
-                                   f"training.steps={steps}", "--set", "training.keep_checkpoints=1000"],
+                                   f"training.steps={steps}", "--set", "training.keep_checkpoints=1000", "--set",
+                                   f"training.checkpoint_every={every}"],
                                   capture_output=True, text=True, env=ENVIRONMENT)
             self.assertEqual(done.returncode, 0, done.stderr)
             return int(re.search(r"checkpoints need about (\d+) MB", done.stdout + done.stderr)[1])
 
         self.assertGreater(needed(1000), 100 * needed(2))
+        self.assertGreater(needed(1000), 50 * needed(1000, 500))
+        self.assertEqual(needed(1000, 0), needed(1))
 
     def test_the_papers_recipes_run_at_their_real_size(self):
         corpus = f"{SOURCE}/data/tatoeba-en-de"

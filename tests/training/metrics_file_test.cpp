@@ -57,6 +57,13 @@ TEST_CASE("metrics.jsonl is gone on with at the checkpoint's length") {
     CHECK(read_file(run / metrics_name) == all);
     CHECK(metrics.bytes() == static_cast<int64_t>(all.size()));
   }
+  SECTION("of a file that ends within a line, that line goes") {
+    write_file(run / metrics_name, all.substr(0, all.size() - 5));
+    Metrics metrics(run.path(), static_cast<int64_t>(all.size()), 3);
+    CHECK(read_file(run / metrics_name) == all.substr(0, at_the_checkpoint));
+    CHECK(metrics.bytes() == at_the_checkpoint);
+    CHECK_NOTHROW(metrics.sync());
+  }
   SECTION("a file that somebody removed is begun anew") {
     std::filesystem::remove(run / metrics_name);
     const Metrics metrics(run.path(), at_the_checkpoint, 2);

@@ -1,8 +1,14 @@
 #include "transformer/training/metrics.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "transformer/base/error.h"
 
@@ -14,6 +20,18 @@ namespace {
 
 constexpr int format_version = 1;
 
+// Up to where the first `bytes` of a file are whole lines, of which none is long.
+int64_t whole_lines(const fs::path& file, int64_t bytes) {
+  constexpr int64_t longest = 1 << 16;
+  const int64_t begin = std::max<int64_t>(0, bytes - longest);
+  std::string end(static_cast<size_t>(bytes - begin), '\0');
+  std::ifstream in(file, std::ios::binary);
+  in.seekg(begin);
+  in.read(end.data(), bytes - begin);
+  if (!in) return bytes;
+  return begin + static_cast<int64_t>(end.rfind('\n') + 1);
+}
+
 // Cuts `file` to at most `bytes`; returns its length then. What cannot be looked at is no empty file: its lines would
 // be lost under new ones.
 int64_t cut(const fs::path& file, int64_t bytes) {
@@ -24,7 +42,8 @@ int64_t cut(const fs::path& file, int64_t bytes) {
   if (!fs::is_regular_file(status)) return 0;  // writing says what is wrong with it
   const auto size = fs::file_size(file, error);
   if (error) throw Failure(file.string(), "cannot be read: " + error.message());
-  const auto kept = std::min<int64_t>(bytes, static_cast<int64_t>(size));
+  // After a power cut it may be shorter than it was, and end within a line.
+  const auto kept = static_cast<int64_t>(size) < bytes ? whole_lines(file, static_cast<int64_t>(size)) : bytes;
   fs::resize_file(file, kept, error);
   if (error) throw Failure(file.string(), "cannot be cut to the checkpoint's length: " + error.message());
   return kept;
@@ -43,6 +62,15 @@ void Metrics::append(const std::string& line) {
   out.flush();
   if (!out) throw Failure(file_.string(), "cannot be written", "is the disk full?");
   bytes_ += static_cast<int64_t>(line.size()) + 1;
+}
+
+void Metrics::sync() const {
+  const int descriptor = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) return;  // that it cannot be written to shows at the next line
+  const int status = ::fdatasync(descriptor), error_number = errno;
+  ::close(descriptor);
+  if (status == 0 || error_number == EINVAL || error_number == ENOTSUP) return;
+  throw Failure("cannot write " + file_.string(), std::strerror(error_number));
 }
 
 void Metrics::record(const std::string& kind, int64_t step, const Values& values) {

@@ -31,6 +31,9 @@ class Metrics {
   /// Throws Failure naming the file when it cannot be written.
   void record(const std::string& kind, int64_t step, const Values& values);
 
+  /// Makes what is written durable, as a checkpoint that counts it is. Throws Failure.
+  void sync() const;
+
   /// Length of metrics.jsonl.
   int64_t bytes() const { return bytes_; }
 

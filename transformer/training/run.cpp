@@ -337,6 +337,14 @@ std::string check_texts(const DataSettings& data, const RunFolder* folder) {
   return text;
 }
 
+// How many checkpoints a run writes at most, the one at its end counted.
+int64_t most_checkpoints(const TrainingSettings& training) {
+  if (training.checkpoint_minutes > 0) return training.steps;
+  const auto times = [&](int64_t every) { return every > 0 ? training.steps / every : 0; };
+  const int64_t of_the_best = training.keep_best > 0 ? times(training.validate_every) : 0;
+  return std::min(training.steps, times(training.checkpoint_every) + of_the_best + 1);
+}
+
 // `path`, or the nearest of the folders that it is to lie in which there is.
 fs::path nearest_existing(const fs::path& path) {
   fs::path existing = fs::absolute(path);
@@ -391,7 +399,7 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
   }
 
   // A step leaves one at most; one more is written before another goes.
-  const int64_t kept = std::min(training.keep_checkpoints, training.steps);
+  const int64_t kept = std::min(training.keep_checkpoints, most_checkpoints(training));
   const int64_t needed = checkpoint_bytes(training, parameter_count(model)) * (kept + training.keep_best + 1);
   const auto existing = nearest_existing(output);
   std::error_code error;
@@ -454,6 +462,11 @@ void check_settings(const RunSettings& settings) {
   };
   check_pairs("train", settings.data.train_source, settings.data.train_target);
   check_pairs("validation", settings.data.validation_source, settings.data.validation_target);
+  const auto& training = settings.training;
+  if (settings.data.validation_source.empty() && (training.patience > 0 || training.keep_best > 0)) {
+    throw Error(training.patience > 0 ? "training.patience" : "training.keep_best", "there is no validation text",
+                "name some in data.validation_source and data.validation_target");
+  }
   check_weights(settings.data.train_weights, settings.data.train_source.size());
   check_tags(settings.data.train_tags, settings.data.train_source.size());
   if (settings.data.max_length_ratio != 0 && settings.data.max_length_ratio < 1) {
@@ -621,7 +634,13 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   if (begun) log.info(fmt::format("going on from {}", trainer.resume().string()));
   const auto summary = trainer.run(options.profile_steps);
   if (summary.end == TrainingSummary::End::interruption) {
-    log.info(fmt::format("stopped after step {}; the same command goes on from there", summary.steps));
+    // A launcher's agent repeats the call, which is then done once.
+    const auto& asked = options.folder;
+    const char* without = !asked.agents.empty() ? ""
+                          : asked.restart       ? " without --restart"
+                          : asked.from.empty()  ? ""
+                                                : " without --from";
+    log.info(fmt::format("stopped after step {}; the same command{} goes on from there", summary.steps, without));
     return RunEnd::interrupted;
   }
   if (summary.end == TrainingSummary::End::patience) {

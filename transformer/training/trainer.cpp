@@ -628,6 +628,7 @@ void Trainer::checkpoint(CheckpointKind kind) {
   const auto gathered = optimizer_->gather_state();
   communicator_.on_rank_0([&] {
     progress_.seconds = elapsed();
+    metrics().sync();
     progress_.metrics_bytes = metrics().bytes();
     auto kept = state();
     kept.gathered = &gathered;
