@@ -51,6 +51,9 @@ struct Score {
 /// The model that judges, its flags, and how it judges pairs of lines.
 class Judge {
  public:
+  /// The model's.
+  const std::string& directory() const { return directory_; }
+
   explicit Judge(CLI::App& command) {
     command.add_option("--model", directory_, "Model directory")->required()->type_name("DIR");
     add_precision_option(command, precision_);
@@ -240,7 +243,7 @@ void declare_score(CLI::App& app) {
     if (is_standard(flags->source) && is_standard(flags->target)) {
       throw Error("--target", "standard input cannot be both sides", "give a file for one of them");
     }
-    check_output("", "", {input_path(flags->source), input_path(flags->target)});
+    check_output("", "", {input_path(flags->source), input_path(flags->target), flags->judge.directory()});
     LineInput sources(flags->source), targets(flags->target);
     flags->judge.open();
     Scoring score(flags->judge, flags->bad_lines, flags->form);
@@ -299,7 +302,7 @@ void declare_rescore(CLI::App& app) {
     if (is_standard(flags->input) && is_standard(flags->source)) {
       throw Error("--source", "and --input are both standard input", "give a file for one of them");
     }
-    check_output("", "", {input_path(flags->source), input_path(flags->input)});
+    check_output("", "", {input_path(flags->source), input_path(flags->input), flags->judge.directory()});
     LineInput sources(flags->source), list(flags->input);
     flags->judge.open();
     const auto& judge = flags->judge;

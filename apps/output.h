@@ -19,8 +19,8 @@ namespace transformer {
 /// The reader of our output has gone: nothing is wrong, and nothing is left to do.
 struct OutputClosed {};
 
-/// check_output_file of what a program writes, standard output for "" and "-"; of that, which is anybody's, that it
-/// does not lead to a file that is read.
+/// Checks what a program writes: a file as check_output_file does; standard output, for "" and "-", only that it leads
+/// to no file that is read.
 inline void check_output(const std::string& flag, const std::string& file,
                          const std::vector<std::filesystem::path>& inputs) {
   if (is_standard(file)) {

@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
           return 0;
         }
         if (!reference.empty()) {
-          check_output_file("--settings-reference", reference, {config});
+          check_output("--settings-reference", reference, {config});
           Output page(reference);
           page.write(recipe.settings.reference());
           page.commit();
