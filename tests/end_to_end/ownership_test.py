@@ -175,7 +175,8 @@ class OwnershipTest(ProgramTest):
                 ((f"training.init_from={output}",), ["training.init_from", "replaced"]),
                 ((f"training.init_from={output}/checkpoints/step-00000008",), ["training.init_from", "replaced"]),
                 ((f"training.init_from={self.root}/none",), ["none"]),
-                (("training.keep_checkpoints=100000", "training.steps=100000", "model.d_ff=8192"), ["MB are free"]),
+                (("training.keep_checkpoints=100000", "training.steps=100000", "training.checkpoint_every=1",
+                  "model.d_ff=8192"), ["MB are free"]),
                 ((f"data.validation_source={output}/metrics.jsonl",), ["data.validation_source", "replaced"])):
             with self.subTest(arguments=arguments):
                 overrides = [part for setting in arguments for part in ("--set", setting)]
