@@ -10,9 +10,9 @@
 
 namespace transformer {
 
-/// An HTTP/1.1 server on one thread, which waits for nobody: a connection that is idle or slow costs its memory until its
-/// time is over, a few kilobytes and what it has sent of a request, max_body_bytes at most. A request whose client leaves
-/// is cancelled. Limits and times are `ServingSettings`.
+/// An HTTP/1.1 server on one thread, which waits for nobody: a connection that is idle or slow costs its memory until
+/// its time is over, a few kilobytes and what it has sent of a request, max_body_bytes at most. A request whose client
+/// leaves is cancelled. Limits and times are `ServingSettings`.
 class HttpServer {
  public:
   /// Listens from now on, so that connections wait for `run`. Raises the process's limit of open files
