@@ -13,8 +13,6 @@ using namespace transformer;
 
 namespace {
 
-constexpr double timeout = 2;
-
 // Two ranks in one process, which share a store and are told when they would end.
 struct Ranks {
   c10::intrusive_ptr<c10d::HashStore> store = c10::make_intrusive<c10d::HashStore>();
@@ -23,7 +21,7 @@ struct Ranks {
   std::mutex mutex;
   std::string reasons[2];
 
-  Ranks() {
+  explicit Ranks(double timeout = 2) {
     for (int rank = 0; rank < 2; ++rank) store->set(state_key(rank), RankState().bytes());
     for (int rank = 0; rank < 2; ++rank) {
       Launch launch;
@@ -93,4 +91,16 @@ TEST_CASE("rank 0 is not cut off while it works alone, and only then") {
   ranks.monitors[0]->end_section();
   REQUIRE(within(30, [&] { return ranks.ended[0] > 0; }));
   CHECK(ranks.reason(0) == "rank 0: stopped, because rank 1 failed: made up");
+}
+
+TEST_CASE("that rank 0 has ended its work alone is heard at once, not with the next sign of life") {
+  Ranks ranks(200);  // a sign of life a second
+  const auto begun = Clock::now();
+  for (int64_t section = 1; section <= 10; ++section) {
+    wait(0.1);  // both are at work, and nobody waits for anything
+    ranks.monitors[0]->begin_section();
+    ranks.monitors[0]->end_section();
+    ranks.monitors[1]->wait_for_section(section);
+  }
+  CHECK(seconds_since(begun) < 6);
 }

@@ -235,8 +235,10 @@ void Monitor::run() {
       }
       heard_.notify_all();
       end_process_if_stuck();
-      const double pause = waiting_ > 0 ? std::min(interval_, 0.02) : interval_;
-      wake_.wait_for(lock, milliseconds(pause), [&] { return stop_ || changes_ != said_; });
+      const bool hurried = waiting_ > 0;
+      const double pause = hurried ? std::min(interval_, 0.02) : interval_;
+      wake_.wait_for(lock, milliseconds(pause),
+                     [&] { return stop_ || changes_ != said_ || (waiting_ > 0 && !hurried); });
     }
   } catch (const std::exception&) {  // the store is gone; find_fault knows whose that is
   }
