@@ -139,7 +139,7 @@ TEST_CASE("long outputs behind a window are guessed and taken back") {
   const auto model = packed(settings, 4);
   std::vector<DecodingRequest> requests;
   for (const int64_t piece : {5, 6, 7}) {
-    requests.push_back({{piece, 9, 2}, 400, greedy(64), nullptr, SentenceSearch::no_end});
+    requests.push_back({{piece, 9, 2}, 200, greedy(64), nullptr, SentenceSearch::no_end});
   }
   for (const uint64_t seed : {4, 5}) {
     auto narrow = settings;

@@ -68,7 +68,7 @@ TEST_CASE("who comes behind long sentences does not wait for all of them") {
   Dispatcher dispatcher(std::make_shared<Engine>(translator.packed(), Engine::Options{.threads = 1}), {});
   std::vector<DecodingRequest> long_ones = requests(12);
   for (auto& request : long_ones) {
-    request.source.insert(request.source.begin(), 2000, request.source.front());
+    request.source.insert(request.source.begin(), 1370, request.source.front());
     request.max_length = 1;
   }
   const auto ticket = dispatcher.submit("one", std::move(long_ones), one.done());
