@@ -39,6 +39,9 @@ class TrainingTest(ProgramTest):
     def torchrun(self, *arguments):
         return (TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", "2", *arguments)
 
+    def workers(self, parent):
+        return list(map(int, pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()))
+
     def metrics(self, output):
         return [without_times(json.loads(line)) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
@@ -176,6 +179,9 @@ class DistributedTest(TrainingTest):
             while not list(output.glob("checkpoints/step-*")):
                 self.assertIsNone(process.poll(), "ended before its first checkpoint")
                 time.sleep(0.01)
+            # As a socket sends it whose other end has died: no reason to end without a word.
+            for rank in self.workers(process):
+                os.kill(rank, signal.SIGPIPE)
             process.send_signal(signal.SIGINT)
             self.assertEqual(process.wait(timeout=60), 130)
             text = (self.root / "log").read_text()
@@ -307,9 +313,6 @@ class TorchrunTest(TrainingTest):
             if number == 0:
                 time.sleep(1)
         return agents, port
-
-    def workers(self, agent):
-        return list(map(int, pathlib.Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()))
 
     def wait_for(self, condition, log, agents, seconds=120):
         end = time.monotonic() + seconds
