@@ -82,10 +82,10 @@ int main(int argc, char** argv) {
         ->transform(number_between(int64_t{1}, int64_t{10000}));
     app.add_flag("--dry-run", dry_run, "Print the model's summary, check files, vocabulary and space, and end");
     app.add_flag("--restart", options.folder.restart,
-                 "Begin anew; the run that the output folder holds is kept aside until the first checkpoint");
+                 "Begin anew; the run that the output folder holds is kept aside until the first scheduled checkpoint");
     app.add_option("--from", options.folder.from,
                    "Go on from the checkpoint of this step, or the last, with other settings perhaps; what came after "
-                   "it is kept aside until the next checkpoint or the end")
+                   "it is kept aside until the next scheduled checkpoint or the end")
         ->type_name("STEP|last");
     auto* const undoing =
         app.add_flag("--undo", undo, "Bring back what the last --restart or --from has set aside, and end");

@@ -45,8 +45,8 @@ struct Run {
   RunFolder open(const Given& given = {}, const RunFolderOptions& options = {}) const {
     return {folder, given.yaml(), rules, options};
   }
-  void checkpoint(int64_t step, const Given& given = {}) const {
-    const auto checkpoint = folder / "checkpoints" / fmt::format("step-{:08}", step);
+  void checkpoint(int64_t step, const Given& given = {}, const std::string& kind = "") const {
+    const auto checkpoint = folder / "checkpoints" / fmt::format("{}step-{:08}", kind, step);
     fs::create_directories(checkpoint);
     const std::vector<std::string> names = {"model.safetensors", "optimizer.safetensors", "progress.json",
                                             "config.yaml", "vocabulary.model"};
@@ -282,6 +282,52 @@ TEST_CASE("what a restart replaces is kept until there is a checkpoint, whenever
     CHECK(read_file(run.folder / "checkpoints/mine") == "mine");
     CHECK_THAT(error_of([&] { RunFolder::undo(run.folder); }), Contains("nothing is set aside"));
   }
+}
+
+TEST_CASE("who stops a run that replaces another by mistake can bring it back") {
+  Run run;
+  run.train();
+  const auto before = run.contents();
+  // Begins, or goes on, and is stopped after `step`.
+  const auto stopped = [&](const Given& given, const RunFolderOptions& options, int64_t step) {
+    auto folder = run.open(given, options);
+    folder.claim();
+    folder.begin("checksum");
+    write_file(run.folder / "metrics.jsonl", "others\n");
+    write_file(run.folder / fmt::format("validation/step-{:08}.txt", step), "of the attempt");
+    run.checkpoint(step, given, "interrupted-");
+    folder.progressed();
+    CHECK(fs::exists(run.folder / ".replaced"));
+  };
+  const Given other{.text = "b"}, longer{.steps = "20"};
+  SECTION("begun anew, gone on with, gone back, begun anew once more") {
+    stopped(other, {.restart = true}, 4);
+    CHECK(run.open(other).found() == Found::run);
+    CHECK_THAT(error_of([&] { run.open(); }), Contains("--undo brings back"));
+    const int more = GENERATE(0, 1, 2, 3);
+    if (more > 0) stopped(other, {}, 8);
+    if (more == 2) {
+      stopped(other, {.from = "4"}, 5);
+      CHECK_FALSE(fs::exists(run.folder / "checkpoints/interrupted-step-00000008"));
+    }
+    if (more == 3) stopped({.text = "c"}, {.restart = true}, 3);
+  }
+  SECTION("gone back, and once more, further or less far") {
+    stopped(longer, {.from = "6"}, 8);
+    const std::string more = GENERATE("", "8", "6", "2", "last");
+    if (!more.empty()) {
+      stopped(longer, {.from = more}, 15);
+      CHECK(fs::exists(run.folder / "checkpoints/interrupted-step-00000008") == (more == "8" || more == "last"));
+    }
+    CHECK(run.open(longer).found() == Found::run);
+  }
+  SECTION("gone back, then begun anew") {
+    stopped(longer, {.from = "6"}, 8);
+    stopped(other, {.restart = true}, 4);
+    CHECK_FALSE(fs::exists(run.folder / "checkpoints/.replaced/interrupted-step-00000008"));
+  }
+  RunFolder::undo(run.folder);
+  CHECK(run.contents() == before);
 }
 
 TEST_CASE("what is asked of a launch is done once, whichever of its agents are still there") {

@@ -641,6 +641,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                           : asked.from.empty()  ? ""
                                                 : " without --from";
     log.info(fmt::format("stopped after step {}; the same command{} goes on from there", summary.steps, without));
+    const auto kept = folder ? folder->set_aside_text() : "";  // of rank 0
+    if (!kept.empty()) log.info(kept);
     return RunEnd::interrupted;
   }
   if (summary.end == TrainingSummary::End::patience) {

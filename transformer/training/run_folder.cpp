@@ -272,7 +272,10 @@ void RunFolder::remove_own(const std::vector<std::string>& entries) const {
 
 bool RunFolder::has_come_further() const {
   const auto checkpoints = resumable_checkpoints(folder_);
-  const bool later = !checkpoints.empty() && checkpoint_step(checkpoints.front()) > record_.set_aside.from;
+  const bool later = std::any_of(checkpoints.begin(), checkpoints.end(), [&](const auto& path) {
+    const auto name = parse_checkpoint_name(path.filename().string());
+    return name && name->kind == CheckpointKind::scheduled && name->step > record_.set_aside.from;
+  });
   // The summary, written last, was set aside with the rest: the one that is there is new.
   return later || something_at(folder_ / summary_name);
 }
@@ -334,7 +337,9 @@ void RunFolder::decide() {
   }
   if (!fixed.empty()) {
     throw Error(folder_.string(), "holds a run with other settings (" + all + ")",
-                "give the settings it had to go on with it, --restart to replace it, or another training.output");
+                fmt::format("give the settings it had to go on with it, --restart to replace it, or another "
+                            "training.output{}",
+                            record_.set_aside.stage == Stage::kept ? "; --undo brings back what it replaced" : ""));
   }
   if (!all.empty() && options_.from.empty()) {
     throw Error(folder_.string(), "holds a run with other settings (" + all + ")",
@@ -422,6 +427,9 @@ void RunFolder::remove_empty_folders(const std::vector<std::string>& items) cons
 
 void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, const RunRecord::Facts& after) {
   const bool more = record_.set_aside.stage == Stage::kept;
+  const auto goes_on_with = [&](const std::string& item) {
+    return from >= 0 && (item == config_name || item == metrics_name);
+  };
   if (!more) {
     for (const auto& item : items) {
       const auto place = aside(item).parent_path();
@@ -433,15 +441,19 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
     record_.set_aside.from = from;
     record_.set_aside.before = record_.facts;
   }
-  // Of what was set aside before and has been made again, the first is kept: nothing has come of the second.
+  // What is kept is what was there first, nothing of what has been made since.
+  const auto made_since = more ? entries_made_since() : std::vector<std::string>{};
   for (const auto& item : items) {
-    if (!contains(record_.set_aside.items, item)) record_.set_aside.moving.push_back(item);
+    if (contains(made_since, item)) {
+      if (!goes_on_with(item)) remove_entry(folder_ / item, item);
+    } else if (!contains(record_.set_aside.items, item)) {
+      record_.set_aside.moving.push_back(item);
+    }
   }
   record_.set_aside.stage = Stage::moving;
   record_.write(folder_);
   for (const auto& item : record_.set_aside.moving) {
-    // A run that goes back goes on with these.
-    if (from >= 0 && (item == config_name || item == metrics_name)) {
+    if (goes_on_with(item)) {
       std::error_code error;
       fs::create_directories(aside(item).parent_path(), error);
       write_atomically(aside(item), read_file(folder_ / item));
@@ -485,10 +497,8 @@ void RunFolder::give_back(const std::vector<std::string>& items) {
 }
 
 void RunFolder::finish_undo() {
-  if (record_.set_aside.from < 0) {
-    for (const auto& entry : own_entries()) {
-      if (!contains(record_.set_aside.items, entry)) remove_entry(folder_ / entry, entry);
-    }
+  for (const auto& entry : entries_made_since()) {
+    if (!contains(record_.set_aside.items, entry)) remove_entry(folder_ / entry, entry);
   }
   give_back(record_.set_aside.items);
   record_.facts = record_.set_aside.before;
@@ -581,6 +591,10 @@ std::vector<std::string> RunFolder::entries_behind(int64_t step) const {
   return behind;
 }
 
+std::vector<std::string> RunFolder::entries_made_since() const {
+  return record_.set_aside.from < 0 ? own_entries() : entries_behind(record_.set_aside.from);
+}
+
 void RunFolder::begin(const std::string& checksum) {
   if (found_ == Found::nothing) {
     if (record_.facts.corpus == checksum) return;
@@ -611,8 +625,10 @@ void RunFolder::progressed() {
 
 std::string RunFolder::set_aside_text() const {
   if (record_.set_aside.stage != Stage::kept) return "";
-  return fmt::format("what {} replaces is kept in {} until the next checkpoint or the end; --undo brings it back",
-                     record_.set_aside.from < 0 ? "--restart" : "--from", (folder_ / aside_name).string());
+  return fmt::format(
+      "what {} replaces is kept in {} until the next scheduled checkpoint or "
+      "the end; --undo brings it back",
+      record_.set_aside.from < 0 ? "--restart" : "--from", (folder_ / aside_name).string());
 }
 
 void RunFolder::undo(const fs::path& folder) {

@@ -38,10 +38,9 @@ struct RunFolderOptions {
 /// written when they go on.
 ///
 /// What is replaced (by `restart`), or lies behind the step that a run goes back to (`from`), is set aside by renaming,
-/// in `.replaced` beside where it was, and deleted when the run has a checkpoint again, or has ended without needing
-/// one
-/// (`progressed`); until then `undo` brings it back. Killed anywhere in between, the next start finishes or reverts
-/// what was begun.
+/// in `.replaced` beside where it was, and deleted when the run has a scheduled checkpoint again, or has ended without
+/// needing one (`progressed`); until then `undo` brings it back. Killed anywhere in between, the next start finishes or
+/// reverts what was begun.
 ///
 /// Only one process may use a folder at a time, and of several that train together only rank 0.
 class RunFolder {
@@ -110,7 +109,10 @@ class RunFolder {
   void check_replaced() const;
   void remove_own(const std::vector<std::string>& entries) const;
   std::vector<std::string> entries_behind(int64_t step) const;
-  /// Than what was set aside: by a checkpoint, or to the end.
+  /// Since something was set aside.
+  std::vector<std::string> entries_made_since() const;
+  /// Than what was set aside: by a scheduled checkpoint, or to the end. Who stops a run that replaces another by
+  /// mistake leaves a checkpoint as well.
   bool has_come_further() const;
   std::filesystem::path choose_checkpoint();
   std::vector<Difference> differences(const std::string& saved_config) const;
