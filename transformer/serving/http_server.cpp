@@ -184,7 +184,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   /// Its time to end is over.
   void give_up() {
     if (state_ == State::working) {
-      give_up_working(503, "the server ends");
+      end_working();
     } else {
       close();
     }
@@ -568,19 +568,25 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   }
 
   void past_deadline() {
-    give_up_working(503, fmt::format("this was not done within {} seconds", server_.settings.deadline_seconds));
+    // Without Retry-After: the same once more would take as long.
+    give_up_working(
+        error_response(503, fmt::format("this was not done within {} seconds", server_.settings.deadline_seconds)));
   }
 
-  void give_up_working(int status, const std::string& sentence) {
+  void end_working() {
+    auto response = error_response(503, "the server ends");
+    response.headers.emplace_back("Retry-After", "1");
+    give_up_working(std::move(response));
+  }
+
+  void give_up_working(HttpResponse response) {
     drop_task();
     if (streams_) {
       // What was sent already cannot be taken back; that no end follows says that something is missing.
-      record(status);
+      record(response.status);
       return close();
     }
     stop_watching();
-    auto response = error_response(status, sentence);
-    response.headers.emplace_back("Retry-After", "1");
     send(std::move(response));
   }
 
