@@ -2,6 +2,7 @@
 with the shipped model. scripts/gpu runs it. Needs Python's torch and nothing else; results go to
 benchmarks/results/gpu-NAME.txt."""
 
+import argparse
 import gzip
 import json
 import pathlib
@@ -95,6 +96,7 @@ def decoding(folder, say):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     if not torch.cuda.is_available():
         sys.exit("gpu: this machine has no GPU that torch can use; nothing was measured")
     name = torch.cuda.get_device_name()

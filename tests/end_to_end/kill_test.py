@@ -1,6 +1,6 @@
 """Kills a training run again and again, at chosen and at random moments, and checks that it ends as if nothing had been.
 
-    tests/end_to_end/kill_test.py build/release/bin/train --kills 50 [--seed N]
+    .venv/bin/python tests/end_to_end/kill_test.py build/release/bin/train --kills 50 [--seed N]
 
 A round kills one run with SIGKILL while it learns its vocabulary, tokenises, trains, writes a checkpoint, validates,
 averages and finishes, starting it again each time, then lets it end and compares it with a run that was left alone:

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 PROGRAMS, FOLDER = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
 WORDS = {"red": "rot", "green": "grün", "blue": "blau", "dog": "Hund", "cat": "Katze", "tree": "Baum", "house": "Haus",
          "sees": "sieht", "and": "und", "big": "groß", "small": "klein", "my": "mein"}
