@@ -340,6 +340,27 @@ class AttentionPageTest(PageTest):
         page.press("Escape")
         self.assertNotIn("pick", self.address(page))
 
+    def test_keys_of_the_browser_stay_its_own(self):
+        def taken(page, key, held="", side="q"):
+            """Whether the page keeps the key from the browser, and whether the focus moves."""
+            return page.value(f"""(word => {{
+                word.focus();
+                const event = new KeyboardEvent("keydown", {{key: "{key}", {held} bubbles: true, cancelable: true}});
+                return [!word.dispatchEvent(event), document.activeElement !== word];
+            }})(document.querySelector('.word[data-side="{side}"][data-i="1"]'))""")
+
+        page = self.open("attention.html", "#view=encoder&pick=q3")
+        for key in ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"):
+            side = "k" if key == "ArrowLeft" else "q"
+            self.assertEqual(taken(page, key, side=side), [True, True], key)
+            for held in ("altKey", "ctrlKey", "metaKey", "shiftKey"):
+                self.assertEqual(taken(page, key, f"{held}: true,", side), [False, False], (key, held))
+        self.assertEqual(taken(page, "ArrowLeft"), [False, False])  # there is nothing further left
+        self.assertEqual(taken(page, "ArrowRight", side="k"), [False, False])
+        page = self.open("attention.html", "#view=encoder&show=map")  # words stand in one column: the rest scrolls
+        for key in ("ArrowLeft", "ArrowRight"):
+            self.assertEqual(taken(page, key), [False, False], key)
+
     def test_the_other_column_may_be_shorter(self):
         page = self.open("attention.html", "#view=cross")
         page.value(f"document.querySelector('{KEY.format(0)}').focus()")

@@ -57,6 +57,18 @@ class RunPageTest(PageTest):
             page.press(key)
             self.assertEqual(focused(), f"line {line}", key)
 
+    def test_keys_of_the_browser_stay_its_own(self):
+        page = self.open("runs.html")
+        taken = lambda key, held: page.value(f"""(item => {{
+            item.focus();
+            const event = new KeyboardEvent("keydown", {{key: "{key}", {held} bubbles: true, cancelable: true}});
+            return [!item.dispatchEvent(event), document.activeElement === item];
+        }})(document.querySelector(".sentences li:nth-child(2)"))""")
+        for key in ("ArrowUp", "ArrowDown", "Home", "End"):
+            self.assertEqual(taken(key, ""), [True, False], key)
+            for held in ("altKey", "ctrlKey", "metaKey", "shiftKey"):
+                self.assertEqual(taken(key, f"{held}: true,"), [False, True], (key, held))
+
     def test_a_page_that_is_watched_loads_itself_anew_and_keeps_its_place(self):
         page = self.open("followed.html", "#over=time")
         loaded = page.value("performance.timeOrigin")

@@ -1,5 +1,6 @@
 #include "transformer/report/plot.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -48,6 +49,39 @@ TEST_CASE("a line plot is well-formed, draws what can be drawn and breaks lines 
     CHECK(picture.at("names").count("style") == (use == SvgUse::standalone ? 1 : 0));
   }
   CHECK(line_plot(plot) == line_plot(plot));
+}
+
+TEST_CASE("a point between gaps has a mark, which a line of its own has not") {
+  const auto circles = [](const std::vector<double>& ys, bool line) {
+    LinePlot plot;
+    PlotSeries series{.name = "alone", .points = {}, .line = line, .markers = false};
+    for (const double y : ys) {
+      series.points.push_back({.x = static_cast<double>(series.points.size()), .y = y, .title = "", .label = ""});
+    }
+    plot.series = {series};
+    const auto picture = parsed("svg", line_plot(plot));
+    // What it is called is shown over it.
+    const auto titles = picture.at("titles").get<std::vector<std::string>>();
+    const auto marks = picture.at("names").value("circle", 0), lines = picture.at("names").value("polyline", 0);
+    CHECK(std::count(titles.begin(), titles.end(), "alone") == marks + lines + 1);
+    return marks;
+  };
+  CHECK(circles({5}, true) == 1);
+  CHECK(circles({5}, false) == 0);
+  CHECK(circles({5, 6}, true) == 0);
+  CHECK(circles({5, not_a_number, 6, 7, not_a_number, 8, not_a_number}, true) == 2);
+}
+
+TEST_CASE("a line that ends in a gap does not fill its plot") {
+  LinePlot plot;
+  PlotSeries series{.name = "", .points = {}};
+  for (const double y : {5.0, 6.0, 7.0, not_a_number, not_a_number}) {
+    series.points.push_back({.x = 10.0 * static_cast<double>(series.points.size()), .y = y, .title = "", .label = ""});
+  }
+  plot.series = {series};
+  place_of(parsed("svg", line_plot(plot)), "40");
+  plot.series[0].line = false;
+  CHECK(parsed("svg", line_plot(plot)).at("texts").dump().find("\"40\"") == std::string::npos);
 }
 
 TEST_CASE("plots without values say so") {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <regex>
+#include <set>
 
 #include "report_support.h"
 
@@ -115,12 +118,112 @@ TEST_CASE("metrics that are none harm nobody") {
     const Run run(header + good + bad + "\n" + good);
     const auto log = run.read();
     CHECK(log.training.size() >= 2);
-    for (const auto& point : log.training) CHECK((!point.loss || std::isfinite(*point.loss)));
+    for (const auto& point : log.training) CHECK((!point.loss || !std::isinf(*point.loss)));
     all += bad + "\n";
   }
   parsed("html", run_html(report_of({Run(all).read()})));
   const Run deep(header + std::string(1 << 19, '[') + "\n" + std::string(3 << 20, 'x') + "\n" + good);
   CHECK(deep.read().training.size() == 1);
+}
+
+TEST_CASE("what is not finite is said in the table, and a gap in the curves") {
+  const auto train = [](int64_t step, const std::string& loss) {
+    return fmt::format(R"({{"kind":"train","step":{0},"loss":{1},"gradient_norm":{1},"tokens_per_second":{1},)"
+                       R"("seconds":null,"target_tokens":null,"memory":1e9}})"
+                       "\n",
+                       step, loss);
+  };
+  const auto validation = [](int64_t step, const std::string& value) {
+    return fmt::format("{{\"kind\":\"validation\",\"step\":{0},\"perplexity\":{1},\"bleu\":{1}}}\n", step, value);
+  };
+  std::string metrics = header;
+  for (const int64_t step : {1, 2, 3}) metrics += train(step, std::to_string(step)) + validation(step, "7");
+  auto log = Run(metrics + train(4, "null") + validation(4, "null")).read();
+  REQUIRE(log.training.size() == 4);
+  CHECK(std::isnan(log.training[3].loss.value()));
+  CHECK_FALSE(log.training[3].perplexity);
+  CHECK((!log.training[3].seconds && !log.training[3].target_tokens));
+  const auto html = run_html(report_of({log}));
+  const auto table = parsed("html", html)["tables"][0];
+  CHECK(table[0] == std::vector<std::string>{"run", "state", "step", "loss", "PPL", "best PPL", "BLEU", "best BLEU",
+                                             "tokens/s", "memory"});
+  CHECK(table[1] == std::vector<std::string>{"run", "not finished", "4", "not finite", "not finite", "7.00",
+                                             "not finite", "7.00", "2", "1.0 GB"});
+  CHECK_THAT(html, Contains("<td class=\"number failed\">not finite</td>"));
+
+  // Loss, norm and speed: a line that ends, or two of them; memory's and those of validations are whole.
+  const auto lines = [](const RunLog& run) {
+    int64_t count = 0;
+    const auto page = parsed("html", run_html(report_of({run})));
+    for (const auto& picture : page["pictures"]) count += picture["names"].value("polyline", 0);
+    return count;
+  };
+  CHECK(lines(log) == 6);
+  CHECK(lines(Run(metrics + train(4, "null") + train(5, "5") + train(6, "6")).read()) == 9);
+  // Of what never was finite there is no picture.
+  CHECK(parsed("html", run_html(report_of({Run(header + train(1, "null")).read()})))["pictures"].size() == 1);
+}
+
+TEST_CASE("gaps of a curve stay where it is thinned") {
+  RunLog log = named("long");
+  const auto is_gap = [](int64_t step) { return step == 3337 || step % 2500 < 10 || (step > 7000 && step < 8000); };
+  for (int64_t step = 1; step <= 10000; ++step) {
+    RunPoint point;
+    point.step = step;
+    point.loss = is_gap(step) ? std::nan("") : step % 7 == 0 ? 2.0 : 1.0;
+    log.training.push_back(point);
+  }
+  const auto picture = parsed("html", run_html(report_of({log})))["pictures"][0];
+  CHECK(picture["names"]["polyline"] == 5);  // parted at 2500, 3337, 5000 and 7001 to 7999
+  CHECK(picture["names"].count("circle") == 0);
+}
+
+TEST_CASE("a run with one report is seen") {
+  const Run run(header + R"({"kind":"train","step":100,"loss":5.5,"rate":1e-3,"seconds":3})" + "\n");
+  const auto page = parsed("html", run_html(report_of({run.read()})));
+  CHECK(page["pictures"].size() == 4);
+  for (const auto& picture : page["pictures"]) CHECK(picture["names"].value("circle", 0) == 1);
+}
+
+TEST_CASE("the curves of many runs differ, and the legend has their looks") {
+  std::vector<RunLog> logs;
+  for (int64_t i = 0; i < 20; ++i) {
+    auto log = named(fmt::format("run {}", i));
+    for (const int64_t step : {1, 2}) {
+      RunPoint point;
+      point.step = step;
+      point.loss = point.rate = 1;
+      log.training.push_back(point);
+    }
+    logs.push_back(log);
+  }
+  // Of the loss, whose curves are dashed, and of the rate: curves in the runs' order, then the legend in the same.
+  const auto html = run_html(report_of(logs));
+  const std::regex curve("<(polyline|line)[^>]* class=\"curve (s\\d)\"( stroke-dasharray=\"[^\"]*\")?");
+  for (size_t begin = html.find("<figure>"), end = 0; begin != std::string::npos; begin = html.find("<figure>", end)) {
+    end = html.find("</figure>", begin);
+    const std::string figure = html.substr(begin, end - begin);
+    std::map<std::string, std::vector<std::string>> looks;
+    for (std::sregex_iterator found(figure.begin(), figure.end(), curve), none; found != none; ++found) {
+      looks[(*found)[1]].push_back((*found)[2].str() + (*found)[3].str());
+    }
+    CHECK(std::set(looks["polyline"].begin(), looks["polyline"].end()).size() == 20);
+    CHECK(looks["line"] == looks["polyline"]);
+  }
+}
+
+TEST_CASE("a step is told whole where the mouse is over it") {
+  RunLog log = named("run");
+  for (const int64_t step : {100'249, 100'250}) {
+    RunPoint point;
+    point.step = step;
+    point.seconds = 7200;
+    point.perplexity = 5;
+    log.validation.push_back(point);
+  }
+  const auto page = parsed("html", run_html(report_of({log})));
+  CHECK(page["pictures"][0]["titles"].dump().find("run\\nstep 100,250\\nPerplexity 5") != std::string::npos);
+  CHECK(page["pictures"][1]["titles"].dump().find("run\\nhours of training 2\\nPerplexity 5") != std::string::npos);
 }
 
 TEST_CASE("what is no run's folder is refused, and a later version's") {
@@ -133,8 +236,11 @@ TEST_CASE("of a very long run the curves keep their peaks, and reading it keeps 
   std::string text = header;
   const int64_t steps = 2 * static_cast<int64_t>(most_run_points) + 5;
   for (int64_t step = 1; step <= steps; ++step) {
-    text +=
-        fmt::format("{{\"kind\":\"train\",\"step\":{},\"loss\":1,\"gradient_norm\":{}}}\n", step, step == 5 ? 1000 : 1);
+    // Peaks of reports that are dropped: of one that was kept at first, and of one that never was.
+    const char* largest = step == 8 ? "5000" : step % 4 == 0 ? "null" : "2";
+    text += fmt::format(R"({{"kind":"train","step":{},"gradient_norm":{},"largest_gradient_norm":{},"memory":{}}})",
+                        step, step == 5 ? 1000 : 1, largest, step == 66'000 ? 9e9 : 1e9);
+    text += '\n';
   }
   const auto log = Run(text).read();
   CHECK(log.training.size() <= most_run_points);
@@ -142,6 +248,13 @@ TEST_CASE("of a very long run the curves keep their peaks, and reading it keeps 
   CHECK(log.training.back().step == steps);
   CHECK(std::is_sorted(log.training.begin(), log.training.end(),
                        [](const auto& a, const auto& b) { return a.step < b.step; }));
+  CHECK(parsed("html", run_html(report_of({log})))["tables"][0][1].back() == "9.0 GB");
+  const auto peak = std::find_if(log.training.begin(), log.training.end(),
+                                 [](const auto& point) { return point.largest_norm == 5000; });
+  REQUIRE(peak != log.training.end());
+  CHECK(peak->step <= 8);
+  CHECK(std::count_if(log.training.begin(), log.training.end(),
+                      [](const auto& point) { return point.memory == 9e9; }) == 1);
   CHECK(run_html(report_of({log})).size() < 200'000);
 
   RunLog spiked;

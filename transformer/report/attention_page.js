@@ -357,6 +357,7 @@ stage.addEventListener("click", event => {
   writeAddress();
 });
 document.addEventListener("keydown", event => {
+  if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;  // the browser's
   if (event.key === "Escape") { state.pick = hover = null; update(); writeAddress(); return; }
   const button = wordAt(event);
   if (!button) return;
@@ -366,11 +367,11 @@ document.addEventListener("keydown", event => {
   else if (event.key === "ArrowDown") ++place.i;
   else if (event.key === "Home") place.i = 0;
   else if (event.key === "End") place.i = length(place.side) - 1;
-  else if (event.key === "ArrowLeft") place.side = "q";
-  else if (event.key === "ArrowRight") place.side = "k";
+  else if (event.key === "ArrowLeft" && place.side === "k") place.side = "q";
+  else if (event.key === "ArrowRight" && place.side === "q") place.side = "k";
   else return;
-  event.preventDefault();
   if (!length(place.side)) return;
+  event.preventDefault();
   place.i = Math.min(length(place.side) - 1, Math.max(0, place.i));
   for (const other of stage.querySelectorAll(`.word[data-side="${place.side}"]`)) other.tabIndex = -1;
   const next = stage.querySelector(`.word[data-side="${place.side}"][data-i="${place.i}"]`);

@@ -68,14 +68,17 @@ std::string line_plot(const LinePlot& plot, SvgUse use) {
   std::vector<double> xs, ys;
   for (const auto& series : plot.series) {
     for (const auto& point : series.points) {
-      if (!can_show(plot.x.scale, point.x) || !can_show(plot.y.scale, point.y)) continue;
+      const bool shown = can_show(plot.y.scale, point.y);
+      // Where a line has a gap, or ends in one, there is room for it, or it would seem to be whole.
+      if (!can_show(plot.x.scale, point.x) || !(shown || series.line)) continue;
       xs.push_back(point.x);
+      if (!shown) continue;
       for (const double y : {point.y - point.error, point.y, point.y + point.error}) {
         if (can_show(plot.y.scale, y)) ys.push_back(y);
       }
     }
   }
-  const bool empty = xs.empty();
+  const bool empty = ys.empty();
 
   const double title_height = plot.title.empty() ? 8 : 30;
   const double top = title_height, bottom = plot.height - 42, right = plot.width - 14;
@@ -135,11 +138,15 @@ std::string line_plot(const LinePlot& plot, SvgUse use) {
         out += "</polyline>";
       }
     }
-    for (const auto& point : series.points) {
+    for (size_t i = 0; i < series.points.size(); ++i) {
+      const auto& point = series.points[i];
       if (!shown(point)) continue;
+      // A line of one point has no length, and is not to be seen.
+      const bool alone = series.line && (i == 0 || !shown(series.points[i - 1])) &&
+                         (i + 1 == series.points.size() || !shown(series.points[i + 1]));
       const double px = x(point.x), py = y(point.y);
       out += "<g class=\"point\">";
-      add_title(out, point.title);
+      add_title(out, alone && point.title.empty() ? series.name : point.title);
       if (point.error > 0) {
         const double low = can_show(plot.y.scale, point.y - point.error) ? y(point.y - point.error) : bottom;
         const double high = y(point.y + point.error);
@@ -147,7 +154,7 @@ std::string line_plot(const LinePlot& plot, SvgUse use) {
         add_line(out, px - 3, low, px + 3, low, fmt::format("bar {}", look));
         add_line(out, px - 3, high, px + 3, high, fmt::format("bar {}", look));
       }
-      const bool marked = series.markers && point.marked;
+      const bool marked = alone || (series.markers && point.marked);
       if (marked) add_mark(out, px, py, series.style, series.hollow, series.shape);
       if (!point.title.empty())
         out += fmt::format("<circle class=\"hit\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"8\"/>", px, py);

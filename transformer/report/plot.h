@@ -26,7 +26,7 @@ struct PlotPoint {
 struct PlotSeries {
   std::string name;               // in the legend, once for series of the same name, points or not; empty: not there
   std::vector<PlotPoint> points;  // in the order in which a line joins them
-  bool line = true;               // joins the points
+  bool line = true;               // joins the points; one between two gaps has a mark in any case
   bool markers = true;            // stand at the points
   /// Colour and mark: the same number looks the same in every plot; -1 is the ink of the text, for what others are
   /// compared with.

@@ -24,10 +24,11 @@ std::string style_class(int64_t style) {
 }
 
 std::string dashes(int64_t style, bool dashed) {
-  if (dashed) return R"( stroke-dasharray="5 4")";
   const int64_t round = style < 0 ? 0 : style / hues;
-  if (round == 0) return "";
-  return round % 2 == 1 ? R"( stroke-dasharray="8 3")" : R"( stroke-dasharray="2 3")";
+  if (!dashed && round == 0) return "";
+  std::string pattern = dashed ? "5 4" : round == 1 ? "8 3" : "2 3";
+  for (int64_t i = dashed ? 0 : 2; i < round; ++i) pattern += dashed ? " 2 4" : " 8 3";
+  return fmt::format(" stroke-dasharray=\"{}\"", pattern);
 }
 
 void add_title(std::string& out, const std::string& title) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -28,12 +29,19 @@ namespace {
 
 constexpr int64_t metrics_format = 1;
 
-// nullopt for what is no number, too large for one, or not finite: Python writes NaN, ours null.
+// NaN for null, which is how a run writes what is not finite; nullopt for what is not there, or is something else.
 std::optional<double> number(const json& object, const char* name) {
+  constexpr double not_finite = std::numeric_limits<double>::quiet_NaN();
   const auto found = object.find(name);
-  if (found == object.end() || !found->is_number()) return std::nullopt;
-  const auto value = found->get<double>();
-  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+  if (found == object.end() || !(found->is_number() || found->is_null())) return std::nullopt;
+  const double value = found->is_null() ? not_finite : found->get<double>();
+  return std::isfinite(value) ? value : not_finite;
+}
+
+// Of a clock or a count, which nothing that diverges makes other than finite.
+std::optional<double> finite_number(const json& object, const char* name) {
+  const auto value = number(object, name);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 std::optional<int64_t> count(const json& object, const char* name) {
@@ -74,16 +82,23 @@ void each_line(const fs::path& file, const std::function<void(const std::string&
 
 RunPoint point_of(const json& record) {
   return {.step = count(record, "step").value_or(0),
-          .seconds = number(record, "seconds"),
+          .seconds = finite_number(record, "seconds"),
           .loss = number(record, "loss"),
           .perplexity = number(record, "perplexity"),
           .bleu = number(record, "bleu"),
           .rate = number(record, "rate"),
           .gradient_norm = number(record, "gradient_norm"),
           .largest_norm = number(record, "largest_gradient_norm"),
-          .target_tokens = number(record, "target_tokens"),
+          .target_tokens = finite_number(record, "target_tokens"),
           .speed = number(record, "tokens_per_second"),
           .memory = number(record, "memory")};
+}
+
+/// Peaks stay, whichever reports go.
+void keep_peaks(RunPoint& kept, const RunPoint& dropped) {
+  for (const auto value : {&RunPoint::largest_norm, &RunPoint::memory}) {
+    if (const auto& peak = dropped.*value) kept.*value = std::fmax((kept.*value).value_or(*peak), *peak);
+  }
 }
 
 /// The value of `section`.`name` in the run's config.yaml, where it can be read: it is not what a report is about.
@@ -130,6 +145,7 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
       throw Error(file.string(), "is of a later version of its format", "use the program that wrote it");
     }
     if (kind == "train") {
+      if (last) keep_peaks(run.training.back(), *last);
       last.reset();
       if (seen++ % stride != 0) {
         last = point_of(record);
@@ -137,7 +153,10 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
       }
       run.training.push_back(point_of(record));
       if (run.training.size() < most_run_points) return;
-      for (size_t i = 0; 2 * i < run.training.size(); ++i) run.training[i] = run.training[2 * i];
+      for (size_t i = 0; 2 * i < run.training.size(); ++i) {
+        run.training[i] = run.training[2 * i];
+        if (2 * i + 1 < run.training.size()) keep_peaks(run.training[i], run.training[2 * i + 1]);
+      }
       run.training.resize((run.training.size() + 1) / 2);
       stride *= 2;
     } else if (kind == "validation" || kind == "final") {

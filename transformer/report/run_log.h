@@ -8,7 +8,8 @@
 
 namespace transformer {
 
-/// What a run said of itself at a step. What it did not say, or what is no finite number, is absent.
+/// What a run said of itself at a step. What it did not say is absent; what it said is not finite, as of a run that
+/// diverged, is NaN, but for seconds and target_tokens, which are absent then, too.
 struct RunPoint {
   int64_t step = 0;                     // the first is 1
   std::optional<double> seconds;        // of training so far
@@ -35,7 +36,8 @@ struct RunLog {
   std::optional<int64_t> parameters;    // of a finished run
 };
 
-/// Most training reports that are kept of a run; of more, every second goes.
+/// Most training reports that are kept of a run; of more, every second goes, and leaves its largest_norm and memory to
+/// the one before it where they are greater.
 inline constexpr size_t most_run_points = 1 << 16;
 
 /// Reads metrics.jsonl, and summary.json and config.yaml as far as they are there, while a run writes them or

@@ -48,7 +48,7 @@ std::string value_text(Value value, double number) {
   return short_number(number, 5);
 }
 
-/// The points' values, thinned so that peaks stay.
+/// The points' values, thinned so that peaks stay, and gaps where values are not finite.
 std::vector<PlotPoint> curve(const std::vector<RunPoint>& points, Over over, Value value) {
   std::vector<PlotPoint> all;
   for (const auto& point : points) {
@@ -61,10 +61,23 @@ std::vector<PlotPoint> curve(const std::vector<RunPoint>& points, Over over, Val
   for (size_t i = 0; i < points_a_curve; ++i) {
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * all.size() / points_a_curve);
     const auto last = all.begin() + static_cast<std::ptrdiff_t>((i + 1) * all.size() / points_a_curve);
-    const auto [least, most] =
-        std::minmax_element(first, last, [](const PlotPoint& a, const PlotPoint& b) { return a.y < b.y; });
-    kept.push_back(*std::min(least, most));
-    kept.push_back(*std::max(least, most));
+    auto least = last, most = last;
+    for (auto at = first; at != last; ++at) {
+      if (!std::isfinite(at->y)) continue;
+      if (least == last || at->y < least->y) least = at;
+      if (most == last || at->y >= most->y) most = at;
+    }
+    const auto add_gap = [&](auto from, auto to) {
+      const auto gap = std::find_if(from, to, [](const PlotPoint& point) { return !std::isfinite(point.y); });
+      if (gap != to) kept.push_back(*gap);
+    };
+    const auto [one, other] = std::minmax(least, most);
+    add_gap(first, one);
+    if (one == last) continue;
+    kept.push_back(*one);
+    add_gap(one, other);
+    if (other != one) kept.push_back(*other);
+    add_gap(other, last);
   }
   return kept;
 }
@@ -95,9 +108,8 @@ std::string plot_of(const RunReport& report, const Curves& what, Over over) {
   plot.title = what.title;
   plot.x.label = over == Over::step ? "step" : "hours of training";
   plot.y = {.label = what.label, .scale = what.scale, .lower = std::nullopt, .upper = std::nullopt};
-  bool any = false;
   int64_t style = 0;
-  std::vector<double> lasts;
+  std::vector<double> lasts;  // finite value of each curve
   double highest = 0;
   for (const auto& run : report.runs) {
     const std::string name = report.runs.size() > 1 ? run.name : "";
@@ -111,20 +123,25 @@ std::string plot_of(const RunReport& report, const Curves& what, Over over) {
       for (size_t i = 0; validation && i < series.points.size(); ++i) {
         auto& point = series.points[i];
         point.marked = i % stride == 0 || i + 1 == series.points.size();
-        point.title = fmt::format("{}\n{} {}\n{} {}", run.name, plot.x.label, short_number(point.x, 4), what.title,
-                                  value_text(what.value, point.y));
+        const auto at = over == Over::step ? grouped_number(std::llround(point.x)) : short_number(point.x, 4);
+        point.title =
+            fmt::format("{}\n{} {}\n{} {}", run.name, plot.x.label, at, what.title, value_text(what.value, point.y));
       }
       if (series.points.empty()) return;
-      for (const auto& point : series.points) highest = std::max(highest, point.y);
-      lasts.push_back(series.points.back().y);
-      any = true;
+      std::optional<double> last;
+      for (const auto& point : series.points) {
+        if (!std::isfinite(point.y)) continue;
+        highest = std::max(highest, point.y);
+        last = point.y;
+      }
+      if (last) lasts.push_back(*last);
       plot.series.push_back(std::move(series));
     };
     add(run.training, false);
     if (what.of_validation) add(run.validation, true);
     ++style;
   }
-  if (!any) return "";
+  if (lasts.empty()) return "";
   // The first steps lie orders of magnitude above what runs differ by.
   if (what.value == &RunPoint::perplexity) {
     const double enough = 8 * *std::max_element(lasts.begin(), lasts.end());
@@ -143,11 +160,11 @@ std::string figures(const RunReport& report, Over over) {
   return out + "</div>\n";
 }
 
-/// Of all values of the points, in no order.
+/// All finite values of the points, in no order.
 std::vector<double> values_of(const std::vector<RunPoint>& points, Value value) {
   std::vector<double> values;
   for (const auto& point : points) {
-    if (point.*value) values.push_back(*(point.*value));
+    if (point.*value && std::isfinite(*(point.*value))) values.push_back(*(point.*value));
   }
   return values;
 }
@@ -169,7 +186,8 @@ ReportTable table_of(const RunReport& report) {
                    {"memory", "the most of the process that a report saw", true},
                    {"parameters", "", true}};
   const auto cell = [](const std::optional<double>& value, const std::function<std::string(double)>& text) {
-    return value ? Cell{text(*value), *value, ""} : Cell{};
+    if (!value) return Cell{};
+    return std::isfinite(*value) ? Cell{text(*value), *value, ""} : Cell{"not finite", std::nullopt, "failed"};
   };
   const auto rounded = [](double value) { return grouped_number(std::llround(std::min(value, 9e15))); };
   for (const auto& run : report.runs) {

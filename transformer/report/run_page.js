@@ -28,6 +28,7 @@ document.addEventListener("change", event => {
   }
 });
 document.addEventListener("keydown", event => {
+  if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;  // the browser's
   const item = event.target.closest?.(".sentences li");
   if (!item) return;
   const next = {ArrowUp: item.previousElementSibling, ArrowDown: item.nextElementSibling,

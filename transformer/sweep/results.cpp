@@ -110,7 +110,7 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
   const auto earlier = [](const auto& one, const auto& other) { return one.step < other.step; };
   std::stable_sort(points.begin(), points.end(), earlier);
   for (const auto& point : points) {
-    if (!point.perplexity) continue;
+    if (!point.perplexity || !std::isfinite(*point.perplexity)) continue;
     // Steps are alike: between two reports, tokens grow with them.
     const auto behind = std::upper_bound(log.training.begin(), log.training.end(), point, earlier);
     double tokens = 0;
