@@ -6,16 +6,21 @@
   const AGAIN = 2000; // milliseconds until a server that was away is asked anew
   const OTHERS = 2; // translations besides the best
   const KEPT = 20; // earlier translations
+  const BYTES = 4; // of a character in UTF-8, at most
   const STORE = "transformer-translations";
 
   const find = (id) => document.getElementById(id);
   const [pair, key, source, target, say] = ["pair", "key", "source", "target", "say"].map(find);
   const [sourceLanguage, targetLanguage] = ["from", "to"].map(find); // of a model that knows many languages
   let models = [];
+  let limit = Infinity; // characters of a text
   let asked = null; // the request that is under way, which a newer one ends
+  let watched = null; // that for attention
   let timer = 0;
   let lines = []; // of the answer: {source, hypotheses}, and which hypothesis is shown
   let picked = null; // the line whose attention is shown
+  let draft = null; // what was kept of the text that is being typed
+  let typed = ""; // that text at the last key
 
   function element(name, text, className) {
     const made = document.createElement(name);
@@ -49,30 +54,34 @@
   const shown = (line) => line.hypotheses[line.rank];
 
   /** Says what a word stands for, and offers the line's other translations. */
-  function pick(line, index, button) {
+  function pick(line, index, word) {
     for (const other of target.querySelectorAll(".picked")) other.classList.remove("picked");
-    button.classList.add("picked");
+    word.classList.add("picked");
     const from = words(line.source);
     const links = shown(line).alignment.filter((link) => link[1] === index);
     const stands = links.map((link) => `“${from[link[0]] ?? ""}”`).join(", ");
-    say.textContent = `“${button.textContent}” ${stands ? `stands for ${stands}.` : "stands for no single word."}`;
+    say.textContent = `“${word.textContent}” ${stands ? `stands for ${stands}.` : "stands for no single word."}`;
     offer(line);
     watch(line);
   }
 
-  /** Offers a line's attention, and asks for it where it is looked at. */
+  /** Offers the attention of a line as it is shown, and asks for it where it is looked at. */
   async function watch(line) {
+    watched?.abort();
     const details = find("attention");
     picked = line;
     details.hidden = !line?.source.trim() || line.parts > 1;
     find("heat").replaceChildren();
     if (details.hidden || !details.open) return;
+    const own = (watched = new AbortController());
     try {
-      const found = await ask({ text: line.source, document: true, attention: true });
-      const best = found.translations[0].lines[0].hypotheses[0];
-      if (picked === line) find("heat").replaceChildren(heat(words(line.source), words(best.text), best.attention));
+      const found = await ask({ text: line.source, attention: true }, own.signal);
+      const { text, attention } = found.translations[0].lines[0].hypotheses[line.rank];
+      const isTold = attention?.length > 0; // not of every translation, nor of very long ones
+      const content = isTold ? heat(words(line.source), words(text), attention) : "Nothing is told of this translation.";
+      find("heat").replaceChildren(content);
     } catch (error) {
-      say.textContent = error.message;
+      if (!own.signal.aborted) say.textContent = error.message;
     }
   }
 
@@ -118,12 +127,16 @@
     show();
   }
 
-  /** What was typed on is one translation, not many. */
+  const isTypedOn = (text, before) => text.startsWith(before) || before.startsWith(text);
+
+  /** What was typed on, or corrected, is one translation, not many; one that was there before stays. */
   function remember(entry) {
-    const isAlike = (one) => ["model", "from", "to"].every((part) => one?.[part] === entry[part]);
-    const list = earlier().filter((one) => one.text !== entry.text || !isAlike(one));
-    const goes = isAlike(list[0]) && entry.text.startsWith(list[0].text);
-    keep([entry, ...list.slice(goes ? 1 : 0)]);
+    const isSame = (one, other) => ["text", "model", "from", "to"].every((part) => one[part] === other[part]);
+    const others = earlier().filter((one) => !draft || !isSame(one, draft));
+    const list = others.filter((one) => !isSame(one, entry));
+    draft = list.length === others.length ? entry : null;
+    typed = entry.text;
+    keep([entry, ...list]);
   }
 
   function show() {
@@ -154,7 +167,8 @@
     if (key.value) headers.Authorization = `Bearer ${key.value}`;
     const model = models[pair.selectedIndex];
     const { from, to } = chosen(model);
-    const body = JSON.stringify({ model: model.name, source: from, target: to, ...fields });
+    const decoding = { n_best: Math.min(1 + OTHERS, Number(model.decoding.beam)) };
+    const body = JSON.stringify({ model: model.name, source: from, target: to, document: true, decoding, ...fields });
     return answer("v1/translate", { method: "POST", headers, body, signal });
   }
 
@@ -170,6 +184,7 @@
         line.rank = rank;
         draw();
         offer(line);
+        watch(line);
         say.textContent = "";
       });
       const item = element("li", "");
@@ -179,21 +194,42 @@
     find("others").hidden = list.children.length === 0;
   }
 
+  /** Makes a word the one at which the Tab key stops: they are many, and arrows lead from one to another. The others
+      take no focus at all, because Chromium drops a selection that a mouse begins at the edge of a word that does. */
+  function stopAt(word) {
+    target.querySelector(".word[tabindex]")?.removeAttribute("tabindex");
+    if (word) word.tabIndex = 0;
+  }
+
   function draw() {
     target.replaceChildren();
     for (const line of lines) {
       const paragraph = element("p", "");
       paragraph.dir = "auto";
-      for (const [index, word] of words(shown(line).text).entries()) {
-        const button = element("button", word, "word");
-        button.type = "button";
-        button.addEventListener("click", () => pick(line, index, button));
+      for (const [index, text] of words(shown(line).text).entries()) {
+        const word = element("span", text, "word"); // <button>s could not be selected, nor follow a script's direction
+        word.setAttribute("role", "button");
+        word.addEventListener("click", (event) => {
+          const hasSelected = event.detail > 0 && !getSelection().isCollapsed; // by a mouse: keys click without detail
+          if (!hasSelected) pick(line, index, word);
+        });
         if (index > 0) paragraph.append(" ");
-        paragraph.append(button);
+        paragraph.append(word);
       }
       target.append(paragraph);
     }
-    find("copy").disabled = !lines.some((line) => shown(line).text);
+    stopAt(target.querySelector(".word"));
+    allowCopy();
+  }
+
+  function allowCopy() {
+    const isOutdated = target.getAttribute("aria-busy") === "true";
+    find("copy").disabled = isOutdated || !lines.some((line) => shown(line).text);
+  }
+
+  function busy(isBusy) {
+    target.setAttribute("aria-busy", isBusy);
+    allowCopy();
   }
 
   function clear() {
@@ -201,25 +237,33 @@
     draw();
     find("others").hidden = true;
     watch(null);
+    busy(false);
+  }
+
+  /** Ends what is under way, for which nobody waits any more. */
+  function cancel() {
+    asked?.abort();
+    watched?.abort();
+    clearTimeout(timer);
   }
 
   async function translate() {
-    asked?.abort();
-    clearTimeout(timer);
+    cancel();
     const model = models[pair.selectedIndex];
     if (!model) return;
-    say.textContent = "";
-    if (!source.value.trim()) {
+    const text = source.value;
+    const length = [...text].length;
+    const isTooLong = length > limit;
+    const tooLong = `The text is too long: it has ${length} characters, and at most ${limit} are translated.`;
+    say.textContent = isTooLong ? tooLong : "";
+    if (isTooLong || !text.trim()) {
       clear();
-      target.setAttribute("aria-busy", "false");
       return;
     }
     const own = (asked = new AbortController());
-    target.setAttribute("aria-busy", "true");
-    const best = Math.min(1 + OTHERS, Number(model.decoding.beam));
-    const text = source.value;
+    busy(true);
     try {
-      const found = await ask({ text, document: true, alignments: true, decoding: { n_best: best } }, own.signal);
+      const found = await ask({ text, alignments: true }, own.signal);
       lines = found.translations[0].lines;
       for (const line of lines) line.rank = 0;
       draw();
@@ -228,19 +272,26 @@
       if (only.length === 1) offer(only[0]);
       watch(only.length === 1 ? only[0] : null);
       remember({ text, translation: found.translations[0].text, model: model.name, ...chosen(model) });
+      busy(false);
+      say.textContent = "Translated.";
     } catch (error) {
       if (own.signal.aborted) return;
-      const isAway = error instanceof Away;
-      say.textContent = isAway ? `${error.message}; it is asked again.` : error.message;
-      if (isAway) timer = setTimeout(translate, error.pause);
+      if (error instanceof Away) {
+        say.textContent = `${error.message}; it is asked again.`;
+        timer = setTimeout(translate, error.pause);
+        return;
+      }
+      clear();
+      say.textContent = error.message;
     }
-    if (asked === own) target.setAttribute("aria-busy", "false");
   }
 
-  function later() {
+  function later(event) {
     find("count").textContent = [...source.value].length;
-    asked?.abort(); // nobody waits for it any more
-    clearTimeout(timer);
+    cancel();
+    if (event?.isComposing) return; // its end is an event, too
+    if (!source.value.trim() || !isTypedOn(source.value, typed)) draft = null;
+    typed = source.value;
     timer = setTimeout(translate, PAUSE);
   }
 
@@ -266,7 +317,7 @@
       const [served, settings] = await Promise.all([answer("v1/models"), answer("frontend/settings")]);
       models = served.models;
       find("key-label").hidden = key.hidden = !settings.keyRequired;
-      source.maxLength = settings.charLimit;
+      limit = settings.charLimit;
     } catch {
       models = [];
     }
@@ -306,17 +357,47 @@
     const model = models[pair.selectedIndex];
     source.lang = tag(model.languages ? sourceLanguage.value : model.source);
     target.lang = tag(model.languages ? targetLanguage.value : model.target);
+    draft = null;
     translate();
   }
 
+  async function read(file) {
+    if (file.size > BYTES * limit) throw new Error(`it has more than the ${limit} characters that are translated`);
+    const bytes = await file.arrayBuffer();
+    try {
+      return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    } catch {
+      throw new Error("it is no text in UTF-8");
+    }
+  }
+
+  async function copy(text) {
+    if (navigator.clipboard) {
+      await navigator.clipboard.writeText(text);
+      return;
+    }
+    // Pages over plain HTTP have none, unless they are the same machine's. What is selected is copied there.
+    const give = (event) => {
+      event.clipboardData.setData("text/plain", text); // as paragraphs it would have more lines
+      event.preventDefault();
+    };
+    document.addEventListener("copy", give);
+    getSelection().selectAllChildren(target);
+    const isCopied = document.execCommand("copy");
+    getSelection().empty();
+    document.removeEventListener("copy", give);
+    if (!isCopied) throw new Error("the browser does not allow it");
+  }
+
   source.addEventListener("input", later);
+  source.addEventListener("compositionend", later);
   source.addEventListener("dragover", (event) => event.preventDefault());
   source.addEventListener("drop", async (event) => {
     const file = event.dataTransfer.files[0];
     if (!file) return;
     event.preventDefault();
     try {
-      source.value = (await file.text()).slice(0, source.maxLength);
+      source.value = await read(file);
       later();
     } catch (error) {
       say.textContent = `The file cannot be read: ${error.message}`; // it may be a folder
@@ -325,13 +406,30 @@
   pair.addEventListener("change", () => choose());
   for (const list of [sourceLanguage, targetLanguage]) list.addEventListener("change", start);
   key.addEventListener("change", translate);
+  target.addEventListener("keydown", (event) => {
+    const word = event.target.closest(".word");
+    if (!word || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const all = [...target.querySelectorAll(".word")];
+    const here = all.indexOf(word);
+    const right = getComputedStyle(word).direction === "rtl" ? -1 : 1;
+    const steps = { ArrowLeft: -right, ArrowRight: right, ArrowUp: -1, ArrowDown: 1 };
+    const next = { Home: all[0], End: all.at(-1) }[event.key] ?? all[here + steps[event.key]];
+    const isPressed = event.key === "Enter" || event.key === " ";
+    if (!next && !isPressed) return;
+    event.preventDefault();
+    if (isPressed) {
+      word.click();
+      return;
+    }
+    stopAt(next);
+    next.focus();
+  });
   find("form").addEventListener("submit", (event) => event.preventDefault());
   find("attention").addEventListener("toggle", () => watch(picked));
   find("forget").addEventListener("click", () => keep([]));
-  find("copy").hidden = !navigator.clipboard; // which pages over plain HTTP have on the same machine alone
   find("copy").addEventListener("click", async () => {
     try {
-      await navigator.clipboard.writeText(lines.map((line) => shown(line).text).join("\n"));
+      await copy(lines.map((line) => shown(line).text).join("\n"));
       say.textContent = "Copied.";
     } catch (error) {
       say.textContent = `Nothing was copied: ${error.message}`;
