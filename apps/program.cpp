@@ -55,7 +55,8 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
   const std::string name = std::filesystem::path(argc > 0 ? argv[0] : "program").filename().string();
   const auto fail = [&](const std::string& message, int status) {
     std::cout.flush();
-    std::cerr << one_line(name) << ": error: " << one_line(message) << std::endl;
+    // In one piece: others may write there, too.
+    std::cerr << fmt::format("{}: error: {}\n", one_line(name), one_line(message)) << std::flush;
     return status;
   };
 

@@ -263,6 +263,43 @@ class FailureTest(unittest.TestCase):
         self.assertEqual(done.status, 1, done)
         self.assertIn("rank 1: stopped, because rank 0 was ended by signal 9 (Killed)", done.errors)
 
+    def test_work_of_rank_0_is_not_cut_off_where_another_dies_meanwhile(self):
+        done = run("processes=2", "timeout=1", "seconds=6", "meanwhile=kill", "grace=1", "alone")
+        self.assertEqual(done.status, 1, done)
+        self.assertEqual(done.lines, [{"written": True}])
+
+    def test_a_mistake_decides_the_status_whoever_ends_first(self):
+        for rank in ("0", "2"):
+            done = run("processes=3", f"rank={rank}", "mistake")
+            self.assertEqual(done.status, 2, done)
+
+    def one_rank(self, rank, address, port, *arguments):
+        return run(*arguments, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
+                   MASTER_ADDR=address, MASTER_PORT=str(port))
+
+    def test_another_run_at_the_same_port_harms_nobody(self):
+        processes = by_hand(2, "timeout=10", "seconds=4", "alone")
+        port = pathlib.Path(f"/proc/{processes[0].pid}/environ").read_text().split("MASTER_PORT=")[1].split("\0")[0]
+        time.sleep(2)
+        stranger = self.one_rank(1, "127.0.0.1", port, "timeout=10", "alone")
+        self.assertEqual(stranger.status, 2, stranger)
+        self.assertIn("another rank 1 has come to", stranger.errors)
+        for process in processes:
+            done = Done(process, 60)
+            self.assertEqual(done.status, 0, done)
+
+    def test_a_service_of_another_kind_is_not_waited_for(self):
+        with socket.create_server(("127.0.0.1", 0)) as service:
+            done = self.one_rank(1, "127.0.0.1", service.getsockname()[1], "timeout=1", "sums")
+        self.assertEqual(done.status, 1, done)
+        self.assertIn("does not answer as a store does", done.errors)
+        self.assertLess(done.seconds, 30)
+
+    def test_an_address_that_is_none_is_named(self):
+        done = self.one_rank(0, "no-such-host.invalid", free_port(), "timeout=1", "sums")
+        self.assertEqual(done.status, 2, done)
+        self.assertIn("error: MASTER_ADDR: rank 0 cannot reach itself at no-such-host.invalid:", done.errors)
+
     def test_nccl_without_a_gpu(self):
         if pathlib.Path("/dev/nvidiactl").exists():
             self.skipTest("this machine has a GPU")
@@ -498,6 +535,27 @@ class ParentTest(unittest.TestCase):
         os.killpg(process.pid, signal.SIGINT)
         done = Done(process, 30)
         self.assertEqual([line["signal"] for line in done.lines], [signal.SIGINT, signal.SIGINT])
+
+    def test_a_signal_that_comes_before_a_rank_is_ready_ends_all(self):
+        process = start([WORKER, "processes=2", "late"])
+        for _ in range(2):
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        done = Done(process, 50)
+        self.assertEqual(done.status, 130, done)
+        self.assertIn("rank 1: stopped, because rank 0 was ended by signal 2", done.errors)
+
+    def test_ctrl_z_stops_all(self):
+        def state(process_id):
+            return pathlib.Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        process, children = self.started(2)
+        everybody = [process.pid, *children.values()]
+        process.send_signal(signal.SIGTSTP)
+        self.assertTrue(wait_until(lambda: all(state(one) == "T" for one in everybody)))
+        process.send_signal(signal.SIGCONT)
+        self.assertTrue(wait_until(lambda: all(state(one) != "T" for one in everybody)))
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(Done(process, 30).status, 130)
 
     def test_children_die_with_the_parent(self):
         process, children = self.started(2)

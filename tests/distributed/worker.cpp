@@ -512,12 +512,33 @@ void train_and_fail(Communicator& communicator, const Arguments& arguments) {
 
 void work_alone(Communicator& communicator, const Arguments& arguments) {
   const double seconds = number(arguments, "seconds", 3);
-  communicator.on_rank_0([&] { sleep_seconds(seconds); });
+  if (communicator.rank() > 0 && arguments.contains("meanwhile")) {
+    sleep_seconds(1.5);
+    fail(arguments.at("meanwhile"));
+  }
+  ::signal(SIGTERM, SIG_IGN);  // as a program does that ends when its work is done
+  communicator.on_rank_0([&] {
+    sleep_seconds(seconds);
+    if (arguments.contains("meanwhile")) say({{"written", true}});
+  });
   communicator.on_rank_0([&] {
     if (arguments.contains("how")) fail(arguments.at("how"));
   });
   communicator.barrier();
   if (communicator.rank() == 0) say({{"done", true}});
+}
+
+// A mistake of one rank, which the others hear of and end before it does.
+void make_mistake(Communicator& communicator, int rank) {
+  try {
+    communicator.guard([&] {
+      if (communicator.rank() == rank) throw Error("made-up", "is a mistake");
+      communicator.barrier();
+    });
+  } catch (const Error&) {
+    sleep_seconds(1);
+    throw;
+  }
 }
 
 // --- The parent's tests -------------------------------------------------------------------------------------------
@@ -584,6 +605,11 @@ int run(const std::vector<std::string>& given) {
   }
   if (mode == "signal") return wait_for_signal(launch);
   if (mode == "store") return hold_store();
+  if (mode == "late") {  // a rank that never comes, and does not know of signals yet
+    if (launch.rank > 0) ::signal(SIGINT, SIG_IGN);
+    say({{"rank", launch.rank}});
+    if (launch.rank == 0) sleep_seconds(1000);
+  }
   if (mode == "exit") {
     if (launch.rank != number(arguments, "rank", 0))
       sleep_seconds(number(arguments, "others", 0));
@@ -603,6 +629,7 @@ int run(const std::vector<std::string>& given) {
     if (mode == "trainer") return train_own(communicator, arguments);
     if (mode == "fail") return train_and_fail(communicator, arguments);
     if (mode == "alone") return work_alone(communicator, arguments);
+    if (mode == "mistake") return make_mistake(communicator, static_cast<int>(number(arguments, "rank", 0)));
     throw Error(mode, "is no mode");
   });
   return 0;

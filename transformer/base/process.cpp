@@ -39,6 +39,13 @@ int BlockedSignals::next(int milliseconds) const {
   return signal > 0 ? signal : 0;
 }
 
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (sigaction(SIGPIPE, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL) {
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+}
+
 namespace {
 
 // Pointers to a list of strings, as execve takes them.

@@ -31,6 +31,9 @@ class BlockedSignals {
   struct sigaction child_before_ {};
 };
 
+/// A write whose reader is gone is an error from now on, not the end of this process, unless somebody handles SIGPIPE.
+void ignore_broken_pipes();
+
 /// What start_process is told.
 struct ProcessOptions {
   std::vector<std::string> command;                // the program, looked up in PATH where it has no slash

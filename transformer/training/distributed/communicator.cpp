@@ -1,11 +1,9 @@
 #include "transformer/training/distributed/communicator.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <future>
 #include <sstream>
 #include <stdexcept>
@@ -15,6 +13,7 @@
 #include <utility>
 
 #include "transformer/base/error.h"
+#include "transformer/base/process.h"
 #include "transformer/training/distributed/communicator_impl.h"
 #include "transformer/training/distributed/gloo.h"
 #include "transformer/training/distributed/nccl.h"
@@ -30,14 +29,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Gloo writes to sockets whose other end may have died; that is to be an error, not the silent end of this process.
-void ignore_broken_pipes() {
-  struct sigaction now;
-  if (sigaction(SIGPIPE, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL) {
-    std::signal(SIGPIPE, SIG_IGN);
-  }
-}
-
 void wait(const c10::intrusive_ptr<c10d::Work>& work) {
   if (!work->wait()) throw std::runtime_error("the operation was aborted");
 }
@@ -47,7 +38,7 @@ void wait(const c10::intrusive_ptr<c10d::Work>& work) {
 Communicator::Impl::Impl(const Launch& given, const Options& given_options)
     : launch(given), options(given_options), exceptions(std::uncaught_exceptions()) {
   if (!launch.distributed()) return;
-  ignore_broken_pipes();
+  ignore_broken_pipes();  // Gloo writes to sockets whose other end may have died
   const double timeout = options.timeout_seconds;
   store = open_store(launch, timeout);
   const auto own_store = meet(store, launch, timeout);

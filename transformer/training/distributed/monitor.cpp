@@ -60,7 +60,7 @@ void Monitor::enter() {
 
 void Monitor::begin_section() {
   const std::lock_guard lock(mutex_);
-  in_section_ = true;
+  own_.alone = true;
 }
 
 template <class Change>
@@ -77,7 +77,7 @@ void Monitor::say(Change change) {
 void Monitor::end_section() {
   {
     const std::lock_guard lock(mutex_);
-    in_section_ = false;
+    own_.alone = false;
     moved_ = Clock::now();
   }
   say([](RankState& state) { ++state.sections; });
@@ -270,7 +270,7 @@ std::optional<Monitor::Fault> Monitor::find_hung() const {
 }
 
 void Monitor::end_process_if_stuck() {
-  if (!end_process_ || in_section_ || own_.phase != RankState::Phase::running) return;
+  if (!end_process_ || own_.alone || own_.phase != RankState::Phase::running) return;
   auto fault = find_fault(timeout_);
   if (!fault) fault = find_hung();
   if (!fault) {

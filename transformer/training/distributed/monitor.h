@@ -100,7 +100,6 @@ class Monitor : public std::enable_shared_from_this<Monitor> {
   Clock::time_point contact_;  // last time the store answered
   Clock::time_point moved_;    // last time this rank began an operation or ended a section
   std::optional<Clock::time_point> fault_found_;
-  bool in_section_ = false;  // rank 0 alone
   uint64_t changes_ = 0, said_ = 0;
   int waiting_ = 0;
   bool stop_ = false, ended_ = false;

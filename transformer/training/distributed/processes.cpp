@@ -81,7 +81,7 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
   const auto program = std::filesystem::read_symlink("/proc/self/exe").string();
   const auto name = std::filesystem::path(arguments.empty() ? program : arguments.front()).filename().string();
 
-  const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+  const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCHLD};
   LoopbackSocket socket;
   std::vector<Process> processes;
   auto signal_all = [&](int signal) {
@@ -117,24 +117,51 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
     throw;
   }
   using Clock = std::chrono::steady_clock;
-  std::optional<Clock::time_point> failed;  // when the first did
-  int result = 0, passed_on = 0, running = count;
-  bool terminated = false, killed = false;
+  std::optional<Clock::time_point> broken;  // when a process was first known to be gone without the others' consent
+  int passed_on = 0, running = count;
+  bool terminated = false;
+  // What this process ends with is what the rank ended with that is to blame: before a signal that was passed on, and
+  // before ranks that end because another did.
+  enum class Blame { none, other, asked, own };
+  Blame blame = Blame::none;
+  int result = 0;
   auto report = [&](int rank, int status) {
-    const bool asked =
-        passed_on != 0 && (WIFSIGNALED(status) ? WTERMSIG(status) == passed_on
-                                               : WEXITSTATUS(status) == 130 || WEXITSTATUS(status) == 128 + passed_on);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-    if (!failed) result = WIFEXITED(status) ? WEXITSTATUS(status) : asked ? 130 : 1;
-    if (asked) return;
-    std::cerr << fmt::format("{}: rank {} {}", name, rank, process_end(status)) << std::endl;
-    if (failed) return;
-    failed = Clock::now();
-    if (store) store->note_end(rank, process_end(status));
+    const bool signalled = WIFSIGNALED(status);
+    const bool asked =
+        passed_on != 0 && (signalled ? WTERMSIG(status) == passed_on
+                                     : WEXITSTATUS(status) == 130 || WEXITSTATUS(status) == 128 + passed_on);
+    Blame found = asked ? Blame::asked : Blame::own;
+    if (!asked && signalled && terminated) {
+      found = Blame::other;  // by the signal that it got from here
+    } else if (!asked && !signalled && store) {
+      const auto state = store->state(rank);
+      if (state.phase == RankState::Phase::failed && state.origin != rank) found = Blame::other;
+    }
+    if (found > blame) {
+      blame = found;
+      result = !signalled ? WEXITSTATUS(status) : asked ? 128 + passed_on : 1;
+    }
+    if (!asked) std::cerr << fmt::format("{}: rank {} {}\n", name, rank, process_end(status)) << std::flush;
+    // A signal that it was asked to end by came before the process was ready for one.
+    if (asked && !signalled) return;
+    if (store && (signalled || !broken)) store->note_end(rank, process_end(status));
+    if (!broken) broken = Clock::now();
+  };
+  // Rank 0 may be writing a checkpoint, which is not to be cut off.
+  auto kill_all = [&] {
+    for (int rank = 0; rank < count; ++rank) {
+      const bool busy = rank == 0 && store && store->state(rank).alone;
+      if (processes[rank].running && !busy) kill(processes[rank].id, SIGKILL);
+    }
   };
   while (running > 0) {
     const int signal = signals.next(100);
-    if (signal != 0 && signal != SIGCHLD) {
+    if (signal == SIGTSTP) {  // a terminal's Ctrl-Z
+      signal_all(SIGSTOP);
+      raise(SIGSTOP);
+      signal_all(SIGCONT);
+    } else if (signal != 0 && signal != SIGCHLD) {
       passed_on = signal;
       signal_all(signal);
     }
@@ -145,15 +172,12 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
       --running;
       report(rank, process.status);
     }
-    const double since = failed ? std::chrono::duration<double>(Clock::now() - *failed).count() : 0;
+    const double since = broken ? std::chrono::duration<double>(Clock::now() - *broken).count() : 0;
     if (since > options.grace_seconds && !terminated) {
       signal_all(SIGTERM);
       terminated = true;
     }
-    if (since > options.grace_seconds + options.kill_seconds && !killed) {
-      signal_all(SIGKILL);
-      killed = true;
-    }
+    if (since > options.grace_seconds + options.kill_seconds) kill_all();
   }
   return result;
 }

@@ -18,6 +18,7 @@ struct RankState {
   int64_t beat = 0;              // grows as long as the process lives
   int64_t entered = 0;           // operations of all ranks that it has begun, each bucket of gradients one of them
   int64_t sections = 0;          // rank 0: calls of on_rank_0 that have ended
+  bool alone = false;            // rank 0: within such a call
   Phase phase = Phase::running;  // as it was when the value was written
   int origin = -1;               // failed: the rank at fault, which may be another; -1: unknown
   std::string reason;            // failed: a sentence that begins with whose fault it is

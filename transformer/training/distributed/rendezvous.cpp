@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <future>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -80,6 +82,11 @@ Failure did_not_come(const std::vector<int>& missing, const Launch& launch, doub
 void meet_once(const StorePointer& run, const Launch& launch, double timeout) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < launch.world_size; ++rank) keys.push_back(state_key(rank));
+  if (run->add(fmt::format("came/{}", launch.rank), 1) > 1) {
+    throw Error("MASTER_PORT",
+                fmt::format("another rank {} has come to {}:{} before", launch.rank, launch.address, launch.port),
+                "choose another port for each run that is there at a time");
+  }
   run->set(state_key(launch.rank), RankState().bytes());
   try {
     run->wait(keys, milliseconds(timeout));
@@ -87,6 +94,13 @@ void meet_once(const StorePointer& run, const Launch& launch, double timeout) {
     const auto missing = missing_ranks(run, launch, 0, state_key);
     if (missing.empty()) throw Failure(fmt::format("rank {}", launch.rank), message_of(error));
     throw did_not_come(missing, launch, timeout);
+  }
+  // Who holds the store tells of those that ended before they came.
+  for (const auto& key : keys) {
+    const auto state = RankState::read(run->get(key));
+    if (state.phase != RankState::Phase::failed) continue;
+    run->set(state_key(launch.rank), state.bytes());
+    throw OtherRankFailure(fmt::format("rank {}", launch.rank), fmt::format("stopped, because {}", state.reason));
   }
 }
 
@@ -157,11 +171,29 @@ StorePointer open_store(const Launch& launch, double timeout) {
   options.waitWorkers = false;
   options.timeout = milliseconds(timeout);
   const auto place = fmt::format("{}:{}", launch.address, launch.port);
+  // Connecting has a time limit, but not the first exchange: with a server of another kind it never ends. A thread that
+  // waits in it is left behind; this process is about to end then.
+  std::promise<StorePointer> opening;
+  auto opened = opening.get_future();
+  std::thread([address = launch.address, options, result = std::move(opening)]() mutable {
+    try {
+      result.set_value(c10::make_intrusive<c10d::TCPStore>(address, options));
+    } catch (...) {
+      result.set_exception(std::current_exception());
+    }
+  }).detach();
   try {
-    return c10::make_intrusive<c10d::TCPStore>(launch.address, options);
+    if (opened.wait_for(milliseconds(2 * timeout + 1)) != std::future_status::ready) {
+      throw std::runtime_error("what listens there does not answer as a store does");
+    }
+    return opened.get();
   } catch (const std::exception& error) {
     const auto reason = message_of(error);
     if (options.isServer) {
+      if (reason.find("server socket") == std::string::npos) {
+        throw Error("MASTER_ADDR", fmt::format("rank 0 cannot reach itself at {} ({})", place, reason),
+                    "name the machine of rank 0, as all others reach it");
+      }
       throw Error("MASTER_PORT", fmt::format("rank 0 cannot open port {} ({})", launch.port, reason),
                   "choose a port that is free on its machine");
     }

@@ -4,7 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "transformer/training/distributed/rank_state.h"
+#include "transformer/base/process.h"
 #include "transformer/training/distributed/rendezvous.h"
 
 namespace transformer {
@@ -14,6 +14,7 @@ struct StoreHost::Impl {
 };
 
 StoreHost::StoreHost(const Launch& launch, int descriptor) : impl_(std::make_unique<Impl>()) {
+  ignore_broken_pipes();  // who reads from the store may have died
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(launch.port);
   options.isServer = true;
@@ -23,15 +24,18 @@ StoreHost::StoreHost(const Launch& launch, int descriptor) : impl_(std::make_uni
 }
 StoreHost::~StoreHost() = default;
 
-void StoreHost::note_end(int rank, const std::string& how) {
+RankState StoreHost::state(int rank) const {
   const auto key = state_key(rank);
-  RankState state;
-  if (impl_->store->check({key})) state = RankState::read(impl_->store->get(key));
+  return impl_->store->check({key}) ? RankState::read(impl_->store->get(key)) : RankState();
+}
+
+void StoreHost::note_end(int rank, const std::string& how) {
+  auto state = this->state(rank);
   if (state.phase == RankState::Phase::failed) return;
   state.phase = RankState::Phase::failed;
   state.origin = rank;
   state.reason = fmt::format("rank {} {}", rank, how);
-  impl_->store->set(key, state.bytes());
+  impl_->store->set(state_key(rank), state.bytes());
 }
 
 }  // namespace transformer

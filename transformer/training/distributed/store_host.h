@@ -4,6 +4,7 @@
 #include <string>
 
 #include "transformer/training/distributed/launch.h"
+#include "transformer/training/distributed/rank_state.h"
 
 namespace transformer {
 
@@ -16,6 +17,8 @@ class StoreHost {
   StoreHost(const StoreHost&) = delete;
   StoreHost& operator=(const StoreHost&) = delete;
 
+  /// What `rank` has said of itself last.
+  RankState state(int rank) const;
   /// Tells the others how `rank` ended ("was ended by signal 9 (Killed)"), unless it said so itself.
   void note_end(int rank, const std::string& how);
 
