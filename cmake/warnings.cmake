@@ -55,5 +55,9 @@ function(transformer_unity target)
   if(TRANSFORMER_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
     target_compile_options(${target} PRIVATE -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    # A linker takes whole object files, and of one for a whole room programs need little.
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-ffunction-sections>
+                                             $<$<CONFIG:Release>:-fdata-sections>)
+    target_link_options(${target} PRIVATE $<$<CONFIG:Release>:-Wl,--gc-sections>)
   endif()
 endfunction()
