@@ -48,6 +48,11 @@ std::string value_text(Value value, double number) {
   return short_number(number, 5);
 }
 
+/// Whatever a file says.
+std::string rounded(double value) {
+  return grouped_number(std::llround(std::clamp(value, -9e15, 9e15)));
+}
+
 /// The points' values, thinned so that peaks stay, and gaps where values are not finite.
 std::vector<PlotPoint> curve(const std::vector<RunPoint>& points, Over over, Value value) {
   std::vector<PlotPoint> all;
@@ -123,7 +128,7 @@ std::string plot_of(const RunReport& report, const Curves& what, Over over) {
       for (size_t i = 0; validation && i < series.points.size(); ++i) {
         auto& point = series.points[i];
         point.marked = i % stride == 0 || i + 1 == series.points.size();
-        const auto at = over == Over::step ? grouped_number(std::llround(point.x)) : short_number(point.x, 4);
+        const auto at = over == Over::step ? rounded(point.x) : short_number(point.x, 4);
         point.title =
             fmt::format("{}\n{} {}\n{} {}", run.name, plot.x.label, at, what.title, value_text(what.value, point.y));
       }
@@ -189,7 +194,6 @@ ReportTable table_of(const RunReport& report) {
     if (!value) return Cell{};
     return std::isfinite(*value) ? Cell{text(*value), *value, ""} : Cell{"not finite", std::nullopt, "failed"};
   };
-  const auto rounded = [](double value) { return grouped_number(std::llround(std::min(value, 9e15))); };
   for (const auto& run : report.runs) {
     auto validated = run.validation;
     if (run.final_model) validated.push_back(*run.final_model);

@@ -122,7 +122,8 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
     }
     // The final model is another than the last one validated where checkpoints are averaged; one point a step.
     if (!curve.empty() && curve.back().step == point.step) curve.pop_back();
-    curve.push_back({point.step, std::llround(tokens), *point.perplexity, point.bleu});
+    const auto bleu = point.bleu && std::isfinite(*point.bleu) ? point.bleu : std::nullopt;
+    curve.push_back({point.step, std::llround(tokens), *point.perplexity, bleu});
   }
   return curve;
 }
