@@ -278,10 +278,10 @@ class FailureTest(unittest.TestCase):
                    MASTER_ADDR=address, MASTER_PORT=str(port))
 
     def test_another_run_at_the_same_port_harms_nobody(self):
-        processes = by_hand(2, "timeout=10", "seconds=4", "alone")
+        processes = by_hand(2, "timeout=30", "seconds=10", "begins=1", "alone")
+        self.assertIn("begun", processes[0].stdout.readline())
         port = pathlib.Path(f"/proc/{processes[0].pid}/environ").read_text().split("MASTER_PORT=")[1].split("\0")[0]
-        time.sleep(2)
-        stranger = self.one_rank(1, "127.0.0.1", port, "timeout=10", "alone")
+        stranger = self.one_rank(1, "127.0.0.1", port, "timeout=30", "alone")
         self.assertEqual(stranger.status, 2, stranger)
         self.assertIn("another rank 1 has come to", stranger.errors)
         for process in processes:

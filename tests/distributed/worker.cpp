@@ -518,6 +518,7 @@ void work_alone(Communicator& communicator, const Arguments& arguments) {
   }
   ::signal(SIGTERM, SIG_IGN);  // as a program does that ends when its work is done
   communicator.on_rank_0([&] {
+    if (arguments.contains("begins")) say({{"begun", true}});
     sleep_seconds(seconds);
     if (arguments.contains("meanwhile")) say({{"written", true}});
   });

@@ -119,7 +119,7 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> broken;  // when a process was first known to be gone without the others' consent
   int passed_on = 0, running = count;
-  bool terminated = false;
+  std::optional<Clock::time_point> terminated;  // when SIGTERM was sent for that reason
   // What this process ends with is what the rank ended with that is to blame: before a signal that was passed on, and
   // before ranks that end because another did.
   enum class Blame { none, other, asked, own };
@@ -151,7 +151,8 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
   // Rank 0 may be writing a checkpoint, which is not to be cut off.
   auto kill_all = [&] {
     for (int rank = 0; rank < count; ++rank) {
-      const bool busy = rank == 0 && store && store->state(rank).alone;
+      const auto state = rank == 0 && store ? store->state(rank) : RankState();
+      const bool busy = state.alone && state.phase == RankState::Phase::running;
       if (processes[rank].running && !busy) kill(processes[rank].id, SIGKILL);
     }
   };
@@ -172,12 +173,14 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
       --running;
       report(rank, process.status);
     }
-    const double since = broken ? std::chrono::duration<double>(Clock::now() - *broken).count() : 0;
-    if (since > options.grace_seconds && !terminated) {
+    const auto past = [](const std::optional<Clock::time_point>& time, double seconds) {
+      return time && std::chrono::duration<double>(Clock::now() - *time).count() > seconds;
+    };
+    if (!terminated && past(broken, options.grace_seconds)) {
       signal_all(SIGTERM);
-      terminated = true;
+      terminated = Clock::now();
     }
-    if (since > options.grace_seconds + options.kill_seconds) kill_all();
+    if (past(terminated, options.kill_seconds)) kill_all();
   }
   return result;
 }

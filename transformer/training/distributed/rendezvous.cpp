@@ -83,9 +83,11 @@ void meet_once(const StorePointer& run, const Launch& launch, double timeout) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < launch.world_size; ++rank) keys.push_back(state_key(rank));
   if (run->add(fmt::format("came/{}", launch.rank), 1) > 1) {
-    throw Error("MASTER_PORT",
-                fmt::format("another rank {} has come to {}:{} before", launch.rank, launch.address, launch.port),
-                "choose another port for each run that is there at a time");
+    throw Error(
+        "MASTER_PORT",
+        fmt::format("another rank {} has come to {}:{} before", launch.rank, launch.address, launch.port),
+        "choose another port for each run that is there at a time; a rank that is started again by hand needs all "
+        "others to be, too");
   }
   run->set(state_key(launch.rank), RankState().bytes());
   try {
@@ -96,8 +98,8 @@ void meet_once(const StorePointer& run, const Launch& launch, double timeout) {
     throw did_not_come(missing, launch, timeout);
   }
   // Who holds the store tells of those that ended before they came.
-  for (const auto& key : keys) {
-    const auto state = RankState::read(run->get(key));
+  for (const auto& bytes : run->multiGet(keys)) {
+    const auto state = RankState::read(bytes);
     if (state.phase != RankState::Phase::failed) continue;
     run->set(state_key(launch.rank), state.bytes());
     throw OtherRankFailure(fmt::format("rank {}", launch.rank), fmt::format("stopped, because {}", state.reason));
