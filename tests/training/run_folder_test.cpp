@@ -10,6 +10,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/event_file.h"
 
 using namespace transformer;
 using transformer::test::error_of;
@@ -64,6 +65,7 @@ struct Run {
     run.begin("checksum");
     for (int64_t step : {2, 6, 10}) checkpoint(step, given);
     write_file(folder / "metrics.jsonl", "ten steps\n");
+    write_file(folder / EventFile::name, "of ten steps");
     fs::create_directory(folder / "validation");
     write_file(folder / "validation/step-00000006.txt", "six");
     for (const char* name : {"model.safetensors", "checksums.xxh128", "summary.json"}) write_file(folder / name, name);
@@ -217,7 +219,7 @@ TEST_CASE("another text is another run") {
   CHECK_THAT(error_of([&] { folder.check_corpus("other"); }), Contains("data.train_source"));
 }
 
-TEST_CASE("what a restart replaces is kept until there is a checkpoint, whenever it is killed") {
+TEST_CASE("what a restart replaces is kept until there is a scheduled checkpoint, whenever it is killed") {
   Run run;
   run.train();
   write_file(run.folder / "checkpoints/mine", "mine");
@@ -294,37 +296,53 @@ TEST_CASE("who stops a run that replaces another by mistake can bring it back") 
     folder.claim();
     folder.begin("checksum");
     write_file(run.folder / "metrics.jsonl", "others\n");
+    write_file(run.folder / EventFile::name, "of others");
     write_file(run.folder / fmt::format("validation/step-{:08}.txt", step), "of the attempt");
     run.checkpoint(step, given, "interrupted-");
     folder.progressed();
     CHECK(fs::exists(run.folder / ".replaced"));
   };
   const Given other{.text = "b"}, longer{.steps = "20"};
-  SECTION("begun anew, gone on with, gone back, begun anew once more") {
+  // What it would lose is named, and nothing changes.
+  const auto refused = [&](const Given& given, const RunFolderOptions& options) {
+    const auto now = run.contents();
+    CHECK_THAT(error_of([&] { run.open(given, options).claim(); }), Contains("would be lost") && Contains("--undo"));
+    CHECK(run.contents() == now);
+  };
+  SECTION("begun anew, gone on with") {
     stopped(other, {.restart = true}, 4);
     CHECK(run.open(other).found() == Found::run);
     CHECK_THAT(error_of([&] { run.open(); }), Contains("--undo brings back"));
-    const int more = GENERATE(0, 1, 2, 3);
-    if (more > 0) stopped(other, {}, 8);
-    if (more == 2) {
-      stopped(other, {.from = "4"}, 5);
-      CHECK_FALSE(fs::exists(run.folder / "checkpoints/interrupted-step-00000008"));
+    if (GENERATE(false, true)) {
+      stopped(other, {}, 8);
+      refused(other, {.from = "4"});
     }
-    if (more == 3) stopped({.text = "c"}, {.restart = true}, 3);
+    refused({.text = "c"}, {.restart = true});
   }
-  SECTION("gone back, and once more, further or less far") {
+  SECTION("gone back, and once more") {
     stopped(longer, {.from = "6"}, 8);
-    const std::string more = GENERATE("", "8", "6", "2", "last");
-    if (!more.empty()) {
-      stopped(longer, {.from = more}, 15);
-      CHECK(fs::exists(run.folder / "checkpoints/interrupted-step-00000008") == (more == "8" || more == "last"));
-    }
+    refused(longer, {.from = "6"});
+    refused(longer, {.from = "2"});
+    refused(other, {.restart = true});
+    const std::string more = GENERATE("", "8", "last");
+    if (!more.empty()) stopped(longer, {.from = more}, 15);
     CHECK(run.open(longer).found() == Found::run);
+    CHECK_THAT(error_of([&] { run.open({.clip = "1.0", .steps = "20"}); }), Contains("--undo brings back"));
   }
-  SECTION("gone back, then begun anew") {
-    stopped(longer, {.from = "6"}, 8);
-    stopped(other, {.restart = true}, 4);
-    CHECK_FALSE(fs::exists(run.folder / "checkpoints/.replaced/interrupted-step-00000008"));
+  SECTION("gone back without a checkpoint, then further, or begun anew") {
+    {
+      auto folder = run.open(longer, {.from = "6"});
+      folder.claim();
+      folder.begin("checksum");
+      write_file(run.folder / "metrics.jsonl", "others\n");
+      write_file(run.folder / "validation/step-00000008.txt", "of the attempt");
+    }
+    if (GENERATE(false, true)) {
+      stopped(longer, {.from = "2"}, 3);
+    } else {
+      stopped(other, {.restart = true}, 4);
+    }
+    CHECK_FALSE(fs::exists(run.folder / "validation/step-00000008.txt"));
   }
   RunFolder::undo(run.folder);
   CHECK(run.contents() == before);

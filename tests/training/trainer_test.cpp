@@ -379,6 +379,33 @@ TEST_CASE("a run that ended and goes on has the checkpoints of one that never en
   CHECK(names_of(list_checkpoints(runs / "parts")) == names_of(list_checkpoints(runs / "whole")));
 }
 
+TEST_CASE("an interruption changes nothing about the checkpoints that there are, and the end before it is none later") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(20);
+  settings.checkpoint_every = 6;
+  settings.validate_every = 1;
+  settings.keep_checkpoints = settings.average_checkpoints = 3;
+  trained(settings, task.model_settings(), runs / "whole");
+  std::atomic<bool> stop{false};
+  const TrainerHooks hooks{.validate =
+                               [&](torch::nn::Module&, int64_t step) {
+                                 stop = step == 11;
+                                 return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}};
+                               },
+                           .stop = &stop};
+  settings.steps = 9;
+  trained(settings, task.model_settings(), runs / "parts");
+  settings.steps = 20;
+  settings.keep_checkpoints = settings.average_checkpoints = 1;
+  trained(settings, task.model_settings(), runs / "parts", true, hooks);
+  CHECK(names_of(list_checkpoints(runs / "parts")) == std::vector<std::string>{"step-00000006", "step-00000009"});
+  CHECK(names_of(resumable_checkpoints(runs / "parts")).front() == "interrupted-step-00000011");
+  settings.keep_checkpoints = settings.average_checkpoints = 3;
+  trained(settings, task.model_settings(), runs / "parts", true);
+  CHECK(names_of(resumable_checkpoints(runs / "parts")) == names_of(resumable_checkpoints(runs / "whole")));
+}
+
 TEST_CASE("a run goes on at the same place of its text in micro-batches of another size") {
   auto& task = copy_task();
   const auto settings = task.model_settings();

@@ -33,7 +33,7 @@ struct Progress {
   int64_t batch = 0;                   // micro-batches of it that are done
   int64_t batch_tokens = 0;            // what those hold at most (BatchPosition::tokens)
   std::string batch_state;             // what else the source of batches needs (BatchPosition)
-  int64_t of_the_end = 0;              // 1: the checkpoint was not due, but that the run ended there
+  int64_t of_the_end = 0;              // the step of a checkpoint that was not due, but that the run ended there
   int64_t micro_batch_tokens = 0;      // found out by training.micro_batch: auto; 0: not
   int64_t source_tokens = 0;           // trained on so far
   int64_t target_tokens = 0;           // the same of the target

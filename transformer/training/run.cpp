@@ -527,7 +527,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     }
     if (found == RunFolder::Found::nothing) check_new_run(settings, *folder);
     folder->claim();
-    if (const auto text = folder->set_aside_text(); !text.empty()) log.info(text);
+    const auto kept = found == RunFolder::Found::nothing ? folder->set_aside_text() : "";
+    if (!kept.empty()) log.info(kept);
   });
   const auto told = at::full({}, static_cast<int64_t>(found), at::kLong);
   communicator.broadcast({told});

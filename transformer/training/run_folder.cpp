@@ -18,6 +18,7 @@
 #include "transformer/base/unicode.h"
 #include "transformer/text/corpus_cache.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/event_file.h"
 #include "transformer/training/metrics.h"
 #include "transformer/training/run_names.h"
 #include "transformer/training/trainer.h"
@@ -241,6 +242,17 @@ void RunFolder::check_replaced() const {
   std::vector<std::string> replaced;
   if (options_.restart || starts_anew_) replaced = own_entries();
   if (from_ >= 0) replaced = entries_behind(from_);
+  // What is set aside is what was there first. What has come since would be lost.
+  const auto made_since = record_.set_aside.stage == Stage::kept ? entries_made_since() : std::vector<std::string>{};
+  for (const auto& entry : replaced) {
+    if (fs::path(entry).parent_path() != "checkpoints" || !contains(made_since, entry)) continue;
+    if (!looks_whole(folder_ / entry)) continue;
+    throw Error((folder_ / entry).string(),
+                fmt::format("would be lost: {} is for what the last --restart or --from replaced",
+                            (folder_ / aside_name).string()),
+                "go on without --restart or --from, bring back what was replaced with --undo, or choose another "
+                "training.output");
+  }
   for (const auto& entry : replaced) {
     const auto strange = strangers_within(folder_ / entry, entry);
     if (strange.empty()) continue;
@@ -339,13 +351,13 @@ void RunFolder::decide() {
     throw Error(folder_.string(), "holds a run with other settings (" + all + ")",
                 fmt::format("give the settings it had to go on with it, --restart to replace it, or another "
                             "training.output{}",
-                            record_.set_aside.stage == Stage::kept ? "; --undo brings back what it replaced" : ""));
+                            undo_advice()));
   }
   if (!all.empty() && options_.from.empty()) {
     throw Error(folder_.string(), "holds a run with other settings (" + all + ")",
                 fmt::format("to go on with the new ones: {} --from last (or --from STEP, an earlier checkpoint's); or "
-                            "give the settings it had, or another training.output",
-                            options_.command.empty() ? "the same command with" : options_.command));
+                            "give the settings it had, or another training.output{}",
+                            options_.command.empty() ? "the same command with" : options_.command, undo_advice()));
   }
   const int64_t come_to = from_ >= 0 ? from_ : checkpoint_step(resumable_checkpoints(folder_).front());
   if (steps() < come_to) {
@@ -428,7 +440,7 @@ void RunFolder::remove_empty_folders(const std::vector<std::string>& items) cons
 void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, const RunRecord::Facts& after) {
   const bool more = record_.set_aside.stage == Stage::kept;
   const auto goes_on_with = [&](const std::string& item) {
-    return from >= 0 && (item == config_name || item == metrics_name);
+    return from >= 0 && (item == config_name || item == metrics_name || item == EventFile::name);
   };
   if (!more) {
     for (const auto& item : items) {
@@ -443,9 +455,10 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
   }
   // What is kept is what was there first, nothing of what has been made since.
   const auto made_since = more ? entries_made_since() : std::vector<std::string>{};
+  std::vector<std::string> discarded;
   for (const auto& item : items) {
     if (contains(made_since, item)) {
-      if (!goes_on_with(item)) remove_entry(folder_ / item, item);
+      if (!goes_on_with(item)) discarded.push_back(item);
     } else if (!contains(record_.set_aside.items, item)) {
       record_.set_aside.moving.push_back(item);
     }
@@ -461,10 +474,7 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
       move_to(folder_ / item, aside(item));
     }
   }
-  if (from < 0) {
-    record_.set_aside.from = -1;
-    remove_own(own_entries());
-  }
+  if (from < 0) discarded = own_entries();
   record_.set_aside.items.insert(record_.set_aside.items.end(), record_.set_aside.moving.begin(),
                                  record_.set_aside.moving.end());
   record_.set_aside.moving.clear();
@@ -473,6 +483,7 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
   record_.facts = after;
   record_.agents = options_.agents;
   record_.write(folder_);
+  remove_own(discarded);
 }
 
 void RunFolder::recover() {
@@ -549,7 +560,7 @@ void RunFolder::claim() {
   }
   const bool begun = !resumable_checkpoints(folder_).empty() || something_at(folder_ / weights_name);
   if (options_.restart && (begun || record_.set_aside.stage == Stage::kept)) {
-    // Of a run that has no checkpoint, and replaced one, nothing is worth keeping.
+    // Of a run that has no checkpoint, and replaced one, nothing is worth keeping (check_replaced).
     const bool again = record_.set_aside.stage == Stage::kept && record_.set_aside.from < 0;
     set_aside(again ? std::vector<std::string>{} : own_entries(), -1, mine);
   } else if (options_.restart || starts_anew_) {
@@ -581,7 +592,8 @@ std::vector<std::string> RunFolder::entries_behind(int64_t step) const {
     const fs::path path(entry);
     const auto folder = path.parent_path().string();
     const bool final_model = entry == weights_name || entry == checksums_name || entry == summary_name ||
-                             entry == config_name || entry == metrics_name || entry == "validation/final.txt";
+                             entry == config_name || entry == metrics_name || entry == EventFile::name ||
+                             entry == "validation/final.txt";
     const auto checkpoint = parse_checkpoint_name(path.filename().string());
     const bool later = (folder == "checkpoints" && checkpoint && checkpoint->state == CheckpointName::State::whole &&
                         checkpoint->step > step) ||
@@ -631,10 +643,15 @@ std::string RunFolder::set_aside_text() const {
       record_.set_aside.from < 0 ? "--restart" : "--from", (folder_ / aside_name).string());
 }
 
+std::string RunFolder::undo_advice() const {
+  return record_.set_aside.stage == Stage::kept ? "; --undo brings back what it replaced" : "";
+}
+
 void RunFolder::undo(const fs::path& folder) {
   RunFolder run(folder);
   if (run.record_.set_aside.stage != Stage::kept) {
-    throw Error(folder.string(), "nothing is set aside here: no --restart or --from since the newest checkpoint");
+    throw Error(folder.string(),
+                "nothing is set aside here: no --restart or --from since the newest scheduled checkpoint");
   }
   for (const auto& name : vocabulary_names) {
     if (!contains(run.record_.set_aside.items, name) || !something_at(folder / name) || run.owns(name)) continue;

@@ -75,10 +75,10 @@ class RunFolder {
   void check_corpus(const std::string& checksum) const;
   /// The run begins or goes on: what lies behind `from` is set aside, changed settings are recorded.
   void begin(const std::string& checksum);
-  /// There may be a checkpoint or the final model now: then what was set aside goes.
+  /// There may be a scheduled checkpoint or the final model now: then what was set aside goes.
   void progressed();
 
-  /// Whether something is set aside that the next checkpoint or the end deletes, and how to get it back.
+  /// Whether something is set aside that the next scheduled checkpoint or the end deletes, and how to get it back.
   std::string set_aside_text() const;
   /// Brings back what the last restart or `from` set aside. Throws Error where nothing is.
   static void undo(const std::filesystem::path& folder);
@@ -105,7 +105,8 @@ class RunFolder {
   bool owns(const std::string& name) const;
   /// That the run is to come to.
   int64_t steps() const;
-  /// Throws Error where something of the user's lies within what will be set aside or deleted.
+  /// Throws Error where something of the user's lies within what will be set aside or deleted, or a checkpoint would be
+  /// deleted, since what is set aside already is what it replaced.
   void check_replaced() const;
   void remove_own(const std::vector<std::string>& entries) const;
   std::vector<std::string> entries_behind(int64_t step) const;
@@ -115,6 +116,7 @@ class RunFolder {
   /// mistake leaves a checkpoint as well.
   bool has_come_further() const;
   std::filesystem::path choose_checkpoint();
+  std::string undo_advice() const;
   std::vector<Difference> differences(const std::string& saved_config) const;
 
   std::filesystem::path aside(const std::string& item) const;

@@ -184,7 +184,9 @@ std::filesystem::path Trainer::resume() {
   const auto scheduled = list_checkpoints(run_);
   const bool among_them = std::find(scheduled.begin(), scheduled.end(), checkpoint) != scheduled.end();
   last_checkpoint_kind_ = among_them ? CheckpointKind::scheduled : CheckpointKind::interruption;
-  if (std::exchange(progress_.of_the_end, 0) > 0) of_the_end_ = checkpoint;
+  if (const int64_t end = std::exchange(progress_.of_the_end, 0); end > 0) {
+    of_the_end_ = end == 1 ? progress_.step : end;  // earlier versions say no more than that it was one
+  }
   const std::string products = name_of_products(settings_, device_);
   const auto before = std::exchange(progress_.products, products);
   if (settings_.precision == TrainingSettings::Precision::automatic && !before.empty() && before != products &&
@@ -632,18 +634,22 @@ void Trainer::checkpoint(CheckpointKind kind) {
     progress_.metrics_bytes = metrics().bytes();
     auto kept = state();
     kept.gathered = &gathered;
+    // An interruption changes nothing about those that there are: it may be one of a run that was begun by mistake.
+    const bool scheduled = kind == CheckpointKind::scheduled;
     // A run that had not ended there would not average what it left for its end.
-    if (of_the_end_) make_interruption(*of_the_end_);
+    for (const auto& earlier : list_checkpoints(run_)) {
+      if (scheduled && checkpoint_step(earlier) == of_the_end_) make_interruption(earlier);
+    }
     const auto written = write_checkpoint(run_, kept, files_, kind);
     if (hooks_.checkpointed) hooks_.checkpointed();
     std::set<int64_t> best;
     if (settings_.keep_best > 0) {
       for (const auto& validation : progress_.best) best.insert(validation.step);
     }
-    prune_checkpoints(run_, settings_.keep_checkpoints, best);
+    if (scheduled) prune_checkpoints(run_, settings_.keep_checkpoints, best);
     hooks_.log.info(fmt::format("checkpoint: {}", written.string()));
   });
-  of_the_end_.reset();
+  if (kind == CheckpointKind::scheduled) of_the_end_.reset();
   last_checkpoint_ = now();
   last_checkpoint_step_ = progress_.step;
   last_checkpoint_kind_ = kind;
@@ -776,7 +782,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   } else if (profile_steps > 0 && communicator_.rank() == 0 && progress_.step <= profile_from) {
     hooks_.log.warn("no trace: it begins with the second step, and there was none");
   }
-  progress_.of_the_end = *end == End::interruption ? 0 : 1;
+  progress_.of_the_end = *end == End::interruption ? of_the_end_.value_or(0) : progress_.step;
   checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);
   progress_.seconds = elapsed();
   return {.end = *end,

@@ -211,7 +211,7 @@ class Trainer {
   double started_ = 0, seconds_before_ = 0, last_checkpoint_ = 0;
   int64_t last_checkpoint_step_ = -1;
   CheckpointKind last_checkpoint_kind_ = CheckpointKind::scheduled;
-  std::optional<std::filesystem::path> of_the_end_;  // the checkpoint that was gone on from, where it was not due
+  std::optional<int64_t> of_the_end_;  // step of the checkpoint that was gone on from, where it was not due
 };
 
 }  // namespace transformer
