@@ -321,6 +321,17 @@ TEST_CASE("only the newest checkpoints are kept") {
         std::vector<std::string>{"step-00000005", "step-00000006", "step-00000007"});
 }
 
+// Stops a run that validates every step after step `at`, which may change; every validation is the best so far.
+static TrainerHooks stopped_at(const int64_t& at, std::atomic<bool>& stop) {
+  return {.validate =
+              [&](torch::nn::Module&, int64_t step) {
+                stop = step == at;
+                return Validation{
+                    .loss = 1, .perplexity = 100 - static_cast<double>(step), .bleu = {}, .signature = {}};
+              },
+          .stop = &stop};
+}
+
 TEST_CASE("an interruption's checkpoint is gone on from, and is no part of the schedule") {
   auto& task = copy_task();
   TemporaryDirectory runs;
@@ -330,12 +341,7 @@ TEST_CASE("an interruption's checkpoint is gone on from, and is no part of the s
   settings.keep_checkpoints = settings.average_checkpoints = 3;
   std::atomic<bool> stop{false};
   int64_t stop_at = -1;
-  const TrainerHooks hooks{.validate =
-                               [&](torch::nn::Module&, int64_t step) {
-                                 stop = step == stop_at;
-                                 return Validation{.loss = 1, .perplexity = 100.0 - step, .bleu = {}, .signature = {}};
-                               },
-                           .stop = &stop};
+  const auto hooks = stopped_at(stop_at, stop);
   trained(settings, task.model_settings(), runs / "whole", false, hooks);
   bool resume = false;
   for (const int64_t at : {2, 3, 9, 13}) {
@@ -388,12 +394,8 @@ TEST_CASE("an interruption changes nothing about the checkpoints that there are,
   settings.keep_checkpoints = settings.average_checkpoints = 3;
   trained(settings, task.model_settings(), runs / "whole");
   std::atomic<bool> stop{false};
-  const TrainerHooks hooks{.validate =
-                               [&](torch::nn::Module&, int64_t step) {
-                                 stop = step == 11;
-                                 return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}};
-                               },
-                           .stop = &stop};
+  const int64_t stop_at = 11;
+  const auto hooks = stopped_at(stop_at, stop);
   settings.steps = 9;
   trained(settings, task.model_settings(), runs / "parts");
   settings.steps = 20;
