@@ -30,6 +30,7 @@
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/process.h"
 #include "transformer/base/progress_line.h"
 #include "transformer/base/unicode.h"
 
@@ -528,7 +529,7 @@ int LineWork::run(const std::function<std::map<std::string, std::string>()>& ide
   auto& self = *implementation_;
   const auto& options = self.options;
   // A reader who has seen enough shows as a failed write rather than as a signal.
-  std::signal(SIGPIPE, SIG_IGN);
+  ignore_broken_pipes();
   if (self.resumes) {
     auto work = identity();
     work.emplace("program", options.program + " " TRANSFORMER_VERSION);

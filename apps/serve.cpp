@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <future>
@@ -28,7 +27,7 @@ namespace {
 
 /// Serves until a signal ends it, and returns the exit status.
 int serve(const ServingSettings& settings) {
-  std::signal(SIGPIPE, SIG_IGN);
+  ignore_broken_pipes();
   // Before anything starts threads: signals are to arrive in one place.
   const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP};
   Service service(settings);

@@ -30,8 +30,9 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};  // besides the server's own; (name, value)
 };
 
-/// {"error": sentence}: the form of every error.
-HttpResponse error_response(int status, const std::string& sentence);
+/// {"error": sentence}: the form of every error; more than 0 `retry_seconds` from now the same may succeed
+/// (Retry-After).
+HttpResponse error_response(int status, const std::string& sentence, int retry_seconds = 0);
 
 /// What a request led to, for metrics and the log.
 struct Served {

@@ -120,14 +120,16 @@ int64_t open_files(int64_t wanted) {
 
 }  // namespace
 
-HttpResponse error_response(int status, const std::string& sentence) {
+HttpResponse error_response(int status, const std::string& sentence, int retry_seconds) {
   // As JSON has it; the rest of a message is text for people.
   std::string escaped;
   for (const char c : sentence) {
     if (c == '"' || c == '\\') escaped += '\\';
     escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
   }
-  return {.status = status, .body = fmt::format("{{\"error\":\"{}\"}}", escaped)};
+  HttpResponse response{.status = status, .body = fmt::format("{{\"error\":\"{}\"}}", escaped)};
+  if (retry_seconds > 0) response.headers.emplace_back("Retry-After", std::to_string(retry_seconds));
+  return response;
 }
 
 struct HttpServer::Implementation {
@@ -171,9 +173,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   /// For one connection too many.
   void refuse() {
     begin_exchange();
-    auto response = error_response(503, "too many connections are open");
-    response.headers.emplace_back("Retry-After", "1");
-    answer_and_close(std::move(response));
+    answer_and_close(error_response(503, "too many connections are open", 1));
   }
 
   /// The server is to end: what waits for a request has had its time.
@@ -184,7 +184,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   /// Its time to end is over.
   void give_up() {
     if (state_ == State::working) {
-      end_working();
+      give_up_working(error_response(503, "the server ends", 1));
     } else {
       close();
     }
@@ -571,12 +571,6 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     // Without Retry-After: the same once more would take as long.
     give_up_working(
         error_response(503, fmt::format("this was not done within {} seconds", server_.settings.deadline_seconds)));
-  }
-
-  void end_working() {
-    auto response = error_response(503, "the server ends");
-    response.headers.emplace_back("Retry-After", "1");
-    give_up_working(std::move(response));
   }
 
   void give_up_working(HttpResponse response) {

@@ -48,9 +48,7 @@ HttpResponse answer_of_exception() {
   try {
     throw;
   } catch (const RequestError& error) {
-    auto response = error_response(error.status(), error.what());
-    if (error.retry_seconds() > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_seconds()));
-    return response;
+    return error_response(error.status(), error.what(), error.retry_seconds());
   } catch (...) {
     const auto described = described_exception();
     return error_response(described.mistake ? 400 : 500, described.text);

@@ -169,9 +169,7 @@ std::shared_ptr<HttpTask> Service::handle(HttpRequest request, std::shared_ptr<H
   const ServingContext context{settings_, pool_, scoring_, models_, keys_};
   lock.unlock();
   if (context.models->all().empty()) {
-    auto response = error_response(503, "the models are being loaded");
-    response.headers.emplace_back("Retry-After", "1");
-    reply->send(std::move(response), {});
+    reply->send(error_response(503, "the models are being loaded", 1), {});
     return nullptr;
   }
   if (route->path == "/v1/score") return start_scoring(context, std::move(request), std::move(reply));
