@@ -321,6 +321,14 @@ TEST_CASE("only the newest checkpoints are kept") {
         std::vector<std::string>{"step-00000005", "step-00000006", "step-00000007"});
 }
 
+// With checkpoints every six steps, of which three are kept and averaged.
+static TrainingSettings settings_of_20_steps() {
+  auto settings = copy_task().training_settings(20);
+  settings.checkpoint_every = 6;
+  settings.keep_checkpoints = settings.average_checkpoints = 3;
+  return settings;
+}
+
 // Stops a run that validates every step after step `at`, which may change; every validation is the best so far.
 static TrainerHooks stopped_at(const int64_t& at, std::atomic<bool>& stop) {
   return {.validate =
@@ -335,10 +343,8 @@ static TrainerHooks stopped_at(const int64_t& at, std::atomic<bool>& stop) {
 TEST_CASE("an interruption's checkpoint is gone on from, and is no part of the schedule") {
   auto& task = copy_task();
   TemporaryDirectory runs;
-  auto settings = task.training_settings(20);
-  settings.checkpoint_every = 6;
+  auto settings = settings_of_20_steps();
   settings.validate_every = 1;
-  settings.keep_checkpoints = settings.average_checkpoints = 3;
   std::atomic<bool> stop{false};
   int64_t stop_at = -1;
   const auto hooks = stopped_at(stop_at, stop);
@@ -372,9 +378,7 @@ TEST_CASE("an interruption's checkpoint is gone on from, and is no part of the s
 TEST_CASE("a run that ended and goes on has the checkpoints of one that never ended") {
   auto& task = copy_task();
   TemporaryDirectory runs;
-  auto settings = task.training_settings(20);
-  settings.checkpoint_every = 6;
-  settings.keep_checkpoints = settings.average_checkpoints = 3;
+  auto settings = settings_of_20_steps();
   trained(settings, task.model_settings(), runs / "whole");
   for (const int64_t steps : {3, 9, 12, 13, 20}) {
     settings.steps = steps;
@@ -388,10 +392,8 @@ TEST_CASE("a run that ended and goes on has the checkpoints of one that never en
 TEST_CASE("an interruption changes nothing about the checkpoints that there are, and the end before it is none later") {
   auto& task = copy_task();
   TemporaryDirectory runs;
-  auto settings = task.training_settings(20);
-  settings.checkpoint_every = 6;
+  auto settings = settings_of_20_steps();
   settings.validate_every = 1;
-  settings.keep_checkpoints = settings.average_checkpoints = 3;
   trained(settings, task.model_settings(), runs / "whole");
   std::atomic<bool> stop{false};
   const int64_t stop_at = 11;

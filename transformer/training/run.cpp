@@ -511,6 +511,10 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   communicator.check_same("settings", settings.config);
   const fs::path output = settings.training.output;
   std::optional<RunFolder> folder;  // of rank 0
+  const auto tell_set_aside = [&] {
+    const auto kept = folder ? folder->set_aside_text() : "";
+    if (!kept.empty()) log.info(kept);
+  };
   auto found = RunFolder::Found::nothing;
   communicator.on_rank_0([&] {
     auto wanted = options.folder;
@@ -527,8 +531,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     }
     if (found == RunFolder::Found::nothing) check_new_run(settings, *folder);
     folder->claim();
-    const auto kept = found == RunFolder::Found::nothing ? folder->set_aside_text() : "";
-    if (!kept.empty()) log.info(kept);
+    if (found == RunFolder::Found::nothing) tell_set_aside();
   });
   const auto told = at::full({}, static_cast<int64_t>(found), at::kLong);
   communicator.broadcast({told});
@@ -602,7 +605,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   if (hooks.stop && communicator.any(*hooks.stop)) return RunEnd::interrupted;
   communicator.on_rank_0([&] {
     folder->begin(checksum);
-    if (const auto text = folder->set_aside_text(); begun && !text.empty()) log.info(text);
+    if (begun) tell_set_aside();
   });
 
   torch::manual_seed(settings.training.seed);
@@ -642,8 +645,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                           : asked.from.empty()  ? ""
                                                 : " without --from";
     log.info(fmt::format("stopped after step {}; the same command{} goes on from there", summary.steps, without));
-    const auto kept = folder ? folder->set_aside_text() : "";  // of rank 0
-    if (!kept.empty()) log.info(kept);
+    tell_set_aside();
     return RunEnd::interrupted;
   }
   if (summary.end == TrainingSummary::End::patience) {

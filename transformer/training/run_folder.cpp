@@ -283,11 +283,8 @@ void RunFolder::remove_own(const std::vector<std::string>& entries) const {
 }
 
 bool RunFolder::has_come_further() const {
-  const auto checkpoints = resumable_checkpoints(folder_);
-  const bool later = std::any_of(checkpoints.begin(), checkpoints.end(), [&](const auto& path) {
-    const auto name = parse_checkpoint_name(path.filename().string());
-    return name && name->kind == CheckpointKind::scheduled && name->step > record_.set_aside.from;
-  });
+  const auto scheduled = list_checkpoints(folder_);
+  const bool later = !scheduled.empty() && checkpoint_step(scheduled.back()) > record_.set_aside.from;
   // The summary, written last, was set aside with the rest: the one that is there is new.
   return later || something_at(folder_ / summary_name);
 }
@@ -638,8 +635,7 @@ void RunFolder::progressed() {
 std::string RunFolder::set_aside_text() const {
   if (record_.set_aside.stage != Stage::kept) return "";
   return fmt::format(
-      "what {} replaces is kept in {} until the next scheduled checkpoint or "
-      "the end; --undo brings it back",
+      "what {} replaces is kept in {} until the next scheduled checkpoint or the end; --undo brings it back",
       record_.set_aside.from < 0 ? "--restart" : "--from", (folder_ / aside_name).string());
 }
 

@@ -637,8 +637,10 @@ void Trainer::checkpoint(CheckpointKind kind) {
     // An interruption changes nothing about those that there are: it may be one of a run that was begun by mistake.
     const bool scheduled = kind == CheckpointKind::scheduled;
     // A run that had not ended there would not average what it left for its end.
-    for (const auto& earlier : list_checkpoints(run_)) {
-      if (scheduled && checkpoint_step(earlier) == of_the_end_) make_interruption(earlier);
+    if (scheduled && of_the_end_) {
+      for (const auto& earlier : list_checkpoints(run_)) {
+        if (checkpoint_step(earlier) == *of_the_end_) make_interruption(earlier);
+      }
     }
     const auto written = write_checkpoint(run_, kept, files_, kind);
     if (hooks_.checkpointed) hooks_.checkpointed();
