@@ -87,6 +87,8 @@ TEST_CASE("entropy is the logarithm of the choices where all are alike, and noth
   CHECK(entropies() == std::vector<double>(4, 0.0));
   bias[8] = 300;
   check_near(entropies(), std::vector<double>(4, std::log(2.0)), 1e-6);
+  model->projection_weight().fill_(3e38);
+  for (const double entropy : entropies()) CHECK(std::isnan(entropy));
 }
 
 TEST_CASE("translations are told how open each choice was, their words and sentence by the mean") {

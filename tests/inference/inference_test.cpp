@@ -351,6 +351,44 @@ TEST_CASE("windows of long texts: the modules' outputs, in pages that sentences 
   }
 }
 
+TEST_CASE("of what sentences that are gone leave, little is kept, wherever they were and whatever beams they had") {
+  auto settings = tiny_settings(pieces);
+  settings.attention_window = 2;
+  const auto packed = packed_model(tiny_transformer(settings, 6));
+  InferenceBatch batch(*packed);
+  const Ids piece(5000, 7), few(3, 7);
+  int64_t most = 0;
+  for (int64_t round = 0; round < 30; ++round) {
+    // The long one lies in another place each time.
+    std::vector<InferenceBatch::Source> sources(static_cast<size_t>(round % 15), {.pieces = few});
+    sources.push_back({.pieces = piece, .beam = 1 + round});
+    const auto places = batch.add(sources);
+    for (int64_t step = 0; step < 70; ++step) {
+      const std::vector<InferenceBatch::Row> rows(step == 0 ? 1 : static_cast<size_t>(1 + round),
+                                                  {places.back(), 0, step == 0 ? Vocabulary::begin : 7});
+      static_cast<void>(batch.step(rows, 1, {}));
+    }
+    most = std::max(most, batch.cache_bytes());
+    for (const int64_t place : places) batch.remove(place);
+    CHECK(batch.cache_bytes() == 0);
+    CHECK(batch.kept_bytes() > 0);
+    CHECK(batch.kept_bytes() <= int64_t{8} << 20);
+  }
+  CHECK(most > 1'000'000);
+  batch.release();
+  CHECK(batch.kept_bytes() == 0);
+
+  // A sentence beside others takes what those left.
+  const std::vector<InferenceBatch::Source> twice(2, {.pieces = few});
+  const auto places = batch.add(twice);
+  batch.remove(places[0]);
+  const int64_t used = batch.cache_bytes(), kept = batch.kept_bytes();
+  CHECK(kept > 0);
+  static_cast<void>(batch.add(std::span(twice).first(1)));
+  CHECK(batch.kept_bytes() == 0);
+  CHECK(batch.cache_bytes() == used + kept);
+}
+
 TEST_CASE("processes that share a corpus find one perplexity, to the bit, and packed weights find it too") {
   const auto settings = tiny_settings(pieces);
   auto model = tiny_transformer(settings, 5);

@@ -35,7 +35,8 @@ class Engine {
     int64_t batch_sentences = 32;  // that a worker decodes at once, at most
     /// For the keys and values of all workers' sentences; 0: half of the memory that there is. Where it runs out, a
     /// sentence that came late is put back and decoded anew later: nothing but time is lost. One sentence a worker is
-    /// always decoded, whatever it takes.
+    /// always decoded, whatever it takes. What workers keep for sentences to come (InferenceBatch::kept_bytes) is not
+    /// counted.
     int64_t cache_bytes = 0;
     /// A small model of the same vocabularies, which proposes what the model then checks several tokens at a time
     /// (DraftBatch), for sentences with one hypothesis and no coverage penalty whose settings want proposals; null:

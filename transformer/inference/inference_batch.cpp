@@ -25,6 +25,8 @@ constexpr size_t scored_rows = 64;
 // Keys and values of about so many tokens of a layer are allocated at once: a page, which holds the hypotheses of a few
 // positions.
 constexpr int64_t page_tokens = 64;
+// That sentences which are gone may leave to those that come, however little is in use.
+constexpr int64_t always_kept_bytes = int64_t{8} << 20;
 
 int64_t positions_of_page(int64_t beam) {
   return std::max<int64_t>(1, page_tokens / beam);
@@ -42,8 +44,7 @@ using Bytes = unsigned char;
 struct Sentence {
   int64_t beam = 1;
   int64_t length = 0;                                                // positions decoded
-  Buffer<Bytes> memory;                                              // [layers, S, record]
-  int64_t memory_bytes = 0;                                          // that are used of it
+  Buffer<Bytes> memory;                                              // [layers, S, record]; kept while none is here
   std::vector<const void*> memory_records;                           // of the first layer
   std::vector<Buffer<Bytes>> pages;                                  // [layers, positions of a page, beam, record] each
   size_t pages_left = 0;                                             // the first ones, read no more: others have them
@@ -93,6 +94,7 @@ struct InferenceBatch::Implementation {
   std::vector<int64_t> free_places;
   std::map<int64_t, std::vector<Buffer<Bytes>>> free_pages;  // by their size
   int64_t cache_bytes = 0;                                   // of all sentences' memories and pages
+  int64_t kept_bytes = 0;                                    // of free places' memories and free pages
 
   std::vector<float> nothing;  // zeros [d_model]
   Activations activations;
@@ -378,9 +380,9 @@ struct InferenceBatch::Implementation {
     for (size_t i = 0; i < sources.size(); ++i) {
       auto& sentence = sentences[places[i]];
       const auto count = static_cast<int64_t>(sources[i].pieces.size());
-      sentence.memory_bytes = static_cast<int64_t>(model.decoder().size()) * count * record_bytes;
-      sentence.memory.reserve(sentence.memory_bytes);
-      cache_bytes += sentence.memory_bytes;
+      kept_bytes -= sentence.memory.size();
+      sentence.memory.reserve(static_cast<int64_t>(model.decoder().size()) * count * record_bytes);
+      cache_bytes += sentence.memory.size();
       sentence.memory_records.clear();
       for (int64_t k = 0; k < count; ++k) sentence.memory_records.push_back(sentence.memory.data() + k * record_bytes);
     }
@@ -396,10 +398,23 @@ struct InferenceBatch::Implementation {
     }
   }
 
-  /// For the next sentence that needs one of its size.
+  /// Whether `bytes` more are kept for sentences to come: a little, beside what is in use.
+  bool keeps(int64_t bytes) const { return kept_bytes + bytes <= std::max(always_kept_bytes, cache_bytes / 4); }
+
+  /// For the next sentence that needs one of its size, which most often is the size of those that were used last.
   void keep_page(Buffer<Bytes>&& page) {
-    cache_bytes -= page.size();
-    free_pages[page.size()].push_back(std::move(page));
+    const int64_t bytes = page.size();
+    cache_bytes -= bytes;
+    if (!keeps(bytes)) {
+      std::erase_if(free_pages, [&](const auto& free) {
+        if (free.first == bytes) return false;
+        kept_bytes -= free.first * std::ssize(free.second);
+        return true;
+      });
+    }
+    if (!keeps(bytes)) return;
+    free_pages[bytes].push_back(std::move(page));
+    kept_bytes += bytes;
   }
 
   /// Gives back the pages whose positions nothing will read any more, whatever is taken back.
@@ -421,10 +436,13 @@ struct InferenceBatch::Implementation {
     if (page == sentence.pages.size()) {
       leave_pages(sentence);
       const int64_t bytes = static_cast<int64_t>(model.decoder().size()) * tokens_of_page(sentence.beam) * record_bytes;
-      auto& free = free_pages[bytes];
-      if (free.empty()) free.emplace_back(bytes);
-      sentence.pages.push_back(std::move(free.back()));
-      free.pop_back();
+      if (auto& free = free_pages[bytes]; free.empty()) {
+        sentence.pages.emplace_back(bytes);
+      } else {
+        sentence.pages.push_back(std::move(free.back()));
+        free.pop_back();
+        kept_bytes -= bytes;
+      }
       cache_bytes += bytes;
     }
     return sentence.pages[page].data() + (position % positions * sentence.beam + slot) * record_bytes;
@@ -623,8 +641,9 @@ struct InferenceBatch::Implementation {
       const float weight = std::exp(below);
       if (weight > 0) sum += static_cast<double>(weight * below);
     }
-    // Rounding may leave less than nothing of it.
-    return std::max(0.0, std::log(selection.sum) - sum / selection.sum);
+    // Rounding may leave less than nothing of it; what is not a number stays so.
+    const double entropy = std::log(selection.sum) - sum / selection.sum;
+    return entropy < 0 ? 0 : entropy;
   }
 
   void score(std::span<const Target> targets, std::span<std::vector<double>> results,
@@ -856,8 +875,12 @@ void InferenceBatch::remove(int64_t place) {
   }
   sentence.pages.clear();
   sentence.pages_left = 0;
-  self.cache_bytes -= sentence.memory_bytes;  // the memory itself is for the next in this place
-  sentence.memory_bytes = 0;
+  self.cache_bytes -= sentence.memory.size();
+  if (self.keeps(sentence.memory.size())) {
+    self.kept_bytes += sentence.memory.size();
+  } else {
+    sentence.memory = {};
+  }
   sentence.histories.clear();
   sentence.memory_records.clear();
   sentence.constraint = nullptr;
@@ -879,17 +902,22 @@ void InferenceBatch::clear() {
   self.listed.clear();
   self.free_places.clear();
   self.free_pages.clear();
-  self.cache_bytes = 0;
+  self.cache_bytes = self.kept_bytes = 0;
 }
 
 int64_t InferenceBatch::cache_bytes() const {
   return implementation_->cache_bytes;
 }
 
+int64_t InferenceBatch::kept_bytes() const {
+  return implementation_->kept_bytes;
+}
+
 void InferenceBatch::release() {
   auto& self = *implementation_;
   self.free_pages.clear();
   for (const int64_t place : self.free_places) self.sentences[static_cast<size_t>(place)].memory = {};
+  self.kept_bytes = 0;
 }
 
 Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width, const WholeRow& told) {

@@ -104,8 +104,10 @@ class InferenceBatch {
   /// From now on `watcher` is told of every attention that `add` and `score` compute. It slows both down.
   void watch(std::function<void(const WatchedAttention&)> watcher);
 
-  /// Bytes that the sentences' keys and values take. Those of sentences that are gone are kept for others.
+  /// Bytes that the sentences' keys and values take.
   int64_t cache_bytes() const;
+  /// Bytes of sentences that are gone, kept for others: a few MiB, or a quarter of what is in use.
+  int64_t kept_bytes() const;
   /// Gives back what is kept.
   void release();
   /// What a sentence of so many pieces will take, with an output as long.
