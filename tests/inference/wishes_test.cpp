@@ -399,6 +399,28 @@ TEST_CASE("an ensemble searches by the mean of its models, alone and in batches"
     const auto same = decode_all(twice, requests), plain = decode_all(once, requests);
     for (size_t i = 0; i < requests.size(); ++i) CHECK(same[i][0].tokens == plain[i][0].tokens);
   }
+  // .. also where what is forced upon them is so unlikely that float32 has no such probability, in a beam of any width.
+  auto sharp = a;
+  {
+    torch::NoGradGuard no_grad;
+    sharp->projection_weight().mul_(60);
+  }
+  const auto packed = packed_model(sharp);
+  Engine twice(Ensemble{.models = {packed, packed}, .average = Ensemble::Average::probabilities}, {});
+  Engine once(packed, {});
+  for (auto& request : requests) {
+    request.settings = {.beam = outputs > 1000 ? 80 : 2, .n_best = 1};
+    request.constraint = begins_with(std::vector<int64_t>{request.source.front()});
+  }
+  const auto same = decode_all(twice, requests), plain = decode_all(once, requests);
+  double least = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    REQUIRE(!same[i].empty());
+    CHECK(same[i][0].tokens == plain[i][0].tokens);
+    CHECK(same[i][0].log_probability == Approx(plain[i][0].log_probability).epsilon(1e-4));
+    least = std::min(least, plain[i][0].log_probability);
+  }
+  CHECK(least < -90);
   const auto refusal = [&](const Ensemble& ensemble) { return error_of([&] { (void)ensemble.validated(); }); };
   CHECK_THAT(refusal({}), Contains("no model"));
   CHECK_THAT(refusal({.models = {packed_model(a)}, .weights = {1, 2}}), Contains("weights"));

@@ -141,9 +141,21 @@ RowScores EnsembleBatch::all_of(std::span<const RowScores> members) {
   means_.resize(members.front().logits.size());
   mean_of(members, 0, means_.size(), means_.data());
   if (ensemble_.average == Ensemble::Average::probabilities) {
-    for (float& mean : means_) mean = std::log(mean);
+    for (size_t token = 0; token < means_.size(); ++token) {
+      means_[token] = means_[token] == 0 ? log_mean_of(members, token) : std::log(means_[token]);
+    }
   }
   return {means_, not_a_number_in(members)};
+}
+
+float EnsembleBatch::log_mean_of(std::span<const RowScores> members, size_t token) const {
+  const auto log_of = [&](size_t member) { return members[member].logits[token] - shift_of(members[member], member); };
+  float largest = lowest;
+  for (size_t member = 0; member < members.size(); ++member) largest = std::max(largest, log_of(member));
+  if (largest == lowest) return lowest;
+  float sum = 0;
+  for (size_t member = 0; member < members.size(); ++member) sum += std::exp(log_of(member) - largest);
+  return largest + std::log(sum);
 }
 
 void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& continuations) {
@@ -152,18 +164,37 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
   const size_t size = members.front().logits.size();
   const auto wanted = static_cast<size_t>(continuations.width);
   const double nothing = not_a_number_in(members);
-  const auto take = [&](int64_t token, float mean) {
-    const double score = of_logs ? static_cast<double>(mean) : std::log(static_cast<double>(mean));
+  const float impossible = of_logs ? lowest : 0;
+  size_t taken = 0;
+  const auto add = [&](int64_t token, double score) {
     continuations.tokens.push_back(token);
     continuations.log_probabilities.push_back(score - nothing);
+    ++taken;
   };
-  const float impossible = of_logs ? lowest : 0;
+  const auto take = [&](int64_t token, float mean) {
+    if (mean > impossible) add(token, of_logs ? double{mean} : std::log(double{mean}));
+  };
+  // Where float32 has fewer probabilities above 0 than are wanted, as of what is forced upon models: the rest by
+  // logarithms.
+  const auto take_rest = [&] {
+    likely_.clear();
+    if (!of_logs && taken < wanted) {
+      means_.resize(size);
+      mean_of(members, 0, size, means_.data());
+      for (size_t token = 0; token < size; ++token) {
+        means_[token] = means_[token] == 0 ? log_mean_of(members, token) : lowest;
+      }
+      best_of(means_, static_cast<int64_t>(wanted - taken), likely_);
+    }
+    for (const auto& [log, token] : likely_) add(token, double{log});
+    while (taken < wanted) add(0, double{lowest});
+  };
   if (continuations.width > widest_selection) {
     means_.resize(size);
     mean_of(members, 0, size, means_.data());
     best_of(means_, continuations.width, likely_);
-    for (const auto& [mean, token] : likely_) take(mean > impossible ? token : 0, mean);
-    for (size_t i = likely_.size(); i < wanted; ++i) take(0, impossible);
+    for (const auto& [mean, token] : likely_) take(token, mean);
+    take_rest();
     return;
   }
 
@@ -219,10 +250,8 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
     if (reached > needed) needed = reached;
   }
 
-  for (size_t i = 0; i < wanted; ++i) {
-    const bool found = static_cast<int32_t>(i) < selection.count && best_[i] > impossible;
-    take(found ? best_tokens_[i] : 0, found ? best_[i] : impossible);
-  }
+  for (size_t i = 0; i < static_cast<size_t>(selection.count); ++i) take(best_tokens_[i], best_[i]);
+  take_rest();
 }
 
 }  // namespace transformer

@@ -40,6 +40,8 @@ class EnsembleBatch {
   void mean_of(std::span<const RowScores> members, size_t first, size_t count, float* means) const;
   /// What is subtracted from a member's logits.
   float shift_of(const RowScores& scores, size_t member) const;
+  /// The logarithm of the mean of a token's probabilities, all of which are too small for float32.
+  float log_mean_of(std::span<const RowScores> members, size_t token) const;
   /// The mean for the whole vocabulary, as logarithms. Valid until the next call.
   RowScores all_of(std::span<const RowScores> members);
   /// The best tokens of a row by the members' mean.
