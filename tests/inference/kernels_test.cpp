@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "emulated_amx_kernels.h"
+#include "error_of.h"
 #include "support.h"
 #include "transformer/inference/packed_matrix.h"
 #include "transformer/kernels/inference_kernels.h"
@@ -243,6 +244,19 @@ TEST_CASE("int8 products are the same integers for every instruction set") {
         CHECK(found[row * shape.outputs + output] == sum);
       }
     }
+  }
+}
+
+TEST_CASE("a sum of int8 products has room for every depth that is taken, and a deeper matrix is refused") {
+  constexpr int64_t deepest = PackedMatrix::deepest_int8;
+  const std::vector<float> ones(static_cast<size_t>(deepest) + 1, 1.0f);
+  for (const auto* kernels : tested_kernels()) {
+    INFO(kernels->name);
+    const auto sum = [&](int64_t depth) {
+      return product(*kernels, Precision::int8, {1, depth, 1}, ones.data(), ones.data(), nullptr, false).front();
+    };
+    CHECK(sum(deepest) == Approx(deepest).epsilon(1e-5));
+    CHECK_THAT(error_of([&] { sum(deepest + 1); }), Contains("133144") && Contains("bf16"));
   }
 }
 

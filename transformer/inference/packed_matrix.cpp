@@ -1,5 +1,7 @@
 #include "transformer/inference/packed_matrix.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "transformer/base/error.h"
 #include "transformer/kernels/instruction_sets.h"
 
 namespace transformer {
@@ -130,7 +133,14 @@ PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t 
       depth_(depth),
       groups_(groups_of(precision, depth)),
       panel_bytes_(groups_ * kernels.columns * 4),
-      memory_(std::move(memory)) {}
+      memory_(std::move(memory)) {
+  if (precision == Precision::int8 && depth > deepest_int8) {
+    throw Error(
+        "precision",
+        fmt::format("int8 adds {} products at most, and a matrix of this model is {} deep", deepest_int8, depth),
+        "use bf16 or float32");
+  }
+}
 
 PackedMatrix::PackedMatrix(const Kernels& kernels, Precision precision, int64_t outputs, int64_t depth,
                            const RowSource& rows, const float* bias, std::shared_ptr<WeightMemory> memory)
