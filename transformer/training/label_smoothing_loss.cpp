@@ -19,10 +19,10 @@ namespace {
 
 using at::Tensor;
 
-// Whether the kernels of training on a CPU take these logits.
-bool has_kernels(const Tensor& logits) {
-  return training_kernels() && logits.is_cpu() &&
-         (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
+// Whether the kernels of training on a CPU take the logits of these factors.
+bool has_kernels(const Tensor& inputs) {
+  return training_kernels() && inputs.is_cpu() &&
+         (inputs.scalar_type() == at::kFloat || inputs.scalar_type() == at::kBFloat16);
 }
 
 template <class T>
@@ -77,6 +77,7 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
     Tensor negative_log_likelihood = at::zeros_like(loss);
     ProjectionGradients gradients;
     if (with_gradient) gradients = ProjectionGradients(hidden, weight, bias);
+    const bool kernels = has_kernels(inputs);
     const int64_t step = chunk_rows(hidden, vocabulary);
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t count = std::min(step, rows - first);
@@ -84,23 +85,29 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
       const auto target = targets.narrow(0, first, count).unsqueeze(1);
       auto logits = product(chunk, matrix.t());  // [count, V]
       if (bias.defined()) logits.add_(bias);
-      if (has_kernels(logits)) {
+      if (kernels) {
         const auto sums = judge(logits, targets.narrow(0, first, count), smoothing, with_gradient);
         loss += sums.first;
         negative_log_likelihood += sums.second;
         if (with_gradient) gradients.add(logits, chunk, matrix, first);
         continue;
       }
-      auto log_probabilities = at::log_softmax(logits.to(sum_type), 1);
-      const auto chunk_nll = log_probabilities.gather(1, target).sum().neg();
+      // Over logits z, (1 - ε) nll + ε mean(-log p) is nll + ε z[target] - ε mean(z); their gradient is
+      // p - (1 - ε) onehot(target) - ε / V. What the mean adds to either needs no pass over them: below.
+      const auto log_probabilities = at::log_softmax(logits.to(sum_type), 1);
+      const auto of_targets = log_probabilities.gather(1, target);
+      const auto chunk_nll = of_targets.sum().neg();
       negative_log_likelihood += chunk_nll;
-      loss += smoothed(chunk_nll, log_probabilities, smoothing);
+      loss += smoothing > 0 ? chunk_nll + logits.gather(1, target).sum(sum_type) * smoothing : chunk_nll;
       if (!with_gradient) continue;
-      // d loss / d logits = p - (1 - ε) onehot(target) - ε / V
-      auto gradient = log_probabilities.exp_();
-      if (smoothing > 0) gradient -= smoothing / static_cast<double>(vocabulary);
-      gradient.scatter_add_(1, target, at::full_like(target, -(1 - smoothing), gradient.options()));
-      gradients.add(gradient.to(product_type), chunk, matrix, first);
+      auto gradient = product_type == sum_type ? log_probabilities : at::empty_like(logits);
+      at::exp_out(gradient, log_probabilities);
+      gradient.scatter_(1, target, (of_targets.exp() - (1 - smoothing)).to(product_type));
+      gradients.add(gradient, chunk, matrix, first);
+    }
+    if (!kernels && smoothing > 0) {
+      loss -= sum_of_mean_logits(inputs, matrix, bias, sum_type) * smoothing;
+      if (with_gradient) gradients.add_to_all(-smoothing / static_cast<double>(vocabulary), inputs, matrix);
     }
     context->mark_non_differentiable({negative_log_likelihood});
     if (with_gradient) context->save_for_backward(gradients.list());
@@ -128,7 +135,11 @@ LossSums label_smoothing_loss(const Tensor& logits, const Tensor& targets, doubl
   const auto log_probabilities =
       at::log_softmax(logits.reshape({-1, logits.size(-1)}).index_select(0, kept).to(sum_type), 1);
   const auto negative_log_likelihood = log_probabilities.gather(1, flat.index_select(0, kept).unsqueeze(1)).sum().neg();
-  return {smoothed(negative_log_likelihood, log_probabilities, smoothing), negative_log_likelihood.detach()};
+  const auto share = smoothing / static_cast<double>(logits.size(-1));
+  // A mean that is infinite counts only where it is asked for.
+  const auto loss = smoothing > 0 ? negative_log_likelihood * (1 - smoothing) - log_probabilities.sum() * share
+                                  : negative_log_likelihood;
+  return {loss, negative_log_likelihood.detach()};
 }
 
 LossSums projected_label_smoothing_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,

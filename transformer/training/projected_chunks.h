@@ -15,12 +15,13 @@ inline int64_t chunk_rows(const at::Tensor& hidden, int64_t vocabulary) {
   return std::max<int64_t>(512, elements / vocabulary);
 }
 
-/// (1 - ε) · nll + ε · (mean over the vocabulary of -log p), summed over rows (§5.4).
-inline at::Tensor smoothed(const at::Tensor& negative_log_likelihood, const at::Tensor& log_probabilities,
-                           double smoothing) {
-  if (smoothing == 0) return negative_log_likelihood;
-  const auto vocabulary = static_cast<double>(log_probabilities.size(-1));
-  return negative_log_likelihood * (1 - smoothing) - log_probabilities.sum() * (smoothing / vocabulary);
+/// Σ over `inputs` [N, D] of the mean of their logits under `matrix` [V, D] and `bias` [V], undefined for none: a
+/// product of sums, without the logits. A scalar of `type`.
+inline at::Tensor sum_of_mean_logits(const at::Tensor& inputs, const at::Tensor& matrix, const at::Tensor& bias,
+                                     at::ScalarType type) {
+  const auto sum = inputs.sum(0, /*keepdim=*/false, type).dot(matrix.sum(0, /*keepdim=*/false, type));
+  const auto mean = sum / static_cast<double>(matrix.size(0));
+  return bias.defined() ? mean + bias.mean(type) * static_cast<double>(inputs.size(0)) : mean;
 }
 
 /// The gradients of hidden states [N, D], weight [V, D] and bias [V], undefined for none, as chunks of the logits' give
@@ -43,6 +44,14 @@ struct ProjectionGradients {
     product_into(weight, gradient.t(), chunk, begun_);
     begun_ = true;
     if (bias.defined()) bias.add_(gradient.sum(0, /*keepdim=*/false, bias.scalar_type()));
+  }
+
+  /// From a `gradient` that all logits have in common, those of `inputs`, all hidden states, under `matrix`: two
+  /// outer products, where logits themselves would have to be gone over once more.
+  void add_to_all(double gradient, const at::Tensor& inputs, const at::Tensor& matrix) {
+    hidden.add_(matrix.sum(0, /*keepdim=*/false, hidden.scalar_type()), gradient);
+    weight.add_(inputs.sum(0, /*keepdim=*/false, weight.scalar_type()), gradient);
+    if (bias.defined()) bias.add_(gradient * static_cast<double>(inputs.size(0)));
   }
 
   /// For the backward pass, whose upstream gradient they still lack.

@@ -44,7 +44,8 @@ class ProjectedRDrop : public torch::autograd::Function<ProjectedRDrop> {
         logs[pass] = at::log_softmax(logits.to(sum_type), 1);
         const auto chunk_nll = logs[pass].gather(1, target).sum().neg();
         negative_log_likelihood += chunk_nll / 2;
-        loss += smoothed(chunk_nll, logs[pass], smoothing) / 2;
+        // Smoothed as in ProjectedLoss.
+        loss += (smoothing > 0 ? chunk_nll + logits.gather(1, target).sum(sum_type) * smoothing : chunk_nll) / 2;
         probabilities[pass] = logs[pass].exp();
       }
       for (int pass = 0; pass < 2; ++pass) {
@@ -55,10 +56,13 @@ class ProjectedRDrop : public torch::autograd::Function<ProjectedRDrop> {
         if (!with_gradient) continue;
         // d KL(p‖q) / d logits of p = p (log p - log q - KL(p‖q)), and d KL(q‖p) / d logits of p = p - q.
         auto gradient = ratio.sub_(divergence - 1).mul_(strength / 4).add_(0.5).mul_(p).sub_(q, strength / 4);
-        if (smoothing > 0) gradient -= smoothing / (2 * static_cast<double>(vocabulary));
         gradient.scatter_add_(1, target, at::full_like(target, -(1 - smoothing) / 2, gradient.options()));
         gradients.add(gradient.to(product_type), chunks[pass], matrix, pass * rows + first);
       }
+    }
+    if (smoothing > 0) {
+      loss -= sum_of_mean_logits(inputs, matrix, bias, sum_type) * (smoothing / 2);
+      if (with_gradient) gradients.add_to_all(-smoothing / (2 * static_cast<double>(vocabulary)), inputs, matrix);
     }
     context->mark_non_differentiable({negative_log_likelihood});
     if (with_gradient) context->save_for_backward(gradients.list());

@@ -12,10 +12,11 @@ namespace transformer {
 
 struct ProductKernels;  // kernels/product_kernels.h
 
-/// a b + bias, [M, N] of the factors' type; bias [N], float32, may be undefined. Rounded once.
+/// a b + bias, [M, N] of the factors' type; bias [N], float32, may be undefined. Rounded once; LibTorch's products
+/// round the bias to that type before.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
 
-/// a b in float32, whatever the factors' type.
+/// a b in float32, whatever the factors' type; LibTorch's products round to that type before.
 at::Tensor product_in_float(const at::Tensor& a, const at::Tensor& b);
 
 /// result = a b, or result + a b where it is to be `accumulated`, for a result [M, N] of the factors' type or float32,
