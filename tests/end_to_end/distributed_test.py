@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,6 +189,18 @@ class DistributedTest(TrainingTest):
         self.assertIn("the same command goes on", text)
         stopped = int(text.split("stopped after step ")[1].split(";")[0])
         self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
+
+    def test_all_processes_go_on_from_one_of_two_checkpoints_of_a_step(self):
+        # An interruption's and a scheduled one, as a kill leaves them that comes before the first of them is discarded.
+        output = self.root / "both kinds"
+        self.train(output, "--processes", "2")
+        model = (output / "model.safetensors").read_bytes()
+        last = output / "checkpoints" / "step-00000012"
+        shutil.copytree(last, last.with_name(f"interrupted-{last.name}"))
+        for name in ("model.safetensors", "summary.json", "checksums.xxh128"):
+            (output / name).unlink()
+        self.train(output, "--processes", "2")
+        self.assertEqual((output / "model.safetensors").read_bytes(), model)
 
     def test_mistakes_are_named_once(self):
         out = self.root / "refused"

@@ -226,6 +226,15 @@ class TrainTest(ProgramTest):
                      parts=["source.model", "vocabulary.joint"])
         self.refused(*out, self.root, parts=["config.yaml"])
 
+    def test_every_seed_has_initial_weights_of_its_own(self):
+        weights = []
+        for seed in (1, 1 + 2**32):
+            output = self.root / f"seed-{seed}"
+            self.run_train("--output", output, "--set", f"training.seed={seed}", "--set", "training.steps=1", "--set",
+                           "training.schedule=constant", "--set", "training.rate=1e-30", "--set", "training.warmup_steps=0")
+            weights.append(safetensors.numpy.load_file(output / "model.safetensors")["embedding.weight"])
+        self.assertGreater(np.abs(weights[0] - weights[1]).max(), 1e-3)
+
     def test_a_shallower_model_starts_from_some_of_the_layers(self):
         teacher, student, expected = self.root / "deep", self.root / "shallow", self.root / "assembled"
         self.run_train("--output", teacher, "--set", "training.steps=40", "--set", "model.encoder_layers=4",

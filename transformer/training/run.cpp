@@ -24,6 +24,7 @@
 #include "transformer/text/learn_vocabulary.h"
 #include "transformer/text/mixture.h"
 #include "transformer/text/parallel_lines.h"
+#include "transformer/text/random.h"
 #include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/layer_drop.h"
@@ -608,7 +609,9 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     if (begun) tell_set_aside();
   });
 
-  torch::manual_seed(settings.training.seed);
+  // LibTorch's generator on CPUs knows the last 32 bits of a seed alone.
+  const auto seed = static_cast<uint64_t>(settings.training.seed);
+  torch::manual_seed(seed >> 32 == 0 ? seed : Random(seed).next());
   Transformer model(model_settings, layer_drop(model_settings, settings.training.layer_drop));
   log.info(fmt::format("model: {} parameters", model->parameter_count()));
   if (!begun && !settings.training.init_from.empty()) {

@@ -169,21 +169,25 @@ BatchPosition Trainer::position() const {
 
 std::filesystem::path Trainer::resume() {
   std::filesystem::path checkpoint;
+  auto chosen = at::zeros({2}, at::kLong);  // its step, and whether it is a scheduled one: a step may have both kinds
   // Rank 0 sets damaged checkpoints aside; then the others read what it read.
-  communicator_.on_rank_0([&] { checkpoint = load_newest_checkpoint(run_, state(), hooks_.log); });
-  auto step = at::full({}, progress_.step, at::kLong);
-  communicator_.broadcast({step});
+  communicator_.on_rank_0([&] {
+    checkpoint = load_newest_checkpoint(run_, state(), hooks_.log);
+    const auto scheduled = list_checkpoints(run_);
+    chosen[0] = progress_.step;
+    chosen[1] = std::find(scheduled.begin(), scheduled.end(), checkpoint) != scheduled.end();
+  });
+  communicator_.broadcast({chosen});
+  const bool scheduled = chosen[1].item<int64_t>() != 0;
   if (communicator_.rank() != 0) {
-    for (const auto& found : resumable_checkpoints(run_)) {
-      if (checkpoint_step(found) == step.item<int64_t>()) checkpoint = found;
+    for (const auto& found : scheduled ? list_checkpoints(run_) : resumable_checkpoints(run_)) {
+      if (checkpoint_step(found) == chosen[0].item<int64_t>()) checkpoint = found;
     }
     load_checkpoint(checkpoint, state());
   }
   seconds_before_ = progress_.seconds;
   last_checkpoint_step_ = progress_.step;
-  const auto scheduled = list_checkpoints(run_);
-  const bool among_them = std::find(scheduled.begin(), scheduled.end(), checkpoint) != scheduled.end();
-  last_checkpoint_kind_ = among_them ? CheckpointKind::scheduled : CheckpointKind::interruption;
+  last_checkpoint_kind_ = scheduled ? CheckpointKind::scheduled : CheckpointKind::interruption;
   if (const int64_t end = std::exchange(progress_.of_the_end, 0); end > 0) {
     of_the_end_ = end == 1 ? progress_.step : end;  // earlier versions say no more than that it was one
   }
