@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
     std::string input_file, output_file;
     bool verbose = false;
     Request request;
-    DecodingOptions decoding(app);
+    DecodingOptions decoding(app, /*several=*/true);
     app.add_option("--input", input_file, "Sentences, plain or .gz; standard input for - or if not given")
         ->type_name("FILE");
     app.add_option("--output", output_file, "Where trees go, once all are done; standard output for - or if not given")

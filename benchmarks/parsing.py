@@ -4,6 +4,9 @@ EVALB's rules.
 
     .venv/bin/python benchmarks/parsing.py --train train.mrg --dev dev.mrg --output benchmarks/results/parsing.md
 
+With --rounds, how far the small parser gets instead: rounds of training, each from the weights of one before, on neighbouring
+sentences that are joined as well as on each alone, and the rounds' models together. Some five hours on one core.
+
 Runs lie in --runs, go on after an interruption, and are not trained again once finished. The treebank in data/gum is the
 default."""
 
@@ -11,6 +14,7 @@ import argparse
 import json
 import os
 import pathlib
+import random
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -22,6 +26,16 @@ VARIANTS = [
     ("no-attention-dropout", "no attention dropout", ["model.attention_dropout=0"], True),
     ("not-copied", "words not copied", [], False),
 ]
+# Name, what it is, the round whose weights it starts from, how often each sentence comes alone for once joined, settings.
+ROUNDS = [
+    ("joined", "joined sentences too", None, 1, []),
+    ("second", "from there, dropout 0.1", "joined", 2, ["model.dropout=0.1", "training.rate=8e-4"]),
+    ("third", "from there, dropout 0.2", "second", 2, ["training.rate=8e-4"]),
+    ("r-drop", "from the second, R-Drop", "second", 2,
+     ["training.rate=8e-4", "training.rdrop=1", "training.steps=10000"]),
+]
+TOGETHER = [("second", "third"), ("second", "third", "r-drop")]
+JOINED_TOKENS = 260  # of a tree of joined sentences, at most
 SEARCHES = [(1, False), (4, False), (10, False), (4, True)]  # beam, whether the model may write what it will
 
 
@@ -54,27 +68,76 @@ class Parsing:
     def linear(self, part, copied):
         return self.folder / f"{part}.{'copied' if copied else 'plain'}"
 
-    def trained(self, name, settings, copied, steps):
+    def joined(self, alone):
+        """Training text, words and trees: every sentence `alone` times, and half of them joined with the one or two that
+        follow."""
+        made = [self.folder / f"train.joined-{alone}.{kind}" for kind in ("words", "copied")]
+        if all(file.exists() for file in made):
+            return made
+        texts = [(self.folder / f"train.{kind}").read_text().splitlines() for kind in ("words", "copied")]
+        choose, starts = random.Random(1), []
+        for i in range(len(texts[1])):
+            if choose.random() >= 0.5:
+                continue
+            end = i + (2 if choose.random() < 0.7 else 3)
+            if sum(len(tree.split()) for tree in texts[1][i:end]) <= JOINED_TOKENS:
+                starts.append((i, end))
+        for file, lines in zip(made, texts):
+            together = [" ||| ".join(lines[i:end]) for i, end in starts]
+            file.write_text("".join(f"{line}\n" for line in lines * alone + together))
+        return made
+
+    def trained(self, name, settings, copied=True, steps=None, text=None):
+        """On the treebank's sentences, or on `text`, words and trees."""
         output = self.folder / name
-        settings = [f"training.output={output}", *settings]
-        for side, kind in (("source", "words"), ("target", "copied" if copied else "plain")):
-            settings += [f"data.train_{side}=[{self.folder}/train.{kind}]",
-                         f"data.validation_{side}=[{self.folder}/dev.{kind}]"]
+        kind = "copied" if copied else "plain"
+        text = text or [self.folder / "train.words", self.folder / f"train.{kind}"]
+        settings = [f"training.output={output}", f"data.train_source=[{text[0]}]", f"data.train_target=[{text[1]}]",
+                    f"data.validation_source=[{self.folder}/dev.words]",
+                    f"data.validation_target=[{self.folder}/dev.{kind}]", *settings]
         if steps:
             settings.append(f"training.steps={steps}")
         run(self.args.binaries, "train", CONFIG, *(word for setting in settings for word in ("--set", setting)))
         return output
 
-    def score(self, model, beam, free):
+    def score(self, models, beam, free):
         """Of all sentences, as `evaluate brackets` gives it, and how many trees had to be repaired."""
-        parsed = self.folder / f"{model.name}.beam{beam}{'.free' if free else ''}"
-        options = ["--model", model, "--beam", beam, "--threads", os.cpu_count(), *(["--free"] if free else [])]
+        name = "+".join(model.name for model in models)
+        parsed = self.folder / f"{name}.beam{beam}{'.free' if free else ''}"
+        options = [*(word for model in models for word in ("--model", model)), "--beam", beam, "--threads", os.cpu_count(),
+                   *(["--free"] if free else [])]
         done = run(self.args.binaries, "parse", *options, "--verbose", "--input", self.folder / "dev.words", "--output",
                    parsed, stderr=subprocess.PIPE, text=True)
         with parsed.open() as trees:
             scores = run(self.args.binaries, "evaluate", "brackets", "--format", "json", "--reference", *self.args.dev,
                          stdin=trees, stdout=subprocess.PIPE, text=True)
-        return json.loads(scores.stdout)["all"], int(done.stderr.split()[0])
+        return json.loads(scores.stdout), int(done.stderr.split()[0])
+
+
+def steps_of(model):
+    metrics = map(json.loads, (model / "metrics.jsonl").read_text().splitlines())
+    return str(max(line.get("step", 0) for line in metrics))
+
+
+def differences(parsing, args):
+    """Rows: what it is, models, beam, whether the search is free."""
+    rows = [(args.model, "recipe-whole", "the recipe, whole", [], True, None)]
+    rows += [(None, name, words, settings, copied, args.steps) for name, words, settings, copied in VARIANTS]
+    for model, name, words, settings, copied, steps in rows:
+        model = model or parsing.trained(name, settings, copied, steps)
+        for beam, free in SEARCHES:
+            yield words, [model], beam, free
+
+
+def rounds(parsing):
+    """The same rows."""
+    models = {}
+    for name, words, before, alone, settings in ROUNDS:
+        start = [f"training.init_from={models[before]}"] if before else []
+        models[name] = parsing.trained(name, [*start, *settings], text=parsing.joined(alone))
+        yield words, [models[name]], 10, False
+    for names in TOGETHER:
+        yield f"{', '.join(names)} together", [models[name] for name in names], 10, False
 
 
 def main():
@@ -84,6 +147,7 @@ def main():
     parser.add_argument("--model", type=pathlib.Path,
                         help="a model of the whole recipe, trained already, whose trees contain the words")
     parser.add_argument("--steps", type=int, default=2500, help="of the runs in which one thing differs (default 2500)")
+    parser.add_argument("--rounds", action="store_true", help="rounds of training, instead of runs that differ")
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "parsing")
     parser.add_argument("--binaries", type=pathlib.Path, default=BINARIES)
     parser.add_argument("--output", type=pathlib.Path, help="the table, in Markdown; standard output if not given")
@@ -91,20 +155,18 @@ def main():
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     parsing = Parsing(args)
-    lines = ["| model | steps | beam | F1 | precision | recall | exact match | crossing brackets | repaired trees |",
-             "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
-    rows = [(args.model, "recipe-whole", "the recipe, whole", [], True, None)]
-    rows += [(None, name, words, settings, copied, args.steps) for name, words, settings, copied in VARIANTS]
-    for model, name, words, settings, copied, steps in rows:
-        model = model or parsing.trained(name, settings, copied, steps)
-        metrics = map(json.loads, (model / "metrics.jsonl").read_text().splitlines())
-        taken = max(line.get("step", 0) for line in metrics)
-        for beam, free in SEARCHES:
-            score, repaired = parsing.score(model, beam, free)
-            figures = [score["f1"], score["precision"], score["recall"], score["exact_match"], score["average_crossing"]]
-            search = f"{beam}{', free' if free else ''}"
-            lines.append(f"| {words} | {taken} | {search} | " + " | ".join(f"{x:.2f}" for x in figures) + f" | {repaired} |")
-            print(lines[-1], flush=True)
+    rows = rounds(parsing) if args.rounds else differences(parsing, args)
+    lines = ["| model | steps | beam | F1 | up to 40 words | precision | recall | exact match | crossing brackets | "
+             "repaired trees |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
+    for words, models, beam, free in rows:
+        score, repaired = parsing.score(models, beam, free)
+        every = score["all"]
+        figures = [every["f1"], score["up_to_40_words"]["f1"], every["precision"], every["recall"], every["exact_match"],
+                   every["average_crossing"]]
+        search = f"{beam}{', free' if free else ''}"
+        lines.append(f"| {words} | {' + '.join(map(steps_of, models))} | {search} | "
+                     + " | ".join(f"{x:.2f}" for x in figures) + f" | {repaired} |")
+        print(lines[-1], flush=True)
     text = "\n".join(lines) + "\n"
     if args.output:
         args.output.write_text(text)

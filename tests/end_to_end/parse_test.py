@@ -138,6 +138,17 @@ class ParseTest(ProgramTest):
         self.assertEqual((self.root / "dev.parsed").read_text(), parsed)
         again, _ = self.run_here(PARSE, "--model", "run", "--n-best", "2", text="\n".join(words[:3]) + "\n")
         self.assertEqual(again.count("\n"), 3)
+        # A model together with itself, or with guesses of its own, is the model; together with another, it is not.
+        twice, _ = self.run_here(PARSE, "--model", "run", "--model", "run", "--input", "dev.words")
+        self.assertEqual(twice, parsed)
+        greedy, guessed = (self.run_here(PARSE, "--model", "run", "--beam", "1", "--input", "dev.words", *draft)[0]
+                           for draft in ((), ("--draft", "run")))
+        self.assertEqual(greedy, guessed)
+        self.run_here(TRAIN, "config.yaml", *(f"--set={setting}" for setting in (
+            "training.output=untaught", "training.steps=20", "data.vocabulary=[run/vocabulary.model]")))
+        together, _ = self.run_here(PARSE, "--model", "run", "--model", "untaught", "--weights", "1,9", "--input",
+                                    "dev.words")
+        self.assertNotEqual(together, parsed)
 
     def test_recipes_are_sound(self):
         for name, count in [("tiny", 1), ("wsj", 1), ("semi-supervised", 3)]:
