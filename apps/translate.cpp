@@ -159,14 +159,17 @@ class Translating {
     if (aligner_) links = aligned(*aligner_, texts, sources, translations);
     for (size_t i = 0; i < count; ++i) {
       auto& written = done.texts[0];
+      const auto number = first + static_cast<int64_t>(i);
+      std::vector<std::string> required;
+      if (wishes_ && lines[i].usable()) required = wishes_->of(number, texts[i]).required;
       if (const auto& missing = translations[i].front().missing; !missing.empty()) {
-        const auto number = first + static_cast<int64_t>(i);
-        done.tally.lacking.add(number, wishes_->of(number, texts[i]).required.at(missing.front()));
+        done.tally.lacking.add(number, required.at(missing.front()));
       }
       if (!format_.json) {
         written += formatted(translations[i], first - 1 + static_cast<int64_t>(i), format_);
       } else if (lines[i].usable()) {
-        written += to_json(texts[i], translations[i], links[i], *translator_.vocabularies().target, format_.n_best);
+        written +=
+            to_json(texts[i], translations[i], links[i], *translator_.vocabularies().target, format_.n_best, required);
       } else {
         written += to_json(translations[i].front().text, lines[i].problem);
       }

@@ -22,8 +22,9 @@ std::string as_line(const ordered_json& json) {
   return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + '\n';
 }
 
+/// `required`: what Translation::missing counts in.
 ordered_json object_of(const Translation& translation, const std::optional<std::vector<AlignmentLink>>& links,
-                       const Vocabulary& vocabulary) {
+                       const Vocabulary& vocabulary, const std::vector<std::string>& required) {
   ordered_json pieces = ordered_json::array(), alignment;
   for (const int64_t token : translation.tokens) pieces.push_back(vocabulary.piece(token));
   if (links) {
@@ -45,19 +46,22 @@ ordered_json object_of(const Translation& translation, const std::optional<std::
       {"word_entropies",
        translation.token_entropies.empty() ? ordered_json() : ordered_json(word_entropies(translation, vocabulary))},
       {"alignment", std::move(alignment)}};
-  if (!translation.missing.empty()) object["missing_phrases"] = translation.missing;
+  for (const size_t phrase : translation.missing) object["missing_phrases"].push_back(required.at(phrase));
   return object;
 }
 
 }  // namespace
 
 std::string to_json(std::string_view source, const std::vector<Translation>& translations,
-                    const TranslationLinks& links, const Vocabulary& vocabulary, bool n_best) {
-  auto result = object_of(translations.front(), links.front(), vocabulary);
+                    const TranslationLinks& links, const Vocabulary& vocabulary, bool n_best,
+                    const std::vector<std::string>& required) {
+  auto result = object_of(translations.front(), links.front(), vocabulary, required);
   result["source_words"] = words_of(source);
   if (n_best) {
     auto& all = result["n_best"] = ordered_json::array();
-    for (size_t i = 0; i < translations.size(); ++i) all.push_back(object_of(translations[i], links[i], vocabulary));
+    for (size_t i = 0; i < translations.size(); ++i) {
+      all.push_back(object_of(translations[i], links[i], vocabulary, required));
+    }
   }
   return as_line(result);
 }
@@ -70,7 +74,7 @@ std::string to_json(std::string_view written, const TranslatedText& text, const 
                     const Vocabulary& vocabulary) {
   ordered_json sentences = ordered_json::array();
   for (size_t i = 0; i < text.segments.size(); ++i) {
-    auto sentence = object_of(text.segments[i], links[i], vocabulary);
+    auto sentence = object_of(text.segments[i], links[i], vocabulary, text.required[i]);
     const auto source = text.source.segment(i);
     sentence["source"] = std::string(source);
     sentence["source_words"] = words_of(source);

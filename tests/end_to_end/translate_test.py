@@ -119,7 +119,7 @@ class TranslateTest(ProgramTest):
         found = self.translate(text, "--prefix", beginnings).split("\n")
         for i in range(12):
             self.assertTrue(found[i].startswith("Ba") if i % 2 else found[i] == plain[i], found[i])
-        required.write_text("doki\tba lu\n" * 13)
+        required.write_text("doki\tba lu\n" * 12 + "\n")
         found = self.translate(text, "--require", required, "--max-extra-length", 30).split("\n")
         for line in found[:12]:
             self.assertIn("doki", line)
@@ -137,6 +137,20 @@ class TranslateTest(ProgramTest):
         # No room for it: said at the end.
         _, errors = self.run_program("--require", required, "--max-length", 2, text=text)
         self.assert_one_line(errors, "12 lines lack", "line 1 '", "...")
+        # A line without text holds nothing; what a line lacks is named.
+        (self.root / "lines").write_text("doki\n\tba lu\t\n")
+        output, errors = self.run_program("--require", self.root / "lines", "--output-format", "jsonl",
+                                          text="\n" + lines[0] + "\n")
+        self.assert_one_line(errors, "1 line lacks phrases that were required: line 1 'doki'")
+        lacking, held = (json.loads(line) for line in output.splitlines())
+        self.assertEqual(lacking["missing_phrases"], ["doki"])
+        self.assertNotIn("missing_phrases", held)
+        output, _ = self.run_program("--require", required, "--max-length", 2, "--output-format", "jsonl",
+                                     text="\n".join(lines[:12]) + "\n")
+        for entry in map(json.loads, output.splitlines()):
+            self.assertTrue(set(entry["missing_phrases"]) <= {"doki", "ba lu"}, entry)
+            for phrase in {"doki", "ba lu"} - set(entry["missing_phrases"]):
+                self.assertIn(phrase, entry["text"])
         # What was said of lines is said again where the work goes on behind them.
         source, output, wishes = self.root / "lacking.txt", self.root / "lacking.out", self.root / "lacking.wishes"
         many = [b"ba do ki."] * 1050
@@ -1008,6 +1022,13 @@ class TranslateTest(ProgramTest):
                 self.assertEqual(
                     self.run_program("--glossary", glossary, *arguments, "--threads", 2, "--batch-sentences", 3, text=text)[0],
                     found)
+        # What a sentence lacks is named.
+        output, errors = self.run_program("--glossary", glossary, "--document", "--output-format", "jsonl", "--max-length", 1,
+                                          text=text)
+        for line, has_term in zip(output.splitlines(), has):
+            lacking = {phrase for sentence in json.loads(line)["sentences"] for phrase in sentence.get("missing_phrases", [])}
+            self.assertLessEqual(lacking, {"doki lu", "nono"} if has_term else set())
+            self.assertEqual(bool(lacking), has_term)
         for content, parts in [("one\n", ["terms.tsv:1", "a tab"]), ("a\tb\na\tc\n", ["terms.tsv:2", "came before"]),
                                ("", ["terms.tsv", "no terms"])]:
             glossary.write_text(content)

@@ -29,18 +29,18 @@ std::vector<TranslatedText> translate_texts(const Translator& translator, std::v
   std::vector<TranslatedText> results;
   std::vector<std::vector<int64_t>> sources;
   for (auto& text : texts) {
-    auto& result = results.emplace_back(TranslatedText{std::move(text), {}, {}, {}, {}, 0});
+    auto& result = results.emplace_back(TranslatedText{std::move(text), {}, {}, {}, {}, {}, 0});
     auto found = encode_segments(translator, result.source);
     result.cut = found.cut;
     for (const auto& source : found.pieces) result.pieces.push_back(source.size());
     std::move(found.pieces.begin(), found.pieces.end(), std::back_inserter(sources));
   }
-  std::vector<std::vector<std::string>> required;  // of each source
-  std::vector<EncodedWishes> wishes;
-  for (const auto& result : results) {
-    for (size_t i = 0; glossary && i < result.source.segments().size(); ++i) {
-      required.push_back(glossary->targets(result.source.segment(i)));
-      wishes.push_back(translator.encode_wishes({.required = required.back()}));
+  std::vector<EncodedWishes> wishes;  // of each source
+  for (auto& result : results) {
+    result.required.resize(result.source.segments().size());
+    for (size_t i = 0; glossary && i < result.required.size(); ++i) {
+      result.required[i] = glossary->targets(result.source.segment(i));
+      wishes.push_back(translator.encode_wishes({.required = result.required[i]}));
     }
   }
   auto translations = glossary ? translator.translate_encoded(sources, wishes) : translator.translate_encoded(sources);
@@ -50,7 +50,7 @@ std::vector<TranslatedText> translate_texts(const Translator& translator, std::v
     for (size_t i = 0; i < result.source.segments().size(); ++i, ++next) {
       outputs.push_back(next->front().text);
       for (const size_t phrase : next->front().missing) {
-        result.missing.push_back(required[static_cast<size_t>(next - translations.begin())].at(phrase));
+        result.missing.push_back(result.required[i].at(phrase));
       }
       result.segments.push_back(std::move(next->front()));
     }

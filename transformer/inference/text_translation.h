@@ -16,8 +16,10 @@ struct TranslatedText {
   std::vector<Translation> segments;  // the best of each
   std::vector<size_t> pieces;         // word pieces of each segment of the source
   SplitText::Joined joined;           // the whole translation
-  std::vector<std::string> missing;   // translations of the glossary's terms that it lacks all the same
-  int64_t cut = 0;                    // sentences that were longer than the model takes, and so came in parts
+  /// Translations of the glossary's terms that each segment shall hold: Translation::missing counts in them.
+  std::vector<std::vector<std::string>> required;
+  std::vector<std::string> missing;  // those of all segments that it lacks all the same
+  int64_t cut = 0;                   // sentences that were longer than the model takes, and so came in parts
 };
 
 /// The word pieces of each of `text`'s segments, after those that are longer than `translator.longest_source()` were

@@ -316,6 +316,8 @@ std::vector<std::vector<Translation>> Translator::translate_encoded(const std::v
   for (size_t line = 0; line < translations.size(); ++line) {
     for (auto& translation : translations[line]) {
       for (size_t& phrase : translation.missing) phrase = wishes[line].required_indices.at(phrase);
+      // A line without text is not searched for.
+      if (sources[line].empty()) translation.missing = wishes[line].required_indices;
     }
   }
   return translations;

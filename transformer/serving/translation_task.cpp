@@ -348,7 +348,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
         line.outputs.push_back(std::move(found.joined.text));
         continue;
       }
-      TranslatedText text{line.split, {}, std::move(found.pieces), std::move(found.joined), {}, 0};
+      TranslatedText text{line.split, {}, std::move(found.pieces), std::move(found.joined), {}, {}, 0};
       for (const auto* translation : found.translations) text.segments.push_back(*translation);
       marked.push_back({{}, line.marked, std::move(text)});
     }
