@@ -92,6 +92,26 @@ std::vector<Hypothesis> search(RandomTable& table, const DecodingRequest& reques
   return beam_search(steps.function(), std::vector<DecodingRequest>{request}, begin).at(0);
 }
 
+/// By a model that has `row(prefix)` for every prefix: what may follow, and its log-probability.
+std::vector<Hypothesis> search(int64_t vocabulary,
+                               const std::function<std::vector<Continuations::Candidate>(const Tokens&)>& row,
+                               const DecodingRequest& request, size_t* most_rows = nullptr) {
+  std::vector<Tokens> prefixes;
+  const StepFunction step = [&](std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t) {
+    std::vector<Tokens> next;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      next.push_back(prefixes.empty() ? Tokens() : prefixes[static_cast<size_t>(parents[i])]);
+      if (!prefixes.empty()) next.back().push_back(tokens[i]);
+    }
+    prefixes = std::move(next);
+    if (most_rows) *most_rows = std::max(*most_rows, prefixes.size());
+    Continuations all{vocabulary, {}, {}};
+    for (const auto& prefix : prefixes) all.add_row(row(prefix));
+    return all;
+  };
+  return beam_search(step, std::span(&request, 1), begin).front();
+}
+
 void check_first(const std::vector<Hypothesis>& found, const std::vector<Scored>& expected) {
   REQUIRE(!found.empty());
   for (size_t i = 0; i < std::min(found.size(), expected.size()); ++i) {
@@ -459,6 +479,79 @@ TEST_CASE("banks share the beam, and leave nothing of it unused") {
   CHECK(bank_sizes(4, Tokens{9, 0, 1}) == Tokens{3, 0, 1});
   CHECK(bank_sizes(1, Tokens{9, 2, 0}) == Tokens{0, 1, 0});
   CHECK(bank_sizes(8, Tokens{1, 2, 0}) == Tokens{1, 2, 0});
+  CHECK(bank_sizes(8, Tokens{9, 9, 0, 0, 0}) == Tokens{4, 4, 0, 0, 0});
+  std::mt19937 random(8);
+  for (int time = 0; time < 500; ++time) {
+    const auto slots = 1 + static_cast<int64_t>(random() % 9);
+    Tokens candidates(1 + random() % 12);
+    for (auto& count : candidates) count = static_cast<int64_t>(random() % 5);
+    const auto filled = std::max<int64_t>(1, std::count_if(candidates.begin(), candidates.end(), std::identity()));
+    const auto sizes = bank_sizes(slots, candidates);
+    for (size_t bank = 0; bank < sizes.size(); ++bank) {
+      CHECK(sizes[bank] <= candidates[bank]);
+      CHECK(sizes[bank] >= std::min(candidates[bank], slots / filled));
+    }
+    CHECK(std::reduce(sizes.begin(), sizes.end()) ==
+          std::min(slots, std::reduce(candidates.begin(), candidates.end())));
+  }
+}
+
+TEST_CASE("a phrase comes where the model has a place for it, however long it is") {
+  constexpr int64_t vocabulary = 200, place = 4, longest = 12;
+  for (const int64_t pieces : {1, 4, 5, 30, 100}) {
+    for (const int64_t beam : {1, 2, 4}) {
+      CAPTURE(pieces, beam);
+      DecodingRequest request = request_of(longest + pieces, {.beam = beam});
+      Tokens phrase(static_cast<size_t>(pieces));
+      std::iota(phrase.begin(), phrase.end(), int64_t{100});
+      request.control.required = {phrase};
+      CHECK(request.hypotheses() == beam + std::min<int64_t>(pieces, 64));
+      // Writes 20, 21, ... of itself, and the phrase once it has begun; begins it in one place alone with any liking.
+      const auto row = [&](const Tokens& prefix) {
+        const auto length = std::ssize(prefix);
+        std::map<int64_t, double> likely;
+        if (length > 0 && prefix.back() >= 100 && prefix.back() + 1 < 100 + pieces) {
+          likely = {{prefix.back() + 1, 0.9}};
+        } else if (std::count(prefix.begin(), prefix.end(), 100) > 0) {
+          likely = length < longest / 2 + pieces ? std::map<int64_t, double>{{20 + length - pieces, 0.8}}
+                                                 : std::map<int64_t, double>{{end, 0.8}};
+        } else {
+          likely = {{length < longest / 2 ? 20 + length : end, 0.7}, {100, length == place ? 0.2 : 1e-6}};
+        }
+        double rest = 1;
+        for (const auto& [token, probability] : likely) rest -= probability;
+        std::vector<Continuations::Candidate> all;
+        for (int64_t token = 0; token < vocabulary; ++token) {
+          const auto found = likely.find(token);
+          const double other = rest / static_cast<double>(vocabulary - std::ssize(likely));
+          all.push_back({std::log(found == likely.end() ? other : found->second), token});
+        }
+        return all;
+      };
+      size_t most_rows = 0;
+      const auto found = search(vocabulary, row, request, &most_rows).front();
+      CHECK(static_cast<int64_t>(most_rows) <= request.hypotheses());
+      CHECK(found.missing.empty());
+      const auto at = std::search(found.tokens.begin(), found.tokens.end(), phrase.begin(), phrase.end());
+      CHECK(at - found.tokens.begin() == place);
+      CHECK(std::ssize(found.tokens) == longest / 2 + pieces);
+    }
+  }
+}
+
+TEST_CASE("a search does not stop at what lacks a phrase while something may still hold it") {
+  // Behind 4 nothing but an end can follow, which comes all the same; behind 5 comes the phrase.
+  const auto row = [](const Tokens& prefix) -> std::vector<Continuations::Candidate> {
+    if (prefix.empty()) return {{std::log(0.9), 4}, {std::log(0.1), 5}};
+    if (prefix == Tokens{5}) return {{std::log(0.6), 6}, {std::log(0.4), 7}};
+    return {{0.0, end}};
+  };
+  auto request = request_of(5, {.beam = 3});
+  request.control.required = {{6}};
+  const auto found = search(8, row, request);
+  REQUIRE(found.size() == 1);
+  CHECK(found.front().tokens == Tokens{5, 6});
+  CHECK(found.front().missing.empty());
 }
 
 TEST_CASE("samples come as often as the distribution has them") {

@@ -134,7 +134,7 @@ size_t batch_size(std::span<const DecodingRequest> requests, std::span<const siz
   while (first + size < places.size()) {
     const auto& request = requests[places[first + size]];  // the longest so far
     if (size >= static_cast<size_t>(request.settings.batch_sentences)) break;
-    hypotheses = std::max(hypotheses, static_cast<double>(request.settings.hypotheses()));
+    hypotheses = std::max(hypotheses, static_cast<double>(request.hypotheses()));
     length = std::max(length, static_cast<double>(request.told + request.max_length));
     const bool recurrent = s.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru;
     const double tokens = static_cast<double>(request.source.size()) + (recurrent ? 1 : length);

@@ -60,6 +60,13 @@ const OutputControl* wishes_of(const OutputControl& control) {
   return control.required.empty() && !control.forbidden && control.bias.empty() ? nullptr : &control;
 }
 
+/// How a request's output is searched for: phrases that are required widen the beam.
+DecodingSettings search_of(const DecodingRequest& request) {
+  auto settings = request.settings;
+  if (!request.control.required.empty()) settings.beam = request.hypotheses();
+  return settings;
+}
+
 constexpr float impossible = -std::numeric_limits<float>::infinity();
 
 bool ranks_before(const Hypothesis& a, const Hypothesis& b) {
@@ -102,7 +109,7 @@ SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& optio
     : SentenceSearch(max_length, options, end, nullptr, 0, 0, 0) {}
 
 SentenceSearch::SentenceSearch(const DecodingRequest& request)
-    : SentenceSearch(request.max_length, request.settings, request.end, wishes_of(request.control),
+    : SentenceSearch(request.max_length, search_of(request), request.end, wishes_of(request.control),
                      key_of(request.source), std::max<int64_t>(std::ssize(request.source) - 1 - request.told, 0),
                      request.told) {}
 
@@ -492,11 +499,14 @@ void SentenceSearch::rank_candidates() {
 void SentenceSearch::allocate_banks() {
   int64_t all = 0;
   for (const auto& phrase : control_->required) all += std::ssize(phrase);
-  std::vector<std::vector<Candidate>> banks(static_cast<size_t>(all + 1));
+  // A bank without a slot would end every hypothesis that has to pass it: where there are more tokens than slots, some
+  // of them share one. None that has not begun is in a bank with those that have.
+  const int64_t others = std::min(all, options_.beam - 1);
+  std::vector<std::vector<Candidate>> banks(static_cast<size_t>(1 + others));
   for (const auto& candidate : candidates_) {
     auto required = carried_[static_cast<size_t>(candidate.row)].required;
     if (candidate.token != end_) required.append(candidate.token);
-    banks[static_cast<size_t>(required.tokens())].push_back(candidate);
+    banks[static_cast<size_t>((required.tokens() * others + all - 1) / all)].push_back(candidate);
   }
   std::vector<int64_t> counts;
   for (const auto& bank : banks) counts.push_back(std::ssize(bank));
@@ -561,6 +571,8 @@ bool SentenceSearch::enough_finished() const {
   // Going on never raises a log-probability, and the length penalty is monotonic in the length, so a live hypothesis
   // reaches at most its score of now at the shortest or the longest length it may still end with. A coverage penalty is
   // 0 at most.
+  // What lacks fewer phrases comes before it, whatever the scores.
+  if (!best_.back().missing.empty()) return false;
   double ranked = live_.front().ranked;
   for (const auto& live : live_) ranked = std::max(ranked, live.ranked);
   const double bound = std::max(score(ranked, length_ + 1), score(ranked, max_length_ + 1));

@@ -74,7 +74,8 @@ inline constexpr float least_attention = 1e-10F;
 ///   the result is that of searching on to the maximum length;
 /// - `Stop::beam_finished`: when as many hypotheses have finished as the beam is wide.
 ///
-/// Beam 1 is greedy search under either rule: it ends with its first end token.
+/// Beam 1 is greedy search under either rule: it ends with its first end token. Where phrases are required, the beam is
+/// wider than the settings' (DecodingRequest::hypotheses).
 ///
 /// Scores are log-probabilities over the length penalty; a coverage penalty is added to those of hypotheses that ended
 /// or were cut, and so decides which are the best and not what lives on. Of what it may still become for a live one

@@ -45,6 +45,12 @@ struct DecodingRequest {
   std::vector<int32_t> candidates() const;
   /// Throws Error where wishes contradict each other or the settings, and for tokens that are none of a vocabulary of
   /// `size`.
+  /// Hypotheses that the sentence has at the same time, at most: what its settings say, and where phrases are required
+  /// one more for each of their tokens, up to `most_for_phrases`. Who has begun a phrase thus takes no place of those
+  /// who may begin it later.
+  int64_t hypotheses() const;
+  static constexpr int64_t most_for_phrases = 64;
+
   void check(int64_t size) const;
 };
 

@@ -177,7 +177,7 @@ class Engine::Implementation::Worker {
         pieces += size;
         if (pieces > most_encoded_pieces && !taken.empty()) break;
         if (pieces > quick_pieces && owes) break;
-        bytes += EnsembleBatch::expected_bytes(engine_.ensemble, size, request.settings.hypotheses());
+        bytes += EnsembleBatch::expected_bytes(engine_.ensemble, size, request.hypotheses());
         if (draft_) bytes += InferenceBatch::expected_bytes(*engine_.options.draft, size, 1);
         const bool fits = engine_.cache_used + bytes <= engine_.options.cache_bytes;
         if (!fits && active_.size() + taken.size() > 0) break;
@@ -198,7 +198,7 @@ class Engine::Implementation::Worker {
       std::vector<InferenceBatch::Source> sources;
       for (const auto& [job, index] : taken) {
         const auto& request = job->request(index);
-        sources.push_back({request.source, request.settings.hypotheses(), request.constraint, request.candidates()});
+        sources.push_back({request.source, request.hypotheses(), request.constraint, request.candidates()});
       }
       const auto places = batch_.add(sources);
       std::vector<Active> begun;
@@ -269,12 +269,12 @@ class Engine::Implementation::Worker {
     std::vector<Active*> chosen;
     int64_t most = 0, others = 0;
     for (auto& sentence : active_) {
-      const auto& settings = sentence.request().settings;
+      const auto& request = sentence.request();
       // What is guessed is read several positions a step, of which attention is not told.
-      if (settings.hypotheses() == 1 && settings.proposals > 0 && !sentence.search.wants_attention() &&
+      if (request.hypotheses() == 1 && request.settings.proposals > 0 && !sentence.search.wants_attention() &&
           batch_.free(sentence.place)) {
         chosen.push_back(&sentence);
-        most = std::max(most, settings.proposals);
+        most = std::max(most, request.settings.proposals);
       } else {
         others += std::ssize(sentence.search.live());
       }

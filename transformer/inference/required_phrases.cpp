@@ -67,7 +67,8 @@ std::vector<int64_t> RequiredPhrases::next() const {
 }
 
 std::vector<int64_t> bank_sizes(int64_t slots, std::span<const int64_t> candidates) {
-  const auto banks = static_cast<int64_t>(candidates.size());
+  const auto empty = std::count(candidates.begin(), candidates.end(), 0);
+  const int64_t banks = std::max<int64_t>(1, std::ssize(candidates) - empty);
   std::vector<int64_t> sizes(candidates.size());
   int64_t left = slots;
   for (size_t bank = 0; bank < candidates.size(); ++bank) {

@@ -41,7 +41,8 @@ class RequiredPhrases {
 };
 
 /// How many of `slots` each bank of candidates gets (Post and Vilar 2018, dynamic beam allocation): an equal share
-/// each, the last one what cannot be divided, and what one has no candidates for goes to the others, the last first.
+/// for each that has any, the last one what cannot be divided, and what one has no candidates for goes to the others,
+/// the last first.
 std::vector<int64_t> bank_sizes(int64_t slots, std::span<const int64_t> candidates);
 
 }  // namespace transformer
