@@ -38,12 +38,15 @@ WishOptions::WishOptions(CLI::App& app) {
       "it "
       "may go on, unless a blank follows");
   add(required_,
-      "A line for every line of input: phrases that its translation holds, between tabs. Which lines lack some all the "
-      "same is told at the end");
+      "A line for every line of input: phrases that its translation holds, between tabs, their last word a whole one. "
+      "The beam is wider by their word pieces, 64 at most. Which lines lack some all the same is told at the end, and "
+      "what they lack by --output-format jsonl, as missing_phrases");
   add(forbidden_, "A word or phrase a line that no translation holds, however it is spelled in word pieces");
-  app.add_option("--glossary", glossary_file_,
-                 "A term, a tab and its translation a line: where a line of input has the term as a word or words, its "
-                 "translation holds the other. Terms without a capital are found in any case, the longest counts")
+  app.add_option(
+         "--glossary", glossary_file_,
+         "A term, a tab and its translation a line: where a line of input has the term as a word or words, its "
+         "translation holds the other, as with --require. Terms without a capital are found in any case, the longest "
+         "counts")
       ->option_text("FILE")
       ->group("Wishes");
   add(bias_, "A word piece of the vocabulary, a tab and a number a line: what is added to its logits");

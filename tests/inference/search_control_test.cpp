@@ -867,6 +867,14 @@ TEST_CASE("settings and wishes that contradict each other are refused by name") 
     request.control.required = {{5, token}};
     CHECK_THAT(refusal(request), StartsWith("required: "));
   }
+  request.control.required = {{5, 6}};
+  request.control.other_spellings = {{0, {7}}, {0, {8, 9}}};
+  CHECK(refusal(request).empty());
+  for (const auto& other : {OtherSpelling{0, {7, 8, 9}}, {1, {7}}, {0, {}}, {0, {40}}}) {
+    request.control.other_spellings = {other};
+    CHECK_THAT(refusal(request), StartsWith("required: "));
+  }
+  request.control.other_spellings.clear();
   request.control.required = {{5}};
   request.settings.search = Search::sampling;
   CHECK_THAT(refusal(request), StartsWith("decoding.search"));

@@ -128,7 +128,10 @@ SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& optio
   min_length_ = std::min(std::max(options.min_length, relative), max_length_);
   if (min_length_ > 0) min_length_ += told;
   max_length_ += told;
-  if (control) carried_.push_back({RequiredPhrases(control->required), ForbiddenText::beginning});
+  if (control) {
+    carried_.push_back({RequiredPhrases(control->required, control->other_spellings, control->pieces.get()),
+                        ForbiddenText::beginning});
+  }
   if (options.search == DecodingSettings::Search::sampling) {
     best_.resize(static_cast<size_t>(options.n_best));
     return;
@@ -568,11 +571,11 @@ bool SentenceSearch::enough_finished() const {
   // Greedy search would not be greedy if it went on past an end to look for a better one.
   if (options_.stop == DecodingSettings::Stop::beam_finished || options_.beam == 1) return finished_ >= options_.beam;
   if (std::ssize(best_) < options_.n_best) return false;
+  // What lacks fewer phrases comes before it, whatever the scores.
+  if (!best_.back().missing.empty()) return false;
   // Going on never raises a log-probability, and the length penalty is monotonic in the length, so a live hypothesis
   // reaches at most its score of now at the shortest or the longest length it may still end with. A coverage penalty is
   // 0 at most.
-  // What lacks fewer phrases comes before it, whatever the scores.
-  if (!best_.back().missing.empty()) return false;
   double ranked = live_.front().ranked;
   for (const auto& live : live_) ranked = std::max(ranked, live.ranked);
   const double bound = std::max(score(ranked, length_ + 1), score(ranked, max_length_ + 1));

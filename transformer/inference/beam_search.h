@@ -96,7 +96,8 @@ inline constexpr float least_attention = 1e-10F;
 ///   log-probabilities. Both change what hypotheses are compared by and their score, not their log_probability;
 /// - required phrases: beside the best continuations, a hypothesis's candidates are those that go on with a phrase or
 ///   begin one; candidates stand in banks by how many tokens of phrases they hold, which share the beam
-///   (`bank_sizes`), and no hypothesis ends before it holds all (Post and Vilar 2018);
+///   (`bank_sizes`), and no hypothesis ends before it holds all (Post and Vilar 2018). Where a phrase's last word goes
+///   on, it is not held;
 /// - groups: each searches with its share of the beam, and a word piece that groups before it have chosen in the same
 ///   step comes later among its candidates (Vijayakumar et al. 2016); its log-probability is not changed;
 /// - sampling: no search; every sample draws its tokens (`draw`) by random numbers that follow from the seed, the

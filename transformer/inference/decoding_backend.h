@@ -50,7 +50,7 @@ class PackedBackend : public DecodingBackend {
 };
 
 /// What transformer_modules.so exports, under a name that changes with what passes through it.
-#define TRANSFORMER_OPEN_MODULE_BACKEND transformer_open_module_backend_7
+#define TRANSFORMER_OPEN_MODULE_BACKEND transformer_open_module_backend_8
 /// That function: the caller owns what it returns.
 using OpenModuleBackend = DecodingBackend*(const std::filesystem::path& directory, const std::string& device,
                                            const InferenceOptions& inference);

@@ -27,7 +27,9 @@ std::vector<int32_t> DecodingRequest::candidates() const {
     if (!tokens) return {};
     asked_for = std::move(*tokens);
   }
-  for (const auto& phrase : control.required) asked_for.insert(asked_for.end(), phrase.begin(), phrase.end());
+  const auto ask_for = [&](const auto& phrase) { asked_for.insert(asked_for.end(), phrase.begin(), phrase.end()); };
+  for (const auto& phrase : control.required) ask_for(phrase);
+  for (const auto& spelling : control.other_spellings) ask_for(spelling.tokens);
   for (const auto& [token, addition] : control.bias) {
     if (addition > 0) asked_for.push_back(token);
   }
@@ -52,15 +54,28 @@ void DecodingRequest::check(int64_t size) const {
   if (max_length < 0 || told < 0) {
     throw Error("max_length", fmt::format("is {}, with {} tokens told", max_length, told), "give 0 or more");
   }
-  for (const auto& phrase : control.required) {
+  const auto check_phrase = [&](const std::vector<int64_t>& phrase) {
     if (phrase.empty()) throw Error("required", "a phrase is empty", "leave it out");
     for (const int64_t token : phrase) {
       check_token(token, "required");
       if (token == end) throw Error("required", "a phrase holds the end", "leave it out");
     }
+  };
+  for (const auto& phrase : control.required) {
+    check_phrase(phrase);
     if (control.forbidden && !control.forbidden->allows(phrase)) {
       throw Error("required", "a phrase is required that is forbidden, too", "decide for one");
     }
+  }
+  for (const auto& [phrase, tokens] : control.other_spellings) {
+    check_phrase(tokens);
+    if (phrase >= control.required.size() || tokens.size() > control.required[phrase].size()) {
+      throw Error("required", "another spelling is longer than its phrase, or of none that is there", "leave it out");
+    }
+  }
+  if (control.pieces && control.pieces->size() != size) {
+    throw Error("required", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",
+                                        control.pieces->size(), size));
   }
   if (control.forbidden && control.forbidden->size() != size) {
     throw Error("forbidden", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",

@@ -8,6 +8,8 @@
 #include "transformer/inference/decoding_settings.h"
 #include "transformer/inference/forbidden_text.h"
 #include "transformer/inference/output_constraint.h"
+#include "transformer/inference/required_phrases.h"
+#include "transformer/text/piece_texts.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -18,7 +20,11 @@ class Shortlist;
 struct OutputControl {
   /// Phrases that the output shall hold, each as its tokens, one as often as it stands here. What a hypothesis lacks of
   /// them is in Hypothesis::missing; others come first.
-  std::vector<std::vector<int64_t>> required = {};
+  RequiredPhrases::Phrases required = {};
+  std::vector<OtherSpelling> other_spellings = {};  // of `required`
+  /// The vocabulary's, by which a required phrase that ends in a word is told from the beginning of a longer one; null:
+  /// its tokens count alone.
+  std::shared_ptr<const PieceTexts> pieces = nullptr;
   /// What the output must not hold; null: anything may come.
   std::shared_ptr<const ForbiddenText> forbidden = nullptr;
   /// Tokens, each once, and what is added to their logits before hypotheses are compared or drawn.
@@ -39,18 +45,18 @@ struct DecodingRequest {
   /// penalty does, as it did where such models were made.
   int64_t told = 0;
 
-  /// The tokens that the output is written in, ascending and each once, where there is a shortlist: its candidates, and
-  /// whatever the constraint and the wishes ask for. Empty: in the whole vocabulary. Throws std::out_of_range
-  /// where the constraint asks for what no output holds.
-  std::vector<int32_t> candidates() const;
-  /// Throws Error where wishes contradict each other or the settings, and for tokens that are none of a vocabulary of
-  /// `size`.
   /// Hypotheses that the sentence has at the same time, at most: what its settings say, and where phrases are required
   /// one more for each of their tokens, up to `most_for_phrases`. Who has begun a phrase thus takes no place of those
   /// who may begin it later.
   int64_t hypotheses() const;
   static constexpr int64_t most_for_phrases = 64;
 
+  /// The tokens that the output is written in, ascending and each once, where there is a shortlist: its candidates, and
+  /// whatever the constraint and the wishes ask for. Empty: in the whole vocabulary. Throws std::out_of_range
+  /// where the constraint asks for what no output holds.
+  std::vector<int32_t> candidates() const;
+  /// Throws Error where wishes contradict each other or the settings, and for tokens that are none of a vocabulary of
+  /// `size`.
   void check(int64_t size) const;
 };
 

@@ -11,18 +11,11 @@
 #include <utility>
 
 #include "transformer/base/unicode.h"
+#include "transformer/text/characters.h"
 
 namespace transformer {
 
 namespace {
-
-/// Whether a byte of UTF-8 belongs to a letter or a digit of writing that sets words apart; a byte that goes on is what
-/// the one before it was. 0xC2 and 0xE2 lead punctuation and symbols, 0xE3 and above mostly Chinese and Japanese.
-bool is_of_word(unsigned char byte, bool before) {
-  if (byte < 0x80) return (byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
-  if (byte < 0xC0) return before;
-  return byte >= 0xC3 && byte <= 0xE1;
-}
 
 struct Phrase {
   std::string text;
@@ -53,7 +46,7 @@ struct ForbiddenText::Implementation {
     for (const char character : text) {
       const auto byte = static_cast<unsigned char>(character);
       next.begun.clear();
-      next.in_word = is_of_word(byte, now.in_word);
+      next.in_word = is_of_spaced_word(byte, now.in_word);
       for (const auto& [phrase, matched] : now.begun) {
         const auto& wanted = phrases[phrase].text;
         if (matched == wanted.size()) {  // unless its last word goes on
@@ -100,9 +93,9 @@ ForbiddenText::ForbiddenText(const Vocabulary& vocabulary, std::shared_ptr<const
     if (std::find(ids.begin(), ids.end(), Vocabulary::unknown) != ids.end()) continue;
     Phrase phrase{std::string(trim(pieces_->of(ids)))};
     if (phrase.text.empty()) continue;
-    phrase.word_begins = is_of_word(static_cast<unsigned char>(phrase.text.front()), false);
+    phrase.word_begins = is_of_spaced_word(static_cast<unsigned char>(phrase.text.front()), false);
     for (const char character : phrase.text) {
-      phrase.word_ends = is_of_word(static_cast<unsigned char>(character), phrase.word_ends);
+      phrase.word_ends = is_of_spaced_word(static_cast<unsigned char>(character), phrase.word_ends);
     }
     self.by_first_byte[static_cast<unsigned char>(phrase.text.front())].push_back(
         static_cast<uint32_t>(self.phrases.size()));

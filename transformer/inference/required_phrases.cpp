@@ -1,56 +1,122 @@
 #include "transformer/inference/required_phrases.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "transformer/base/unicode.h"
+#include "transformer/text/characters.h"
 
 namespace transformer {
 
+namespace {
+
+/// The tokens of `phrase` right behind other characters; none where it merges with all that are tried.
+std::optional<std::vector<int64_t>> encode_within(std::string_view phrase, const Vocabulary& vocabulary,
+                                                  const PieceTexts& pieces) {
+  const auto text = pieces.of(vocabulary.encode(phrase));
+  for (const std::string before : {"a", "1", ".", "("}) {
+    const auto first = vocabulary.encode(before);
+    auto tokens = vocabulary.encode(before + std::string(phrase));
+    if (tokens.size() <= first.size() || !std::equal(first.begin(), first.end(), tokens.begin())) continue;
+    tokens.erase(tokens.begin(), tokens.begin() + std::ssize(first));
+    if (pieces.of(tokens) == trim(text)) return tokens;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::vector<int64_t>> spellings_of(std::string_view phrase, const Vocabulary& vocabulary,
+                                               const PieceTexts& pieces) {
+  const auto text = trim(phrase);
+  auto tokens = vocabulary.encode(text);
+  if (tokens.empty()) return {};
+  size_t position = 0;
+  if (is_of_spaced_word(next_code_point(text, position))) return {std::move(tokens)};
+  auto within = encode_within(text, vocabulary, pieces);
+  if (!within || *within == tokens) return {std::move(tokens)};
+  // Behind a space that is a piece of its own, the rest is the same.
+  if (std::search(tokens.begin(), tokens.end(), within->begin(), within->end()) != tokens.end()) return {*within};
+  std::vector<std::vector<int64_t>> both = {std::move(tokens), std::move(*within)};
+  if (both[0].size() < both[1].size()) std::swap(both[0], both[1]);
+  return both;
+}
+
+RequiredPhrases::RequiredPhrases(const Phrases& phrases, std::span<const OtherSpelling> others,
+                                 const PieceTexts* pieces)
+    : phrases_(&phrases),
+      others_(others),
+      pieces_(pieces),
+      held_(phrases.size() + others.size()),
+      met_(phrases.size()) {}
+
+size_t RequiredPhrases::phrase_of(size_t spelling) const {
+  return spelling < phrases_->size() ? spelling : others_[spelling - phrases_->size()].phrase;
+}
+
+const std::vector<int64_t>& RequiredPhrases::tokens_of(size_t spelling) const {
+  return spelling < phrases_->size() ? (*phrases_)[spelling] : others_[spelling - phrases_->size()].tokens;
+}
+
 std::vector<size_t> RequiredPhrases::missing() const {
   std::vector<size_t> indices;
-  for (size_t i = 0; i < held_.size(); ++i) {
-    if (!met(i)) indices.push_back(i);
+  for (size_t i = 0; i < met_.size(); ++i) {
+    if (!met_[i]) indices.push_back(i);
   }
   return indices;
 }
 
 void RequiredPhrases::append(int64_t token) {
+  if (!open_.empty() && pieces_->continues_word(token)) {
+    for (const size_t phrase : open_) met_[phrase] = false;
+  }
+  open_.clear();
   std::vector<size_t> now;  // those that the token ends
   for (size_t i = 0; i < held_.size(); ++i) {
-    if (met(i)) continue;
-    const auto& phrase = (*phrases_)[i];
-    const auto held = std::span(phrase).first(held_[i]);
+    const size_t phrase = phrase_of(i);
+    // One that the token ends may become a part of a longer word, and has to be followed in all its spellings.
+    if (met_[phrase] && std::find(now.begin(), now.end(), phrase) == now.end()) continue;
+    const auto& tokens = tokens_of(i);
+    const auto held = std::span(tokens).first(held_[i]);
     // Of phrases that are the same, each needs an end of its own.
-    const bool another =
-        std::any_of(now.begin(), now.end(), [&](size_t before) { return (*phrases_)[before] == phrase; });
-    size_t count = std::min(held.size() + 1, phrase.size() - (another ? 1 : 0));
+    const bool another = std::any_of(now.begin(), now.end(), [&](size_t before) {
+      return before != phrase && (*phrases_)[before] == (*phrases_)[phrase];
+    });
+    size_t count = std::min(held.size() + 1, tokens.size() - (another ? 1 : 0));
     const auto begins = [&] {  // whether the phrase begins with the last `count` of what is held and the token
       const auto last = held.last(count - 1);
-      return phrase[count - 1] == token && std::equal(last.begin(), last.end(), phrase.begin());
+      return tokens[count - 1] == token && std::equal(last.begin(), last.end(), tokens.begin());
     };
     while (count > 0 && !begins()) --count;
     held_[i] = count;
-    if (met(i)) now.push_back(i);
+    if (count < tokens.size() || met_[phrase]) continue;
+    met_[phrase] = true;
+    now.push_back(phrase);
   }
+  if (!pieces_) return;
+  std::copy_if(now.begin(), now.end(), std::back_inserter(open_),
+               [&](size_t phrase) { return pieces_->end_in_word((*phrases_)[phrase]); });
 }
 
 bool RequiredPhrases::all_met() const {
-  for (size_t i = 0; i < held_.size(); ++i) {
-    if (!met(i)) return false;
-  }
-  return true;
+  return std::find(met_.begin(), met_.end(), false) == met_.end();
 }
 
 size_t RequiredPhrases::begun() const {
   size_t most = 0;
   for (size_t i = 0; i < held_.size(); ++i) {
-    if (!met(i)) most = std::max(most, held_[i]);
+    if (!met_[phrase_of(i)]) most = std::max(most, held_[i]);
   }
   return most;
 }
 
 int64_t RequiredPhrases::tokens() const {
   size_t count = begun();
-  for (size_t i = 0; i < held_.size(); ++i) {
-    if (met(i)) count += held_[i];
+  for (size_t i = 0; i < met_.size(); ++i) {
+    if (met_[i]) count += (*phrases_)[i].size();
   }
   return static_cast<int64_t>(count);
 }
@@ -59,7 +125,7 @@ std::vector<int64_t> RequiredPhrases::next() const {
   std::vector<int64_t> tokens;
   const size_t most = begun();
   for (size_t i = 0; i < held_.size(); ++i) {
-    if (!met(i) && held_[i] == most) tokens.push_back((*phrases_)[i][most]);
+    if (!met_[phrase_of(i)] && held_[i] == most) tokens.push_back(tokens_of(i)[most]);
   }
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());

@@ -3,9 +3,25 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "transformer/text/piece_texts.h"
+#include "transformer/text/vocabulary.h"
+
 namespace transformer {
+
+/// The tokens that `phrase` has in a text, the most first: one way for most, and two where no space need come before
+/// it, as it begins with punctuation or in writing that does not set words apart, and it is spelled otherwise behind
+/// one. None where it is blank. `pieces` are the vocabulary's.
+std::vector<std::vector<int64_t>> spellings_of(std::string_view phrase, const Vocabulary& vocabulary,
+                                               const PieceTexts& pieces);
+
+/// Tokens that a phrase is there with, too: no more of them than it has itself.
+struct OtherSpelling {
+  size_t phrase = 0;  // its index
+  std::vector<int64_t> tokens;
+};
 
 /// Phrases that an output shall hold, and how far a hypothesis is with them.
 class RequiredPhrases {
@@ -13,31 +29,39 @@ class RequiredPhrases {
   /// Each as its tokens.
   using Phrases = std::vector<std::vector<int64_t>>;
 
-  /// `phrases`, none of which is empty, must outlive it. A hypothesis without a token.
-  explicit RequiredPhrases(const Phrases& phrases) : phrases_(&phrases), held_(phrases.size()) {}
+  /// What is given, no phrase of which is empty, must outlive it. With `pieces`, a phrase that ends in a word is there
+  /// where this does not go on; null: wherever its tokens are. A hypothesis without a token.
+  explicit RequiredPhrases(const Phrases& phrases, std::span<const OtherSpelling> others = {},
+                           const PieceTexts* pieces = nullptr);
 
   /// Takes up the next token. A phrase is there once the output ends with it, whatever else has begun; of phrases that
-  /// are the same, one at a time. Where it does not go on with a phrase that has begun, what counted of it is lost, but
-  /// for what begins the phrase again.
+  /// are the same, one at a time. Where the next token goes on with its last word, it is not there. Where it does not
+  /// go on with a phrase that has begun, what counted of it is lost, but for what begins the phrase again.
   void append(int64_t token);
 
-  /// Whether no phrase is missing.
+  /// Whether no phrase is missing, if the output ends here.
   bool all_met() const;
   /// Indices of the phrases that are not there yet, ascending.
   std::vector<size_t> missing() const;
   /// Tokens that count: those of the phrases that are there, and of the missing one that most has begun of. The token
-  /// that goes on with this one makes them more.
+  /// that goes on with this one makes them more, unless it goes on with the last word of one that is there.
   int64_t tokens() const;
   /// The tokens that go on with the missing phrases that most has begun of, or begin one; each once.
   std::vector<int64_t> next() const;
 
  private:
-  bool met(size_t phrase) const { return held_[phrase] == (*phrases_)[phrase].size(); }
+  // All spellings in one order: the phrases' own, and then the others.
+  size_t phrase_of(size_t spelling) const;
+  const std::vector<int64_t>& tokens_of(size_t spelling) const;
   /// Tokens of the missing phrase that most has begun of.
   size_t begun() const;
 
   const Phrases* phrases_;
-  std::vector<size_t> held_;  // of each phrase: all its tokens, or those of its beginning that the output ends with
+  std::span<const OtherSpelling> others_;
+  const PieceTexts* pieces_;
+  std::vector<size_t> held_;  // of each spelling: the tokens of its beginning that the output ends with
+  std::vector<bool> met_;     // of each phrase
+  std::vector<size_t> open_;  // phrases that the output ends with, and whose last word may go on
 };
 
 /// How many of `slots` each bank of candidates gets (Post and Vilar 2018, dynamic beam allocation): an equal share

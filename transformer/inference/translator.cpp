@@ -415,13 +415,19 @@ EncodedWishes Translator::encode_wishes(const LineWishes& wishes) const {
   }
   for (size_t i = 0; i < wishes.required.size(); ++i) {
     const auto& phrase = wishes.required[i];
-    auto tokens = vocabulary.encode(trim(phrase));
-    if (std::find(tokens.begin(), tokens.end(), Vocabulary::unknown) != tokens.end()) {
-      throw Error(in_quotes(phrase), "cannot be required: the vocabulary lacks a character of it");
+    if (!encoded.control.pieces) encoded.control.pieces = self.pieces();
+    auto spellings = spellings_of(phrase, vocabulary, *encoded.control.pieces);
+    for (auto& tokens : spellings) {
+      if (std::find(tokens.begin(), tokens.end(), Vocabulary::unknown) != tokens.end()) {
+        throw Error(in_quotes(phrase), "cannot be required: the vocabulary lacks a character of it");
+      }
+      if (&tokens == &spellings.front()) {
+        encoded.control.required.push_back(std::move(tokens));
+        encoded.required_indices.push_back(i);
+      } else {
+        encoded.control.other_spellings.push_back({encoded.control.required.size() - 1, std::move(tokens)});
+      }
     }
-    if (tokens.empty()) continue;
-    encoded.control.required.push_back(std::move(tokens));
-    encoded.required_indices.push_back(i);
   }
   encoded.control.forbidden = wishes.forbidden;
   encoded.control.bias = wishes.bias;

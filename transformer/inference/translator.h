@@ -36,8 +36,9 @@ struct Translation {
 
 /// What is asked of one line's translation.
 struct LineWishes {
-  std::string prefix = {};                 // it begins with this; a word at its end may go on. Blank: with anything
-  std::vector<std::string> required = {};  // it holds these phrases, or says which are missing
+  std::string prefix = {};  // it begins with this; a word at its end may go on. Blank: with anything
+  /// It holds these phrases, or says which are missing. Their last word is a whole one, as ForbiddenText has it.
+  std::vector<std::string> required = {};
   std::shared_ptr<const ForbiddenText> forbidden = nullptr;  // it holds none of these: see Translator::forbid
   std::vector<std::pair<int64_t, double>> bias = {};         // OutputControl::bias
 };

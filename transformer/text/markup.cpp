@@ -523,7 +523,7 @@ class Gatherer {
   static MarkedText::Beside beside(char32_t c) {
     if (is_blank(c)) return MarkedText::Beside::blank;
     // Words without blanks between them are not part of what is beside them.
-    return is_word_character(c) && !is_unspaced(c) ? MarkedText::Beside::word : MarkedText::Beside::sign;
+    return is_of_spaced_word(c) ? MarkedText::Beside::word : MarkedText::Beside::sign;
   }
 
   /// The text up to `end` as it is written between tags. A blank that was left out may be behind.

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include "transformer/base/unicode.h"
+#include "transformer/text/characters.h"
+
 namespace transformer {
 
 namespace {
@@ -45,6 +48,24 @@ std::string PieceTexts::of(std::span<const int64_t> pieces) const {
   std::string text;
   for (const int64_t piece : pieces) text += of(piece);
   return text;
+}
+
+bool PieceTexts::continues_word(int64_t piece) const {
+  const std::string_view text = of(piece);
+  if (text.empty()) return false;
+  const auto first = static_cast<unsigned char>(text.front());
+  // Of a character that comes byte by byte, the first has to do.
+  if (sequence_length(text) == 0) return is_of_spaced_word(first, true);
+  size_t position = 0;
+  return is_of_spaced_word(next_code_point(text, position));
+}
+
+bool PieceTexts::end_in_word(std::span<const int64_t> pieces) const {
+  const auto text = of(pieces);
+  if (text.empty()) return false;
+  size_t last = text.size() - 1;
+  while (last > 0 && (static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
+  return is_of_spaced_word(next_code_point(text, last));
 }
 
 std::span<const int64_t> PieceTexts::beginning_with(std::string_view beginning) const {

@@ -24,6 +24,12 @@ class PieceTexts {
   /// What pieces put in one after the other.
   std::string of(std::span<const int64_t> pieces) const;
 
+  /// Whether `piece` goes on with a word that the text before it ends in: it begins with a letter or a digit of writing
+  /// that sets words apart.
+  bool continues_word(int64_t piece) const;
+  /// Whether the text of `pieces` ends in a word that a piece could go on with.
+  bool end_in_word(std::span<const int64_t> pieces) const;
+
   /// The pieces whose text begins with `beginning`, which is not empty. "<0x20>" is never among them, nor below.
   std::span<const int64_t> beginning_with(std::string_view beginning) const;
   /// The pieces whose text is `text`.

@@ -1,0 +1,202 @@
+#include "transformer/inference/required_phrases.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "inference/table_model.h"
+#include "transformer/inference/translator.h"
+
+namespace transformer::test {
+
+namespace {
+
+/// The model that comes with the sources, whose vocabulary was learned from text.
+std::filesystem::path shipped_model() {
+  return std::filesystem::path(TRANSFORMER_SOURCE_DIR) / "data" / "model-en-de";
+}
+
+struct Shipped {
+  Vocabulary vocabulary{shipped_model() / "vocabulary.model"};
+  PieceTexts pieces{vocabulary};
+
+  int64_t id(std::string_view text) const {
+    const auto found = pieces.equal_to(text);
+    REQUIRE(!found.empty());
+    return found.front();
+  }
+};
+
+/// The best translation of `line` that holds `required`, and the best of all.
+struct Translations {
+  Translation with, free;
+};
+Translations translations(const Translator& translator, const std::string& line,
+                          const std::vector<std::string>& required) {
+  const auto sources = translator.encode({line});
+  const std::vector<EncodedWishes> wishes = {translator.encode_wishes({.required = required})};
+  return {translator.translate_encoded(sources, wishes).front().front(),
+          translator.translate_encoded(sources).front().front()};
+}
+
+}  // namespace
+
+TEST_CASE("pieces go on with words where writing sets words apart") {
+  const Shipped shipped;
+  const auto& pieces = shipped.pieces;
+  for (const char* text : {"e", "en", "ß", "5", "\xC3"}) CHECK(pieces.continues_word(shipped.id(text)));
+  for (const char* text : {" der", ",", ".", " –", "\xE5", "\xF0"})
+    CHECK_FALSE(pieces.continues_word(shipped.id(text)));
+  CHECK_FALSE(pieces.continues_word(Vocabulary::end));
+  const auto in_word = [&](const char* text) { return pieces.end_in_word(shipped.vocabulary.encode(text)); };
+  for (const char* text : {"Hund", ", dass", "Fuß", "5", "привет"}) CHECK(in_word(text));
+  for (const char* text : {"z. B.", "(EU)", "5 %", "北京", "ไทย", ""}) CHECK_FALSE(in_word(text));
+}
+
+TEST_CASE("a phrase is spelled as it is inside of a text, with a space before it and without where both may be") {
+  const Shipped shipped;
+  const auto& vocabulary = shipped.vocabulary;
+  const auto inside = [](const Tokens& text, const Tokens& phrase) {
+    return std::search(text.begin(), text.end(), phrase.begin(), phrase.end()) != text.end();
+  };
+  const auto spellings = [&](const char* phrase) { return spellings_of(phrase, vocabulary, shipped.pieces); };
+  for (const auto& [phrase, texts] : std::map<std::string, std::vector<std::string>>{
+           {", dass", {"Sie sagte, dass er da ist.", ", dass er", "Er , dass"}},
+           {"(EU)", {"Sie (EU) war da.", "Sie(EU)", "(EU) und"}},
+           {"\"Hund\"", {"Er sagte \"Hund\" und ging.", "der-\"Hund\""}},
+           {"%", {"5 % davon", "5% davon"}},
+           {"- da", {"Er - da", "Er- da"}},
+           {"北京", {"Ich wohne in北京.", "Ich wohne in 北京."}}}) {
+    INFO(phrase);
+    const auto found = spellings(phrase.c_str());
+    REQUIRE(!found.empty());
+    for (const auto& tokens : found) {
+      CHECK(tokens.size() <= found.front().size());
+      CHECK(shipped.pieces.of(tokens).find(phrase) != std::string::npos);
+    }
+    for (const auto& text : texts) {
+      INFO(text);
+      const auto tokens = vocabulary.encode(text);
+      CHECK(std::any_of(found.begin(), found.end(), [&](const auto& spelling) { return inside(tokens, spelling); }));
+    }
+  }
+  CHECK(spellings("Hund") == std::vector<Tokens>{vocabulary.encode("Hund")});
+  CHECK(spellings(" Hund ") == spellings("Hund"));
+  CHECK(spellings("  ").empty());
+}
+
+TEST_CASE("a phrase in one of its spellings, its last word a whole one, is there by looking for it") {
+  const Shipped shipped;
+  const auto& pieces = shipped.pieces;
+  const Tokens tokens = {shipped.id(" der"), shipped.id("e"), shipped.id(","), shipped.id(" –")};
+  std::mt19937 random(12);
+  const auto drawn = [&](size_t longest) {
+    Tokens phrase(1 + random() % longest);
+    for (auto& token : phrase) token = tokens[random() % tokens.size()];
+    return phrase;
+  };
+  size_t met = 0, parts = 0, otherwise = 0;
+  for (int time = 0; time < 600; ++time) {
+    RequiredPhrases::Phrases phrases;
+    std::vector<OtherSpelling> others;
+    int64_t all = 0;
+    for (size_t count = 1 + random() % 4; count > 0; --count) phrases.push_back(drawn(3));
+    if (random() % 3 == 0) phrases.push_back(phrases[0]);
+    for (size_t i = 0; i < phrases.size(); ++i) {
+      all += std::ssize(phrases[i]);
+      // The same phrase has the same spellings, and each ends as the others do.
+      const auto first = static_cast<size_t>(std::find(phrases.begin(), phrases.end(), phrases[i]) - phrases.begin());
+      if (first < i) {
+        for (size_t k = others.size(); k-- > 0;) {
+          if (others[k].phrase == first) others.push_back({i, others[k].tokens});
+        }
+      } else if (random() % 2 == 0) {
+        auto other = drawn(phrases[i].size());
+        other.back() = phrases[i].back();
+        others.push_back({i, other});
+      }
+    }
+    RequiredPhrases progress(phrases, others, &pieces);
+    Tokens output;
+    for (int step = 0; step < 14; ++step) {
+      const auto before = progress.missing();
+      output.push_back(tokens[random() % tokens.size()]);
+      progress.append(output.back());
+      std::map<Tokens, int64_t> asked;
+      std::vector<size_t> missing;
+      for (size_t i = 0; i < phrases.size(); ++i) {
+        int64_t times = 0, by_own = 0;
+        for (auto behind = output.begin() + 1; behind <= output.end(); ++behind) {
+          const auto ends = [&](const Tokens& spelling) {
+            return behind - output.begin() >= std::ssize(spelling) &&
+                   std::equal(spelling.begin(), spelling.end(), behind - std::ssize(spelling));
+          };
+          if (behind != output.end() && pieces.end_in_word(phrases[i]) && pieces.continues_word(*behind)) continue;
+          const bool by_other = std::any_of(others.begin(), others.end(),
+                                            [&](const auto& other) { return other.phrase == i && ends(other.tokens); });
+          if (ends(phrases[i])) ++by_own;
+          if (ends(phrases[i]) || by_other) ++times;
+        }
+        const auto wanted = ++asked[phrases[i]];
+        if (wanted > times) missing.push_back(i);
+        if (wanted <= times && wanted > by_own) ++otherwise;
+      }
+      CHECK(progress.missing() == missing);
+      CHECK(progress.all_met() == missing.empty());
+      CHECK(progress.tokens() <= all);
+      CHECK(progress.next().empty() == missing.empty());
+      if (missing.empty()) CHECK(progress.tokens() == all);
+      met += missing.empty();
+      parts += std::any_of(missing.begin(), missing.end(), [&](size_t phrase) {
+        return std::find(before.begin(), before.end(), phrase) == before.end();
+      });
+    }
+  }
+  CHECK(met > 100);
+  CHECK(parts > 50);
+  CHECK(otherwise > 100);
+}
+
+TEST_CASE("what a translation holds already, behind punctuation or in front of it, is not written again") {
+  const Translator translator(shipped_model());
+  for (const auto& [line, required] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"I know that he is here.", {", dass er"}},
+           {"I know that he is here.", {"."}},
+           {"If it rains, we stay at home.", {", bleiben"}},
+           {"He asked: \"Where is the dog?\"", {"„Wo", "?“"}},
+           {"The weather is nice today.", {"Wetter", "heute"}}}) {
+    INFO(line);
+    const auto [with, free] = translations(translator, line, required);
+    for (const auto& phrase : required) REQUIRE(free.text.find(phrase) != std::string::npos);
+    CHECK(with.missing.empty());
+    // A wider beam may find a better one.
+    CHECK((with.score > free.score || with.text == free.text));
+  }
+}
+
+TEST_CASE("a longer word is not what was required, and may come all the same") {
+  const Translator translator(shipped_model());
+  const auto required = translations(translator, "The weather is nice today.", {"foo"}).with;
+  CHECK(required.missing.empty());
+  // As --forbid has words.
+  CHECK_FALSE(translator.forbid({"foo"})->allows(required.tokens));
+  const auto [with, free] = translations(translator, "The weather is nice today.", {"heut"});
+  CHECK(free.text.find("heute") != std::string::npos);
+  CHECK(with.missing.empty());
+  CHECK_FALSE(translator.forbid({"heut"})->allows(with.tokens));
+}
+
+TEST_CASE("a line without text lacks everything that is required of it") {
+  const Translator translator(shipped_model());
+  const auto wishes = translator.encode_wishes({.required = {" ", "Hund", "Katze"}});
+  const auto found = translator.translate_encoded(translator.encode({" ", "The dog and the cat."}),
+                                                  std::vector<EncodedWishes>{wishes, wishes});
+  CHECK(found[0].front().text.empty());
+  CHECK(found[0].front().missing == std::vector<size_t>{1, 2});
+  CHECK(found[1].front().missing.empty());
+}
+
+}  // namespace transformer::test
