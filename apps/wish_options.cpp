@@ -35,8 +35,7 @@ WishOptions::WishOptions(CLI::App& app) {
   };
   add(prefix_,
       "A line for every line of input: what its translation begins with, where it is not blank. A word at the end of "
-      "it "
-      "may go on, unless a blank follows");
+      "it may go on, unless a blank follows");
   add(required_,
       "A line for every line of input: phrases that its translation holds, between tabs, their last word a whole one. "
       "The beam is wider by their word pieces, 64 at most. Which lines lack some all the same is told at the end, and "

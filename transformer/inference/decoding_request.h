@@ -49,6 +49,7 @@ struct DecodingRequest {
   /// one more for each of their tokens, up to `most_for_phrases`. Who has begun a phrase thus takes no place of those
   /// who may begin it later.
   int64_t hypotheses() const;
+  /// More of them for required phrases, at most.
   static constexpr int64_t most_for_phrases = 64;
 
   /// The tokens that the output is written in, ascending and each once, where there is a shortlist: its candidates, and

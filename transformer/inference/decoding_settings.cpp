@@ -10,8 +10,7 @@ namespace transformer {
 void DecodingSettings::describe(Fields<DecodingSettings>& field) {
   field("beam", &DecodingSettings::beam,
         "hypotheses kept for each sentence; 1: greedy search (§6.1). Where phrases are required of a sentence, it has "
-        "one "
-        "more for each of their word pieces, 64 more at most",
+        "one more for each of their word pieces, 64 more at most",
         between(1, 10000))
       .free();
   field("alpha", &DecodingSettings::alpha,

@@ -19,8 +19,8 @@ std::vector<std::vector<int64_t>> spellings_of(std::string_view phrase, const Vo
 
 /// Tokens that a phrase is there with, too: no more of them than it has itself.
 struct OtherSpelling {
-  size_t phrase = 0;  // its index
-  std::vector<int64_t> tokens;
+  size_t phrase = 0;            // its index
+  std::vector<int64_t> tokens;  // at least one
 };
 
 /// Phrases that an output shall hold, and how far a hypothesis is with them.

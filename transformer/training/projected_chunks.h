@@ -19,7 +19,7 @@ inline int64_t chunk_rows(const at::Tensor& hidden, int64_t vocabulary) {
 /// product of sums, without the logits. A scalar of `type`.
 inline at::Tensor sum_of_mean_logits(const at::Tensor& inputs, const at::Tensor& matrix, const at::Tensor& bias,
                                      at::ScalarType type) {
-  const auto sum = inputs.sum(0, /*keepdim=*/false, type).dot(matrix.sum(0, /*keepdim=*/false, type));
+  const auto sum = (inputs.sum(0, /*keepdim=*/false, type) * matrix.sum(0, /*keepdim=*/false, type)).sum();
   const auto mean = sum / static_cast<double>(matrix.size(0));
   return bias.defined() ? mean + bias.mean(type) * static_cast<double>(inputs.size(0)) : mean;
 }
