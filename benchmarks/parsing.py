@@ -34,7 +34,7 @@ ROUNDS = [
     ("r-drop", "from the second, R-Drop", "second", 2,
      ["training.rate=8e-4", "training.rdrop=1", "training.steps=10000"]),
 ]
-TOGETHER = [("second", "third"), ("second", "third", "r-drop")]
+TOGETHER = [("second", "third"), ("third", "r-drop"), ("second", "third", "r-drop")]
 JOINED_TOKENS = 260  # of a tree of joined sentences, at most
 SEARCHES = [(1, False), (4, False), (10, False), (4, True)]  # beam, whether the model may write what it will
 
