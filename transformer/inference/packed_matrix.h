@@ -94,9 +94,9 @@ class PackedMatrix {
   /// The next multiple of widest_panel.
   static int64_t padded(int64_t columns) { return (columns + widest_panel - 1) / widest_panel * widest_panel; }
 
-  /// Products of int8 that a sum of 32 bits has room for, whatever they are. Every constructor of a deeper matrix in
-  /// int8 throws Error.
-  static constexpr int64_t deepest_int8 = std::numeric_limits<int32_t>::max() / (127 * 127);
+  /// Products of int8 that a sum of 32 bits has room for, whatever they are and where activations are 0 to 255 on the
+  /// way. Every constructor of a deeper matrix in int8 throws Error.
+  static constexpr int64_t deepest_int8 = std::numeric_limits<int32_t>::max() / (255 * 127);
 
   /// Gives rows [count, depth] of a weight, row-major, from `first` on; they are read before the next call.
   using RowSource = std::function<const float*(int64_t first, int64_t count)>;
