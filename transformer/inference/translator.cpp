@@ -417,17 +417,16 @@ EncodedWishes Translator::encode_wishes(const LineWishes& wishes) const {
     const auto& phrase = wishes.required[i];
     if (!encoded.control.pieces) encoded.control.pieces = self.pieces();
     auto spellings = spellings_of(phrase, vocabulary, *encoded.control.pieces);
-    for (auto& tokens : spellings) {
-      if (std::find(tokens.begin(), tokens.end(), Vocabulary::unknown) != tokens.end()) {
-        throw Error(in_quotes(phrase), "cannot be required: the vocabulary lacks a character of it");
-      }
-      if (&tokens == &spellings.front()) {
-        encoded.control.required.push_back(std::move(tokens));
-        encoded.required_indices.push_back(i);
-      } else {
-        encoded.control.other_spellings.push_back({encoded.control.required.size() - 1, std::move(tokens)});
-      }
+    if (spellings.empty()) continue;
+    for (const auto& tokens : spellings) {
+      if (std::find(tokens.begin(), tokens.end(), Vocabulary::unknown) == tokens.end()) continue;
+      throw Error(in_quotes(phrase), "cannot be required: the vocabulary lacks a character of it");
     }
+    for (size_t other = 1; other < spellings.size(); ++other) {
+      encoded.control.other_spellings.push_back({encoded.control.required.size(), std::move(spellings[other])});
+    }
+    encoded.control.required.push_back(std::move(spellings.front()));
+    encoded.required_indices.push_back(i);
   }
   encoded.control.forbidden = wishes.forbidden;
   encoded.control.bias = wishes.bias;

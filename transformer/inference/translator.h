@@ -95,7 +95,7 @@ class Translator {
   /// What becomes of searches that a draft has no place in.
   enum class OtherSearches { refused, decoded_without_it };
   /// Has the model in `directory`, a small one of the same vocabularies, guess what this one then checks several tokens
-  /// at a time (Engine::Options::draft): faster, and to the last bit the same. For greedy search, or one sample a line
+  /// at a time (Engine::Options::draft): faster, and to the last bit the same. For greedy search, or one sample a line;
   /// where other searches are refused, `set` and `with` throw Error from then on for settings with more hypotheses or a
   /// coverage penalty. Lines that have more hypotheses by what is required of them are decoded without it. Throws Error
   /// for such settings, on a GPU, with several models, for what is wrong with the directory and for another vocabulary.
