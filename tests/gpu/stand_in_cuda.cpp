@@ -18,9 +18,11 @@
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/_softmax.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -405,6 +407,20 @@ at::Tensor log_softmax(const at::Tensor& input, int64_t dim, bool to_float) {
                    input.device());
 }
 
+// Products of 16 bits in float, which the CPU does not have.
+at::Tensor& product(const at::Tensor& a, const at::Tensor& b, at::ScalarType type, at::Tensor& out) {
+  auto host = seen_by_host(out);
+  at::mm_out(host, seen_by_host(a).to(type), seen_by_host(b).to(type));
+  return out;
+}
+
+at::Tensor& added_product(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, at::ScalarType type,
+                          const at::Scalar& beta, const at::Scalar& alpha, at::Tensor& out) {
+  auto host = seen_by_host(out);
+  at::addmm_out(host, seen_by_host(self), seen_by_host(a).to(type), seen_by_host(b).to(type), beta, alpha);
+  return out;
+}
+
 // Everything else: on the CPU, on the same memory.
 void on_host(const c10::OperatorHandle& operation, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const auto& schema = operation.schema();
@@ -526,6 +542,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("_local_scalar_dense", TORCH_FN(number));
   library.impl("resize_", TORCH_FN(resize));
   library.impl("record_stream", TORCH_FN(record_stream));
+  library.impl("mm.dtype_out", TORCH_FN(product));
+  library.impl("addmm.dtype_out", TORCH_FN(added_product));
   library.impl("_softmax", TORCH_FN(softmax));
   library.impl("_log_softmax", TORCH_FN(log_softmax));
   library.impl("_fused_sdp_choice", TORCH_FN(kind_of_attention));

@@ -1,10 +1,13 @@
 #include "transformer/training/label_smoothing_loss.h"
 
+#include <torch/autograd.h>
 #include <torch/types.h>
 
 #include <cmath>
+#include <limits>
 
 #include "catch.h"
+#include "emulated_gpu.h"
 #include "transformer/training/rdrop_loss.h"
 
 using namespace transformer;
@@ -115,4 +118,82 @@ TEST_CASE("two passes that agree have the plain loss, in every type; one pass al
   CHECK(nothing.loss.item<double>() == 0);
   const auto bad = projected_rdrop_loss(in(hidden)*NAN, in(weight), some_targets(), smoothing, 5, 0, type);
   CHECK(std::isnan(bad.loss.item<double>()));
+}
+
+TEST_CASE("a GPU's kernel of the loss is the loss of the same logits", "[gpu]") {
+  const int64_t size = GENERATE(int64_t{1000}, int64_t{997}, int64_t{8}, int64_t{1});
+  const double smoothed = GENERATE(0.0, 0.1);
+  constexpr int64_t rows = 5;
+  torch::manual_seed(3);
+  const test::ChosenEmulatedGpu gpu;
+  auto logits = (torch::randn({rows, size}) * 4).to(torch::kBFloat16);
+  const auto targets = torch::randint(0, size, {rows}, torch::kLong);
+  if (size > 100) logits[1][3] = -80;  // no share in float32
+  auto exact = logits.to(torch::kDouble).requires_grad_();
+  const auto log_probabilities = torch::log_softmax(exact, 1);
+  const auto nll = -log_probabilities.gather(1, targets.unsqueeze(1)).squeeze(1), mean = -log_probabilities.mean(1);
+  (nll * (1 - smoothed) + mean * smoothed).sum().backward();
+
+  const auto losses = torch::empty({rows, 2}), untouched = logits.clone();
+  gpu::SmoothedLoss arguments{.logits = static_cast<gpu::Bf16*>(logits.data_ptr()),
+                              .targets = static_cast<const long long*>(targets.const_data_ptr()),
+                              .vocabulary = static_cast<int>(size),
+                              .smoothing = static_cast<float>(smoothed),
+                              .with_gradient = 0,
+                              .losses = losses.data_ptr<float>()};
+  gpu.kernels().start(arguments, rows);
+  CHECK(torch::equal(logits, untouched));
+  CHECK(torch::allclose(losses.select(1, 0).to(torch::kDouble), nll, 1e-5, 1e-5));
+  CHECK(torch::allclose(losses.select(1, 1).to(torch::kDouble), mean, 1e-5, 1e-5));
+  arguments.with_gradient = 1;
+  gpu.kernels().start(arguments, rows);
+  CHECK(torch::allclose(logits.to(torch::kDouble), exact.grad(), 1.0 / 256, 1e-6));
+}
+
+TEST_CASE("a GPU's kernel of the loss knows numbers that are none", "[gpu]") {
+  constexpr double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const int64_t size = GENERATE(int64_t{640}, int64_t{641});
+  torch::manual_seed(3);
+  const test::ChosenEmulatedGpu gpu;
+  auto logits = torch::randn({6, size}).to(torch::kBFloat16);
+  logits[0].narrow(0, 0, size - 1).fill_(-infinity);  // one is left
+  logits[1][7] = nan;
+  logits[2][7] = infinity;
+  logits[3].fill_(-infinity);
+  const auto targets = torch::tensor({size - 1, int64_t{1}, int64_t{1}, int64_t{1}, size, int64_t{-1}}, torch::kLong);
+  const auto losses = torch::empty({6, 2});
+  gpu.kernels().start(gpu::SmoothedLoss{.logits = static_cast<gpu::Bf16*>(logits.data_ptr()),
+                                        .targets = static_cast<const long long*>(targets.const_data_ptr()),
+                                        .vocabulary = static_cast<int>(size),
+                                        .smoothing = 0,
+                                        .with_gradient = 1,
+                                        .losses = losses.data_ptr<float>()},
+                      6);
+  CHECK(losses[0][0].item<double>() == 0);
+  CHECK(losses[0][1].item<double>() == infinity);
+  CHECK(logits[0].eq(0).all().item<bool>());
+  for (int64_t row = 1; row < 6; ++row) CHECK(std::isnan(losses[row][0].item<double>()));  // of no known target, too
+  for (int64_t row = 1; row < 4; ++row) CHECK(logits[row].isnan().any().item<bool>());
+}
+
+TEST_CASE("the loss that projects takes a GPU's kernel, in chunks as well", "[gpu]") {
+  constexpr int64_t tokens = 1100, size = 9000, depth = 8;  // three chunks
+  torch::manual_seed(3);
+  const auto hidden = torch::randn({tokens, depth}).requires_grad_();
+  const auto weight = torch::randn({size, depth}).requires_grad_(), bias = torch::randn({size}).requires_grad_();
+  const auto targets = torch::randint(0, size, {tokens}, torch::kLong);
+  const auto sums_and_gradients = [&] {
+    const auto sums =
+        projected_label_smoothing_loss(hidden, weight, targets, smoothing, 0, torch::kBFloat16, std::nullopt, bias);
+    auto all = torch::autograd::grad({sums.loss}, {hidden, weight, bias});
+    all.push_back(sums.loss.detach());
+    all.push_back(sums.negative_log_likelihood);
+    return all;
+  };
+  const auto expected = sums_and_gradients();
+  const test::ChosenEmulatedGpu gpu;
+  const auto found = sums_and_gradients();
+  for (size_t i = 0; i < expected.size(); ++i) {
+    CHECK(((found[i] - expected[i]).norm() / expected[i].norm()).item<double>() < 1e-2);
+  }
 }

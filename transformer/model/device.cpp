@@ -19,16 +19,6 @@ namespace transformer {
 
 namespace {
 
-// The folder of the LibTorch that this program runs with; empty where it is linked statically.
-std::filesystem::path torch_folder() {
-  link_map* library = nullptr;
-  if (void* handle = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {
-    dlinfo(handle, RTLD_DI_LINKMAP, &library);
-    dlclose(handle);
-  }
-  return library ? std::filesystem::path(library->l_name).parent_path() : std::filesystem::path();
-}
-
 void open_cuda(const std::string& name) {
   const auto beside_torch = torch_folder() / "libtorch_cuda.so";
   // Elsewhere, the loader's own search path knows better.
@@ -42,6 +32,15 @@ void open_cuda(const std::string& name) {
 }
 
 }  // namespace
+
+std::filesystem::path torch_folder() {
+  link_map* library = nullptr;
+  if (void* handle = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD)) {
+    dlinfo(handle, RTLD_DI_LINKMAP, &library);
+    dlclose(handle);
+  }
+  return library ? std::filesystem::path(library->l_name).parent_path() : std::filesystem::path();
+}
 
 c10::Device open_device(const std::string& name) {
   const auto gpu = gpu_of(name);

@@ -2,6 +2,7 @@
 
 #include <c10/core/Device.h>
 
+#include <filesystem>
 #include <string>
 
 namespace transformer {
@@ -19,6 +20,9 @@ c10::Device open_device(const std::string& name);
 /// How many GPUs this process sees, where `name` asks for one; 0 for "cpu". Throws Error as open_device does where
 /// there is none; none is touched.
 int visible_gpus(const std::string& name);
+
+/// The folder of the LibTorch that this program runs with; empty where it is linked statically.
+std::filesystem::path torch_folder();
 
 /// What tells a GPU from all others of all machines: its UUID. Empty for a CPU, and where the driver does not say.
 std::string gpu_identity(const c10::Device& device);

@@ -1,5 +1,6 @@
 #include "transformer/model/encoder.h"
 
+#include "transformer/model/fused/gpu_layers.h"
 #include "transformer/model/recompute.h"
 
 namespace transformer {
@@ -26,8 +27,8 @@ Tensor ResidualImpl::forward(const Tensor& x, const Tensor& sublayer_output) {
   return normalised_before_ ? sum : norm_->forward(sum);
 }
 
-std::optional<FusedResidual> ResidualImpl::fusable_residual(const Tensor& x) const {
-  if (!is_training() || !fusable(x)) return {};
+std::optional<FusedResidual> ResidualImpl::fused_residual() const {
+  if (!is_training()) return {};
   return FusedResidual{.gain = norm_->weight,
                        .bias = norm_->bias,
                        .epsilon = epsilon_,
@@ -37,10 +38,12 @@ std::optional<FusedResidual> ResidualImpl::fusable_residual(const Tensor& x) con
 
 Attended ResidualImpl::around(MultiHeadAttention& attention, const Tensor& x, const Tensor& memory,
                               AttentionOptions call) {
-  if (!call.weights && call.window == 0 && fusable_attention(x, memory, call.mask)) {
-    const auto residual = fusable_residual(x);
+  const bool on_gpu = fusable_on_gpu(x);
+  if (!call.weights && (on_gpu || (fusable(x) && call.window == 0 && fusable_attention(x, memory, call.mask)))) {
+    const auto residual = fused_residual();
     const auto projections = attention->fusable_projections();
     if (residual && projections) {
+      if (on_gpu) return {attention_on_gpu(x, memory, std::move(call), *projections, *residual), {}};
       return {fused_attention(x, memory, call.mask, call.causal, *projections, *residual), {}};
     }
   }
@@ -51,8 +54,13 @@ Attended ResidualImpl::around(MultiHeadAttention& attention, const Tensor& x, co
 }
 
 Tensor ResidualImpl::around(PositionWise& network, const Tensor& x) {
-  if (const auto residual = fusable_residual(x)) {
-    if (const auto fused = network.fusable_network()) return fused_feed_forward(x, *fused, *residual);
+  const bool on_gpu = fusable_on_gpu(x);
+  if (on_gpu || fusable(x)) {
+    const auto residual = fused_residual();
+    const auto fused = network.fusable_network();
+    if (residual && fused) {
+      return on_gpu ? feed_forward_on_gpu(x, *fused, *residual) : fused_feed_forward(x, *fused, *residual);
+    }
   }
   return forward(x, network.forward(input(x)));
 }

@@ -34,8 +34,8 @@ class ResidualImpl : public torch::nn::Module {
   torch::Tensor around(PositionWise& network, const torch::Tensor& x);
 
  private:
-  /// What a fused sub-layer on x is wrapped in; none where it is not to be fused.
-  std::optional<FusedResidual> fusable_residual(const torch::Tensor& x) const;
+  /// What a fused sub-layer is wrapped in; none outside training.
+  std::optional<FusedResidual> fused_residual() const;
 
   bool normalised_before_;
   double dropout_, epsilon_;

@@ -48,7 +48,7 @@ Tensor FeedForwardImpl::activated(const Tensor& x) const {
     case Activation::relu:
       break;
   }
-  return product(inner_, x).relu_();
+  return product(inner_, x).relu();
 }
 
 std::optional<FusedNetwork> FeedForwardImpl::fusable_network() const {

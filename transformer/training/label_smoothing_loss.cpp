@@ -5,11 +5,13 @@
 #include <torch/autograd.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "transformer/kernels/training_kernels.h"
 #include "transformer/model/differentiable_once.h"
 #include "transformer/model/fused/fused_layers.h"
+#include "transformer/model/fused/gpu_kernels.h"
 #include "transformer/model/fused/parallel.h"
 #include "transformer/training/projected_chunks.h"
 
@@ -58,6 +60,28 @@ std::pair<double, double> judge(const Tensor& logits, const Tensor& targets, dou
                                             : judge_rows(kernels.in_bf16, logits, targets, smoothing, with_gradient);
 }
 
+// The kernels of a GPU that take the logits of these factors; null for others.
+const GpuKernels* gpu_kernels_for(const Tensor& inputs, int64_t vocabulary) {
+  if (inputs.scalar_type() != at::kBFloat16 || vocabulary > std::numeric_limits<int>::max()) return nullptr;
+  return gpu_kernels(inputs.device());
+}
+
+// As `judge`: a tensor of the sums of negative log-likelihood and of the mean of all, for which no host waits.
+Tensor judge_on_gpu(const GpuKernels& kernels, const Tensor& logits, const Tensor& targets, double smoothing,
+                    bool with_gradient) {
+  RECORD_FUNCTION("transformer::smoothed_loss", std::vector<c10::IValue>({logits}));
+  const auto losses = at::empty({logits.size(0), 2}, logits.options().dtype(at::kFloat));
+  const auto contiguous = targets.contiguous();
+  kernels.start({.logits = static_cast<gpu::Bf16*>(logits.data_ptr()),
+                 .targets = static_cast<const long long*>(contiguous.const_data_ptr()),
+                 .vocabulary = static_cast<int>(logits.size(1)),
+                 .smoothing = static_cast<float>(smoothing),
+                 .with_gradient = with_gradient,
+                 .losses = static_cast<float*>(losses.data_ptr())},
+                logits.size(0));
+  return losses.sum(0);
+}
+
 class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
  public:
   // hidden [N, D], weight [V, D], bias [V], targets [N] without padding -> loss, negative log-likelihood. LibTorch
@@ -77,14 +101,23 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
     Tensor negative_log_likelihood = at::zeros_like(loss);
     ProjectionGradients gradients;
     if (with_gradient) gradients = ProjectionGradients(hidden, weight, bias);
-    const bool kernels = has_kernels(inputs);
-    const int64_t step = chunk_rows(hidden, vocabulary);
+    const auto* on_gpu = gpu_kernels_for(inputs, vocabulary);
+    const bool kernels = on_gpu || has_kernels(inputs);
+    const int64_t step = chunk_rows(hidden, vocabulary, on_gpu);
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t count = std::min(step, rows - first);
       const auto chunk = inputs.narrow(0, first, count);
       const auto target = targets.narrow(0, first, count).unsqueeze(1);
       auto logits = product(chunk, matrix.t());  // [count, V]
       if (bias.defined()) logits.add_(bias);
+      if (on_gpu) {
+        const auto sums = judge_on_gpu(*on_gpu, logits, targets.narrow(0, first, count), smoothing, with_gradient);
+        negative_log_likelihood += sums[0];
+        // A mean that is infinite counts only where it is asked for.
+        loss += smoothing > 0 ? sums[0] * (1 - smoothing) + sums[1] * smoothing : sums[0];
+        if (with_gradient) gradients.add(logits, chunk, matrix, first);
+        continue;
+      }
       if (kernels) {
         const auto sums = judge(logits, targets.narrow(0, first, count), smoothing, with_gradient);
         loss += sums.first;

@@ -19,6 +19,7 @@
 #include "transformer/base/settings.h"
 #include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
+#include "transformer/model/fused/gpu_kernels.h"
 #include "transformer/model/named_parameters.h"
 #include "transformer/model/tensor_memory.h"
 #include "transformer/text/random.h"
@@ -147,6 +148,12 @@ Trainer::Trainer(Communicator& communicator, TrainingTask task, const TrainingSe
       optimizer_(optimizer_of(task_, settings, communicator)) {
   settings_.check();
   if (device_.is_cuda()) communicator_.check_distinct("device '" + settings.device + "'", gpu_identity(device_));
+  if (device_.is_cuda() && uses_bf16(settings_, device_) && communicator_.rank() == 0) {
+    if (const auto missing = missing_gpu_kernels(device_); !missing.empty()) {
+      hooks_.log.warn(fmt::format(
+          "layers and loss are LibTorch's operators alone, which takes longer: own kernels find no {}", missing));
+    }
+  }
   if (settings_.moving_average > 0) average_.emplace(named_parameters(*task_.model), settings_.moving_average);
   progress_.products = name_of_products(settings_, device_);
   progress_.judged_by = hooks_.judged_by;

@@ -16,7 +16,7 @@ struct ProductKernels;  // kernels/product_kernels.h
 /// round the bias to that type before.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {});
 
-/// a b in float32, whatever the factors' type; LibTorch's products round to that type before.
+/// a b in float32, whatever the factors' type; LibTorch's products on a CPU round to that type before.
 at::Tensor product_in_float(const at::Tensor& a, const at::Tensor& b);
 
 /// result = a b, or result + a b where it is to be `accumulated`, for a result [M, N] of the factors' type or float32,
