@@ -3,6 +3,7 @@ with the shipped model. scripts/gpu runs it. Needs Python's torch and nothing el
 benchmarks/results/gpu-NAME.txt."""
 
 import argparse
+import collections
 import gzip
 import json
 import pathlib
@@ -27,6 +28,7 @@ VOCABULARY, ROWS, LENGTH = 37000, 200, 64
 # Batches of text have about as many tokens, and another length each.
 LENGTHS = (64, 33, 47, 96, 25, 71, 128, 54)
 ROUNDS, SECONDS = 3, 4
+PROFILED, KERNELS = len(LENGTHS), 40  # steps in a profile, and how many kernels of it are listed
 # Dense bf16 FLOP/s by the makers' data sheets, of names of which the first that fits counts.
 PEAKS = {"H100 PCIe": 756e12, "H100 NVL": 835e12, "H200 NVL": 835e12, "H100": 989e12, "H200": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10G": 70e12, "4090": 165e12}
 
@@ -38,8 +40,8 @@ def batches(file):
                for part in ("source", "target_input", "target_output")}, file)
 
 
-def training_rate(command):
-    """Target tokens a second, the median of rounds."""
+def training_rate(command, say_profile):
+    """Target tokens a second, the median of rounds; `say_profile`, where given, gets a profile of some steps after them."""
     with Side(command, None) as side:
         side.ask("run", 0, 10)  # compiles, chooses kernels, fills caches
         count = max(5, round(SECONDS * 10 / float(side.ask("run", 0, 10).split()[0])))
@@ -48,7 +50,29 @@ def training_rate(command):
         for _ in range(ROUNDS):
             seconds, tokens, _ = map(float, side.ask("run", 0, count).split())
             rates.append(tokens / seconds)
+        if say_profile:
+            with tempfile.NamedTemporaryFile(suffix=".json") as trace:
+                side.ask("profile", 0, PROFILED, trace.name)
+                say_profile(json.loads(pathlib.Path(trace.name).read_text())["traceEvents"])
         return statistics.median(rates)
+
+
+def work_of_kernels(events):
+    """Lines: where a step's time goes on the GPU, by kernels of the same name."""
+    kernels = collections.defaultdict(list)
+    begin, end = float("inf"), 0.0
+    for event in events:
+        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            kernels[event["name"]].append(event["dur"])
+            begin, end = min(begin, event["ts"]), max(end, event["ts"] + event["dur"])
+    busy = sum(map(sum, kernels.values()))
+    yield (f"{sum(map(len, kernels.values())) / PROFILED:.0f} kernels and {(end - begin) / PROFILED / 1000:.2f} ms a step, "
+           f"under the profiler; the GPU works {busy / (end - begin):.0%} of the time")
+    by_time = sorted(kernels.items(), key=lambda item: -sum(item[1]))
+    for name, times in by_time[:KERNELS]:
+        yield f"{sum(times) / busy:6.1%} {len(times) / PROFILED:6.0f}x {statistics.median(times):8.1f} us  {name[:150]}"
+    rest = [time for _, times in by_time[KERNELS:] for time in times]
+    yield f"{sum(rest) / busy:6.1%} {len(rest) / PROFILED:6.0f}x              of {len(by_time) - KERNELS} other names"
 
 
 def training(model, folder, say, peak):
@@ -65,7 +89,8 @@ def training(model, folder, say, peak):
     # One after the other: a small GPU's memory does not hold all. Where one cannot run, the others' figures stand.
     for name, command in commands.items():
         try:
-            rate = training_rate(command)
+            profile = (lambda events: say("\n".join(f"  {line}" for line in work_of_kernels(events)))) if name == "ours" else None
+            rate = training_rate(command, profile)
         except (OSError, RuntimeError, ValueError) as error:
             say(f"training {model} bf16, {name}: failed: {error}")
             if name == "ours":

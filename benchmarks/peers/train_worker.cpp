@@ -39,6 +39,7 @@
 #include "transformer/training/distributed/communicator.h"
 #include "transformer/training/distributed/data_parallel.h"
 #include "transformer/training/label_smoothing_loss.h"
+#include "transformer/training/profile.h"
 
 namespace transformer {
 
@@ -246,7 +247,17 @@ void serve(int argc, char** argv) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return fmt::format("{:.6f} {} {:.6f}", seconds, tokens, loss);
   };
-  obey(steps, {{"products", products}});
+  const Answer profile = [&](std::istringstream& arguments) -> std::string {
+    size_t first = 0, count = 0;
+    std::string file;
+    if (!(arguments >> first >> count >> file)) return "";
+    Profile recorded(file, device);
+    recorded.start();
+    for (size_t i = first; i < first + count; ++i) run.step(batches[i % batches.size()]);
+    recorded.stop();
+    return "done";
+  };
+  obey(steps, {{"products", products}, {"profile", profile}});
 }
 
 }  // namespace
