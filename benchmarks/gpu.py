@@ -65,6 +65,9 @@ def work_of_kernels(events):
         if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
             kernels[event["name"]].append(event["dur"])
             begin, end = min(begin, event["ts"]), max(end, event["ts"] + event["dur"])
+    if not kernels:
+        yield "the profile has no kernels of a GPU"
+        return
     busy = sum(map(sum, kernels.values()))
     yield (f"{sum(map(len, kernels.values())) / PROFILED:.0f} kernels and {(end - begin) / PROFILED / 1000:.2f} ms a step, "
            f"under the profiler; the GPU works {busy / (end - begin):.0%} of the time")
@@ -72,7 +75,7 @@ def work_of_kernels(events):
     for name, times in by_time[:KERNELS]:
         yield f"{sum(times) / busy:6.1%} {len(times) / PROFILED:6.0f}x {statistics.median(times):8.1f} us  {name[:150]}"
     rest = [time for _, times in by_time[KERNELS:] for time in times]
-    yield f"{sum(rest) / busy:6.1%} {len(rest) / PROFILED:6.0f}x              of {len(by_time) - KERNELS} other names"
+    yield f"{sum(rest) / busy:6.1%} {len(rest) / PROFILED:6.0f}x              of {max(0, len(by_time) - KERNELS)} other names"
 
 
 def training(model, folder, say, peak):

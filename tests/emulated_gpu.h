@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -78,6 +79,7 @@ inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0, uns
 #define __launch_bounds__(count)
 #define KERNEL inline
 #define UNROLL
+#include "transformer/model/fused/gpu_numbers.cuh"
 #define WIDTH 64
 namespace width_64 {
 #include "transformer/model/fused/gpu_kernels.cu"
@@ -85,6 +87,11 @@ namespace width_64 {
 #undef WIDTH
 #define WIDTH 128
 namespace width_128 {
+#include "transformer/model/fused/gpu_kernels.cu"
+}
+#undef WIDTH
+#define WIDTH 192
+namespace width_192 {
 #include "transformer/model/fused/gpu_kernels.cu"
 }
 #undef WIDTH
@@ -114,33 +121,33 @@ namespace long_of_64 {
 #undef __device__
 
 inline unsigned pair_of(float first, float second) {
-  return width_64::narrowed(first) | static_cast<unsigned>(width_64::narrowed(second)) << 16;
+  return narrowed(first) | static_cast<unsigned>(narrowed(second)) << 16;
 }
 
 }  // namespace emulated
 
-/// For tensors of the CPU, of widths 64, 128 and 512; attention in heads of 32 up to 64 keys, and of 64 beyond. With
-/// fewer threads a block than a GPU has.
+/// For tensors of the CPU, of widths 64, 128, 192 and 512; attention in heads of 32 up to 64 keys, and of 64 beyond.
 class EmulatedGpu : public GpuKernels {
  protected:
-  void launch(const char* name, const Program& program, int64_t blocks, int64_t, const void* arguments) const override {
+  void launch(const char* name, const Program& program, int64_t blocks, int64_t threads,
+              const void* arguments) const override {
     if (program.width == 0) {
-      launch_attention(name, program, blocks, arguments);
+      launch_attention(name, program, blocks, threads, arguments);
       return;
     }
     const int64_t width = program.width;
     const auto all = [&](auto forward, auto backward, auto relu, auto in_pieces, auto one_by_one) {
       const std::string kernel = name;
       if (kernel == "residual_forward") {
-        run(forward, *static_cast<const gpu::ResidualForward*>(arguments), blocks);
+        run(forward, *static_cast<const gpu::ResidualForward*>(arguments), blocks, threads);
       } else if (kernel == "residual_backward") {
-        run(backward, *static_cast<const gpu::ResidualBackward*>(arguments), blocks);
+        run(backward, *static_cast<const gpu::ResidualBackward*>(arguments), blocks, threads);
       } else if (kernel == "relu_backward") {
-        run(relu, *static_cast<const gpu::ReluBackward*>(arguments), blocks);
+        run(relu, *static_cast<const gpu::ReluBackward*>(arguments), blocks, threads);
       } else if (kernel == "smoothed_loss_in_pieces") {
-        run(in_pieces, *static_cast<const gpu::SmoothedLoss*>(arguments), blocks);
+        run(in_pieces, *static_cast<const gpu::SmoothedLoss*>(arguments), blocks, threads);
       } else if (kernel == "smoothed_loss_one_by_one") {
-        run(one_by_one, *static_cast<const gpu::SmoothedLoss*>(arguments), blocks);
+        run(one_by_one, *static_cast<const gpu::SmoothedLoss*>(arguments), blocks, threads);
       } else {
         throw std::logic_error("no kernel " + kernel);
       }
@@ -152,6 +159,8 @@ class EmulatedGpu : public GpuKernels {
       TRANSFORMER_KERNELS_OF(width_64);
     } else if (width == 128) {
       TRANSFORMER_KERNELS_OF(width_128);
+    } else if (width == 192) {
+      TRANSFORMER_KERNELS_OF(width_192);
     } else if (width == 512) {
       TRANSFORMER_KERNELS_OF(width_512);
     } else {
@@ -161,31 +170,32 @@ class EmulatedGpu : public GpuKernels {
   }
 
  private:
-  static void launch_attention(const std::string& name, const Program& program, int64_t blocks, const void* arguments) {
+  static void launch_attention(const std::string& name, const Program& program, int64_t blocks, int64_t threads,
+                               const void* arguments) {
     const bool is_short = program.length == 64 && program.head == 32;
     if (!is_short && (program.length != 128 || program.head != 64))
       throw std::logic_error("no such emulated attention");
     if (name == "attention_forward") {
       run(is_short ? emulated::short_of_32::attention_forward : emulated::long_of_64::attention_forward,
-          *static_cast<const gpu::AttentionForward*>(arguments), blocks);
+          *static_cast<const gpu::AttentionForward*>(arguments), blocks, threads);
     } else {
       run(is_short ? emulated::short_of_32::attention_backward : emulated::long_of_64::attention_backward,
-          *static_cast<const gpu::AttentionBackward*>(arguments), blocks);
+          *static_cast<const gpu::AttentionBackward*>(arguments), blocks, threads);
     }
   }
 
   template <class Arguments>
-  static void run(void (*kernel)(Arguments), const Arguments& arguments, int64_t blocks) {
-    constexpr unsigned threads = 64;
+  static void run(void (*kernel)(Arguments), const Arguments& arguments, int64_t blocks, int64_t threads) {
     std::barrier<> block(threads);
-    std::array<emulated::Warp, threads / 32> warps;
+    std::vector<std::unique_ptr<emulated::Warp>> warps;
+    for (int64_t i = 0; i < threads / 32; ++i) warps.push_back(std::make_unique<emulated::Warp>());
     std::vector<std::thread> running;
-    for (unsigned i = 0; i < threads; ++i) {
+    for (unsigned i = 0; i < static_cast<unsigned>(threads); ++i) {
       running.emplace_back([&, i] {
         emulated::threadIdx.x = i;
-        emulated::blockDim.x = threads;
+        emulated::blockDim.x = static_cast<unsigned>(threads);
         emulated::gridDim.x = static_cast<unsigned>(blocks);
-        emulated::warp = &warps[i / 32];
+        emulated::warp = warps[i / 32].get();
         emulated::block = &block;
         for (unsigned number = 0; number < emulated::gridDim.x; ++number) {
           emulated::blockIdx.x = number;

@@ -120,6 +120,16 @@ class GpuTest(unittest.TestCase):
         for name in ("residual_forward", "residual_backward", "smoothed_loss_in_pieces"):
             self.assertIn(name, kernels)
 
+    @unittest.skipIf(IMITATED, "what stands in for a GPU has no cuBLAS")
+    def test_cublas_keeps_nan_through_its_activation(self):
+        import torch  # which scripts/gpu has found
+
+        for depth, width in ((128, 512), (512, 2048), (1024, 4096)):
+            x, weight = (torch.randn(rows, depth, device="cuda", dtype=torch.bfloat16) for rows in (4000, width))
+            bias = torch.zeros(width, device="cuda", dtype=torch.bfloat16)
+            bias[3] = float("nan")
+            self.assertTrue(torch._addmm_activation(bias, x, weight.t())[:, 3].isnan().all())
+
     def test_a_gpu_translates_as_the_cpu_does(self):
         with gzip.open(ROOT / "data" / "tatoeba-en-de" / "valid.en.gz", "rt") as text:
             lines = "".join(line for line, _ in zip(text, range(20 if IMITATED else 200)))

@@ -19,9 +19,10 @@ class KernelsTest(unittest.TestCase):
     def compiled(self, name, architecture, **sizes):
         """The log of compiling a file, and the machine code or PTX."""
         library, program = nvrtc(), ctypes.c_void_p()
-        headers = (ctypes.c_char_p * 1)((FUSED / "gpu_arguments.h").read_bytes())
-        names = (ctypes.c_char_p * 1)(b"gpu_arguments.h")
-        self.assertEqual(library.nvrtcCreateProgram(ctypes.byref(program), (FUSED / name).read_bytes(), name.encode(), 1,
+        included = ("gpu_arguments.h", "gpu_numbers.cuh")
+        headers = (ctypes.c_char_p * 2)(*((FUSED / file).read_bytes() for file in included))
+        names = (ctypes.c_char_p * 2)(*(file.encode() for file in included))
+        self.assertEqual(library.nvrtcCreateProgram(ctypes.byref(program), (FUSED / name).read_bytes(), name.encode(), 2,
                                                     headers, names), 0)
         options = [f"--gpu-architecture={architecture}", "--std=c++17", *(f"-D{key}={value}" for key, value in sizes.items())]
         result = library.nvrtcCompileProgram(program, len(options),

@@ -11,6 +11,8 @@
 #include "model/reference.h"
 #include "model/variations.h"
 #include "transformer/model/autocast.h"
+#include "transformer/model/encoder.h"
+#include "transformer/model/fused/gpu_kernels.h"
 #include "transformer/model/transformer.h"
 
 using namespace transformer;
@@ -108,7 +110,7 @@ TEST_CASE("sub-layers as a GPU makes them are those of the modules", "[gpu]") {
 }
 
 TEST_CASE("a GPU's residual connection is LibTorch's", "[gpu]") {
-  const int64_t width = GENERATE(64, 128, 512), rows = 37;
+  const int64_t width = GENERATE(64, 128, 192, 512), rows = 37;
   torch::manual_seed(2);
   const ChosenEmulatedGpu gpu;
   const auto stream = torch::randn({rows, width}), branch = torch::randn({rows, width}).to(torch::kBFloat16);
@@ -246,6 +248,31 @@ TEST_CASE("a GPU's sub-layers refuse second derivatives", "[gpu]") {
                     Catch::Matchers::Contains("derivatives of derivatives"));
 }
 
+TEST_CASE("a GPU's attention does not take what overflows for what is masked", "[gpu]") {
+  const auto all = torch::zeros({1, 2, 3 * 32}).to(torch::kBFloat16);
+  all.narrow(2, 0, 32).fill_(1e30);
+  all.narrow(2, 32, 32).fill_(-1e30);
+  const auto result = torch::zeros({1, 2, 32}, torch::kBFloat16), normaliser = torch::zeros({1, 1, 2});
+  const ChosenEmulatedGpu gpu;
+  gpu.kernels().start(gpu::AttentionForward{.query = data<gpu::Bf16>(all),
+                                            .key = data<gpu::Bf16>(all) + 32,
+                                            .value = data<gpu::Bf16>(all) + 64,
+                                            .query_row = 96,
+                                            .query_sentence = 192,
+                                            .key_row = 96,
+                                            .key_sentence = 192,
+                                            .allowed = nullptr,
+                                            .heads = 1,
+                                            .queries = 2,
+                                            .keys = 2,
+                                            .causal = false,
+                                            .scale = 1,
+                                            .result = data<gpu::Bf16>(result),
+                                            .normaliser = data<float>(normaliser)},
+                      32, 1);
+  CHECK(result.isnan().all().item<bool>());
+}
+
 TEST_CASE("a GPU's attention of short sentences is softmax(Q K^T) V", "[gpu]") {
   struct Case {
     int64_t width, queries, keys;
@@ -317,4 +344,53 @@ TEST_CASE("a GPU's attention of short sentences is softmax(Q K^T) V", "[gpu]") {
     CHECK(result[2].eq(0).all().item<bool>());
     CHECK(of_memory[2].narrow(1, together ? row : 0, 2 * row).eq(0).all().item<bool>());
   }
+}
+
+TEST_CASE("a GPU's way back through an activation is LibTorch's, and its sum over rows", "[gpu]") {
+  const int64_t rows = GENERATE(1, 6, 37), columns = GENERATE(8, 1032, 2048);
+  torch::manual_seed(6);
+  const auto given = torch::randn({rows, columns}).to(torch::kBFloat16);
+  const auto activated = torch::randn({rows, columns}).relu().to(torch::kBFloat16);
+  activated[0][3] = std::numeric_limits<double>::quiet_NaN();
+  const auto expected = torch::threshold_backward(given, activated, 0);
+  const int blocks = relu_backward_blocks(rows, columns);
+  const auto result = torch::empty_like(given), sums = torch::empty({blocks, columns});
+  const ChosenEmulatedGpu gpu;
+  gpu.kernels().start(gpu::ReluBackward{.given = data<gpu::Bf16>(given),
+                                        .activated = data<gpu::Bf16>(activated),
+                                        .result = data<gpu::Bf16>(result),
+                                        .sums = data<float>(sums),
+                                        .rows = rows,
+                                        .columns = static_cast<int>(columns),
+                                        .row_blocks = blocks});
+  CHECK(torch::equal(result, expected));
+  CHECK(torch::allclose(sums.sum(0), expected.to(torch::kFloat).sum(0), 1e-5, 1e-5));
+  CHECK(relu_backward_blocks(0, columns) == 1);
+}
+
+TEST_CASE("a GPU's sub-layers take a memory of one sentence for all, and tensors that begin anywhere", "[gpu]") {
+  torch::manual_seed(7);
+  const auto settings = small(Normalization::post);
+  Residual residual(settings);
+  MultiHeadAttention attention(attention_options(settings.resolved()));
+  residual->train();
+  attention->train();
+  const auto x = torch::randn({3 * 5 * 64 + 1}).narrow(0, 1, 3 * 5 * 64).view({3, 5, 64}).requires_grad_();
+  const auto memory = torch::randn({1, 4, 64}).requires_grad_();
+  const auto given = torch::randn({3 * 5 * 64 + 1}).narrow(0, 1, 3 * 5 * 64).view({3, 5, 64});
+  const auto all = [&](bool bf16) {
+    const Autocast autocast(torch::kCPU, Autocast::State{.enabled = bf16}, true);
+    const auto values = residual->around(attention, x, memory, {}).values;
+    auto found = torch::autograd::grad({values}, {x, memory}, {given});
+    found.push_back(values.detach());
+    return found;
+  };
+  std::vector<Tensor> expected;
+  {
+    const General general(nullptr);
+    expected = all(false);
+  }
+  const ChosenEmulatedGpu gpu;
+  const auto found = all(true);
+  for (size_t i = 0; i < expected.size(); ++i) CHECK(error(found[i], expected[i]) < 0.03);
 }

@@ -136,7 +136,7 @@ TEST_CASE("a GPU's kernel of the loss is the loss of the same logits", "[gpu]") 
 
   const auto losses = torch::empty({rows, 2}), untouched = logits.clone();
   gpu::SmoothedLoss arguments{.logits = static_cast<gpu::Bf16*>(logits.data_ptr()),
-                              .targets = static_cast<const long long*>(targets.const_data_ptr()),
+                              .targets = reinterpret_cast<const long long*>(targets.const_data_ptr<int64_t>()),
                               .vocabulary = static_cast<int>(size),
                               .smoothing = static_cast<float>(smoothed),
                               .with_gradient = 0,
@@ -162,18 +162,39 @@ TEST_CASE("a GPU's kernel of the loss knows numbers that are none", "[gpu]") {
   logits[3].fill_(-infinity);
   const auto targets = torch::tensor({size - 1, int64_t{1}, int64_t{1}, int64_t{1}, size, int64_t{-1}}, torch::kLong);
   const auto losses = torch::empty({6, 2});
-  gpu.kernels().start(gpu::SmoothedLoss{.logits = static_cast<gpu::Bf16*>(logits.data_ptr()),
-                                        .targets = static_cast<const long long*>(targets.const_data_ptr()),
-                                        .vocabulary = static_cast<int>(size),
-                                        .smoothing = 0,
-                                        .with_gradient = 1,
-                                        .losses = losses.data_ptr<float>()},
-                      6);
+  gpu.kernels().start(
+      gpu::SmoothedLoss{.logits = static_cast<gpu::Bf16*>(logits.data_ptr()),
+                        .targets = reinterpret_cast<const long long*>(targets.const_data_ptr<int64_t>()),
+                        .vocabulary = static_cast<int>(size),
+                        .smoothing = 0,
+                        .with_gradient = 1,
+                        .losses = losses.data_ptr<float>()},
+      6);
   CHECK(losses[0][0].item<double>() == 0);
   CHECK(losses[0][1].item<double>() == infinity);
   CHECK(logits[0].eq(0).all().item<bool>());
   for (int64_t row = 1; row < 6; ++row) CHECK(std::isnan(losses[row][0].item<double>()));  // of no known target, too
-  for (int64_t row = 1; row < 4; ++row) CHECK(logits[row].isnan().any().item<bool>());
+  for (int64_t row = 1; row < 6; ++row) CHECK(logits[row].isnan().any().item<bool>());
+}
+
+TEST_CASE("a GPU's kernel of the loss keeps small differences of large logits", "[gpu]") {
+  const test::ChosenEmulatedGpu gpu;
+  for (const double size : {1e3, 1e5, 1e6, 1e30}) {
+    const auto logits = torch::full({1, 8}, size).to(torch::kBFloat16);
+    const auto targets = torch::tensor({3}, torch::kLong), losses = torch::empty({1, 2});
+    gpu.kernels().start(
+        gpu::SmoothedLoss{.logits = static_cast<gpu::Bf16*>(logits.data_ptr()),
+                          .targets = reinterpret_cast<const long long*>(targets.const_data_ptr<int64_t>()),
+                          .vocabulary = 8,
+                          .smoothing = 0,
+                          .with_gradient = 1,
+                          .losses = losses.data_ptr<float>()},
+        1);
+    CHECK(std::abs(losses[0][0].item<double>() - std::log(8)) < 1e-5);
+    CHECK(std::abs(losses[0][1].item<double>() - std::log(8)) < 1e-5);
+    CHECK(torch::allclose(logits[0].to(torch::kFloat), torch::full({8}, 0.125).index_fill_(0, targets, -0.875), 1e-2,
+                          1e-6));
+  }
 }
 
 TEST_CASE("the loss that projects takes a GPU's kernel, in chunks as well", "[gpu]") {

@@ -42,7 +42,8 @@ Attended attention_with_weights(const Tensor& query, const Tensor& key, const Te
 // one up costs more than computing it where sentences are short. There one batched product serves all heads of all
 // sentences, mask and scale included. In float32 it brought nothing (benchmarks/results/attention-cpu.txt).
 bool better_in_batches(const Tensor& query, const Tensor& key) {
-  return query.is_cpu() && query.scalar_type() == torch::kBFloat16 && query.size(-2) * key.size(-2) <= 128 * 128;
+  return query.is_cpu() && query.scalar_type() == torch::kBFloat16 && query.size(0) == key.size(0) &&
+         query.size(-2) * key.size(-2) <= 128 * 128;
 }
 
 Tensor attention_in_batches(const Tensor& query, const Tensor& key, const Tensor& value,

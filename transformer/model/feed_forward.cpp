@@ -48,7 +48,9 @@ Tensor FeedForwardImpl::activated(const Tensor& x) const {
     case Activation::relu:
       break;
   }
-  return product(inner_, x).relu();
+  // In place it would cost two copies on the way back, since the product is a view of what it is made in.
+  const auto hidden = product(inner_, x);
+  return at::GradMode::is_enabled() ? hidden.relu() : hidden.relu_();
 }
 
 std::optional<FusedNetwork> FeedForwardImpl::fusable_network() const {

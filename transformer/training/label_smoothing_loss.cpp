@@ -62,7 +62,8 @@ std::pair<double, double> judge(const Tensor& logits, const Tensor& targets, dou
 
 // The kernels of a GPU that take the logits of these factors; null for others.
 const GpuKernels* gpu_kernels_for(const Tensor& inputs, int64_t vocabulary) {
-  if (inputs.scalar_type() != at::kBFloat16 || vocabulary > std::numeric_limits<int>::max()) return nullptr;
+  if (!training_kernels() || inputs.scalar_type() != at::kBFloat16 || vocabulary > std::numeric_limits<int>::max())
+    return nullptr;
   return gpu_kernels(inputs.device());
 }
 
@@ -71,9 +72,11 @@ Tensor judge_on_gpu(const GpuKernels& kernels, const Tensor& logits, const Tenso
                     bool with_gradient) {
   RECORD_FUNCTION("transformer::smoothed_loss", std::vector<c10::IValue>({logits}));
   const auto losses = at::empty({logits.size(0), 2}, logits.options().dtype(at::kFloat));
+  TORCH_CHECK(targets.device() == logits.device(), "targets are on ", targets.device(), ", logits on ",
+              logits.device());
   const auto contiguous = targets.contiguous();
   kernels.start({.logits = static_cast<gpu::Bf16*>(logits.data_ptr()),
-                 .targets = static_cast<const long long*>(contiguous.const_data_ptr()),
+                 .targets = reinterpret_cast<const long long*>(contiguous.const_data_ptr<int64_t>()),
                  .vocabulary = static_cast<int>(logits.size(1)),
                  .smoothing = static_cast<float>(smoothing),
                  .with_gradient = with_gradient,
@@ -103,7 +106,7 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
     if (with_gradient) gradients = ProjectionGradients(hidden, weight, bias);
     const auto* on_gpu = gpu_kernels_for(inputs, vocabulary);
     const bool kernels = on_gpu || has_kernels(inputs);
-    const int64_t step = chunk_rows(hidden, vocabulary, on_gpu);
+    const int64_t step = chunk_rows(hidden, vocabulary, on_gpu != nullptr);
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t count = std::min(step, rows - first);
       const auto chunk = inputs.narrow(0, first, count);

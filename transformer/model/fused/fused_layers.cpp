@@ -1,6 +1,5 @@
 #include "transformer/model/fused/fused_layers.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <torch/autograd.h>
@@ -11,13 +10,12 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <mutex>
 
 #include "transformer/kernels/instruction_sets.h"
 #include "transformer/kernels/training_kernels.h"
-#include "transformer/model/differentiable_once.h"
 #include "transformer/model/fused/parallel.h"
 #include "transformer/model/fused/products.h"
+#include "transformer/model/fused/sublayer_parts.h"
 
 namespace transformer {
 
@@ -30,13 +28,10 @@ using torch::autograd::variable_list;
 /// Dropout of `rate` with the next seed of the default generator. Draws nothing at rate 0.
 RowDropout draw_dropout(double rate) {
   if (rate <= 0) return {0, 0, 1};
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  const uint64_t seed = generator.get<at::CPUGeneratorImpl>()->random64();
   // Compared as int32_t, so that a rate next to 1 keeps one number in 2^31.
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
   const int64_t threshold = std::min<int64_t>(std::llround(std::ldexp(rate, 31)), most);
-  return {seed, static_cast<uint32_t>(threshold), static_cast<float>(1 / (1 - rate))};
+  return {drawn_seed(), static_cast<uint32_t>(threshold), static_cast<float>(1 / (1 - rate))};
 }
 
 std::atomic<const TrainingKernels*>& chosen_kernels() {
@@ -123,11 +118,6 @@ Tensor flattened(const Tensor& x, torch::ScalarType type) {
 
 // A profile's name for what follows in this scope, operators that LibTorch does not know.
 #define TRANSFORMER_RECORDED(name, tensor) RECORD_FUNCTION(name, std::vector<c10::IValue>({tensor}))
-
-void once() {
-  require_first_derivative("fused sub-layers have",
-                           "choose_training_kernels(nullptr) takes the modules' general way, which has them");
-}
 
 // What a backward pass needs beside tensors.
 struct Extra : torch::CustomClassHolder {
@@ -399,7 +389,7 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
-    once();
+    require_first_derivative_of_sublayer();
     TRANSFORMER_RECORDED("transformer::attention_backward", upstream[0]);
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
@@ -480,7 +470,7 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
-    once();
+    require_first_derivative_of_sublayer();
     TRANSFORMER_RECORDED("transformer::feed_forward_backward", upstream[0]);
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto saved = context->get_saved_variables();
@@ -539,7 +529,7 @@ class FusedEmbedding : public torch::autograd::Function<FusedEmbedding> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
-    once();
+    require_first_derivative_of_sublayer();
     TRANSFORMER_RECORDED("transformer::embedding_backward", upstream[0]);
     const auto ids = context->get_saved_variables()[0];
     const auto held = context->saved_data["extra"].toCapsule();

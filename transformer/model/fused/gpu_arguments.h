@@ -1,6 +1,6 @@
 #pragma once
 
-// What the kernels of gpu_kernels.cu take: the host and they both read this.
+// What the kernels of gpu_kernels.cu and gpu_attention.cu take: the host and they both read this.
 
 namespace transformer::gpu {
 

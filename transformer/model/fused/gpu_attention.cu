@@ -1,14 +1,11 @@
 // Attention of short sentences on a GPU: at most LENGTH queries and keys, a multiple of 16, of heads that are HEAD wide. A
 // block has a head of a sentence, and a warp 16 rows of its scores at a time. Compiled and tested as gpu_kernels.cu is.
 
-#include "gpu_arguments.h"
+#include "gpu_numbers.cuh"
 
 using namespace transformer::gpu;
 
-#ifndef KERNEL
-#define KERNEL extern "C" __global__
-#define UNROLL _Pragma("unroll")
-
+#ifdef __CUDA_ARCH__
 // c + a b of a [16, 16], b [16, 8] and c [16, 8], which a warp has in parts: with g = lane / 4 and t = lane % 4,
 // a: pairs [g, 2t], [g + 8, 2t], [g, 2t + 8], [g + 8, 2t + 8]; b: pairs [2t, g] (over rows) and [2t + 8, g]; c: [g, 2t],
 // [g, 2t + 1], [g + 8, 2t], [g + 8, 2t + 1].
@@ -29,15 +26,8 @@ __device__ inline unsigned pair_of(float first, float second) {
 
 constexpr int steps = HEAD / 16, tiles = HEAD / 8;
 constexpr int row_size = HEAD + 8;  // of a matrix in shared memory: neighbouring rows begin in other banks
-constexpr float log2_of_e = 1.44269504088896341f;
 
-struct alignas(16) Eight {
-  Bf16 at[8];
-};
-
-__device__ inline float as_float(Bf16 value) {
-  return __uint_as_float(static_cast<unsigned>(value) << 16);
-}
+using Eight = Piece<Bf16, 8>;
 
 // What a lane is.
 struct Place {
@@ -169,7 +159,6 @@ __device__ inline float sum_of_row(float value) {
 KERNEL void __launch_bounds__(128) attention_forward(AttentionForward f) {
   alignas(16) __shared__ Bf16 keys[LENGTH][row_size];
   alignas(16) __shared__ Bf16 values[LENGTH][row_size];
-  const float infinity = __uint_as_float(0x7f800000u);
   const auto p = place();
   const auto h = head_of(f);
   load(h.key, f.key_row, f.keys, keys);
@@ -178,21 +167,23 @@ KERNEL void __launch_bounds__(128) attention_forward(AttentionForward f) {
   const int end = padded(f.keys);
   for (int first = 16 * p.warp; first < f.queries; first += blockDim.x / 32 * 16) {
     const auto query = left_rows(h.query, f.query_row, first, f.queries, p);
-    float scores[LENGTH / 8][4], most[2] = {-infinity, -infinity}, sum[2] = {0, 0};
+    float scores[LENGTH / 8][4], most[2] = {-infinity(), -infinity()}, sum[2] = {0, 0}, seen[2] = {0, 0};
     UNROLL
     for (int n = 0; n < LENGTH / 8; ++n) {
       if (8 * n < end) times_rows(scores[n], query, keys, 8 * n, p);
       UNROLL
       for (int e = 0; e < 4; ++e) {
         const bool counts = 8 * n < end && visible(f, h, first + p.g + e / 2 * 8, 8 * n + 2 * p.t + e % 2);
-        scores[n][e] = counts ? scores[n][e] * (f.scale * log2_of_e) : -infinity;
+        scores[n][e] = counts ? scores[n][e] * (f.scale * log2_e) : -infinity();
         most[e / 2] = fmaxf(most[e / 2], scores[n][e]);
+        if (counts) seen[e / 2] = 1;
       }
     }
     UNROLL
     for (int half = 0; half < 2; ++half) {
       most[half] = largest_of_row(most[half]);
-      if (most[half] == -infinity) most[half] = 0;  // nothing is visible: all is 0
+      seen[half] = largest_of_row(seen[half]);
+      if (seen[half] == 0) most[half] = 0;  // all is 0, and no NaN
     }
     UNROLL
     for (int n = 0; n < LENGTH / 8; ++n) {
@@ -206,10 +197,10 @@ KERNEL void __launch_bounds__(128) attention_forward(AttentionForward f) {
     UNROLL
     for (int half = 0; half < 2; ++half) {
       sum[half] = sum_of_row(sum[half]);
-      factor[half] = sum[half] == 0 ? 0.0f : 1.0f / sum[half];
+      factor[half] = seen[half] == 0 ? 0.0f : 1.0f / sum[half];
       const int row = first + p.g + 8 * half;
       if (p.t == 0 && row < f.queries) {
-        f.normaliser[h.number * f.queries + row] = sum[half] == 0 ? 0.0f : most[half] + log2f(sum[half]);
+        f.normaliser[h.number * f.queries + row] = seen[half] == 0 ? 0.0f : most[half] + log2f(sum[half]);
       }
     }
     UNROLL
@@ -233,7 +224,7 @@ KERNEL void __launch_bounds__(128) attention_backward(AttentionBackward b) {
   const auto p = place();
   const auto h = head_of(f);
   const Bf16 *given = b.given + h.result_offset, *result = f.result + h.result_offset;
-  const float power = f.scale * log2_of_e;
+  const float power = f.scale * log2_e;
   const int key_end = padded(f.keys), query_end = padded(f.queries);
 
   constexpr int parts = HEAD / 8;  // lanes that share a row
@@ -244,7 +235,7 @@ KERNEL void __launch_bounds__(128) attention_backward(AttentionBackward b) {
       const auto x = reinterpret_cast<const Eight*>(given + row * h.result_row)[part];
       const auto y = reinterpret_cast<const Eight*>(result + row * h.result_row)[part];
       UNROLL
-      for (int j = 0; j < 8; ++j) dot += as_float(x.at[j]) * as_float(y.at[j]);
+      for (int j = 0; j < 8; ++j) dot += widened(x.at[j]) * widened(y.at[j]);
     }
     UNROLL
     for (int distance = parts / 2; distance > 0; distance /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, distance);

@@ -17,6 +17,7 @@
 #include "transformer/model/fused/gpu_arguments.h.h"
 #include "transformer/model/fused/gpu_attention.cu.h"
 #include "transformer/model/fused/gpu_kernels.cu.h"
+#include "transformer/model/fused/gpu_numbers.cuh.h"
 
 namespace transformer {
 
@@ -31,8 +32,14 @@ struct Functions {
   int (*destroy_program)(void** program);
   int (*log_size)(void* program, size_t* size);
   int (*log)(void* program, char* text);
+  int (*code_size)(void* program, size_t* size);
+  int (*code)(void* program, char* text);
   int (*ptx_size)(void* program, size_t* size);
   int (*ptx)(void* program, char* text);
+  int (*get_context)(void** context);
+  int (*set_context)(void* context);
+  int (*retain_context)(void** context, int device);
+  int (*error_name)(int result, const char** name);
   int (*load_module)(void** module, const void* image);
   int (*get_function)(void** function, void* module, const char* name);
   int (*get_attribute)(int* value, int attribute, int device);
@@ -68,20 +75,35 @@ std::pair<Functions, std::string> find_functions() {
   take(functions.destroy_program, nvrtc, "nvrtcDestroyProgram");
   take(functions.log_size, nvrtc, "nvrtcGetProgramLogSize");
   take(functions.log, nvrtc, "nvrtcGetProgramLog");
+  take(functions.get_context, driver, "cuCtxGetCurrent");
+  take(functions.set_context, driver, "cuCtxSetCurrent");
+  take(functions.retain_context, driver, "cuDevicePrimaryCtxRetain");
+  take(functions.error_name, driver, "cuGetErrorName");
+  take(functions.code_size, nvrtc, "nvrtcGetCUBINSize");
+  take(functions.code, nvrtc, "nvrtcGetCUBIN");
   take(functions.ptx_size, nvrtc, "nvrtcGetPTXSize");
   take(functions.ptx, nvrtc, "nvrtcGetPTX");
   take(functions.current_stream, RTLD_DEFAULT, "aoti_torch_get_current_cuda_stream");
   return {functions, missing};
 }
 
+constexpr int64_t any_width = 64;  // of kernels that have no rows
+
 class CompiledKernels : public GpuKernels {
  public:
-  CompiledKernels(const Functions& functions, int device) : f_(functions), device_(device) {}
+  /// `capability`: of the GPU, as 90 is that of an H100. Throws Failure where no kernel can be compiled and loaded.
+  CompiledKernels(const Functions& functions, int device, int capability)
+      : f_(functions), device_(device), capability_(capability) {
+    const c10::DeviceGuard guard(this_device());
+    enter();
+    function_of("relu_backward", {.width = any_width});
+  }
 
  protected:
   void launch(const char* name, const Program& program, int64_t blocks, int64_t threads,
               const void* arguments) const override {
-    const c10::DeviceGuard guard(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device_)));
+    const c10::DeviceGuard guard(this_device());
+    enter();
     void* const function = function_of(name, program);
     void* stream = nullptr;
     check(f_.current_stream(device_, &stream), name, "LibTorch does not say its current stream");
@@ -92,11 +114,22 @@ class CompiledKernels : public GpuKernels {
   }
 
  private:
-  static void check(int result, const char* name, const char* what) {
-    if (result != 0) {
-      throw Failure(fmt::format("kernel '{}'", name), fmt::format("{} (CUDA's error {})", what, result),
-                    "kernels of LibTorch alone are used with training.precision: float32");
-    }
+  c10::Device this_device() const { return {c10::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
+
+  // A thread that has used no GPU yet, as autograd's may be, has no context before the runtime needs one.
+  void enter() const {
+    void* context = nullptr;
+    f_.get_context(&context);
+    if (context) return;
+    check(f_.retain_context(&context, device_), "of its own", "the GPU has no context");
+    check(f_.set_context(context), "of its own", "the GPU has no context");
+  }
+
+  void check(int result, const char* name, const char* what) const {
+    if (result == 0) return;
+    const char* error = nullptr;
+    f_.error_name(result, &error);
+    throw Failure(fmt::format("kernel '{}'", name), fmt::format("{} ({})", what, error ? error : "unknown error"));
   }
 
   void* function_of(const char* name, const Program& program) const {
@@ -108,44 +141,49 @@ class CompiledKernels : public GpuKernels {
     return function;
   }
 
-  // Machine code comes from the driver, for whatever GPU it drives.
-  std::string compiled(const char* name, const Program& made) const {
+  // Machine code, which drivers older than NVRTC take as well; PTX for a GPU that is newer than NVRTC.
+  std::string compiled(const char* name, const Program& program) const {
+    const auto code = compiled_for(fmt::format("sm_{}", capability_), program, f_.code_size, f_.code);
+    if (!code.first.empty()) return code.first;
+    auto ptx = compiled_for("compute_80", program, f_.ptx_size, f_.ptx);
+    if (ptx.first.empty()) {
+      throw Failure(fmt::format("kernel '{}'", name), fmt::format("NVRTC does not compile it: {}", ptx.second));
+    }
+    return std::move(ptx.first);
+  }
+
+  // The code, empty where there is none, and what NVRTC says.
+  std::pair<std::string, std::string> compiled_for(const std::string& architecture, const Program& made,
+                                                   int (*size_of)(void*, size_t*), int (*fill)(void*, char*)) const {
     const bool attention = made.width == 0;
     const char* const file = attention ? "gpu_attention.cu" : "gpu_kernels.cu";
     const std::string text(attention ? embedded::gpu_attention_cu : embedded::gpu_kernels_cu);
-    const std::string arguments(embedded::gpu_arguments_h);
-    const char* const header_texts[] = {arguments.c_str()};
-    const char* const header_names[] = {"gpu_arguments.h"};
+    const std::string arguments(embedded::gpu_arguments_h), numbers(embedded::gpu_numbers_cuh);
+    const char* const header_texts[] = {arguments.c_str(), numbers.c_str()};
+    const char* const header_names[] = {"gpu_arguments.h", "gpu_numbers.cuh"};
     void* program = nullptr;
-    check(f_.create_program(&program, text.c_str(), file, 1, header_texts, header_names), name,
-          "NVRTC does not take it");
+    if (f_.create_program(&program, text.c_str(), file, 2, header_texts, header_names) != 0)
+      return {"", "it takes none"};
     const auto width = fmt::format("-DWIDTH={}", made.width), length = fmt::format("-DLENGTH={}", made.length),
-               head = fmt::format("-DHEAD={}", made.head);
-    const char* const options[] = {"--gpu-architecture=compute_80", "--std=c++17", width.c_str(), length.c_str(),
-                                   head.c_str()};
-    const int result = f_.compile_program(program, 5, options);
-    std::string ptx;
-    if (result == 0) {
-      ptx = filled(program, f_.ptx_size, f_.ptx);
-    } else {
-      const auto log = filled(program, f_.log_size, f_.log);
-      f_.destroy_program(&program);
-      throw Failure(fmt::format("kernel '{}'", name), fmt::format("NVRTC does not compile it: {}", log));
-    }
+               head = fmt::format("-DHEAD={}", made.head), target = "--gpu-architecture=" + architecture;
+    const char* const options[] = {target.c_str(), "--std=c++17", width.c_str(), length.c_str(), head.c_str()};
+    const bool good = f_.compile_program(program, 5, options) == 0;
+    auto code = good ? filled(program, size_of, fill) : "";
+    auto log = filled(program, f_.log_size, f_.log);
     f_.destroy_program(&program);
-    return ptx;
+    while (!log.empty() && (log.back() == '\0' || log.back() == '\n')) log.pop_back();
+    return {std::move(code), std::move(log)};
   }
 
   static std::string filled(void* program, int (*size_of)(void*, size_t*), int (*fill)(void*, char*)) {
     size_t size = 0;
-    size_of(program, &size);
+    if (size_of(program, &size) != 0) return "";
     std::string text(size, '\0');
-    if (size > 0) fill(program, text.data());
-    return text;
+    return size > 0 && fill(program, text.data()) == 0 ? text : "";
   }
 
   Functions f_;
-  int device_;
+  int device_, capability_;
   mutable std::mutex mutex_;
   mutable std::map<Program, void*> modules_;  // there while the process is
   mutable std::map<std::pair<void*, std::string>, void*> loaded_;
@@ -160,12 +198,17 @@ Known find_kernels(int device) {
   static const auto found = find_functions();
   const auto& [functions, missing] = found;
   if (!missing.empty()) return {nullptr, missing};
-  constexpr int major_capability = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
-  int major = 0;
-  if (functions.get_attribute(&major, major_capability, device) != 0 || major < 8) {
+  constexpr int major_capability = 75, minor_capability = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
+  int major = 0, minor = 0;
+  if (functions.get_attribute(&major, major_capability, device) != 0 ||
+      functions.get_attribute(&minor, minor_capability, device) != 0 || major < 8) {
     return {nullptr, "GPU from Ampere on"};
   }
-  return {std::make_unique<CompiledKernels>(functions, device), ""};
+  try {
+    return {std::make_unique<CompiledKernels>(functions, device, 10 * major + minor), ""};
+  } catch (const Failure& failure) {
+    return {nullptr, fmt::format("way to compile kernels ({})", failure.what())};
+  }
 }
 
 const Known& known_kernels(const c10::Device& device) {
@@ -187,8 +230,6 @@ std::atomic<bool>& are_chosen() {
   static std::atomic<bool> chosen = false;
   return chosen;
 }
-
-constexpr int64_t any_width = 64;
 
 // Of relu_backward, whose threads have eight columns each.
 int64_t blocks_of_columns(int64_t columns) {
@@ -236,7 +277,8 @@ int64_t residual_backward_blocks(int64_t rows) {
 
 int relu_backward_blocks(int64_t rows, int64_t columns) {
   constexpr int64_t in_flight = 1056;  // eight for each multiprocessor of large GPUs
-  return static_cast<int>(std::clamp<int64_t>(in_flight / blocks_of_columns(columns), 1, (rows + 3) / 4));
+  return static_cast<int>(
+      std::clamp<int64_t>(in_flight / blocks_of_columns(columns), 1, std::max<int64_t>(1, (rows + 3) / 4)));
 }
 
 const GpuKernels* gpu_kernels(const c10::Device& device) {

@@ -4,20 +4,9 @@
 //
 // Rows lie side by side. Streams between sub-layers are float; what goes into products and comes out of them is bfloat16.
 
-#include "gpu_arguments.h"
+#include "gpu_numbers.cuh"
 
 using namespace transformer::gpu;
-
-#ifndef KERNEL
-#define KERNEL extern "C" __global__
-#define UNROLL _Pragma("unroll")
-#endif
-
-// N neighbours in memory, read and written at once.
-template <class T, int N>
-struct alignas(sizeof(T) * N) Piece {
-  T at[N];
-};
 
 // A row is a warp's: piece i of lane l is number 32 * i + l.
 constexpr int piece_size = WIDTH % 256 == 0 ? 8 : WIDTH % 128 == 0 ? 4 : 2;
@@ -28,26 +17,6 @@ using Bf16Piece = Piece<Bf16, piece_size>;
 struct Part {
   float at[pieces][piece_size];
 };
-
-__device__ inline float widened(Bf16 value) {
-  return __uint_as_float(static_cast<unsigned>(value) << 16);
-}
-__device__ inline float widened(float value) {
-  return value;
-}
-
-// To the nearest, ties to even.
-__device__ inline Bf16 narrowed(float value) {
-#ifdef __CUDA_ARCH__
-  Bf16 result;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(value));
-  return result;
-#else
-  const unsigned bits = __float_as_uint(value);
-  if (value != value) return static_cast<Bf16>((bits >> 16) | 0x40);
-  return static_cast<Bf16>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-#endif
-}
 
 template <class T>
 __device__ inline void read(const T* row, int lane, Part& part) {
@@ -272,24 +241,21 @@ struct Exponentials {
 __device__ inline Exponentials joined(const Exponentials& a, const Exponentials& b) {
   const float most = fmaxf(a.most, b.most);
   // Of nothing but -infinity all terms are 0 yet, whatever is subtracted.
-  const float base = most == -__uint_as_float(0x7f800000u) ? 0.0f : most;
+  const float base = most == -infinity() ? 0.0f : most;
   return {most, a.sum * exp2f(a.most - base) + b.sum * exp2f(b.most - base), a.total + b.total};
 }
 
-constexpr float log2_e = 1.44269504088896341f;
-
 template <int size>
 __device__ inline void smoothed_loss(const SmoothedLoss& l) {
-  const float infinity = __uint_as_float(0x7f800000u);
   const long long row = blockIdx.x;
   auto* logits = l.logits + row * l.vocabulary;
   auto* in_pieces = reinterpret_cast<Piece<Bf16, size>*>(logits);
   const int count = l.vocabulary / size;
   const long long target = l.targets[row];
   const bool known = target >= 0 && target < l.vocabulary;
-  const float of_target = known ? widened(logits[target]) : __uint_as_float(0x7fc00000u);
+  const float of_target = known ? widened(logits[target]) : not_a_number();
 
-  Exponentials own{-infinity, 0.0f, 0.0f};
+  Exponentials own{-infinity(), 0.0f, 0.0f};
   for (int i = threadIdx.x; i < count; i += blockDim.x) {
     const auto piece = in_pieces[i];
     float values[size], most = own.most, total = 0;
@@ -300,7 +266,7 @@ __device__ inline void smoothed_loss(const SmoothedLoss& l) {
       values[j] = value * log2_e;
       most = fmaxf(most, values[j]);
     }
-    const float base = most == -infinity ? 0.0f : most;
+    const float base = most == -infinity() ? 0.0f : most;
     float sum = own.sum * exp2f(own.most - base);
     UNROLL
     for (int j = 0; j < size; ++j) sum += exp2f(values[j] - base);
@@ -319,18 +285,19 @@ __device__ inline void smoothed_loss(const SmoothedLoss& l) {
   Exponentials all = of_warps[0];
   for (int i = 1; i < static_cast<int>(blockDim.x / 32); ++i) all = joined(all, of_warps[i]);
 
-  const float normaliser = all.most + log2f(all.sum);  // in powers of 2
+  // Differences first: of large numbers that are close, little would be left.
+  const float sum = log2f(all.sum);
   if (threadIdx.x == 0) {
-    l.losses[2 * row] = normaliser / log2_e - of_target;
-    l.losses[2 * row + 1] = normaliser / log2_e - all.total / l.vocabulary;
+    l.losses[2 * row] = (all.most - of_target * log2_e + sum) / log2_e;
+    l.losses[2 * row + 1] = (all.most - all.total / l.vocabulary * log2_e + sum) / log2_e;
   }
   if (!l.with_gradient) return;
-  const float share = l.smoothing / l.vocabulary;
+  const float share = known ? l.smoothing / l.vocabulary : not_a_number();
   for (int i = threadIdx.x; i < count; i += blockDim.x) {
     auto piece = in_pieces[i];
     UNROLL
     for (int j = 0; j < size; ++j) {
-      float gradient = exp2f(widened(piece.at[j]) * log2_e - normaliser) - share;
+      float gradient = exp2f(widened(piece.at[j]) * log2_e - all.most - sum) - share;
       if (i * static_cast<long long>(size) + j == target) gradient -= 1.0f - l.smoothing;
       piece.at[j] = narrowed(gradient);
     }

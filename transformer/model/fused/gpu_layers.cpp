@@ -1,6 +1,5 @@
 #include "transformer/model/fused/gpu_layers.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/_addmm_activation.h>
 #include <ATen/record_function.h>
@@ -11,13 +10,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <tuple>
 #include <utility>
 
-#include "transformer/model/differentiable_once.h"
 #include "transformer/model/fused/gpu_kernels.h"
 #include "transformer/model/fused/products.h"
+#include "transformer/model/fused/sublayer_parts.h"
 
 namespace transformer {
 
@@ -28,15 +26,10 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using OptionalTensor = std::optional<Tensor>;
 
-// With the next seed of the host's generator, which costs the GPU nothing and is there again when a layer is
-// recomputed.
 gpu::Dropout drawn_dropout(double rate) {
   if (rate <= 0) return {0, 0, 1};
-  auto generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  const uint64_t seed = generator.get<at::CPUGeneratorImpl>()->random64();
   const auto threshold = static_cast<unsigned>(std::min<long>(std::lround(rate * 65536), 65535));
-  return {seed, threshold, static_cast<float>(1 / (1 - threshold / 65536.0))};
+  return {drawn_seed(), threshold, static_cast<float>(1 / (1 - threshold / 65536.0))};
 }
 
 // What a backward pass needs beside tensors.
@@ -48,11 +41,6 @@ struct Extra : torch::CustomClassHolder {
 
 Extra& extra_of(AutogradContext* context) {
   return static_cast<Extra&>(*context->saved_data["extra"].toCapsule());
-}
-
-void once() {
-  require_first_derivative("fused sub-layers have",
-                           "choose_training_kernels(nullptr) takes the modules' general way, which has them");
 }
 
 template <class T>
@@ -70,8 +58,15 @@ const GpuKernels& kernels_for(const Tensor& x) {
   return *kernels;
 }
 
+// As kernels read it, in pieces of up to 32 bytes: what somebody else cut out of the middle of a tensor may begin
+// anywhere.
+Tensor readable(const Tensor& x) {
+  const auto contiguous = x.contiguous();
+  return reinterpret_cast<uintptr_t>(contiguous.const_data_ptr()) % 32 == 0 ? contiguous : contiguous.clone();
+}
+
 Tensor rows_of(const Tensor& x) {
-  return x.contiguous().view({-1, x.size(-1)});
+  return readable(x).view({-1, x.size(-1)});
 }
 
 Tensor empty_as(const Tensor& rows, at::ScalarType type) {
@@ -79,7 +74,7 @@ Tensor empty_as(const Tensor& rows, at::ScalarType type) {
 }
 
 Tensor as_product(const Tensor& x, const Tensor& weight, const Tensor& bias, bool relu) {
-  if (!bias.defined()) return at::mm(x, weight.t());
+  if (!bias.defined()) return relu ? at::mm(x, weight.t()).relu_() : at::mm(x, weight.t());
   return relu ? at::_addmm_activation(bias.to(x.scalar_type()), x, weight.t()) : product(x, weight.t(), bias);
 }
 
@@ -94,7 +89,7 @@ Sums started(gpu::ResidualBackward arguments, const Tensor& rows) {
   arguments.sums = data<float>(sums);
   arguments.rows = rows.size(0);
   kernels_for(rows).start(arguments, width, blocks);
-  const auto all = sums.sum(0).unbind();
+  const auto all = sums.sum(0).unbind();  // which share little memory
   return {all[0], all[1], all[2]};
 }
 
@@ -158,7 +153,7 @@ class Projection : public torch::autograd::Function<Projection> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
-    once();
+    require_first_derivative_of_sublayer();
     const auto& extra = extra_of(context);
     const auto saved = context->get_saved_variables();
     const auto &input = saved[0], &matrix = saved[1], &bias = saved[2], &relu = saved[3], &normalised = saved[4],
@@ -232,7 +227,7 @@ class Junction : public torch::autograd::Function<Junction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
-    once();
+    require_first_derivative_of_sublayer();
     const auto saved = context->get_saved_variables();
     const auto &input = saved[0], &matrix = saved[1], &bias = saved[2], &normalised = saved[3], &scale = saved[4],
                &gain = saved[5];
@@ -277,8 +272,8 @@ class ShortAttention : public torch::autograd::Function<ShortAttention> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& given_query, const OptionalTensor& given_memory,
                         const OptionalTensor& allowed, const c10::intrusive_ptr<Heads>& heads) {
-    const auto query = given_query.contiguous(), memory = given_memory ? given_memory->contiguous() : Tensor();
-    const auto result = at::empty({query.size(0), query.size(1), heads->count * heads->width}, query.options());
+    const auto query = readable(given_query), memory = given_memory ? readable(*given_memory) : Tensor();
+    auto result = at::empty({query.size(0), query.size(1), heads->count * heads->width}, query.options());
     const auto normaliser = at::empty({query.size(0), heads->count, query.size(1)}, query.options().dtype(at::kFloat));
     kernels_for(query).start(arguments(query, memory, allowed.value_or(Tensor()), *heads, result, normaliser),
                              heads->width, query.size(0));
@@ -288,12 +283,12 @@ class ShortAttention : public torch::autograd::Function<ShortAttention> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list upstream) {
-    once();
+    require_first_derivative_of_sublayer();
     const auto saved = context->get_saved_variables();
     const auto held = context->saved_data["heads"].toCapsule();
     const auto& heads = static_cast<Heads&>(*held);
     const auto &query = saved[0], &memory = saved[1], &allowed = saved[2], &result = saved[3], &normaliser = saved[4];
-    const auto given = upstream[0].contiguous();
+    const auto given = readable(upstream[0]);
     const auto of_query = at::empty_like(query), of_memory = memory.defined() ? at::empty_like(memory) : Tensor();
     const auto places = parts_of(of_query, of_memory, heads);
     kernels_for(query).start({.forward = arguments(query, memory, allowed, heads, result, normaliser),
@@ -340,6 +335,7 @@ class ShortAttention : public torch::autograd::Function<ShortAttention> {
 
 bool is_short(const Tensor& x, const Tensor& over, const AttentionOptions& call, const FusedProjections& p) {
   if (call.window > 0 || p.dropout > 0 || p.d_k != p.d_v || (p.d_k != 32 && p.d_k != 64)) return false;
+  if (over.dim() != 3 || over.size(0) != x.size(0) || over.numel() == 0) return false;
   if (std::max(x.size(1), over.size(1)) > 128) return false;
   return !call.mask ||
          (call.mask->dim() == 4 && call.mask->scalar_type() == at::kBool && call.mask->size(0) == x.size(0) &&

@@ -125,7 +125,7 @@ Tensor product_in_float(const Tensor& a, const Tensor& b) {
 void product_into(const Tensor& result, const Tensor& a, const Tensor& b, bool accumulated) {
   if (multiplied(result, a, b, {}, accumulated)) return;
   auto into = result;
-  if (result.scalar_type() != a.scalar_type() && result.is_cuda()) {
+  if (result.is_cuda() && result.scalar_type() == at::kFloat && a.scalar_type() != at::kFloat) {
     accumulated ? at::addmm_out(into, result, a, b, at::kFloat) : at::mm_out(into, a, b, at::kFloat);
   } else if (result.scalar_type() != a.scalar_type()) {
     const auto rounded = at::mm(a, b);
