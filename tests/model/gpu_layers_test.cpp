@@ -119,7 +119,6 @@ TEST_CASE("a GPU's residual connection is LibTorch's", "[gpu]") {
   const auto rounded = torch::empty_like(branch), normalised = torch::empty_like(branch);
   gpu.kernels().start(gpu::ResidualForward{.stream = data<float>(stream),
                                            .branch = data<gpu::Bf16>(branch),
-                                           .dropout = {0, 0, 1},
                                            .gain = data<float>(gain),
                                            .bias = data<float>(bias),
                                            .epsilon = 1e-5f,
@@ -142,12 +141,10 @@ TEST_CASE("a GPU's residual connection is LibTorch's", "[gpu]") {
   const auto sums = torch::empty({blocks, 3, width}), of_stream = torch::empty_like(stream);
   const auto of_branch = torch::empty_like(branch);
   gpu.kernels().start(gpu::ResidualBackward{.given = data<float>(given),
-                                            .given_rounded = nullptr,
                                             .past = data<float>(past),
                                             .normalised = data<gpu::Bf16>(normalised),
                                             .scale = data<float>(scale),
                                             .gain = data<float>(gain),
-                                            .dropout = {0, 0, 1},
                                             .stream = data<float>(of_stream),
                                             .branch = data<gpu::Bf16>(of_branch),
                                             .sums = data<float>(sums),
@@ -172,25 +169,13 @@ TEST_CASE("a GPU's dropout drops its share, and the same on the way back", "[gpu
     gpu.kernels().start(gpu::ResidualForward{.stream = data<float>(stream),
                                              .branch = data<gpu::Bf16>(branch),
                                              .dropout = dropout,
-                                             .gain = nullptr,
-                                             .bias = nullptr,
-                                             .epsilon = 0,
                                              .result = data<float>(result),
-                                             .rounded = nullptr,
-                                             .normalised = nullptr,
-                                             .scale = nullptr,
                                              .rows = rows},
                         width);
     const auto given = torch::ones({rows, width}), sums = torch::empty({1, 3, width});
     const auto of_branch = torch::empty_like(branch);
     gpu.kernels().start(gpu::ResidualBackward{.given = data<float>(given),
-                                              .given_rounded = nullptr,
-                                              .past = nullptr,
-                                              .normalised = nullptr,
-                                              .scale = nullptr,
-                                              .gain = nullptr,
                                               .dropout = dropout,
-                                              .stream = nullptr,
                                               .branch = data<gpu::Bf16>(of_branch),
                                               .sums = data<float>(sums),
                                               .rows = rows},

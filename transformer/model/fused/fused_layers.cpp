@@ -582,8 +582,7 @@ bool fusable_attention(const Tensor& x, const Tensor& memory, const std::optiona
     return false;
   }
   if (x.size(1) * over.size(1) > 256 * 256) return false;
-  return !mask || (mask->dim() == 4 && mask->scalar_type() == torch::kBool && mask->size(0) == x.size(0) &&
-                   mask->size(1) == 1 && mask->size(2) == 1 && mask->size(3) == over.size(1));
+  return covers_keys(mask, x.size(0), over.size(1));
 }
 
 Tensor fused_attention(const Tensor& x, const Tensor& memory, const std::optional<Tensor>& mask, bool causal,

@@ -9,41 +9,41 @@ using Bf16 = unsigned short;
 
 /// Of one sub-layer's pass: the same in the pass back.
 struct Dropout {
-  unsigned long long seed;  // of the numbers that decide
-  unsigned threshold;       // rate * 2^16; 0: nothing is dropped
-  float scale;              // 1 / (1 - rate)
+  unsigned long long seed = 0;  // of the numbers that decide
+  unsigned threshold = 0;       // rate * 2^16; 0: nothing is dropped
+  float scale = 1;              // 1 / (1 - rate)
 };
 
 /// residual_forward: the sum stream + dropped(branch), where there is a branch, and the normalisation of the sum (of
 /// the stream). What is null is left out.
 struct ResidualForward {
-  const float* stream;  // [rows, WIDTH]
-  const Bf16* branch;   // [rows, WIDTH]
-  Dropout dropout;      // of the branch
-  const float* gain;    // [WIDTH]; null: nothing is normalised, and `result` is the sum
-  const float* bias;    // [WIDTH], with gain
-  float epsilon;        // added to the variance
-  float* result;        // [rows, WIDTH]
-  Bf16* rounded;        // [rows, WIDTH], the result as products take it
-  Bf16* normalised;     // [rows, WIDTH], the result before gain and bias
-  float* scale;         // [rows], 1 / deviation
-  long long rows;       // how many
+  const float* stream = nullptr;  // [rows, WIDTH]
+  const Bf16* branch = nullptr;   // [rows, WIDTH]
+  Dropout dropout = {};           // of the branch
+  const float* gain = nullptr;    // [WIDTH]; null: nothing is normalised, and `result` is the sum
+  const float* bias = nullptr;    // [WIDTH], with gain
+  float epsilon = 0;              // added to the variance
+  float* result = nullptr;        // [rows, WIDTH]
+  Bf16* rounded = nullptr;        // [rows, WIDTH], the result as products take it
+  Bf16* normalised = nullptr;     // [rows, WIDTH], the result before gain and bias
+  float* scale = nullptr;         // [rows], 1 / deviation
+  long long rows = 0;             // how many
 };
 
 /// residual_backward: from the gradient of what residual_forward made those of stream and branch, and for each block
 /// sums over its rows: of the branch's gradient, and of the gradients of gain and bias.
 struct ResidualBackward {
-  const float* given;         // [rows, WIDTH]; null: given_rounded
-  const Bf16* given_rounded;  // [rows, WIDTH]
-  const float* past;          // [rows, WIDTH], added to the stream's; null: nothing
-  const Bf16* normalised;     // [rows, WIDTH]; null: nothing was normalised, and the stream's gradient is what is given
-  const float* scale;         // [rows]
-  const float* gain;          // [WIDTH]
-  Dropout dropout;            // as on the way there
-  float* stream;              // [rows, WIDTH]; not where nothing was normalised
-  Bf16* branch;               // [rows, WIDTH]; null: there was none
-  float* sums;                // [blocks, 3, WIDTH]
-  long long rows;             // how many
+  const float* given = nullptr;         // [rows, WIDTH]; null: given_rounded
+  const Bf16* given_rounded = nullptr;  // [rows, WIDTH]
+  const float* past = nullptr;          // [rows, WIDTH], added to the stream's; null: nothing
+  const Bf16* normalised = nullptr;     // [rows, WIDTH]; null: nothing was, and the stream's gradient is what is given
+  const float* scale = nullptr;         // [rows]
+  const float* gain = nullptr;          // [WIDTH]
+  Dropout dropout = {};                 // as on the way there
+  float* stream = nullptr;              // [rows, WIDTH]; not where nothing was normalised
+  Bf16* branch = nullptr;               // [rows, WIDTH]; null: there was none
+  float* sums = nullptr;                // [blocks, 3, WIDTH]
+  long long rows = 0;                   // how many
 };
 
 /// relu_backward: the gradient of what max(0, x) was made of, from `given`, that of the result, and for each of

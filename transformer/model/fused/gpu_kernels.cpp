@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "transformer/base/error.h"
 #include "transformer/model/device.h"

@@ -27,14 +27,14 @@ using torch::autograd::variable_list;
 using OptionalTensor = std::optional<Tensor>;
 
 gpu::Dropout drawn_dropout(double rate) {
-  if (rate <= 0) return {0, 0, 1};
+  if (rate <= 0) return {};
   const auto threshold = static_cast<unsigned>(std::min<long>(std::lround(rate * 65536), 65535));
   return {drawn_seed(), threshold, static_cast<float>(1 / (1 - threshold / 65536.0))};
 }
 
 // What a backward pass needs beside tensors.
 struct Extra : torch::CustomClassHolder {
-  gpu::Dropout dropout{0, 0, 1};
+  gpu::Dropout dropout = {};
   double epsilon = 0;
   bool relu = false, hands_on = false;
 };
@@ -127,12 +127,9 @@ class Projection : public torch::autograd::Function<Projection> {
       normalised = empty_as(rows, at::kBFloat16);
       scale = at::empty({rows.size(0)}, rows.options().requires_grad(false));
       kernels_for(x).start(gpu::ResidualForward{.stream = data<float>(rows),
-                                                .branch = nullptr,
-                                                .dropout = {0, 0, 1},
                                                 .gain = data<float>(*gain),
                                                 .bias = data<float>(*norm_bias),
                                                 .epsilon = static_cast<float>(extra->epsilon),
-                                                .result = nullptr,
                                                 .rounded = data<gpu::Bf16>(input),
                                                 .normalised = data<gpu::Bf16>(normalised),
                                                 .scale = data<float>(scale),
@@ -183,11 +180,7 @@ class Projection : public torch::autograd::Function<Projection> {
                                .normalised = data<gpu::Bf16>(normalised),
                                .scale = data<float>(scale),
                                .gain = data<float>(gain),
-                               .dropout = {0, 0, 1},
-                               .stream = data<float>(of_x),
-                               .branch = nullptr,
-                               .sums = nullptr,
-                               .rows = 0},
+                               .stream = data<float>(of_x)},
                               input);
     return {of_x.view(sizes), of_weight, of_bias, sums.gain, sums.bias, {}};
   }
@@ -216,7 +209,6 @@ class Junction : public torch::autograd::Function<Junction> {
                                                  .bias = gain ? data<float>(*norm_bias) : nullptr,
                                                  .epsilon = static_cast<float>(extra->epsilon),
                                                  .result = data<float>(result),
-                                                 .rounded = nullptr,
                                                  .normalised = data<gpu::Bf16>(normalised),
                                                  .scale = data<float>(scale),
                                                  .rows = rows.size(0)},
@@ -235,16 +227,12 @@ class Junction : public torch::autograd::Function<Junction> {
     const auto of_branch = empty_as(given, at::kBFloat16);
     const auto of_stream = normalised.defined() ? empty_as(given, at::kFloat) : given;
     const auto sums = started({.given = data<float>(given),
-                               .given_rounded = nullptr,
-                               .past = nullptr,
                                .normalised = data<gpu::Bf16>(normalised),
                                .scale = data<float>(scale),
                                .gain = data<float>(gain),
                                .dropout = extra_of(context).dropout,
                                .stream = normalised.defined() ? data<float>(of_stream) : nullptr,
-                               .branch = data<gpu::Bf16>(of_branch),
-                               .sums = nullptr,
-                               .rows = 0},
+                               .branch = data<gpu::Bf16>(of_branch)},
                               given);
     const auto of_values = at::mm(of_branch, matrix), of_weight = product_in_float(of_branch.t(), input);
     auto sizes = upstream[0].sizes().vec();
@@ -337,9 +325,7 @@ bool is_short(const Tensor& x, const Tensor& over, const AttentionOptions& call,
   if (call.window > 0 || p.dropout > 0 || p.d_k != p.d_v || (p.d_k != 32 && p.d_k != 64)) return false;
   if (over.dim() != 3 || over.size(0) != x.size(0) || over.numel() == 0) return false;
   if (std::max(x.size(1), over.size(1)) > 128) return false;
-  return !call.mask ||
-         (call.mask->dim() == 4 && call.mask->scalar_type() == at::kBool && call.mask->size(0) == x.size(0) &&
-          call.mask->size(1) == 1 && call.mask->size(2) == 1 && call.mask->size(3) == over.size(1));
+  return covers_keys(call.mask, over.size(0), over.size(1));
 }
 
 struct Projected {

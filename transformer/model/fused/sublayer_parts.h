@@ -1,15 +1,22 @@
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "transformer/model/differentiable_once.h"
 
 // What fused sub-layers have in common on whatever device.
 
 namespace transformer {
+
+/// Whether `mask` is none, or one of the keys of each of `batch` sentences: [B, 1, 1, S] bool.
+inline bool covers_keys(const std::optional<at::Tensor>& mask, int64_t batch, int64_t keys) {
+  return !mask || (mask->scalar_type() == at::kBool && mask->sizes() == at::IntArrayRef{batch, 1, 1, keys});
+}
 
 /// For one pass's dropout, the next of the host's default generator: a GPU waits for nothing, and it comes again when a
 /// layer is recomputed.
