@@ -12,9 +12,9 @@
 //     of them have together, on average.
 //   wish [WORD...]
 //     From now on outputs are searched for with these, and without a word plainly: a setting, as
-//     decoding.no_repeat_ngram=3; required=N phrases of each sentence's own plain output; bias=N tokens that are
-//     preferred; forbidden=FILE of phrases, a line each; models=2 that decode together, the second a copy of the first;
-//     alignments or confidences, made after the search and timed with it.
+//     decoding.no_repeat_ngram=3; required=N phrases of each sentence's own plain output, or with of=FILE of a
+//     line of this; bias=N tokens that are preferred; forbidden=FILE of phrases, a line each; models=2 that decode
+//     together, the second a copy of the first; alignments or confidences, made after the search and timed with it.
 //   draft MODEL
 //     From now on a model directory guesses for searches of one hypothesis; 0: none. Answers "done".
 //   drafted
@@ -191,8 +191,10 @@ class DecodeWorker {
   std::string run(const Command& command) {
     const auto sources = std::span(sources_).subspan(command.first, command.count);
     auto requests = requests_of(sources, wishes_.changed(settings_of(command)), command.steps);
-    wishes_.put_into(
-        requests, [&](size_t index) -> const auto& { return plain_output(command, command.first + index); });
+    const auto plain = [&](size_t index) -> const auto& {
+      return plain_output(command, command.first + index);
+    };
+    wishes_.put_into(requests, command.first, plain);
     for (auto& request : requests) request.shortlist = shortlist_;
     auto& engine = engine_of(command.batch, wishes_.models());
     const auto lines = wishes_.any_follow() ? wishes_.texts(sources) : std::vector<std::string>();

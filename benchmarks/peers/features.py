@@ -52,6 +52,8 @@ FEATURES = [
     Feature("a bias for 10 tokens", ["bias=10"]),
     Feature("1 required phrase", ["required=1"], bar=2),
     Feature("2 required phrases", ["required=2"], bar=2),
+    Feature("1 required phrase of the reference", ["required=1", "of={folder}/references"], bar=2),
+    Feature("2 required phrases of the reference", ["required=2", "of={folder}/references"], bar=2),
     Feature("2 models", ["models=2"], bar=2.1),
     Feature("2 groups, diversity 0.5", ["decoding.beam_groups=2"]),
     Feature("min_length 5", ["decoding.min_length=5"]),
@@ -83,6 +85,7 @@ def worked(side, batch, beam, count, steps, first=0):
 def costs(work, precision, rounds, wanted, results):
     words = collections.Counter(word for line in text("valid.de") for word in re.findall(r"[^\W\d_]{4,}", line))
     (work.folder / "forbidden").write_text("".join(word + "\n" for word, _ in words.most_common(110)[100:]))
+    (work.folder / "references").write_text("".join(line + "\n" for line in text("valid.de")), encoding="utf-8")
     with work.our_side(precision, 1) as side:
         for batch, feature in itertools.product((32, 1), FEATURES):
             label = f"costs {precision:<8} batch {batch:>2}  {feature.name}"

@@ -76,6 +76,7 @@ const Vocabularies& Wishes::vocabularies() {
 void Wishes::read(std::istringstream& words) {
   settings_.clear();
   required_ = 0;
+  outputs_.clear();
   bias_.clear();
   forbidden_.reset();
   models_ = 1;
@@ -87,6 +88,8 @@ void Wishes::read(std::istringstream& words) {
       settings_.push_back(word);
     } else if (name == "required") {
       required_ = std::stoll(value);
+    } else if (name == "of") {
+      for (const auto& line : lines_of(value)) outputs_.push_back(vocabularies().target->encode(line));
     } else if (name == "bias") {
       bias_ = some_bias(model_->settings().target_vocabulary_size, std::stoll(value));
     } else if (name == "forbidden") {
@@ -114,14 +117,15 @@ DecodingSettings Wishes::changed(DecodingSettings plain) const {
   return plain.validated();
 }
 
-void Wishes::put_into(std::vector<DecodingRequest>& requests,
+void Wishes::put_into(std::vector<DecodingRequest>& requests, size_t first,
                       const std::function<const std::vector<int64_t>&(size_t index)>& plain_output) {
   for (size_t i = 0; i < requests.size(); ++i) {
     auto& control = requests[i].control;
     control.bias = bias_;
     control.forbidden = forbidden_;
     if (required_ > 0) {
-      control.required = phrases_of(plain_output(i), *vocabularies().target, static_cast<size_t>(required_));
+      const auto& output = outputs_.empty() ? plain_output(i) : outputs_.at(first + i);
+      control.required = phrases_of(output, *vocabularies().target, static_cast<size_t>(required_));
     }
   }
 }

@@ -34,8 +34,9 @@ class Wishes {
   /// How `plain` changes. Throws Error for settings that there are not.
   DecodingSettings changed(DecodingSettings plain) const;
   /// Puts what is wished of each output into its request. `plain_output` is asked for the output that a request's
-  /// source, by its index, has in a plain search, if anything is to be taken from that.
-  void put_into(std::vector<DecodingRequest>& requests,
+  /// source, by its index, has in a plain search, if anything is to be taken from that; the first of them is `first` of
+  /// all.
+  void put_into(std::vector<DecodingRequest>& requests, size_t first,
                 const std::function<const std::vector<int64_t>&(size_t index)>& plain_output);
   /// Whether anything is made of results after the search: alignments, or confidences.
   bool any_follow() const { return alignments_ || confidences_; }
@@ -57,6 +58,7 @@ class Wishes {
 
   std::vector<std::string> settings_;               // as --set takes them
   int64_t required_ = 0;                            // phrases of each output
+  std::vector<std::vector<int64_t>> outputs_;       // of all sources, which they are taken from; none: the plain ones
   std::vector<std::pair<int64_t, double>> bias_;    // OutputControl::bias
   std::shared_ptr<const ForbiddenText> forbidden_;  // null: nothing
   int64_t models_ = 1;

@@ -539,6 +539,37 @@ TEST_CASE("a phrase comes where the model has a place for it, however long it is
   }
 }
 
+TEST_CASE("who lacks a phrase and is behind those that hold it lives on no longer") {
+  constexpr int64_t vocabulary = 50, longest = 40;
+  for (const int64_t beam : {1, 4}) {
+    CAPTURE(beam);
+    auto request = request_of(longest, {.beam = beam});
+    request.control.required = {{10, 11, 12}};
+    // Wants the phrase in the third place, and nothing in particular before and behind it.
+    std::vector<int64_t> rows(longest + 1);
+    const auto row = [&](const Tokens& prefix) {
+      const auto length = std::ssize(prefix);
+      ++rows[static_cast<size_t>(length)];
+      const bool there = std::find(prefix.begin(), prefix.end(), 12) != prefix.end();
+      const int64_t likely = length >= 2 && length < 5 ? 8 + length : there && length > 30 ? end : 20;
+      std::vector<Continuations::Candidate> all;
+      for (int64_t token = 0; token < vocabulary; ++token) {
+        all.push_back({std::log(token == likely ? 0.9 : 0.1 / (vocabulary - 1)), token});
+      }
+      return all;
+    };
+    const auto found = search(vocabulary, row, request).front();
+    CHECK(found.missing.empty());
+    CHECK(found.tokens.size() == 31);
+    const int64_t holding = (beam + 1) / 2, waiting = beam - beam / 4;
+    // Those that begin the phrase once more are worse than all that hold it.
+    for (size_t length = 10; length <= 30; ++length) CHECK(rows[length] <= std::max(holding, waiting));
+    // Before, all may be of use.
+    CHECK(rows[2] > waiting);
+    for (const int64_t count : rows) CHECK(count <= holding + waiting + 2);
+  }
+}
+
 TEST_CASE("a search does not stop at what lacks a phrase while something may still hold it") {
   // Behind 4 nothing but an end can follow, which comes all the same; behind 5 comes the phrase.
   const auto row = [](const Tokens& prefix) -> std::vector<Continuations::Candidate> {

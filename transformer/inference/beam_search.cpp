@@ -63,7 +63,7 @@ const OutputControl* wishes_of(const OutputControl& control) {
 /// How a request's output is searched for: phrases that are required widen the beam.
 DecodingSettings search_of(const DecodingRequest& request) {
   auto settings = request.settings;
-  if (!request.control.required.empty()) settings.beam = request.hypotheses();
+  settings.beam += request.more_for_phrases();
   return settings;
 }
 
@@ -106,20 +106,21 @@ void take_continuations(SentenceSearch& search, int64_t row, const Continuations
 }  // namespace
 
 SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end)
-    : SentenceSearch(max_length, options, end, nullptr, 0, 0, 0) {}
+    : SentenceSearch(max_length, options, 0, end, nullptr, 0, 0, 0) {}
 
 SentenceSearch::SentenceSearch(const DecodingRequest& request)
-    : SentenceSearch(request.max_length, search_of(request), request.end, wishes_of(request.control),
-                     key_of(request.source), std::max<int64_t>(std::ssize(request.source) - 1 - request.told, 0),
-                     request.told) {}
+    : SentenceSearch(request.max_length, search_of(request), request.more_for_phrases(), request.end,
+                     wishes_of(request.control), key_of(request.source),
+                     std::max<int64_t>(std::ssize(request.source) - 1 - request.told, 0), request.told) {}
 
-SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end,
-                               const OutputControl* control, uint64_t key, int64_t pieces, int64_t told)
+SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t more_for_phrases,
+                               int64_t end, const OutputControl* control, uint64_t key, int64_t pieces, int64_t told)
     : options_(options),
+      more_for_phrases_(more_for_phrases),
       end_(end),
       told_(told),
       max_length_(std::min(max_length, std::numeric_limits<int64_t>::max() - 1 - told)),
-      width_(options.hypotheses() + 1),
+      width_(options.hypotheses() - more_for_phrases + 1),
       control_(control),
       key_(key) {
   if (options.max_length > 0) max_length_ = std::min(max_length_, options.max_length);
@@ -142,7 +143,7 @@ SentenceSearch::SentenceSearch(int64_t max_length, const DecodingSettings& optio
   share.beam = options.beam / options.beam_groups;
   share.n_best = std::min(options.n_best, share.beam);
   for (int64_t i = 0; i < options.beam_groups; ++i) {
-    groups_.push_back({max_length, share, end, control, key, pieces, told});
+    groups_.push_back({max_length, share, more_for_phrases, end, control, key, pieces, told});
     // What the other groups avoid comes later, and more has to be at hand.
     groups_.back().width_ = width_;
   }
@@ -197,19 +198,49 @@ void SentenceSearch::take_row(size_t row, const RowScores& scores) {
       add_candidate(row, draw(scores.logits, options_, uniform(sample)), scores, normaliser);
     }
   } else {
-    best_of(scores.logits, width(), likely_);
+    const auto first = std::ssize(candidates_);
+    find_likely(scores);
     for (const auto& [logit, token] : likely_) add_candidate(row, token, scores, normaliser);
-    if (control_ && !control_->required.empty()) {
-      for (const int64_t token : carried_[row].required.next()) {
-        const bool there =
-            std::any_of(likely_.begin(), likely_.end(), [&](const auto& one) { return one.second == token; });
-        if (!there && scores.logits[static_cast<size_t>(token)] != impossible) {
-          add_candidate(row, token, scores, normaliser);
-        }
-      }
-    }
+    if (control_ && !control_->required.empty()) add_for_phrases(row, first, scores, normaliser);
   }
   for (size_t i = edits_.size(); i-- > 0;) scores.logits[static_cast<size_t>(edits_[i].first)] = edits_[i].second;
+}
+
+/// The best `width` of a row that has been edited.
+void SentenceSearch::find_likely(const RowScores& scores) {
+  const bool only_banned = std::all_of(edits_.begin(), edits_.end(), [&](const auto& edit) {
+    return scores.logits[static_cast<size_t>(edit.first)] == impossible;
+  });
+  likely_.clear();
+  if (only_banned) {
+    for (const int64_t token : scores.best) {
+      const float logit = scores.logits[static_cast<size_t>(token)];
+      if (logit != impossible) likely_.emplace_back(logit, token);
+      if (std::ssize(likely_) == width()) return;
+    }
+  }
+  best_of(scores.logits, width(), likely_);
+}
+
+/// Adds what may follow a live hypothesis for the sake of its phrases to its candidates, the best from `first` on.
+void SentenceSearch::add_for_phrases(size_t row, int64_t first, const RowScores& scores, double normaliser) {
+  const auto& required = carried_[row].required;
+  const auto add = [&](int64_t token) {
+    const bool there = std::any_of(candidates_.begin() + first, candidates_.end(),
+                                   [&](const Candidate& candidate) { return candidate.token == token; });
+    if (!there && scores.logits[static_cast<size_t>(token)] != impossible) {
+      add_candidate(row, token, scores, normaliser);
+    }
+  };
+  for (const int64_t token : required.next()) add(token);
+  const auto keeps = [&](const auto& likely) { return required.keeps(likely.second); };
+  if (std::any_of(likely_.begin(), likely_.end(), keeps)) return;
+  // All go on with the word that has just ended a phrase, which they would take away again.
+  for (int64_t token = 0; token < std::ssize(scores.logits); ++token) {
+    if (!required.keeps(token)) ban(scores.logits, token);
+  }
+  best_of(scores.logits, width(), likely_);
+  for (const auto& [logit, token] : likely_) add(token);
 }
 
 void SentenceSearch::change(std::span<float> logits, int64_t token, float to) {
@@ -328,7 +359,7 @@ bool SentenceSearch::advance_group(const Continuations& continuations, int64_t f
   if (wants_attention()) cover(continuations, first_row);
   avoided_.assign(avoided.begin(), avoided.end());
   if (control_ && !control_->required.empty()) {
-    allocate_banks();
+    rank_in_banks();
   } else {
     rank_candidates();
   }
@@ -498,30 +529,66 @@ void SentenceSearch::rank_candidates() {
   candidates_.resize(kept);
 }
 
-/// Leaves the candidates that the banks of required phrases have slots for: at most `beam`.
-void SentenceSearch::allocate_banks() {
+/// Where phrases are required: leaves the ends among the best of their banks, and the candidates that these have slots
+/// for, at most `beam`.
+void SentenceSearch::rank_in_banks() {
   int64_t all = 0;
   for (const auto& phrase : control_->required) all += std::ssize(phrase);
   // A bank without a slot would end every hypothesis that has to pass it: where there are more tokens than slots, some
   // of them share one. None that has not begun is in a bank with those that have.
   const int64_t others = std::min(all, options_.beam - 1);
-  std::vector<std::vector<Candidate>> banks(static_cast<size_t>(1 + others));
+  struct Placed {
+    Candidate candidate;
+    bool within;  // a phrase
+  };
+  std::vector<std::vector<Placed>> banks(static_cast<size_t>(1 + others));
+  const auto place = [&](const Candidate& candidate, const RequiredPhrases& required) {
+    banks[static_cast<size_t>((required.tokens() * others + all - 1) / all)].push_back({candidate, required.within()});
+  };
   for (const auto& candidate : candidates_) {
-    auto required = carried_[static_cast<size_t>(candidate.row)].required;
-    if (candidate.token != end_) required.append(candidate.token);
-    banks[static_cast<size_t>((required.tokens() * others + all - 1) / all)].push_back(candidate);
+    const auto& before = carried_[static_cast<size_t>(candidate.row)].required;
+    if (candidate.token == end_ || before.stays(candidate.token)) {
+      place(candidate, before);
+    } else {
+      auto required = before;
+      required.append(candidate.token);
+      place(candidate, required);
+    }
   }
-  std::vector<int64_t> counts;
-  for (const auto& bank : banks) counts.push_back(std::ssize(bank));
-  const auto sizes = bank_sizes(options_.beam, counts);
   candidates_.clear();
+  const int64_t beam = options_.beam - more_for_phrases_, quarter = std::max<int64_t>(1, beam / 4);
+  std::vector<double> holding_more;  // what they are ranked by, descending
+  std::vector<int64_t> counts(banks.size());
   for (size_t bank = banks.size(); bank-- > 0;) {
     auto& candidates = banks[bank];
-    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    std::sort(candidates.begin(), candidates.end(), [](const Placed& one, const Placed& other) {
+      const auto &a = one.candidate, &b = other.candidate;
       return std::tie(b.ranked, a.row, a.token) < std::tie(a.ranked, b.row, b.token);
     });
-    candidates.resize(static_cast<size_t>(sizes[bank]), {});
-    candidates_.insert(candidates_.end(), candidates.begin(), candidates.end());
+    int64_t rank = 0, left_within = quarter, left = bank == 0 ? beam - beam / 4 : (beam + 1) / 2;
+    std::erase_if(candidates, [&](const Placed& placed) {
+      const bool best = rank++ < beam;
+      if (placed.candidate.token == end_) {
+        if (best) candidates_.push_back(placed.candidate);
+        return true;
+      }
+      auto& slots = placed.within ? left_within : left;
+      const auto worse =
+          std::upper_bound(holding_more.begin(), holding_more.end(), placed.candidate.ranked, std::greater<>());
+      if (worse - holding_more.begin() >= slots) return true;
+      --slots;
+      return false;
+    });
+    const auto before = std::ssize(holding_more);
+    for (const auto& placed : candidates) holding_more.push_back(placed.candidate.ranked);
+    std::inplace_merge(holding_more.begin(), holding_more.begin() + before, holding_more.end(), std::greater<>());
+    counts[bank] = std::ssize(candidates);
+  }
+  const auto sizes = bank_sizes(options_.beam, counts);
+  for (size_t bank = banks.size(); bank-- > 0;) {
+    for (const auto& placed : std::span(banks[bank]).first(static_cast<size_t>(sizes[bank]))) {
+      candidates_.push_back(placed.candidate);
+    }
   }
 }
 

@@ -95,9 +95,11 @@ inline constexpr float least_attention = 1e-10F;
 ///   some out or several models' mean is not normalised (Ensemble::Average); a repetition penalty multiplies
 ///   log-probabilities. Both change what hypotheses are compared by and their score, not their log_probability;
 /// - required phrases: beside the best continuations, a hypothesis's candidates are those that go on with a phrase or
-///   begin one; candidates stand in banks by how many tokens of phrases they hold, which share the beam
-///   (`bank_sizes`), and no hypothesis ends before it holds all (Post and Vilar 2018). Where a phrase's last word goes
-///   on, it is not held;
+///   begin one, and no hypothesis ends before it holds all. Candidates stand in banks by how many tokens of phrases
+///   they hold (Post and Vilar 2018). Of each bank a part of the settings' beam lives on: three quarters of those that
+///   have begun none, half of those that hold some or all, a quarter of those within one, who have nothing to choose;
+///   and only who is among the best of so many with all that hold more. They share the wider beam (`bank_sizes`). An
+///   end among the best `beam` of its bank finishes its hypothesis. Where a phrase's last word goes on, it is not held;
 /// - groups: each searches with its share of the beam, and a word piece that groups before it have chosen in the same
 ///   step comes later among its candidates (Vijayakumar et al. 2016); its log-probability is not changed;
 /// - sampling: no search; every sample draws its tokens (`draw`) by random numbers that follow from the seed, the
@@ -117,6 +119,8 @@ struct RowScores {
   /// The largest logit of each `block` tokens, the last of which may be fewer; empty where it is not known.
   std::span<const float> maxima = {};
   size_t block = 0;  // tokens of each of `maxima`
+  /// The tokens of the largest logits, best first, equal ones by token; empty where they are not known.
+  std::span<const int32_t> best = {};
 };
 
 /// The search for one sentence's output, for those who decide themselves which sentences advance together; the rules
@@ -134,6 +138,10 @@ class SentenceSearch {
   /// Continuations that each row needs: its best `beam` besides the end token are all that can live on. More change
   /// nothing.
   int64_t width() const { return width_; }
+  /// How many RowScores::best of a row that is wanted whole save a look at all of it, whatever usually is ruled out.
+  int64_t best_wanted() const {
+    return options_.search == DecodingSettings::Search::sampling ? 0 : width_ + usually_ruled_out;
+  }
 
   /// Whether each row of the next step, or of the one after the live hypotheses have gone on with the tokens `ahead`,
   /// has to be told by `take_row`, because continuations alone do not say enough.
@@ -181,14 +189,18 @@ class SentenceSearch {
     int64_t forbidden;  // state of ForbiddenText
   };
 
-  SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t end, const OutputControl* control,
-                 uint64_t key, int64_t pieces, int64_t told);
+  static constexpr int64_t usually_ruled_out = 2;  // the end, say, and a piece of a word that is forbidden
+
+  SentenceSearch(int64_t max_length, const DecodingSettings& options, int64_t more_for_phrases, int64_t end,
+                 const OutputControl* control, uint64_t key, int64_t pieces, int64_t told);
 
   bool repeats_ngram(std::span<const int64_t> ahead) const;
   void edit_row(size_t row, std::span<float> logits, double& normaliser);
+  void find_likely(const RowScores& scores);
   void ban(std::span<float> logits, int64_t token);
   void change(std::span<float> logits, int64_t token, float to);
   void add_candidate(size_t row, int64_t token, const RowScores& scores, double normaliser);
+  void add_for_phrases(size_t row, int64_t first, const RowScores& scores, double normaliser);
   double uniform(int64_t sample) const;
   std::vector<int64_t> tokens_of(int64_t node) const;
   std::vector<int64_t> written(int64_t node) const;
@@ -196,7 +208,7 @@ class SentenceSearch {
 
   void gather_candidates(const Continuations& continuations, int64_t first_row);
   void rank_candidates();
-  void allocate_banks();
+  void rank_in_banks();
   bool advance_group(const Continuations& continuations, int64_t first_row, std::span<const int64_t> avoided);
   bool advance_groups(const Continuations& continuations, int64_t first_row);
   bool advance_samples();
@@ -207,7 +219,8 @@ class SentenceSearch {
   void close(Hypothesis&& hypothesis);
   bool enough_finished() const;
 
-  DecodingSettings options_;
+  DecodingSettings options_;  // with a beam that is wider by `more_for_phrases_`
+  int64_t more_for_phrases_ = 0;
   int64_t end_, told_, max_length_, min_length_ = 0, width_;  // lengths count what is told, too
   const OutputControl* control_ = nullptr;                    // null: nothing is wished
   uint64_t key_ = 0;                                          // of the source

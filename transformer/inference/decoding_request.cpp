@@ -13,10 +13,10 @@
 
 namespace transformer {
 
-int64_t DecodingRequest::hypotheses() const {
+int64_t DecodingRequest::more_for_phrases() const {
   int64_t tokens = 0;
   for (const auto& phrase : control.required) tokens += std::ssize(phrase);
-  return settings.hypotheses() + std::min(tokens, most_for_phrases);
+  return std::min(tokens, most_for_phrases);
 }
 
 std::vector<int32_t> DecodingRequest::candidates() const {

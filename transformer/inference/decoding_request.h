@@ -48,8 +48,10 @@ struct DecodingRequest {
   /// Hypotheses that the sentence has at the same time, at most: what its settings say, and where phrases are required
   /// one more for each of their tokens, up to `most_for_phrases`. Who has begun a phrase thus takes no place of those
   /// who may begin it later.
-  int64_t hypotheses() const;
-  /// More of them for required phrases, at most.
+  int64_t hypotheses() const { return settings.hypotheses() + more_for_phrases(); }
+  /// Of them, those for required phrases.
+  int64_t more_for_phrases() const;
+  /// As many at most.
   static constexpr int64_t most_for_phrases = 64;
 
   /// The tokens that the output is written in, ascending and each once, where there is a shortlist: its candidates, and

@@ -225,7 +225,8 @@ class Engine::Implementation::Worker {
     list_rows();
     int64_t width = 1;
     for (const auto& sentence : active_) {
-      if (!sentence.search.wants_whole_rows()) width = std::max(width, sentence.search.width());
+      const auto& search = sentence.search;
+      width = std::max(width, search.wants_whole_rows() ? search.best_wanted() : search.width());
     }
     const CpuClock clock;
     const auto continuations = batch_.step(rows_, width, [this](size_t row, const RowScores& scores) {

@@ -791,6 +791,7 @@ struct InferenceBatch::Implementation {
           passed.block = static_cast<size_t>(kernels.columns);
           of_row[0] =
               kernels.largest(all.data(), std::min(kernels.columns, std::ssize(all)));  // without what never comes
+          if (!many) passed.best = {selection.tokens, static_cast<size_t>(selection.count)};
         }
         tell_row(static_cast<size_t>(row), passed);
         continuations.tokens.resize(continuations.tokens.size() + static_cast<size_t>(returned));

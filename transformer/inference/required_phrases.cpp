@@ -70,7 +70,7 @@ std::vector<size_t> RequiredPhrases::missing() const {
 }
 
 void RequiredPhrases::append(int64_t token) {
-  if (!open_.empty() && pieces_->continues_word(token)) {
+  if (!keeps(token)) {
     for (const size_t phrase : open_) met_[phrase] = false;
   }
   open_.clear();
@@ -99,6 +99,14 @@ void RequiredPhrases::append(int64_t token) {
   if (!pieces_) return;
   std::copy_if(now.begin(), now.end(), std::back_inserter(open_),
                [&](size_t phrase) { return pieces_->end_in_word((*phrases_)[phrase]); });
+}
+
+bool RequiredPhrases::stays(int64_t token) const {
+  if (!open_.empty()) return false;
+  for (size_t i = 0; i < held_.size(); ++i) {
+    if (!met_[phrase_of(i)] && (held_[i] > 0 || tokens_of(i).front() == token)) return false;
+  }
+  return true;
 }
 
 bool RequiredPhrases::all_met() const {

@@ -39,6 +39,12 @@ class RequiredPhrases {
   /// go on with a phrase that has begun, what counted of it is lost, but for what begins the phrase again.
   void append(int64_t token);
 
+  /// Whether no phrase that is there would be lost by the next token, which goes on with its last word.
+  bool keeps(int64_t token) const { return open_.empty() || !pieces_->continues_word(token); }
+
+  /// Whether the next token would change nothing, as no phrase has begun and it begins none.
+  bool stays(int64_t token) const;
+
   /// Whether no phrase is missing, if the output ends here.
   bool all_met() const;
   /// Indices of the phrases that are not there yet, ascending.
@@ -46,6 +52,8 @@ class RequiredPhrases {
   /// Tokens that count: those of the phrases that are there, and of the missing one that most has begun of. The token
   /// that goes on with this one makes them more, unless it goes on with the last word of one that is there.
   int64_t tokens() const;
+  /// Whether it ends within a missing phrase, which the next token may go on with.
+  bool within() const { return begun() > 0; }
   /// The tokens that go on with the missing phrases that most has begun of, or begin one; each once.
   std::vector<int64_t> next() const;
 
