@@ -59,7 +59,8 @@ void VocabularySettings::describe(Fields<VocabularySettings>& field) {
   field("character_coverage", &S::character_coverage,
         "share of the text's characters that become symbols of their own; the rest is spelled in bytes",
         between(0.98, 1.0));  // SentencePiece takes no less
-  field("sample_sentences", &S::sample_sentences, "sentences to learn from, drawn at random from all", between(1, 1e9));
+  field("sample_sentences", &S::sample_sentences, "sentences to learn from, drawn at random from all",
+        between(101, 1e9));  // SentencePiece draws no fewer
   field("byte_fallback", &S::byte_fallback, "spell characters without a symbol in bytes, so that no text is unknown");
   field("normalization", &S::normalization,
         "of all text, before it becomes pieces: nfc: composed accents, one space for every kind and run of blanks, no "

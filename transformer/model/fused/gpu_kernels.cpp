@@ -94,15 +94,16 @@ class CompiledKernels : public GpuKernels {
   CompiledKernels(const Functions& functions, int device, int capability)
       : f_(functions), device_(device), capability_(capability) {
     const c10::DeviceGuard guard(this_device());
-    enter();
-    function_of("relu_backward", {.width = any_width});
+    const char* const trial = "relu_backward";
+    enter(trial);
+    function_of(trial, {.width = any_width});
   }
 
  protected:
   void launch(const char* name, const Program& program, int64_t blocks, int64_t threads,
               const void* arguments) const override {
     const c10::DeviceGuard guard(this_device());
-    enter();
+    enter(name);
     void* const function = function_of(name, program);
     void* stream = nullptr;
     check(f_.current_stream(device_, &stream), name, "LibTorch does not say its current stream");
@@ -116,12 +117,12 @@ class CompiledKernels : public GpuKernels {
   c10::Device this_device() const { return {c10::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
 
   // A thread that has used no GPU yet, as autograd's may be, has no context before the runtime needs one.
-  void enter() const {
+  void enter(const char* name) const {
     void* context = nullptr;
     f_.get_context(&context);
     if (context) return;
-    check(f_.retain_context(&context, device_), "of its own", "the GPU has no context");
-    check(f_.set_context(context), "of its own", "the GPU has no context");
+    check(f_.retain_context(&context, device_), name, "this thread gets no context of the GPU");
+    check(f_.set_context(context), name, "this thread gets no context of the GPU");
   }
 
   void check(int result, const char* name, const char* what) const {
