@@ -13,11 +13,15 @@ namespace transformer {
 
 namespace {
 
-/// The tokens of `phrase` right behind other characters; none where it merges with all that are tried.
+/// The tokens of `phrase` right behind other characters, a word's only where it does not begin in one; none where it
+/// merges with all that are tried.
 std::optional<std::vector<int64_t>> encode_within(std::string_view phrase, const Vocabulary& vocabulary,
                                                   const PieceTexts& pieces) {
   const auto text = pieces.of(vocabulary.encode(phrase));
-  for (const std::string before : {"a", "1", ".", "("}) {
+  size_t position = 0;
+  const bool in_word = is_of_spaced_word(next_code_point(phrase, position));
+  for (const std::string before : {"a", "1", ".", "(", "\"", "'", "-"}) {
+    if (in_word && is_of_spaced_word(static_cast<unsigned char>(before.front()), false)) continue;
     const auto first = vocabulary.encode(before);
     auto tokens = vocabulary.encode(before + std::string(phrase));
     if (tokens.size() <= first.size() || !std::equal(first.begin(), first.end(), tokens.begin())) continue;
@@ -34,12 +38,13 @@ std::vector<std::vector<int64_t>> spellings_of(std::string_view phrase, const Vo
   const auto text = trim(phrase);
   auto tokens = vocabulary.encode(text);
   if (tokens.empty()) return {};
-  size_t position = 0;
-  if (is_of_spaced_word(next_code_point(text, position))) return {std::move(tokens)};
   auto within = encode_within(text, vocabulary, pieces);
   if (!within || *within == tokens) return {std::move(tokens)};
   // Behind a space that is a piece of its own, the rest is the same.
-  if (std::search(tokens.begin(), tokens.end(), within->begin(), within->end()) != tokens.end()) return {*within};
+  if (!pieces.continues_word(within->front()) &&
+      std::search(tokens.begin(), tokens.end(), within->begin(), within->end()) != tokens.end()) {
+    return {*within};
+  }
   std::vector<std::vector<int64_t>> both = {std::move(tokens), std::move(*within)};
   if (both[0].size() < both[1].size()) std::swap(both[0], both[1]);
   return both;
@@ -88,7 +93,13 @@ void RequiredPhrases::append(int64_t token) {
     size_t count = std::min(held.size() + 1, tokens.size() - (another ? 1 : 0));
     const auto begins = [&] {  // whether the phrase begins with the last `count` of what is held and the token
       const auto last = held.last(count - 1);
-      return tokens[count - 1] == token && std::equal(last.begin(), last.end(), tokens.begin());
+      if (tokens[count - 1] != token || !std::equal(last.begin(), last.end(), tokens.begin())) return false;
+      if (count > held.size()) return !held.empty() || may_begin(i, in_word_);
+      bool behind_word = true;
+      for (const int64_t before : held.first(held.size() + 1 - count)) {
+        behind_word = pieces_ && pieces_->ends_in_word(before, behind_word);
+      }
+      return may_begin(i, behind_word);
     };
     while (count > 0 && !begins()) --count;
     held_[i] = count;
@@ -97,6 +108,7 @@ void RequiredPhrases::append(int64_t token) {
     now.push_back(phrase);
   }
   if (!pieces_) return;
+  in_word_ = pieces_->ends_in_word(token, in_word_);
   std::copy_if(now.begin(), now.end(), std::back_inserter(open_),
                [&](size_t phrase) { return pieces_->end_in_word((*phrases_)[phrase]); });
 }
@@ -133,7 +145,8 @@ std::vector<int64_t> RequiredPhrases::next() const {
   std::vector<int64_t> tokens;
   const size_t most = begun();
   for (size_t i = 0; i < held_.size(); ++i) {
-    if (!met_[phrase_of(i)] && held_[i] == most) tokens.push_back(tokens_of(i)[most]);
+    if (met_[phrase_of(i)] || held_[i] != most || (most == 0 && !may_begin(i, in_word_))) continue;
+    tokens.push_back(tokens_of(i)[most]);
   }
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());

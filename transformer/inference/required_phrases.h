@@ -11,9 +11,9 @@
 
 namespace transformer {
 
-/// The tokens that `phrase` has in a text, the most first: one way for most, and two where no space need come before
-/// it, as it begins with punctuation or in writing that does not set words apart, and it is spelled otherwise behind
-/// one. None where it is blank. `pieces` are the vocabulary's.
+/// The tokens that `phrase` has in a text, the most first: behind a space, and right behind other characters, where it
+/// is spelled otherwise there. Where it begins in a word, these are signs, as in "l'Europe" or brackets. None where it
+/// is blank. `pieces` are the vocabulary's.
 std::vector<std::vector<int64_t>> spellings_of(std::string_view phrase, const Vocabulary& vocabulary,
                                                const PieceTexts& pieces);
 
@@ -30,7 +30,8 @@ class RequiredPhrases {
   using Phrases = std::vector<std::vector<int64_t>>;
 
   /// What is given, no phrase of which is empty, must outlive it. With `pieces`, a phrase that ends in a word is there
-  /// where this does not go on; null: wherever its tokens are. A hypothesis without a token.
+  /// where this does not go on, and one whose tokens begin in a word where none ends before it; null: wherever its
+  /// tokens are. A hypothesis without a token.
   explicit RequiredPhrases(const Phrases& phrases, std::span<const OtherSpelling> others = {},
                            const PieceTexts* pieces = nullptr);
 
@@ -42,7 +43,7 @@ class RequiredPhrases {
   /// Whether no phrase that is there would be lost by the next token, which goes on with its last word.
   bool keeps(int64_t token) const { return open_.empty() || !pieces_->continues_word(token); }
 
-  /// Whether the next token would change nothing, as no phrase has begun and it begins none.
+  /// Whether the next token leaves all phrases as they are: none has begun, and it begins none.
   bool stays(int64_t token) const;
 
   /// Whether no phrase is missing, if the output ends here.
@@ -63,12 +64,18 @@ class RequiredPhrases {
   const std::vector<int64_t>& tokens_of(size_t spelling) const;
   /// Tokens of the missing phrase that most has begun of.
   size_t begun() const;
+  /// Whether a spelling may begin behind what ends in a word or does not.
+  bool may_begin(size_t spelling, bool behind_word) const {
+    return !behind_word || !pieces_ || !pieces_->continues_word(tokens_of(spelling).front());
+  }
 
   const Phrases* phrases_;
   std::span<const OtherSpelling> others_;
   const PieceTexts* pieces_;
   std::vector<size_t> held_;  // of each spelling: the tokens of its beginning that the output ends with
   std::vector<bool> met_;     // of each phrase
+  /// Whether the output ends in a word. That it begins with is written behind a space.
+  bool in_word_ = true;
   std::vector<size_t> open_;  // phrases that the output ends with, and whose last word may go on
 };
 

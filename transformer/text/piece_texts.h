@@ -29,6 +29,8 @@ class PieceTexts {
   bool continues_word(int64_t piece) const;
   /// Whether the text of `pieces` ends in a word that a piece could go on with.
   bool end_in_word(std::span<const int64_t> pieces) const;
+  /// Whether a text does once `piece` is added to it; `before`: whether it did without.
+  bool ends_in_word(int64_t piece, bool before) const;
 
   /// The pieces whose text begins with `beginning`, which is not empty. "<0x20>" is never among them, nor below.
   std::span<const int64_t> beginning_with(std::string_view beginning) const;
