@@ -159,6 +159,46 @@ class OwnershipTest(ProgramTest):
         self.run_train("--output", output, "--restart")
         self.assertEqual((output / "vocabulary.model").read_bytes(), (self.finished / "vocabulary.model").read_bytes())
 
+    def test_what_came_to_nothing_is_learned_anew_for_other_settings_and_text(self):
+        """As in a fresh folder, whenever it was given up."""
+        each = ("vocabulary.joint=false", "vocabulary.algorithm=unigram", "model.shared_embeddings=target",
+                "model.source_vocabulary_size=290")
+        failing = [part for setting in (*each, "model.target_vocabulary_size=261") for part in ("--set", setting)]
+        other = ("vocabulary.algorithm=bpe", "model.target_vocabulary_size=290")
+        working = [part for setting in (*each, *other) for part in ("--set", setting)]
+        fresh = self.root / "fresh-each"
+        self.run_train("--output", fresh, *working)
+        for arguments in ((), ("--restart",)):
+            output = self.root / f"given-up{len(arguments)}"
+            self.run_train("--output", output, *failing, status=2)
+            unigram = (output / "source.model").read_bytes()  # the second was not learned
+            self.assertIn("source.model", self.record(output)["vocabularies"])
+            self.assertFalse((output / "target.model").exists())
+            self.run_train("--output", output, *working, *arguments)
+            for name in ("source.model", "target.model"):
+                self.assertEqual((output / name).read_bytes(), (fresh / name).read_bytes())
+            self.assertNotEqual((output / "source.model").read_bytes(), unigram)
+        # The same settings, and a text that was put right.
+        text = self.root / "changing"
+        text.mkdir()
+        write_corpus(text, "train", 300, 3)
+        own = ("--set", f"data.train_source={text}/train.en", "--set", f"data.train_target={text}/train.de")
+        output = self.root / "of-changed-text"
+        for language in ("en", "de"):
+            file = text / f"train.{language}"
+            file.write_text(file.read_text() + " ".join(str(i * 7919) for i in range(30)) + "\n")
+        self.run_train("--output", output, *own, status=2)  # longer than a batch
+        before = (output / "vocabulary.model").read_bytes()
+        _, errors = self.run_program(TRAIN, self.root / "tiny.yaml", "--output", output, *own, status=2)
+        self.assertNotIn("learning a vocabulary", errors)  # nothing has changed
+        for language in ("en", "de"):
+            file = text / f"train.{language}"
+            file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+        _, errors = self.run_program(TRAIN, self.root / "tiny.yaml", "--output", output, *own)
+        self.run_train("--output", self.root / "fresh-text", *own)
+        self.assertEqual((output / "vocabulary.model").read_bytes(), (self.root / "fresh-text/vocabulary.model").read_bytes())
+        self.assertNotEqual((output / "vocabulary.model").read_bytes(), before)
+
     # --- restart ---
 
     def test_a_restart_that_cannot_be_changes_nothing(self):

@@ -177,7 +177,8 @@ TEST_CASE("a symbol is one piece, whether the text has it or not") {
   for (const auto algorithm : {VocabularySettings::Algorithm::bpe, VocabularySettings::Algorithm::unigram}) {
     VocabularySettings settings;
     settings.algorithm = algorithm;
-    learn_vocabulary({demo_data("valid.en.gz")}, 600, settings, folder / "tagged.model", {"<BT>", "<noise>"}, {});
+    write_file(folder / "tagged.model",
+               learn_vocabulary({demo_data("valid.en.gz")}, 600, settings, {"<BT>", "<noise>"}, {}));
     const Vocabulary vocabulary(folder / "tagged.model");
     CHECK(vocabulary.size() == 600);
     for (const std::string tag : {"<BT>", "<noise>"}) {
@@ -187,6 +188,41 @@ TEST_CASE("a symbol is one piece, whether the text has it or not") {
       CHECK(vocabulary.decode(vocabulary.encode(tag + " You and I.")) == tag + " You and I.");
     }
   }
+}
+
+TEST_CASE("a symbol is none of the pieces that there are") {
+  VocabularySettings settings;
+  for (const char* symbol : {"<pad>", "<s>", "</s>", "<unk>", "<0x41>"}) {
+    CHECK_THAT(error_of([&] {
+                 check_symbols("data.train_tags", {"<BT>", symbol}, settings);
+               }),
+               Contains("data.train_tags") && Contains(symbol));
+    CHECK_THAT(error_of([&] { learn_vocabulary({demo_data("valid.en.gz")}, 600, settings, {symbol}, {}); }),
+               Contains(symbol));
+  }
+  settings.byte_fallback = false;
+  CHECK(error_of([&] { check_symbols("data.train_tags", {"<0x41>", "<BT>", "<0x4>", ""}, settings); }) == "");
+}
+
+TEST_CASE("what SentencePiece has a use of its own for costs no sentence") {
+  const TemporaryDirectory folder;
+  std::string plain, barred;
+  for (int i = 0; i < 400; ++i) {
+    const auto sentence = fmt::format("number {} of the dogs and the {} cats", i * i, i);
+    plain += sentence + "\n";
+    barred += (i % 3 == 0 ? sentence + " \u2585" : i % 3 == 1 ? "\u2585\u2585" + sentence : sentence) + "\n";
+  }
+  write_file(folder / "plain", plain);
+  write_file(folder / "barred", barred);
+  for (const auto algorithm : {VocabularySettings::Algorithm::bpe, VocabularySettings::Algorithm::unigram}) {
+    VocabularySettings settings;
+    settings.algorithm = algorithm;
+    CHECK(learn_vocabulary({folder / "plain"}, 300, settings, {}, {}) ==
+          learn_vocabulary({folder / "barred"}, 300, settings, {}, {}));
+  }
+  write_file(folder / "nothing", "\u2585\n \u2585 \u2585\n");
+  CHECK_THAT(error_of([&] { learn_vocabulary({folder / "nothing"}, 300, {}, {}, {}); }),
+             Contains("no text to learn a vocabulary from"));
 }
 
 TEST_CASE("decoding leaves reserved ids out") {

@@ -60,8 +60,7 @@ struct Run {
   void train(const Given& given = {}) const {
     auto run = open(given);
     run.claim();
-    write_file(folder / "vocabulary.model", "pieces");
-    run.record_vocabularies({"vocabulary.model"});
+    run.put_vocabulary("vocabulary.model", "pieces");
     run.begin("checksum");
     for (int64_t step : {2, 6, 10}) checkpoint(step, given);
     write_file(folder / "metrics.jsonl", "ten steps\n");
@@ -237,8 +236,7 @@ TEST_CASE("what a restart replaces is kept until there is a scheduled checkpoint
     CHECK(read_file(run.folder / "checkpoints/mine") == "mine");
     CHECK(resumable_checkpoints(run.folder).empty());
     CHECK_FALSE(folder.set_aside_text().empty());
-    write_file(run.folder / "vocabulary.model", "new pieces");
-    folder.record_vocabularies({"vocabulary.model"});
+    folder.put_vocabulary("vocabulary.model", "new pieces");
     write_file(run.folder / "metrics.jsonl", "new");
   }
   const auto moved = [&](const std::string& item) {
@@ -515,6 +513,43 @@ TEST_CASE("a vocabulary is the run's by its checksum") {
   }
   RunFolder::undo(learned.folder);
   CHECK(read_file(learned.folder / "vocabulary.model") == "mine");
+}
+
+TEST_CASE("a vocabulary that was learned before a run had a checkpoint is of its text") {
+  const auto of_text = [](std::string text) {
+    return RunFolderOptions{.vocabulary_text = [text = std::move(text)] { return text; }};
+  };
+  const auto learned = [&](const Run& run, const RunFolderOptions& options, const std::string& pieces) {
+    auto folder = run.open({}, options);
+    folder.claim();
+    if (!fs::exists(run.folder / "vocabulary.model")) folder.put_vocabulary("vocabulary.model", pieces);
+    return read_file(run.folder / "vocabulary.model");
+  };
+  Run run;
+  CHECK(learned(run, of_text("one"), "pieces of one") == "pieces of one");
+  CHECK(learned(run, of_text("one"), "again") == "pieces of one");
+  CHECK(learned(run, of_text("two"), "pieces of two") == "pieces of two");
+  CHECK(learned(run, {}, "of none") == "pieces of two");  // nobody learns it
+  // Killed when it was recorded, and had not come: what lies there since is somebody's.
+  fs::remove(run.folder / "vocabulary.model");
+  CHECK(learned(run, of_text("two"), "once more") == "once more");
+  write_file(run.folder / "vocabulary.model", "mine");
+  CHECK(learned(run, of_text("three"), "pieces of three") == "mine");
+  // With a checkpoint it stays, whatever the text is: whether the run goes on is check_corpus's affair.
+  Run begun;
+  begun.train();
+  CHECK(begun.open({}, of_text("other")).keeps("vocabulary.model"));
+  // What a restart has replaced is not lost by the next text.
+  {
+    auto restart = of_text("one");
+    restart.restart = true;
+    auto folder = begun.open({}, restart);
+    folder.claim();
+    folder.put_vocabulary("vocabulary.model", "pieces of one");
+  }
+  CHECK(learned(begun, of_text("one"), "again") == "pieces of one");
+  CHECK_THAT(error_of([&] { begun.open({}, of_text("two")); }),
+             Contains("of another text") && Contains("--undo brings back"));
 }
 
 TEST_CASE("a restart's vocabulary that somebody replaced is in the way of what is brought back") {

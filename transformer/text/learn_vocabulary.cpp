@@ -7,9 +7,8 @@
 #include <exception>
 #include <unordered_map>
 
-#include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
-#include "transformer/base/folder.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/sentencepiece_model.h"
 
@@ -19,6 +18,8 @@ namespace {
 
 // What SentencePiece takes for a sentence, in bytes; it passes over longer ones without a word.
 constexpr size_t longest_sentence = 4192;
+// What it has a use of its own for: it passes over sentences that hold it, likewise.
+constexpr std::string_view own_sign = "\u2585";
 
 // SentencePiece draws its sentences from here, so that compressed files can be learned from and that no path gets
 // into the model. Longer lines are given to it in parts.
@@ -77,6 +78,11 @@ class Sentences : public sentencepiece::SentenceIterator {
   // Of what is left of the line: up to a blank if there is one, or else a whole number of characters.
   std::string next_part() {
     size_t end = line_.size();
+    if (const size_t sign = line_.find(own_sign, given_); sign - given_ <= longest_sentence) {
+      const auto before = trim(std::string_view(line_).substr(given_, sign - given_));
+      given_ = sign + own_sign.size();
+      return std::string(before);
+    }
     if (end - given_ > longest_sentence) {
       const size_t blank = std::string_view(line_).substr(given_, longest_sentence + 1).rfind(' ');
       end = given_ + (blank == std::string_view::npos || blank == 0 ? longest_sentence : blank);
@@ -124,14 +130,22 @@ std::string join(const std::vector<std::filesystem::path>& files) {
 
 }  // namespace
 
-void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t size, const VocabularySettings& settings,
-                      const std::filesystem::path& model, const std::vector<std::string>& symbols,
-                      const std::function<void(std::optional<double> share)>& progressed) {
-  if (files.empty()) throw Error("vocabulary", "no files to learn from", "name at least one text file");
-  const auto folder = folder_of(model);
-  if (!std::filesystem::is_directory(folder)) {
-    throw Error(model.string(), "cannot be written: there is no such folder", "create " + folder.string());
+void check_symbols(const std::string& what, const std::vector<std::string>& symbols,
+                   const VocabularySettings& settings) {
+  for (const auto& symbol : symbols) {
+    const bool spells_byte = symbol.size() == 6 && symbol.starts_with("<0x") && symbol.ends_with('>');
+    if (symbol == "<pad>" || symbol == "<s>" || symbol == "</s>" || symbol == "<unk>" ||
+        (spells_byte && settings.byte_fallback)) {
+      throw Error(what, in_quotes(symbol) + " is a piece that every vocabulary has", "take another word, such as <BT>");
+    }
   }
+}
+
+std::string learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t size,
+                             const VocabularySettings& settings, const std::vector<std::string>& symbols,
+                             const std::function<void(std::optional<double> share)>& progressed) {
+  if (files.empty()) throw Error("vocabulary", "no files to learn from", "name at least one text file");
+  check_symbols("vocabulary", symbols, settings);
   Sentences sentences(files, settings.normalization, progressed);
   const std::unordered_map<std::string, std::string> options = {
       {"model_type", settings.algorithm == VocabularySettings::Algorithm::bpe ? "bpe" : "unigram"},
@@ -177,8 +191,8 @@ void learn_vocabulary(const std::vector<std::filesystem::path>& files, int64_t s
     throw Error(where, "SentencePiece could not learn from it (" + message + ")");
   }
   serialized += SentencePieceModel::normalization_field(settings.normalization);
-  SentencePieceModel::read(serialized, model.string());  // what is written can be read
-  write_atomically(model, serialized);
+  SentencePieceModel::read(serialized, "the vocabulary from " + join(files));  // what is written can be read
+  return serialized;
 }
 
 }  // namespace transformer

@@ -9,8 +9,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/replaced.h"
@@ -73,7 +75,11 @@ void VocabularySettings::describe(Fields<VocabularySettings>& field) {
 
 void Vocabulary::train(const std::vector<std::filesystem::path>& files, int64_t size,
                        const VocabularySettings& settings, const std::filesystem::path& model) {
-  learn_vocabulary(files, size, settings, model, {}, {});
+  const auto folder = folder_of(model);
+  if (!std::filesystem::is_directory(folder)) {
+    throw Error(model.string(), "cannot be written: there is no such folder", "create " + folder.string());
+  }
+  write_atomically(model, learn_vocabulary(files, size, settings, {}, {}));
 }
 
 struct Vocabulary::Implementation {

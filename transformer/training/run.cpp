@@ -174,19 +174,36 @@ std::vector<std::string> distinct(const std::vector<std::string>& tags) {
   return {all.begin(), all.end()};
 }
 
+bool learns_vocabularies(const RunSettings& settings) {
+  return settings.data.vocabulary.empty() && settings.training.init_from.empty();
+}
+
+// RunFolderOptions::vocabulary_text.
+std::function<std::string()> vocabulary_text_of(const RunSettings& settings) {
+  if (!learns_vocabularies(settings)) return nullptr;
+  return [&settings] {
+    Checksum all;
+    for (const auto* files : {&settings.data.train_source, &settings.data.train_target}) {
+      // What is no file is refused where the texts are looked at.
+      for (const auto& file : *files) all.add(fs::is_regular_file(file) ? file_checksum(file) : file);
+    }
+    return all.text();
+  };
+}
+
 // The vocabularies in `output`: given, or learned first where they are not there yet.
 Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettings& model, const fs::path& output,
-                                  const Log& log) {
+                                  RunFolder& folder, const Log& log) {
   const auto& data = settings.data;
   if (!settings.training.init_from.empty()) {
     for (const auto& name : vocabulary_names_of(settings.vocabulary.joint)) {
       if (something_at(output / name)) continue;
-      write_atomically(output / name, read_file(fs::path(settings.training.init_from) / name));
+      folder.put_vocabulary(name, read_file(fs::path(settings.training.init_from) / name));
     }
   }
   for (size_t i = 0; i < data.vocabulary.size(); ++i) {
-    const auto file = output / vocabulary_names_of(settings.vocabulary.joint)[i];
-    if (!something_at(file)) write_atomically(file, read_file(data.vocabulary[i]));
+    const auto name = vocabulary_names_of(settings.vocabulary.joint)[i];
+    if (!something_at(output / name)) folder.put_vocabulary(name, read_file(data.vocabulary[i]));
   }
   auto learn = [&](const std::string& name, const std::vector<std::string>& files, int64_t size) {
     if (something_at(output / name)) return;
@@ -197,7 +214,8 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
                     .share = read ? std::nullopt : share});
     };
     const auto tags = name == target_vocabulary_name ? std::vector<std::string>() : distinct(data.train_tags);
-    learn_vocabulary({files.begin(), files.end()}, size, settings.vocabulary, output / name, tags, progressed);
+    folder.put_vocabulary(name,
+                          learn_vocabulary({files.begin(), files.end()}, size, settings.vocabulary, tags, progressed));
     log.progress({});
   };
   if (settings.vocabulary.joint) {
@@ -470,6 +488,9 @@ void check_settings(const RunSettings& settings) {
   }
   check_weights(settings.data.train_weights, settings.data.train_source.size());
   check_tags(settings.data.train_tags, settings.data.train_source.size());
+  if (learns_vocabularies(settings)) {
+    check_symbols("data.train_tags", settings.data.train_tags, settings.vocabulary);
+  }
   if (settings.data.max_length_ratio != 0 && settings.data.max_length_ratio < 1) {
     throw Error("data.max_length_ratio", fmt::format("{} leaves no pair", settings.data.max_length_ratio),
                 "give 1 or more, or 0 for no limit");
@@ -500,6 +521,7 @@ std::string check_run(const RunSettings& settings, const RunFolderOptions& optio
   check_settings(settings);
   auto look_only = options;
   look_only.look_only = true;
+  look_only.vocabulary_text = vocabulary_text_of(settings);
   const fs::path output = settings.training.output;
   const RunFolder folder(output, settings.config, settings.rules, look_only);
   return check_new_run(settings, folder);
@@ -520,6 +542,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   communicator.on_rank_0([&] {
     auto wanted = options.folder;
     wanted.profile = options.profile_steps > 0;
+    wanted.vocabulary_text = vocabulary_text_of(settings);
     folder.emplace(output, settings.config, settings.rules, wanted);
     found = folder->found();
     if (found == RunFolder::Found::finished_run) {
@@ -542,12 +565,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
 
   const auto model_settings = settings.model.resolved();
   std::optional<Vocabularies> vocabularies;
-  communicator.on_rank_0([&] {
-    auto missing = vocabulary_names_of(settings.vocabulary.joint);
-    std::erase_if(missing, [&](const auto& name) { return something_at(output / name); });
-    vocabularies = prepare_vocabularies(settings, model_settings, output, log);
-    folder->record_vocabularies(missing);
-  });
+  communicator.on_rank_0([&] { vocabularies = prepare_vocabularies(settings, model_settings, output, *folder, log); });
   if (!vocabularies) {
     vocabularies =
         Vocabularies::load(output, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);

@@ -337,11 +337,16 @@ void RunFolder::decide() {
     if (!options_.from.empty()) changes_.push_back({from_, name, before, after});
   }
   if (!begun) {
-    if (!fixed.empty() && record_.set_aside.stage == Stage::kept) {
-      throw Error(folder_.string(), fmt::format("holds a run with other settings ({}) that --restart began", all),
+    // It came no further than its vocabulary, which was learned for other settings, or from another text.
+    const bool other_text = !record_.facts.vocabularies.empty() && !vocabulary_text().empty() &&
+                            vocabulary_text() != record_.facts.vocabulary_text;
+    starts_anew_ = !fixed.empty() || other_text;
+    if (starts_anew_ && record_.set_aside.stage == Stage::kept) {
+      throw Error(folder_.string(),
+                  fmt::format("holds a run {} that --restart began",
+                              fixed.empty() ? "of another text" : "with other settings (" + all + ")"),
                   "--undo brings back the run that it replaced, --restart begins anew");
     }
-    starts_anew_ = !fixed.empty();  // it came no further than its vocabulary, which was learned for other settings
     return;
   }
   if (!fixed.empty()) {
@@ -404,6 +409,11 @@ fs::path RunFolder::choose_checkpoint() {
   throw Error("--from", fmt::format("there is no checkpoint of step {} in {}", from_, folder_.string()),
               fmt::format("there are: {}{}", steps,
                           record_.set_aside.stage == Stage::kept ? "; --undo brings back later ones" : ""));
+}
+
+const std::string& RunFolder::vocabulary_text() {
+  if (!vocabulary_text_) vocabulary_text_ = options_.vocabulary_text ? options_.vocabulary_text() : "";
+  return *vocabulary_text_;
 }
 
 bool RunFolder::keeps(const std::string& name) const {
@@ -555,6 +565,7 @@ void RunFolder::claim() {
     std::erase(mine.files, name);
     mine.vocabularies.erase(name);
   }
+  mine.vocabulary_text = vocabulary_text();
   const bool begun = !resumable_checkpoints(folder_).empty() || something_at(folder_ / weights_name);
   if (options_.restart && (begun || record_.set_aside.stage == Stage::kept)) {
     // Of a run that has no checkpoint, and replaced one, nothing is worth keeping (check_replaced).
@@ -569,12 +580,13 @@ void RunFolder::claim() {
   write_atomically(folder_ / config_name, config_);
 }
 
-void RunFolder::record_vocabularies(const std::vector<std::string>& names) {
-  for (const auto& name : names) {
-    if (!contains(record_.facts.files, name)) record_.facts.files.push_back(name);
-    record_.facts.vocabularies[name] = file_checksum(folder_ / name);
-  }
-  if (!names.empty()) record_.write(folder_);
+void RunFolder::put_vocabulary(const std::string& name, const std::string& contents) {
+  Checksum checksum;
+  checksum.add(contents);
+  if (!contains(record_.facts.files, name)) record_.facts.files.push_back(name);
+  record_.facts.vocabularies[name] = checksum.text();
+  record_.write(folder_);
+  write_atomically(folder_ / name, contents);
 }
 
 void RunFolder::check_corpus(const std::string& checksum) const {

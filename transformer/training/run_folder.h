@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,6 +25,9 @@ struct RunFolderOptions {
   /// Who starts the run's processes again where one fails, with the same arguments (agent_name): `restart` and `from`
   /// count once for as long as one of them is there. Empty: nobody does.
   std::set<std::string> agents = {};
+  /// The checksum of the text that vocabularies are learned from, asked for where a run has none of its own yet; null:
+  /// they are not learned.
+  std::function<std::string()> vocabulary_text = nullptr;
 };
 
 /// A run's folder, which may be a user's folder as well: which files in it are the run's own, and what happens to them.
@@ -69,8 +73,8 @@ class RunFolder {
   /// Makes the folder the run's: locks it, and for a new run sets aside what is replaced, records its names and writes
   /// config.yaml. To be called when all that can be checked has been.
   void claim();
-  /// These vocabularies were made by the run, or copied for it, after `claim`.
-  void record_vocabularies(const std::vector<std::string>& names);
+  /// Puts a vocabulary that the run has made, or copied, where it belongs, after `claim`: recorded before it is there.
+  void put_vocabulary(const std::string& name, const std::string& contents);
   /// Throws Error where the run was trained on another text; `checksum` is its tokenised content's.
   void check_corpus(const std::string& checksum) const;
   /// The run begins or goes on: what lies behind `from` is set aside, changed settings are recorded.
@@ -98,6 +102,8 @@ class RunFolder {
   void look();
   void recognise();
   void decide();
+  /// Of the text that vocabularies are learned from; empty where they are not.
+  const std::string& vocabulary_text();
   /// Names that a run writes to, but for vocabularies.
   std::vector<std::string> wanted() const;
   std::vector<std::string> own_entries() const;
@@ -137,7 +143,8 @@ class RunFolder {
   RunRecord record_;
   Found found_ = Found::nothing;
   bool done_before_ = false;  // what was asked for, by an earlier attempt of this launch
-  bool starts_anew_ = false;  // what is there of a run came to nothing, and was of other settings
+  bool starts_anew_ = false;  // what is there of a run came to nothing, and was of other settings or another text
+  std::optional<std::string> vocabulary_text_;  // once it is known
   int64_t from_ = -1;
   std::vector<RunRecord::Change> changes_;  // that `from` brings
 };

@@ -29,6 +29,7 @@ constexpr std::pair<const char*, Stage> stages[] = {{"none", Stage::none},
 nlohmann::ordered_json json_of(const RunRecord::Facts& facts) {
   nlohmann::ordered_json json{{"files", facts.files}, {"corpus", facts.corpus}};
   if (!facts.vocabularies.empty()) json["vocabularies"] = facts.vocabularies;
+  if (!facts.vocabulary_text.empty()) json["vocabulary_text"] = facts.vocabulary_text;
   json["changes"] = nlohmann::ordered_json::array();
   for (const auto& change : facts.changes) {
     json["changes"].push_back(
@@ -42,6 +43,7 @@ RunRecord::Facts read_facts(const nlohmann::json& json) {
   facts.files = json.at("files").get<std::vector<std::string>>();
   facts.corpus = json.at("corpus").get<std::string>();
   if (json.contains("vocabularies")) json.at("vocabularies").get_to(facts.vocabularies);
+  if (json.contains("vocabulary_text")) json.at("vocabulary_text").get_to(facts.vocabulary_text);
   for (const auto& change : json.at("changes")) {
     facts.changes.push_back({whole_number_of(change.at("step")), change.at("setting").get<std::string>(),
                              change.at("before").get<std::string>(), change.at("after").get<std::string>()});

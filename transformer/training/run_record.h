@@ -24,6 +24,7 @@ struct RunRecord {
     std::vector<std::string> files;                   // names that are the run's
     std::string corpus;                               // its text's checksum (Corpus::checksum)
     std::map<std::string, std::string> vocabularies;  // that it has put there: checksums of their files
+    std::string vocabulary_text;                      // the checksum of the text that they were learned from
     std::vector<Change> changes;                      // in the order in which they were made
   };
   /// How far setting aside, or what follows it, has come, so that the next start can finish it.
