@@ -24,6 +24,8 @@
 #include "transformer/model/device.h"
 #include "transformer/sweep/runner.h"
 #include "transformer/sweep/slurm.h"
+#include "transformer/training/run_folder.h"
+#include "transformer/training/trainer.h"
 
 namespace {
 
@@ -120,14 +122,24 @@ void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::s
   }
 }
 
-// The files that runs read which have not begun, before the first of them does: of equal readings one.
+// The files that runs read which have not begun, before the first of them does: of equal readings one. And whether the
+// finished ones are of these settings.
 void check_files(const Plan& plan, const std::vector<size_t>& chosen) {
   std::set<std::string> checked;
   for (const size_t index : chosen) {
     const auto& run = plan.runs[index];
-    if (something_at(run.folder)) continue;
+    const bool finished = something_at(run.folder / summary_name);
+    if (something_at(run.folder) && !finished) continue;
     Recipe recipe;
     recipe.load(plan.grid.base, run.overrides);
+    if (finished) {  // with other settings it would fail, and the report forget what it came to
+      try {
+        RunFolder(run.folder, recipe.run.config, recipe.run.rules, {.look_only = true});
+      } catch (const Error& mistake) {
+        throw Error("run " + run.name, mistake.what());
+      }
+      continue;
+    }
     const auto& data = recipe.run.data;
     const auto reading =
         fmt::format("{}\n{}\n{}\n{}\n{}\n{}", fmt::join(data.train_source, "\t"), fmt::join(data.train_target, "\t"),

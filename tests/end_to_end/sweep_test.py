@@ -134,14 +134,19 @@ class SweepTest(ProgramTest):
         self.assertEqual(before, self.times(output / "base") | self.times(output / "h1"))
         self.sweep("--output", output, "--only", "base,h1", grid="failing.yaml")
 
-        # A row that changed is refused, its run kept, and the reason told.
-        text = self.sweep("--output", output, "--only", "h1", "--set", "model.d_ff=48", status=1, grid="failing.yaml")
-        self.assertIn("model.d_ff: 64 there, 48 now", text)
+        # Other settings than a finished run has are refused before anything starts, and it stays in the report.
+        reports = [(output / name).read_bytes() for name in ("report.md", "report.html", "results.json")]
+        before = self.times(output)
+        for arguments, run in ((("--only", "h1"), "h1/seed-1"), ((), "base/seed-1")):
+            self.refused("--output", output, *arguments, "--set", "model.d_ff=48", grid="failing.yaml",
+                         parts=[f"run {run}: ", "model.d_ff: 64 there, 48 now"])
+        self.assertEqual(before, self.times(output))
+        self.assertEqual(reports,
+                         [(output / name).read_bytes() for name in ("report.md", "report.html", "results.json")])
         self.assertIn("d_ff: 64", (output / "h1" / "seed-1" / "config.yaml").read_text())
+        # A report of other settings knows nothing of it.
         self.sweep("--output", output, "--report", "--set", "model.d_ff=48", grid="failing.yaml")
-        changed = self.results(output)["h1"][0]
-        self.assertEqual(changed["state"], "failed")
-        self.assertIn("model.d_ff: 64 there, 48 now", changed["reason"])
+        self.assertNotEqual(self.results(output)["h1"][0]["state"], "finished")
         self.sweep("--output", output, "--report", grid="failing.yaml")
         self.assertEqual(self.results(output)["h1"][0]["state"], "finished")
 
