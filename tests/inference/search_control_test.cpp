@@ -561,12 +561,35 @@ TEST_CASE("who lacks a phrase and is behind those that hold it lives on no longe
     const auto found = search(vocabulary, row, request).front();
     CHECK(found.missing.empty());
     CHECK(found.tokens.size() == 31);
-    const int64_t holding = (beam + 1) / 2, waiting = beam - beam / 4;
+    const int64_t holding = beam, waiting = beam - beam / 4;
     // Those that begin the phrase once more are worse than all that hold it.
     for (size_t length = 10; length <= 30; ++length) CHECK(rows[length] <= std::max(holding, waiting));
     // Before, all may be of use.
     CHECK(rows[2] > waiting);
     for (const int64_t count : rows) CHECK(count <= holding + waiting + 2);
+  }
+}
+
+TEST_CASE("many phrases are all held, however few hypotheses there are for their tokens") {
+  constexpr int64_t vocabulary = 300;
+  for (const int64_t beam : {1, 4}) {
+    for (const int64_t count : {10, 25, 60}) {
+      CAPTURE(beam, count);
+      auto request = request_of(6 * count, {.beam = beam});
+      for (int64_t i = 0; i < count; ++i) request.control.required.push_back({50 + 4 * i, 51 + 4 * i, 52 + 4 * i});
+      // Never goes on with a phrase of itself, and wants to end early.
+      const auto row = [&](const Tokens& prefix) {
+        std::vector<Continuations::Candidate> all;
+        for (int64_t token = 0; token < vocabulary; ++token) {
+          const bool likely = token == (std::ssize(prefix) < 3 * count ? 20 + std::ssize(prefix) % 7 : end);
+          all.push_back({std::log(likely ? 0.5 : 0.5 / (vocabulary - 1)), token});
+        }
+        return all;
+      };
+      const auto found = search(vocabulary, row, request).front();
+      CHECK(found.finished);
+      CHECK(found.missing.empty());
+    }
   }
 }
 

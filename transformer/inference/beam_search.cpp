@@ -539,11 +539,13 @@ void SentenceSearch::rank_in_banks() {
   const int64_t others = std::min(all, options_.beam - 1);
   struct Placed {
     Candidate candidate;
-    bool within;  // a phrase
+    int64_t tokens;  // of phrases
+    bool within;     // one
   };
   std::vector<std::vector<Placed>> banks(static_cast<size_t>(1 + others));
   const auto place = [&](const Candidate& candidate, const RequiredPhrases& required) {
-    banks[static_cast<size_t>((required.tokens() * others + all - 1) / all)].push_back({candidate, required.within()});
+    banks[static_cast<size_t>((required.tokens() * others + all - 1) / all)].push_back(
+        {candidate, required.tokens(), required.within()});
   };
   for (const auto& candidate : candidates_) {
     const auto& before = carried_[static_cast<size_t>(candidate.row)].required;
@@ -565,7 +567,14 @@ void SentenceSearch::rank_in_banks() {
       const auto &a = one.candidate, &b = other.candidate;
       return std::tie(b.ranked, a.row, a.token) < std::tie(a.ranked, b.row, b.token);
     });
-    int64_t rank = 0, left_within = quarter, left = bank == 0 ? beam - beam / 4 : (beam + 1) / 2;
+    // Of several numbers of tokens in a bank, the most comes further: or those that begin would stay for ever.
+    if (others < all && !candidates.empty()) {
+      const auto further = std::max_element(candidates.begin(), candidates.end(),
+                                            [](const Placed& a, const Placed& b) { return a.tokens < b.tokens; });
+      std::rotate(candidates.begin(), further, further + 1);
+    }
+    const bool all_held = bank + 1 == banks.size();
+    int64_t rank = 0, left_within = quarter, left = all_held ? beam : bank == 0 ? beam - beam / 4 : (beam + 1) / 2;
     std::erase_if(candidates, [&](const Placed& placed) {
       const bool best = rank++ < beam;
       if (placed.candidate.token == end_) {
@@ -579,9 +588,8 @@ void SentenceSearch::rank_in_banks() {
       --slots;
       return false;
     });
-    const auto before = std::ssize(holding_more);
     for (const auto& placed : candidates) holding_more.push_back(placed.candidate.ranked);
-    std::inplace_merge(holding_more.begin(), holding_more.begin() + before, holding_more.end(), std::greater<>());
+    std::sort(holding_more.begin(), holding_more.end(), std::greater<>());
     counts[bank] = std::ssize(candidates);
   }
   const auto sizes = bank_sizes(options_.beam, counts);

@@ -10,6 +10,7 @@
 #include "transformer/inference/decoding_request.h"
 #include "transformer/inference/decoding_settings.h"
 #include "transformer/inference/required_phrases.h"
+#include "transformer/inference/sampling.h"
 
 namespace transformer {
 
@@ -96,10 +97,11 @@ inline constexpr float least_attention = 1e-10F;
 ///   log-probabilities. Both change what hypotheses are compared by and their score, not their log_probability;
 /// - required phrases: beside the best continuations, a hypothesis's candidates are those that go on with a phrase or
 ///   begin one, and no hypothesis ends before it holds all. Candidates stand in banks by how many tokens of phrases
-///   they hold (Post and Vilar 2018). Of each bank a part of the settings' beam lives on: three quarters of those that
-///   have begun none, half of those that hold some or all, a quarter of those within one, who have nothing to choose;
-///   and only who is among the best of so many with all that hold more. They share the wider beam (`bank_sizes`). An
-///   end among the best `beam` of its bank finishes its hypothesis. Where a phrase's last word goes on, it is not held;
+///   they hold (Post and Vilar 2018). Of each bank a part of the settings' beam lives on: all of it of those that hold
+///   all, who go on as ever, three quarters of those that hold none, half of those that hold some, and a quarter of
+///   those that end within one; and only who is among the best of so many with all that hold more. They share the wider
+///   beam (`bank_sizes`). An end among the best `beam` of its bank finishes its hypothesis. Where a phrase's last word
+///   goes on, it is not held;
 /// - groups: each searches with its share of the beam, and a word piece that groups before it have chosen in the same
 ///   step comes later among its candidates (Vijayakumar et al. 2016); its log-probability is not changed;
 /// - sampling: no search; every sample draws its tokens (`draw`) by random numbers that follow from the seed, the
@@ -140,7 +142,8 @@ class SentenceSearch {
   int64_t width() const { return width_; }
   /// How many RowScores::best of a row that is wanted whole save a look at all of it, whatever usually is ruled out.
   int64_t best_wanted() const {
-    return options_.search == DecodingSettings::Search::sampling ? 0 : width_ + usually_ruled_out;
+    const int64_t wanted = width_ + usually_ruled_out;
+    return options_.search == DecodingSettings::Search::sampling || wanted > widest_selection ? 0 : wanted;
   }
 
   /// Whether each row of the next step, or of the one after the live hypotheses have gone on with the tokens `ahead`,

@@ -46,8 +46,7 @@ struct DecodingRequest {
   int64_t told = 0;
 
   /// Hypotheses that the sentence has at the same time, at most: what its settings say, and where phrases are required
-  /// one more for each of their tokens, up to `most_for_phrases`. Who has begun a phrase thus takes no place of those
-  /// who may begin it later.
+  /// one more for each of their tokens, up to `most_for_phrases`.
   int64_t hypotheses() const { return settings.hypotheses() + more_for_phrases(); }
   /// Of them, those for required phrases.
   int64_t more_for_phrases() const;
