@@ -122,24 +122,29 @@ void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::s
   }
 }
 
-// The files that runs read which have not begun, before the first of them does: of equal readings one. And whether the
-// finished ones are of these settings.
+// Whether finished runs are of these settings: with others they would fail, and the report forget what they came to.
+void check_finished(const Plan& plan, const std::vector<size_t>& chosen) {
+  for (const size_t index : chosen) {
+    const auto& run = plan.runs[index];
+    if (!something_at(run.folder / summary_name)) continue;
+    Recipe recipe;
+    recipe.load(plan.grid.base, run.overrides);
+    try {
+      RunFolder(run.folder, recipe.run.config, recipe.run.rules, {.look_only = true});
+    } catch (const Error& mistake) {
+      throw Error("run " + run.name, mistake.what());
+    }
+  }
+}
+
+// The files that runs read which have not begun, before the first of them does: of equal readings one.
 void check_files(const Plan& plan, const std::vector<size_t>& chosen) {
   std::set<std::string> checked;
   for (const size_t index : chosen) {
     const auto& run = plan.runs[index];
-    const bool finished = something_at(run.folder / summary_name);
-    if (something_at(run.folder) && !finished) continue;
+    if (something_at(run.folder)) continue;
     Recipe recipe;
     recipe.load(plan.grid.base, run.overrides);
-    if (finished) {  // with other settings it would fail, and the report forget what it came to
-      try {
-        RunFolder(run.folder, recipe.run.config, recipe.run.rules, {.look_only = true});
-      } catch (const Error& mistake) {
-        throw Error("run " + run.name, mistake.what());
-      }
-      continue;
-    }
     const auto& data = recipe.run.data;
     const auto reading =
         fmt::format("{}\n{}\n{}\n{}\n{}\n{}", fmt::join(data.train_source, "\t"), fmt::join(data.train_target, "\t"),
@@ -234,6 +239,7 @@ int main(int argc, char** argv) {
     if (dry_run) {
       list_runs(plan, chosen, train);
       if (launcher == "local") check_files(plan, chosen);
+      check_finished(plan, chosen);
       return 0;
     }
     // Before anything is made or started: without its GPU every run would fail by itself. Slurm's are elsewhere, and
@@ -243,6 +249,7 @@ int main(int argc, char** argv) {
       if (devices.empty() && run_name.empty() && uses_gpu(plan)) open_device("cuda");
     }
     if (launcher == "local" && !report_only && run_name.empty()) check_files(plan, chosen);
+    if (!report_only && run_name.empty()) check_finished(plan, chosen);
     const auto& output = plan.grid.output;
     if (report_only && !something_at(output)) {
       throw Error(output.string(), "there is no such sweep", "name the folder of one with --output");

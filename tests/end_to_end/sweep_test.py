@@ -140,6 +140,9 @@ class SweepTest(ProgramTest):
         for arguments, run in ((("--only", "h1"), "h1/seed-1"), ((), "base/seed-1")):
             self.refused("--output", output, *arguments, "--set", "model.d_ff=48", grid="failing.yaml",
                          parts=[f"run {run}: ", "model.d_ff: 64 there, 48 now"])
+        for arguments in (("--dry-run",), ("--launcher", "slurm")):
+            text = self.sweep("--output", output, *arguments, "--set", "model.d_ff=48", status=2, grid="failing.yaml")
+            self.assertIn("run base/seed-1: ", text)
         self.assertEqual(before, self.times(output))
         self.assertEqual(reports,
                          [(output / name).read_bytes() for name in ("report.md", "report.html", "results.json")])
