@@ -66,8 +66,8 @@ std::vector<const Kernels*> tested_kernels() {
 struct Shape {
   int64_t rows, depth, outputs;
 };
-constexpr Shape shapes[] = {{1, 1, 1},   {1, 16, 64},   {3, 17, 5},    {4, 64, 130},  {6, 33, 64},
-                            {7, 50, 65}, {13, 128, 31}, {25, 512, 70}, {300, 30, 20}, {35, 203, 64}};
+constexpr Shape shapes[] = {{1, 1, 1},     {1, 16, 64},   {3, 17, 5},    {4, 64, 130},  {6, 33, 64},  {7, 50, 65},
+                            {13, 128, 31}, {25, 512, 70}, {300, 30, 20}, {35, 203, 64}, {22, 70, 70}, {80, 203, 130}};
 
 std::vector<float> product(const Kernels& kernels, Precision precision, const Shape& shape, const float* x,
                            const float* weight, const float* bias, bool relu) {
@@ -249,14 +249,17 @@ TEST_CASE("int8 products are the same integers for every instruction set") {
 
 TEST_CASE("a sum of int8 products has room for every depth that is taken, and a deeper matrix is refused") {
   constexpr int64_t deepest = PackedMatrix::deepest_int8;
-  const std::vector<float> ones(static_cast<size_t>(deepest) + 1, 1.0f);
+  constexpr int64_t most_rows = 7;  // one and as many may be multiplied in different ways
+  const std::vector<float> ones(static_cast<size_t>(most_rows * (deepest + 1)), 1.0f);
   for (const auto* kernels : tested_kernels()) {
-    INFO(kernels->name);
-    const auto sum = [&](int64_t depth) {
-      return product(*kernels, Precision::int8, {1, depth, 1}, ones.data(), ones.data(), nullptr, false).front();
-    };
-    CHECK(sum(deepest) == Approx(deepest).epsilon(1e-5));
-    CHECK_THAT(error_of([&] { sum(deepest + 1); }), Contains("66311") && Contains("bf16"));
+    for (const int64_t rows : {int64_t{1}, most_rows}) {
+      INFO(kernels->name << ", " << rows << " rows");
+      const auto sum = [&](int64_t depth) {
+        return product(*kernels, Precision::int8, {rows, depth, 1}, ones.data(), ones.data(), nullptr, false).back();
+      };
+      CHECK(sum(deepest) == Approx(deepest).epsilon(1e-5));
+      CHECK_THAT(error_of([&] { sum(deepest + 1); }), Contains("66311") && Contains("bf16"));
+    }
   }
 }
 
@@ -293,13 +296,13 @@ TEST_CASE("int8 products are the same bit for bit on every processor that fuses 
 }
 
 TEST_CASE("a row's product is the same bit for bit in every batch") {
-  const Shape shape{41, 200, 150};
+  const Shape shape{75, 200, 150};
   const auto x = random_values(shape.rows * shape.depth, 5), weight = random_values(shape.outputs * shape.depth, 6);
   for (const auto* kernels : tested_kernels()) {
     for (const auto precision : {Precision::float32, Precision::bf16, Precision::int8}) {
       const auto all = product(*kernels, precision, shape, x.data(), weight.data(), nullptr, false);
-      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 11}) {
-        for (int64_t first = 0; first + rows <= shape.rows; first += 5) {
+      for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 11, 24, 33}) {
+        for (int64_t first = 0; first + rows <= shape.rows; first += 8) {
           const auto some = product(*kernels, precision, {rows, shape.depth, shape.outputs},
                                     x.data() + first * shape.depth, weight.data(), nullptr, false);
           INFO(kernels->name << " precision " << static_cast<int>(precision) << ", " << rows << " rows from " << first);
