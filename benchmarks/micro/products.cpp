@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
     fmt::print("{:<18}{:<24}", in_float ? "float32" : "bf16", "GFLOP/s:");
     std::vector<const ProductKernels*> kernels;
     for (const auto* way : ways) {
-      if (!in_float && way && !way->bf16_into_bf16) continue;
+      if (way && !(in_float ? way->in_float != nullptr : way->bf16_into_bf16 != nullptr)) continue;
       kernels.push_back(way);
       fmt::print("{:>14}", way ? way->name : "LibTorch");
     }
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
           }
         }
         std::vector<double> ratios;
-        for (size_t i = 0; i < times[0].size(); ++i) ratios.push_back(times[0][i] / times.back()[i]);
+        for (size_t i = 0; i < times[0].size(); ++i) ratios.push_back(times[0][i] / times[1][i]);
         fmt::print("{:<18}{:<24}", name, form.name);
         const double work =
             2e-9 * static_cast<double>(rows) * static_cast<double>(inputs) * static_cast<double>(outputs);

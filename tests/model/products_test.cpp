@@ -2,11 +2,14 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
 #include "catch.h"
+#include "emulated_amx_products.h"
 #include "for_a_while.h"
+#include "transformer/kernels/instruction_set.h"
 #include "transformer/kernels/product_kernels.h"
 
 using namespace transformer;
@@ -16,8 +19,19 @@ namespace {
 
 using Chosen = test::ChosenKernels<product_kernels, choose_product_kernels>;
 
-std::vector<const ProductKernels*> all_ways() {
+/// Those that run here, and those for AMX.
+std::vector<const ProductKernels*> tested_kernels() {
   auto kernels = runnable_product_kernels();
+#if defined(__x86_64__)
+  if (std::count(kernels.begin(), kernels.end(), avx512_instructions.products)) {
+    kernels.push_back(&emulated_amx_products);
+  }
+#endif
+  return kernels;
+}
+
+std::vector<const ProductKernels*> all_ways() {
+  auto kernels = tested_kernels();
   kernels.push_back(nullptr);
   return kernels;
 }
@@ -95,17 +109,20 @@ TEST_CASE("products of every layout, size and type equal those of float64 on eve
 
 TEST_CASE("a product is the same on any number of threads") {
   torch::manual_seed(2);
-  for (const auto* kernels : runnable_product_kernels()) {
+  for (const auto* kernels : tested_kernels()) {
     const Chosen chosen(kernels);
     for (const auto& [m, k, n] : {Sizes{301, 600, 130}, Sizes{130, 600, 301}, Sizes{2, 700, 4100}}) {
-      INFO(kernels->name << ", " << m << " x " << k << " x " << n);
-      const auto a = torch::randn({m, k}), b = torch::randn({n, k}).t(), bias = torch::randn({n});
-      const auto product_by = [&](int count) {
-        const test::Threads threads(count);
-        return product(a, b, bias);
-      };
-      const auto once = product_by(1);
-      for (const int count : {2, 3, 7}) CHECK(product_by(count).equal(once));
+      for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+        if (type == torch::kFloat32 ? !kernels->in_float : !kernels->bf16_into_bf16) continue;
+        INFO(kernels->name << ", " << m << " x " << k << " x " << n << ", " << type);
+        const auto a = torch::randn({m, k}).to(type), b = torch::randn({n, k}).to(type).t(), bias = torch::randn({n});
+        const auto product_by = [&](int count) {
+          const test::Threads threads(count);
+          return product(a, b, bias);
+        };
+        const auto once = product_by(1);
+        for (const int count : {2, 3, 7}) CHECK(product_by(count).equal(once));
+      }
     }
   }
 }

@@ -4,6 +4,8 @@
 #define TRANSFORMER_TILES
 #include "transformer/kernels/inference_kernels.inc"
 #include "transformer/kernels/instruction_set.h"
+#include "transformer/kernels/product_kernels.inc"
 
-const transformer::InstructionSet transformer::avx512_amx_instructions = {&for_inference::kernels, nullptr, nullptr};
+const transformer::InstructionSet transformer::avx512_amx_instructions = {&for_inference::kernels,
+                                                                          of_training(for_products::kernels), nullptr};
 #endif

@@ -30,15 +30,16 @@ struct ProductResult {
   const float* bias;  // may be null
 };
 
-/// One thread makes the whole product, in blocks that are packed into `scratch` [scratch(size, into_bf16)]. An element
-/// is summed in the same order wherever it lies in the result, so that threads may share one out as they like.
+/// One thread makes the whole product, in blocks that are packed into `scratch` [scratch(size, into_bf16)], which had
+/// better begin with a cache line. An element is summed in the same order wherever it lies in the result, so that
+/// threads may share one out as they like.
 struct ProductKernels {
   const char* name;  // of the instruction set: "avx2"
   /// The most rows and columns whose sums are in registers; a share of a result had better be a multiple of them.
   int64_t tile_rows, tile_columns;
   /// Floats of scratch that a product of this size needs.
   int64_t (*scratch)(const ProductSize& size, bool into_bf16);
-  /// Factors and result in float32.
+  /// Factors and result in float32. Null where LibTorch's products do not leave anything to gain.
   void (*in_float)(const Factor<float>& left, const Factor<float>& right, const ProductSize& size,
                    const ProductResult<float>& result, float* scratch);
   /// Null where the instruction set cannot multiply bf16. Sums are float32, and those that go into bf16 are rounded

@@ -23,8 +23,8 @@ at::Tensor product_in_float(const at::Tensor& a, const at::Tensor& b);
 /// its rows contiguous. Not accumulated in bfloat16.
 void product_into(const at::Tensor& result, const at::Tensor& a, const at::Tensor& b, bool accumulated = false);
 
-/// The kernels for this processor, or those that were chosen; null: LibTorch's products. They are null at the start on
-/// Intel's processors, whose instructions Intel's MKL and oneDNN inside LibTorch make the most of.
+/// The kernels for this processor, or those that were chosen; null: LibTorch's products. On Intel's processors, where
+/// MKL inside LibTorch multiplies float32 as fast, they are those of bfloat16 with AMX at the start, or null.
 const ProductKernels* product_kernels();
 /// Every set of kernels that this processor can run, the best first.
 std::vector<const ProductKernels*> runnable_product_kernels();
