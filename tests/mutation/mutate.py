@@ -89,8 +89,13 @@ FILES = {
     "kernels/inference_products.inc": ["inference"],
     "kernels/inference_rows.inc": ["inference"],
     "kernels/inference_selection.inc": ["inference"],
+    "kernels/inference_tiles.inc": ["inference"],
     "model/fused/products.cpp": ["model"],
     "kernels/product_kernels.inc": ["model"],
+    "kernels/product_packing.inc": ["model"],
+    "kernels/product_tiles.inc": ["model"],
+    "kernels/product_vectors.inc": ["model"],
+    "kernels/tiles.inc": ["inference", "model"],
     "kernels/training_attention.inc": ["model"],
     "kernels/training_dropout.inc": ["model"],
     "kernels/training_loss.inc": ["training"],
@@ -204,8 +209,7 @@ def units_of(source, flags):
         lines = [f'#include "{file.relative_to(ROOT)}"\n' for file in includes]
         more = {file for file in source.parent.glob("*.inc") if any(line in file.read_text() for line in lines)}
         if more <= includes:
-            return [file for file in sorted(flags) if pathlib.Path(file).parent == source.parent
-                    and any(line in pathlib.Path(file).read_text() for line in lines)]
+            return [file for file in sorted(flags) if any(line in pathlib.Path(file).read_text() for line in lines)]
         includes |= more
 
 
