@@ -10,6 +10,7 @@
 
 #include "catch.h"
 #include "serving/status_of.h"
+#include "transformer/inference/beam_search.h"
 #include "transformer/inference/translator.h"
 
 using namespace transformer;
@@ -77,6 +78,27 @@ TEST_CASE("who comes behind long sentences does not wait for all of them") {
   dispatcher.submit("two", requests(1),
                     [&](size_t, const DecodingResult& result) { left.set_value(result.error ? 0 : one.left.load()); });
   CHECK(left.get_future().get() > 0);
+  dispatcher.cancel(*ticket);
+}
+
+TEST_CASE("a sentence as long as can be, and others behind it, hold up nobody with a short one") {
+  Waiter one(3);
+  const auto& translator = shipped_model();
+  Dispatcher dispatcher(std::make_shared<Engine>(translator.packed(), Engine::Options{.threads = 1}), {});
+  std::vector<DecodingRequest> long_ones = requests(3);
+  for (auto& request : long_ones) {
+    request.source.insert(request.source.begin(), 4300, request.source.front());
+    request.max_length = 20000;
+    request.end = SentenceSearch::no_end;
+  }
+  const auto ticket = dispatcher.submit("one", std::move(long_ones), one.done());
+  CHECK(dispatcher.running() == 1);
+  Waiter two(40);
+  dispatcher.submit("two", requests(40), two.done());
+  two.all.get_future().wait();
+  CHECK_FALSE(two.failed);
+  CHECK(one.left == 3);
+  CHECK(dispatcher.waiting() == 2);
   dispatcher.cancel(*ticket);
 }
 

@@ -35,6 +35,21 @@ TEST_CASE("clients take turns, and so do each one's requests") {
   CHECK(drained(queue) == "z");
 }
 
+TEST_CASE("what may not go yet is overtaken, and keeps its turn") {
+  FairQueue<char> queue;
+  queue.push("one", 1, {'A', 'a'});
+  queue.push("one", 2, {'b', 'c'});
+  queue.push("two", 3, {'X'});
+  queue.push("three", 4, {'y'});
+  const auto is_small = [](char item) { return item >= 'a'; };
+  CHECK(queue.pop_first(is_small) == 'b');  // of the client whose turn it is, another request
+  CHECK(queue.pop_first(is_small) == 'y');
+  CHECK(queue.pop_first(is_small) == 'c');
+  CHECK_FALSE(queue.pop_first(is_small));  // an item does not overtake its own request's
+  CHECK(queue.size() == 3);
+  CHECK(drained(queue) == "XAa");
+}
+
 TEST_CASE("what waits of a request can be forgotten") {
   FairQueue<char> queue;
   queue.push("one", 1, {'a', 'b'});

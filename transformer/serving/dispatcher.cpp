@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 namespace transformer {
 
 namespace {
 
-// Word pieces of sources that a worker has at most: for each place in its batch those of several usual sentences, and
-// in a small batch those of a long one.
+// A sentence of more word pieces is long. Of long ones a worker has at most those of several usual sentences for each
+// place in its batch, and in a small batch those of a long one.
 constexpr size_t most_pieces_of_place = 128, least_pieces_of_worker = 4096;
+
+/// What a sentence of so many counts for among the long ones.
+size_t long_pieces(size_t pieces) {
+  return pieces > most_pieces_of_place ? pieces : 0;
+}
 
 }  // namespace
 
@@ -79,24 +85,26 @@ std::shared_ptr<Dispatcher::Ticket> Dispatcher::submit(const std::string& client
 
 void Dispatcher::pump() {
   while (true) {
-    Waiting next;
+    std::optional<Waiting> next;
     size_t running = 0;
     {
       const std::lock_guard lock(mutex_);
-      // Whatever its length, one is always let through.
-      const bool full = running_ >= most_running_ || (running_ > 0 && running_pieces_ >= most_pieces_);
-      if (queue_.empty() || full) return;
+      if (queue_.empty() || running_ >= most_running_) return;
       if (held()) {
         // It may have been waiting for room before, and then nobody looks after it.
         something_waits_.notify_one();
         return;
       }
-      next = queue_.pop();
+      // A long one waits for other long ones, and is overtaken by all that are not.
+      next = queue_.pop_first([&](const Waiting& one) {
+        return long_pieces_ < most_pieces_ || long_pieces(one.ticket->sentences[one.index].pieces) == 0;
+      });
+      if (!next) return;
       running = ++running_;
-      running_pieces_ += next.ticket->sentences[next.index].pieces;
+      long_pieces_ += long_pieces(next->ticket->sentences[next->index].pieces);
     }
     if (started_) started_(running);
-    hand_over(next);
+    hand_over(*next);
   }
 }
 
@@ -124,7 +132,7 @@ void Dispatcher::hand_over(const Waiting& next) {
   auto& sentence = ticket->sentences[index];
   if (ticket->cancelled) {
     sentence.settled = true;
-    count_settled(1, sentence.pieces);
+    count_settled(1, long_pieces(sentence.pieces));
     return;
   }
   std::vector<DecodingRequest> one;
@@ -138,7 +146,7 @@ void Dispatcher::hand_over(const Waiting& next) {
         });
   } catch (...) {
     sentence.settled = true;
-    count_settled(1, sentence.pieces);
+    count_settled(1, long_pieces(sentence.pieces));
     const auto done = ticket->done;
     if (--ticket->left == 0) ticket->done = nullptr;  // as `settle` has it
     if (done) done(index, {.hypotheses = {}, .error = std::current_exception()});
@@ -157,16 +165,16 @@ Engine::Done Dispatcher::settle(Ticket& ticket, size_t index) {
     done = ticket.done;
     if (--ticket.left == 0) ticket.done = nullptr;  // what it holds holds the ticket
   }
-  count_settled(1, ticket.sentences[index].pieces, /*done=*/1);
+  count_settled(1, long_pieces(ticket.sentences[index].pieces), /*done=*/1);
   return done;
 }
 
-/// So many sentences are no longer the engine's; `done` of them were decoded.
+/// So many sentences are no longer the engine's, nor the pieces of the long ones among them; `done` were decoded.
 void Dispatcher::count_settled(size_t sentences, size_t pieces, size_t done) {
   const std::lock_guard lock(mutex_);
   if (done > 0) queue_.count_done(done);
   running_ -= sentences;
-  running_pieces_ -= pieces;
+  long_pieces_ -= pieces;
 }
 
 void Dispatcher::cancel(Ticket& ticket) {
@@ -185,7 +193,7 @@ void Dispatcher::cancel(Ticket& ticket) {
     for (auto& sentence : ticket.sentences) {
       if (!sentence.job || std::exchange(sentence.settled, true)) continue;
       jobs.push_back(std::move(sentence.job));
-      pieces += sentence.pieces;
+      pieces += long_pieces(sentence.pieces);
     }
   }
   for (const auto& job : jobs) engine_->cancel(*job);

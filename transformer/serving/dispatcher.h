@@ -19,7 +19,8 @@ namespace transformer {
 
 /// Hands the sentences of many clients to an engine, in turns (WaitingLines), as its workers come to need them: what is
 /// handed over waits no longer than for a place in a batch, and all else can still be overtaken by a client with less.
-/// Of long sentences, which take a worker long before it decodes them, fewer are handed over at a time.
+/// Of long sentences, which take a worker long before it decodes them, fewer are handed over at a time; those that wait
+/// for that hold up no others.
 class Dispatcher {
  public:
   /// How much may wait before more is refused.
@@ -69,8 +70,8 @@ class Dispatcher {
   mutable std::mutex mutex_;  // of what follows
   WaitingLines<Waiting> queue_;
   std::condition_variable_any something_waits_;
-  Clock::time_point begin_;                  // when what waits begins, whoever else has come
-  size_t running_ = 0, running_pieces_ = 0;  // sentences that the engine has, and the word pieces of their sources
+  Clock::time_point begin_;               // when what waits begins, whoever else has come
+  size_t running_ = 0, long_pieces_ = 0;  // sentences that the engine has, and the long ones' word pieces
   uint64_t tickets_ = 0;
 
   const std::shared_ptr<Engine> engine_;  // its workers must end before what they call goes

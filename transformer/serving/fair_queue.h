@@ -6,6 +6,7 @@
 #include <deque>
 #include <iterator>
 #include <list>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -41,23 +42,20 @@ class FairQueue {
 
   /// The next item; there must be one.
   Item pop() {
-    const auto found = clients_.find(turns_.front());
-    auto& client = found->second;
-    auto request = std::move(client.requests.front());
-    client.requests.pop_front();
-    Item item = std::move(request.items.front());
-    request.items.pop_front();
-    if (!request.items.empty()) client.requests.push_back(std::move(request));
-    const size_t size = Size()(item);
-    client.size -= size;
-    size_ -= size;
-    if (client.requests.empty()) {
-      turns_.erase(client.turn);
-      clients_.erase(found);
-    } else {
-      turns_.splice(turns_.end(), turns_, client.turn);
+    return *pop_first([](const Item&) { return true; });
+  }
+  /// The next item of those that `may` go now; none: all have to wait. It takes its client's turn, and its request's;
+  /// what it overtakes keeps its own.
+  template <class May>
+  std::optional<Item> pop_first(const May& may) {
+    for (const auto& name : turns_) {
+      const auto found = clients_.find(name);
+      auto& requests = found->second.requests;
+      const auto request =
+          std::find_if(requests.begin(), requests.end(), [&](const Request& one) { return may(one.items.front()); });
+      if (request != requests.end()) return pop(found, request);
     }
-    return item;
+    return {};
   }
 
   /// Forgets what waits of a request; returns what its items count for.
@@ -107,7 +105,28 @@ class FairQueue {
     std::list<std::string>::iterator turn;
   };
 
-  std::unordered_map<std::string, Client> clients_;
+  using Clients = std::unordered_map<std::string, Client>;
+
+  Item pop(typename Clients::iterator found, typename std::deque<Request>::iterator place) {
+    auto& client = found->second;
+    auto request = std::move(*place);
+    client.requests.erase(place);
+    Item item = std::move(request.items.front());
+    request.items.pop_front();
+    if (!request.items.empty()) client.requests.push_back(std::move(request));
+    const size_t size = Size()(item);
+    client.size -= size;
+    size_ -= size;
+    if (client.requests.empty()) {
+      turns_.erase(client.turn);
+      clients_.erase(found);
+    } else {
+      turns_.splice(turns_.end(), turns_, client.turn);
+    }
+    return item;
+  }
+
+  Clients clients_;
   std::list<std::string> turns_;  // of clients that wait
   size_t size_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,11 @@ class WaitingLines {
   }
   /// The next; there must be one.
   Item pop() { return queue_.pop(); }
+  /// The next that may go now, as FairQueue has it.
+  template <class May>
+  std::optional<Item> pop_first(const May& may) {
+    return queue_.pop_first(may);
+  }
   /// Forgets what waits of a request; returns how many lines that were.
   size_t erase(const std::string& client, uint64_t request) { return queue_.erase(client, request); }
   /// Lines that were given out are done.
