@@ -288,7 +288,21 @@ TEST_CASE("ids of a table are the places of its pieces, and no text is a reserve
   CHECK(vocabulary.encode("a") == Ids{5});
   CHECK(vocabulary.encode(">>fra<<a") == Ids{4, 5});
   CHECK(vocabulary.encode(">>deu<<a") == Ids{3, 5});
+  CHECK(vocabulary.code_of(">>fra<<a") == ">>fra<<");
+  CHECK(vocabulary.code_of(">>deu<< a << b") == ">>deu<<");
+  for (const auto& text : {"", "a >>fra<<", ">>fra", "<<a"}) CHECK(vocabulary.code_of(text).empty());
   CHECK(vocabulary.encode("ab") == Ids{5, 6});
+  // Without such pieces, what looks like a code is text.
+  write_file(folder / "plain", Vocabulary::with_table(small_model() + piece("b"),
+                                                      {"<none>", "<go>", "<stop>", "<what>",
+                                                       "\u2581"
+                                                       "a",
+                                                       "b"},
+                                                      "file"));
+  const Vocabulary plain(folder / "plain");
+  CHECK(plain.code_of(">>fra<<a").empty());
+  CHECK(plain.encode(">>a<<b").size() > 2);
+  CHECK(plain.encode(">>a<<b").back() == 5);
   // Pieces that the model has and the table has not, and those that neither has.
   CHECK(vocabulary.encode("aa") == Ids{5, 3});
   for (const auto& reserved : {"<none>", "<go>", "<stop>", ">>fra", "<<>>"}) {

@@ -7,16 +7,30 @@ namespace transformer {
 
 EncodedSegments encode_segments(const Translator& translator, SplitText& text) {
   const auto longest = translator.longest_source();
+  const auto& vocabulary = *translator.vocabularies().source;
+  // A code is said to every segment, up to one that begins with another.
+  const auto told = [&](std::string& code, std::string_view segment) {
+    if (const auto own = vocabulary.code_of(segment); !own.empty()) {
+      code = own;
+      return std::string(segment);
+    }
+    return code.empty() ? std::string(segment) : code + std::string(segment);
+  };
   const auto encoded = [&] {
     std::vector<std::string> segments;
-    for (size_t i = 0; i < text.segments().size(); ++i) segments.emplace_back(text.segment(i));
+    std::string code;
+    for (size_t i = 0; i < text.segments().size(); ++i) segments.push_back(told(code, text.segment(i)));
     return translator.encode(segments);
   };
   EncodedSegments result{encoded()};
   const auto fits = [&](const auto& source) { return static_cast<int64_t>(source.size()) <= longest; };
   if (std::all_of(result.pieces.begin(), result.pieces.end(), fits)) return result;
+  // A code, whichever it is, is one piece.
+  const size_t code_pieces = std::any_of(text.segments().begin(), text.segments().end(), [&](const auto& segment) {
+    return !vocabulary.code_of(segment.of(text.text())).empty();
+  });
   result.cut = text.cut_longer(longest, [&](std::string_view part) {
-    return static_cast<int64_t>(translator.encode({std::string(part)}).front().size());
+    return static_cast<int64_t>(translator.encode({std::string(part)}).front().size() + code_pieces);
   });
   result.pieces = encoded();
   // A single character may have more pieces than a very small model takes.

@@ -43,6 +43,14 @@ size_t difference(const std::string& written, const std::string& code) {
   return 2 * edit_distance(written, code) + (begins ? 0 : longest_word);
 }
 
+// What is between them says, at the beginning of a text, which language it is to become.
+constexpr std::string_view code_begin = ">>", code_end = "<<";
+
+bool is_code(std::string_view piece) {
+  return piece.size() > code_begin.size() + code_end.size() && piece.starts_with(code_begin) &&
+         piece.ends_with(code_end);
+}
+
 std::string with_fields(std::string_view model, const std::string& fields, const std::string& file) {
   if (!SentencePieceModel::read(model, file).table.empty()) throw Error(file, "has a table of pieces already");
   auto serialized = std::string(model) + fields;
@@ -90,6 +98,7 @@ struct Vocabulary::Implementation {
   // By their texts, where ids are a table's.
   std::unordered_map<std::string, int64_t> table;
   bool has_table = false;
+  bool has_codes = false;  // ">>fra<<" and the like are among them, and begin a text
   Languages languages;
   std::vector<bool> controls;  // of each id of a table
   // How the space symbol's stand-in is spelled in bytes, and how the symbol itself is; empty without byte fallback.
@@ -120,14 +129,18 @@ struct Vocabulary::Implementation {
     return found == table.end() ? unknown : found->second;
   }
 
+  size_t code_length(std::string_view text) const {
+    if (!has_codes || !text.starts_with(code_begin)) return 0;
+    const size_t end = text.find(code_end);
+    return end == std::string_view::npos ? 0 : end + code_end.size();
+  }
+
   template <class Split>
   std::vector<int64_t> ids_in_table(std::string_view text, const Split& split) const {
     std::vector<int64_t> ids;
-    if (languages.empty() && text.starts_with(">>")) {
-      if (const size_t close = text.find("<<"); close != std::string_view::npos) {
-        ids.push_back(id_in_table(std::string(text.substr(0, close + 2))));
-        text.remove_prefix(close + 2);
-      }
+    if (const size_t code = code_length(text); code > 0) {
+      ids.push_back(id_in_table(std::string(text.substr(0, code))));
+      text.remove_prefix(code);
     }
     std::vector<std::string> texts;
     run(split, text, texts);
@@ -203,10 +216,12 @@ Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std
       throw Error(model.string(), fmt::format("has the language {} twice", in_quotes(language_code(piece))), remedy);
     }
     // A text's own "<pad>" is no padding.
+    implementation_->has_codes |= is_code(piece);
     implementation_->controls.push_back(id <= unknown || is_language || controls.contains(piece));
     if (!implementation_->controls.back()) implementation_->table.emplace(piece, id);
     implementation_->pieces.emplace_back(piece);
   }
+  implementation_->has_codes &= languages.empty();
   Checksum checksum;
   checksum.add(serialized);
   implementation_->checksum = checksum.text();
@@ -260,6 +275,10 @@ std::string Vocabulary::language_code(std::string_view piece) {
 
 const Vocabulary::Languages& Vocabulary::languages() const {
   return implementation_->languages;
+}
+
+std::string_view Vocabulary::code_of(std::string_view text) const {
+  return text.substr(0, implementation_->code_length(text));
 }
 
 bool Vocabulary::is_control(int64_t id) const {

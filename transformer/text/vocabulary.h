@@ -92,6 +92,9 @@ class Vocabulary {
   static std::string language_code(std::string_view piece);
   /// Empty for most vocabularies, of one or two languages.
   const Languages& languages() const;
+  /// What a text begins with that says which language it is to become, as MarianMT's models have it: ">>fra<<". Empty
+  /// where it has none, and for vocabularies without such pieces. One that is none of the pieces is unknown.
+  std::string_view code_of(std::string_view text) const;
   /// Whether a piece is reserved, names a language or is another control: it is no part of any text.
   bool is_control(int64_t id) const;
 
