@@ -2,7 +2,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <sstream>
 #include <utility>
 
@@ -22,8 +24,13 @@ std::vector<std::string> translate_shared(Communicator& communicator, const Tran
   const auto ranks = static_cast<size_t>(communicator.world_size());
   std::vector<std::string> own;
   for (auto i = static_cast<size_t>(communicator.rank()); i < sources.size(); i += ranks) own.push_back(sources[i]);
+  auto pieces = translator.encode(own);
+  // As the perplexity has it, which says so.
+  for (auto& source : pieces) {
+    source.resize(std::min(source.size(), static_cast<size_t>(translator.longest_source())));
+  }
   std::string lines;  // a translation has no line's end in it
-  for (const auto& translations : translator.translate(own)) lines += translations.front().text + "\n";
+  for (const auto& translations : translator.translate_encoded(pieces)) lines += translations.front().text + "\n";
   std::vector<std::string> all(sources.size());
   const auto gathered = communicator.gather(lines);
   for (size_t rank = 0; rank < ranks; ++rank) {
@@ -67,8 +74,23 @@ void Recipe::settle() {
 RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
   RunHooks hooks;
   hooks.stop = stop;
-  hooks.validate = [&recipe](Communicator& communicator, Transformer& model, const Vocabularies& vocabularies,
-                             const Corpus& corpus, const std::filesystem::path& hypotheses_file) {
+  struct Lines {
+    std::vector<std::string> sources, references;
+  };
+  const auto lines = std::make_shared<Lines>();
+  hooks.begins = [&recipe, lines] {
+    const auto& data = recipe.run.data;
+    if (!recipe.run.training.validate_bleu) return;
+    for (const auto& [files, read] :
+         {std::pair{&data.validation_source, &lines->sources}, {&data.validation_target, &lines->references}}) {
+      read->clear();
+      for (const auto& file : *files) {
+        for (auto& line : read_lines(file)) read->push_back(std::move(line));
+      }
+    }
+  };
+  hooks.validate = [&recipe, lines](Communicator& communicator, Transformer& model, const Vocabularies& vocabularies,
+                                    const Corpus& corpus, const std::filesystem::path& hypotheses_file) {
     const auto measured = perplexity(
         model, corpus, {.rank = communicator.rank(), .ranks = communicator.world_size(), .sum = [&](auto& values) {
                           auto size = static_cast<int64_t>(values.size());
@@ -77,22 +99,14 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
     Validation validation{.loss = measured.loss, .perplexity = measured.perplexity, .bleu = {}, .signature = {}};
     // A model that diverged has no translations, and its run ends here.
     if (!recipe.run.training.validate_bleu || !std::isfinite(measured.perplexity)) return validation;
-    const auto& data = recipe.run.data;
-    std::vector<std::string> sources, references;
-    for (const auto& file : data.validation_source) {
-      for (auto& line : read_lines(file)) sources.push_back(std::move(line));
-    }
-    for (const auto& file : data.validation_target) {
-      for (auto& line : read_lines(file)) references.push_back(std::move(line));
-    }
     const auto translator = packed_translator(model, vocabularies, recipe.decoding, {.threads = at::get_num_threads()});
-    const auto hypotheses = translate_shared(communicator, translator, sources);
+    const auto hypotheses = translate_shared(communicator, translator, lines->sources);
     if (communicator.rank() == 0) {
       std::string text;
       for (const auto& hypothesis : hypotheses) text += hypothesis + "\n";
       write_atomically(hypotheses_file, text);
     }
-    validation.bleu = corpus_bleu(hypotheses, {references}).score;
+    validation.bleu = corpus_bleu(hypotheses, {lines->references}).score;
     validation.signature = bleu_signature({}, /*references=*/1);
     return validation;
   };

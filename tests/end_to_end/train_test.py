@@ -123,6 +123,27 @@ class TrainTest(ProgramTest):
                                   capture_output=True, text=True, check=True, env=ENVIRONMENT).stdout
         self.assertAlmostEqual(json.loads(measured)["perplexity"], self.metrics(output)[-1]["perplexity"], places=4)
 
+    def test_validation_takes_long_lines_and_what_was_there_in_the_beginning(self):
+        files = []
+        for language in ("en", "de"):
+            files.append(self.root / f"judged.{language}")
+            lines = (self.root / f"valid.{language}").read_text().splitlines()[:10]
+            files[-1].write_text("\n".join([*lines, " ".join(lines) + " " + " ".join(lines)]) + "\n")
+        output = self.root / "judged"
+        running = subprocess.Popen(
+            [TRAIN, self.root / "tiny.yaml", "--output", output, "--set", f"data.validation_source=[{files[0]}]",
+             "--set", f"data.validation_target=[{files[1]}]", "--set", "model.positions=learned",
+             "--set", "model.max_positions=40", "--set", "data.max_length=30", "--set", "training.steps=80"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        for line in running.stdout:
+            if "step 10" in line:
+                files[0].write_text("Something else.\n")
+                files[1].unlink()
+        errors = running.stderr.read()
+        self.assertEqual(running.wait(), 0, errors)
+        self.assertFalse(files[1].exists())
+        self.assertEqual(len((output / "validation" / "final.txt").read_text().splitlines()), 11)
+
     def test_a_run_that_diverges_publishes_nothing(self):
         output = self.root / "diverged"
         _, errors = self.run_train("--output", output, "--set", "training.rate_factor=1e6", status=1)

@@ -312,7 +312,7 @@ TEST_CASE("a page follows a run that goes on, and lets a finished one be") {
   CHECK_THAT(run_html(report), Contains("data-reload=\"5\""));
 }
 
-TEST_CASE("the newest validation is the final one's, then that of the greatest step") {
+TEST_CASE("the newest validation is a finished run's final one, else that of the greatest step") {
   const Run run(header);
   CHECK(newest_validation(run.folder.path()).empty());
   std::filesystem::create_directory(run.folder / "validation");
@@ -321,6 +321,8 @@ TEST_CASE("the newest validation is the final one's, then that of the greatest s
   }
   CHECK(newest_validation(run.folder.path()).filename() == "step-00002000.txt");
   test::write_file(run.folder / "validation" / "final.txt", "x\n");
+  CHECK(newest_validation(run.folder.path()).filename() == "step-00002000.txt");  // it has gone on since
+  test::write_file(run.folder / "summary.json", "{}");
   CHECK(newest_validation(run.folder.path()).filename() == "final.txt");
   test::write_file(run.folder / "config.yaml", "data: {validation_source: [a, b.gz], validation_target: []}\n");
   CHECK(validation_text(run.folder.path()).source == std::vector<std::string>{"a", "b.gz"});

@@ -52,7 +52,9 @@ struct Run {
     const std::vector<std::string> names = {"model.safetensors", "optimizer.safetensors", "progress.json",
                                             "config.yaml", "vocabulary.model"};
     for (const auto& name : names) {
-      write_file(checkpoint / name, name == "config.yaml" ? given.yaml() : fmt::format("{} {}", name, step));
+      write_file(checkpoint / name, name == "config.yaml"        ? given.yaml()
+                                    : name == "vocabulary.model" ? "pieces"
+                                                                 : fmt::format("{} {}", name, step));
     }
     write_checksums(checkpoint, names);
   }
@@ -148,6 +150,78 @@ TEST_CASE("settings of three kinds") {
   CHECK_THAT(refused({}, {.restart = true, .from = "last"}), Contains("--restart"));
   Run empty;
   CHECK_THAT(error_of([&] { empty.open({}, {.from = "last"}); }), Contains("--from: there is no run"));
+}
+
+TEST_CASE("what somebody makes of a run's config.yaml does not change what the run was") {
+  for (const bool finished : {true, false}) {
+    Run run;
+    run.train();
+    if (!finished) fs::remove(run.folder / "summary.json");
+    // Given as the settings of the run itself.
+    write_file(run.folder / "config.yaml", Given{.text = "b"}.yaml());
+    CHECK_THAT(error_of([&] { run.open({.text = "b"}); }),
+               Contains("data.text: a there, b now") && Contains("--restart"));
+    write_file(run.folder / "config.yaml", Given{.clip = "1.0"}.yaml());
+    CHECK_THAT(error_of([&] { run.open({.clip = "1.0"}); }), Contains("training.clip_norm: 0.0 there, 1.0 now"));
+    write_file(run.folder / "config.yaml", Given{.steps = "20"}.yaml());
+    CHECK(run.open({.steps = "20"}).found() == Found::run);
+    // What it was is what it is.
+    CHECK(run.open().found() == (finished ? Found::finished_run : Found::run));
+    CHECK(read_file(run.folder / "config.yaml") == Given{.steps = "20"}.yaml());
+  }
+  // Changes since the newest checkpoint count.
+  Run run;
+  run.train();
+  {
+    auto changed = run.open({.clip = "1.0", .steps = "20"}, {.from = "last"});
+    changed.claim();
+    changed.begin("checksum");
+  }
+  write_file(run.folder / "config.yaml", Given{.text = "b"}.yaml());
+  CHECK(run.open({.clip = "1.0", .steps = "20"}).found() == Found::run);
+  CHECK_THAT(error_of([&] { run.open({.steps = "20"}); }), Contains("training.clip_norm: 1.0 there, 0.0 now"));
+  // Without a checkpoint nothing is worth keeping.
+  Run none;
+  {
+    auto begun = none.open();
+    begun.claim();
+    begun.put_vocabulary("vocabulary.model", "pieces");
+  }
+  CHECK(none.open().keeps("vocabulary.model"));
+  write_file(none.folder / "config.yaml", Given{.text = "b"}.yaml());
+  CHECK_FALSE(none.open({.text = "b"}).keeps("vocabulary.model"));
+}
+
+TEST_CASE("a run goes on with the vocabulary that it has, and no other") {
+  Run run;
+  run.train();
+  fs::remove(run.folder / "vocabulary.model");
+  for (const char* from : {"", "6"}) {
+    RunFolder folder = run.open({.steps = "20"}, {.from = from});
+    CHECK(folder.brings_back("vocabulary.model"));
+    folder.claim();
+    CHECK(read_file(run.folder / "vocabulary.model") == "pieces");
+    fs::remove(run.folder / "vocabulary.model");
+  }
+  write_file(run.folder / "vocabulary.model", "others");
+  for (const char* from : {"", "6"}) {
+    CHECK_THAT(error_of([&] { run.open({.steps = "20"}, {.from = from}); }),
+               Contains("another vocabulary than the run was trained with") && Contains("step-00000010"));
+  }
+  CHECK(run.open({}, {.restart = true}).found() == Found::nothing);
+}
+
+TEST_CASE("a finished run whose checkpoints are gone is finished all the same") {
+  Run run;
+  run.train();
+  fs::remove_all(run.folder / "checkpoints");
+  CHECK(run.open().found() == Found::finished_run);
+  CHECK(run.open({.threads = "4"}).found() == Found::finished_run);
+  for (const auto& given : {Given{.steps = "20"}, Given{.text = "b"}}) {
+    CHECK_THAT(error_of([&] { run.open(given); }), Contains("without the checkpoints to go on from"));
+  }
+  fs::remove(run.folder / "summary.json");
+  CHECK_THAT(error_of([&] { run.open(); }), Contains("without the checkpoints to go on from"));
 }
 
 TEST_CASE("a run goes on from an earlier checkpoint with other settings") {

@@ -132,6 +132,23 @@ double largest_difference(const Transformer& a, const Transformer& b) {
 
 }  // namespace
 
+TEST_CASE("a step has as many tokens as it is to have, in whatever parts") {
+  for (const auto& [batch, micro, at_once] : {std::tuple<int64_t, int64_t, int64_t>{600, 0, 600},
+                                              {600, 300, 300},
+                                              {600, 310, 300},
+                                              {600, 299, 200},
+                                              {7, 3, 2}}) {
+    TrainingSettings settings;
+    settings.batch_tokens = batch;
+    settings.micro_batch_tokens = micro;
+    CHECK(settings.tokens_at_once(1) == at_once);
+    CHECK(batch - batch / at_once * at_once < at_once);
+  }
+  TrainingSettings settings;
+  settings.batch_tokens = 1000;
+  CHECK(settings.tokens_at_once(3) == 333);
+}
+
 TEST_CASE("a run that goes on from a checkpoint ends like one that never stopped, bit for bit") {
   auto& task = copy_task();
   TemporaryDirectory runs;
@@ -633,6 +650,38 @@ TEST_CASE("a best validation is one of the same text") {
         nlohmann::json::parse(read_file(resumable_checkpoints(runs / "run").front() / "progress.json"));
     CHECK(progress.at("judged_by") == (same ? "a text" : "a harder one"));
     CHECK(!progress.at("best").empty());
+  }
+}
+
+TEST_CASE("where no step is left, the best stay what they are, and without any it is said") {
+  auto& task = copy_task();
+  for (const bool judged : {true, false}) {
+    TemporaryDirectory runs;
+    auto settings = task.training_settings(6);
+    settings.checkpoint_every = 2;
+    settings.validate_every = judged ? 2 : 100;
+    settings.keep_best = settings.average_checkpoints = 1;
+    settings.average_of = TrainingSettings::Averaged::best;
+    std::string log;
+    TrainerHooks hooks{.validate =
+                           [&](torch::nn::Module&, int64_t step) {
+                             return Validation{
+                                 .loss = 1, .perplexity = step == 2 ? 1.0 : 5.0, .bleu = {}, .signature = {}};
+                           },
+                       .judged_by = "a text",
+                       .log = Log([&](LogLevel, const std::string& line) { log += line + "\n"; })};
+    trained(settings, task.model_settings(), runs / "run", false, hooks);
+    hooks.judged_by = "a text, translated otherwise";
+    torch::manual_seed(1);
+    Transformer model(task.model_settings());
+    Communicator alone({}, {});
+    Trainer trainer(alone, translation_task(model, {*task.corpus}, settings), settings, runs / "run",
+                    {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}}, hooks);
+    trainer.resume();
+    trainer.run();
+    const auto chosen = names_of(trainer.final_checkpoints());
+    CHECK(chosen.front() == (judged ? "step-00000002" : "step-00000006"));
+    CHECK((log.find("no checkpoint has been validated") == log.npos) == judged);
   }
 }
 

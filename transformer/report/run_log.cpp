@@ -184,9 +184,10 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
 
 fs::path newest_validation(const fs::path& folder) {
   fs::path newest;
+  const bool is_finished = something_at(folder / "summary.json");  // else it has gone on since
   for (const auto& entry : entries_of(folder / "validation")) {
     const auto name = entry.filename().string();
-    if (name == "final.txt") return entry;
+    if (name == "final.txt" && is_finished) return entry;
     if (name.starts_with("step-") && name.ends_with(".txt")) newest = entry;  // the last by its name
   }
   return newest;

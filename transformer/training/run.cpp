@@ -406,12 +406,15 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
   if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
   if (folder.found() == RunFolder::Found::nothing) check_given_vocabulary(settings, model, &folder);
   const auto& given = settings.data.vocabulary;
-  text += fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "),
-                      learned          ? "found"
-                      : !given.empty() ? fmt::format("of {}", fmt::join(given, ", "))
-                      : training.init_from.empty()
-                          ? "will be learned when the run begins, which shows whether the text is enough for it"
-                          : fmt::format("of {}", training.init_from));
+  text +=
+      fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "),
+                  learned ? "found"
+                  : std::any_of(names.begin(), names.end(), [&](const auto& name) { return folder.brings_back(name); })
+                      ? "of the newest checkpoint"
+                  : !given.empty() ? fmt::format("of {}", fmt::join(given, ", "))
+                  : training.init_from.empty()
+                      ? "will be learned when the run begins, which shows whether the text is enough for it"
+                      : fmt::format("of {}", training.init_from));
 
   if (folder.found() == RunFolder::Found::nothing && !training.init_from.empty()) {
     text += fmt::format("weights: {}\n", described_start(settings));
@@ -419,7 +422,9 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
 
   // A step leaves one at most; one more is written before another goes.
   const int64_t kept = std::min(training.keep_checkpoints, most_checkpoints(training));
-  const int64_t needed = checkpoint_bytes(training, parameter_count(model)) * (kept + training.keep_best + 1);
+  const int64_t there = folder.found() == RunFolder::Found::nothing ? 0 : std::ssize(list_checkpoints(output));
+  const int64_t more = std::max<int64_t>(1, kept + training.keep_best + 1 - there);
+  const int64_t needed = checkpoint_bytes(training, parameter_count(model)) * more;
   const auto existing = nearest_existing(output);
   std::error_code error;
   const auto space = fs::space(existing, error);
@@ -621,6 +626,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                               .target_language = data.target_language},
                              log);
   }
+  if (hooks.begins) hooks.begins();
   if (hooks.stop && communicator.any(*hooks.stop)) return RunEnd::interrupted;
   communicator.on_rank_0([&] {
     folder->begin(checksum);

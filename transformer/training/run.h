@@ -31,6 +31,9 @@ struct RunHooks {
   std::function<Validation(Communicator& communicator, Transformer& model, const Vocabularies& vocabularies,
                            const Corpus& validation, const std::filesystem::path& hypotheses)>
       validate;
+  /// Called by all ranks before training begins, when the texts are read: what `validate` needs of files is taken up
+  /// here, whatever becomes of them later.
+  std::function<void()> begins = {};
   /// As TrainerHooks has it.
   const std::atomic<bool>* stop = nullptr;
   /// Lines for a person, of every rank.

@@ -53,6 +53,12 @@ std::map<std::string, std::string> flat_settings(const std::string& yaml) {
   return flat;
 }
 
+std::string checksum_of(const std::string& contents) {
+  Checksum checksum;
+  checksum.add(contents);
+  return checksum.text();
+}
+
 std::string value_of(const std::map<std::string, std::string>& settings, const std::string& name) {
   const auto found = settings.find(name);
   return found == settings.end() ? "" : found->second;
@@ -291,8 +297,8 @@ bool RunFolder::has_come_further() const {
 
 // --- settings ------------------------------------------------------------------------------------------------
 
-std::vector<RunFolder::Difference> RunFolder::differences(const std::string& saved_config) const {
-  const auto saved = flat_settings(saved_config), given = flat_settings(config_);
+std::vector<RunFolder::Difference> RunFolder::differences(const std::map<std::string, std::string>& saved) const {
+  const auto given = flat_settings(config_);
   const auto linear = [](const auto& settings) { return value_of(settings, "training.schedule") == "linear"; };
   std::vector<Difference> different;
   for (const auto& [name, value] : given) {
@@ -310,6 +316,36 @@ std::vector<RunFolder::Difference> RunFolder::differences(const std::string& sav
   return different;
 }
 
+bool RunFolder::is_edited() const {
+  const auto& config = record_.facts.config;
+  return !config.empty() && something_at(folder_ / config_name) && file_checksum(folder_ / config_name) != config;
+}
+
+std::map<std::string, std::string> RunFolder::saved_settings(bool begun) {
+  const bool from_folder = options_.from.empty() && something_at(folder_ / config_name) && !(begun && is_edited());
+  if (from_folder) return flat_settings(read_file(folder_ / config_name));
+  const auto checkpoint = choose_checkpoint();
+  auto saved = flat_settings(read_file(checkpoint / config_name));
+  for (const auto& change : record_.facts.changes) {
+    if (options_.from.empty() && change.step >= checkpoint_step(checkpoint)) saved[change.setting] = change.after;
+  }
+  return saved;
+}
+
+void RunFolder::check_vocabularies(const fs::path& checkpoint) {
+  for (const std::string name : vocabulary_names) {
+    const auto own = checkpoint / name, here = folder_ / name;
+    if (!something_at(own)) continue;
+    if (!something_at(here)) {
+      lost_vocabularies_[name] = own;
+    } else if (file_checksum(own) != file_checksum(here)) {
+      throw Error(here.string(),
+                  fmt::format("is another vocabulary than the run was trained with, which is {}", own.string()),
+                  "put that one back to go on, or --restart to begin anew");
+    }
+  }
+}
+
 void RunFolder::decide() {
   found_ = Found::nothing;
   if (!recorded_ && !recognised_) {
@@ -322,15 +358,28 @@ void RunFolder::decide() {
   if (!options_.from.empty() && !begun) {
     throw Error("--from", fmt::format("the run in {} has no checkpoint yet", folder_.string()), "leave it out");
   }
+  // Where a run computes and writes is no part of its result.
+  const auto is_same_as = [&](std::map<std::string, std::string> there) {
+    auto here = flat_settings(config_);
+    for (auto* settings : {&there, &here}) {
+      std::erase_if(*settings, [](const auto& setting) { return says_where(setting.first); });
+    }
+    return there == here;
+  };
   if (something_at(folder_ / weights_name) && !begun) {
+    // It was finished, and somebody needed its checkpoints' space.
+    if (something_at(folder_ / summary_name) && something_at(folder_ / config_name) && !is_edited() &&
+        is_same_as(flat_settings(read_file(folder_ / config_name)))) {
+      found_ = Found::finished_run;
+      return;
+    }
     throw Error(folder_.string(), "holds a model without the checkpoints to go on from",
                 "choose another training.output, or --restart to replace it");
   }
   if (!something_at(folder_ / config_name) && !begun) return;
-  fs::path saved = folder_;
-  if (!options_.from.empty() || !something_at(folder_ / config_name)) saved = choose_checkpoint();
+  const auto saved = saved_settings(begun);
   std::string all, fixed;
-  for (const auto& [name, before, after, kind] : differences(read_file(saved / config_name))) {
+  for (const auto& [name, before, after, kind] : differences(saved)) {
     const auto text = fmt::format("{}: {} there, {} now", name, before, after);
     all += (all.empty() ? "" : ", ") + text;
     if (kind == SettingKind::fixed) fixed += text;
@@ -340,11 +389,14 @@ void RunFolder::decide() {
     // It came no further than its vocabulary, which was learned for other settings, or from another text.
     const bool other_text = !record_.facts.vocabularies.empty() && !vocabulary_text().empty() &&
                             vocabulary_text() != record_.facts.vocabulary_text;
-    starts_anew_ = !fixed.empty() || other_text;
+    const bool edited = is_edited();
+    starts_anew_ = !fixed.empty() || other_text || edited;
     if (starts_anew_ && record_.set_aside.stage == Stage::kept) {
       throw Error(folder_.string(),
                   fmt::format("holds a run {} that --restart began",
-                              fixed.empty() ? "of another text" : "with other settings (" + all + ")"),
+                              !fixed.empty() ? "with other settings (" + all + ")"
+                              : other_text   ? "of another text"
+                                             : "with other settings than its config.yaml has now"),
                   "--undo brings back the run that it replaced, --restart begins anew");
     }
     return;
@@ -361,18 +413,15 @@ void RunFolder::decide() {
                             "give the settings it had, or another training.output{}",
                             options_.command.empty() ? "the same command with" : options_.command, undo_advice()));
   }
-  const int64_t come_to = from_ >= 0 ? from_ : checkpoint_step(resumable_checkpoints(folder_).front());
+  const auto newest = resumable_checkpoints(folder_).front();
+  check_vocabularies(newest);
+  const int64_t come_to = from_ >= 0 ? from_ : checkpoint_step(newest);
   if (steps() < come_to) {
     throw Error("training.steps",
                 fmt::format("is {}, and the run in {} has come to step {}", steps(), folder_.string(), come_to),
                 "give no fewer, or go on from an earlier checkpoint with --from STEP");
   }
-  // Where a run computes and writes is no part of its result.
-  auto there = flat_settings(read_file(saved / config_name)), here = flat_settings(config_);
-  for (auto* settings : {&there, &here}) {
-    std::erase_if(*settings, [](const auto& setting) { return says_where(setting.first); });
-  }
-  const bool finished = something_at(folder_ / summary_name) && options_.from.empty() && there == here;
+  const bool finished = something_at(folder_ / summary_name) && options_.from.empty() && is_same_as(saved);
   found_ = finished ? Found::finished_run : Found::run;
 }
 
@@ -541,7 +590,10 @@ void RunFolder::claim() {
     record_.agents.insert(options_.agents.begin(), options_.agents.end());
     if (record_.agents.size() > known) record_.write(folder_);
   }
-  if (found_ != Found::nothing) return;
+  if (found_ != Found::nothing) {
+    for (const auto& [name, copy] : lost_vocabularies_) put_vocabulary(name, read_file(copy));
+    return;
+  }
   if (!lock_) {
     std::error_code error;
     fs::create_directories(folder_, error);
@@ -566,6 +618,7 @@ void RunFolder::claim() {
     mine.vocabularies.erase(name);
   }
   mine.vocabulary_text = vocabulary_text();
+  mine.config = checksum_of(config_);
   const bool begun = !resumable_checkpoints(folder_).empty() || something_at(folder_ / weights_name);
   if (options_.restart && (begun || record_.set_aside.stage == Stage::kept)) {
     // Of a run that has no checkpoint, and replaced one, nothing is worth keeping (check_replaced).
@@ -581,10 +634,8 @@ void RunFolder::claim() {
 }
 
 void RunFolder::put_vocabulary(const std::string& name, const std::string& contents) {
-  Checksum checksum;
-  checksum.add(contents);
   if (!contains(record_.facts.files, name)) record_.facts.files.push_back(name);
-  record_.facts.vocabularies[name] = checksum.text();
+  record_.facts.vocabularies[name] = checksum_of(contents);
   record_.write(folder_);
   write_atomically(folder_ / name, contents);
 }
@@ -625,6 +676,7 @@ void RunFolder::begin(const std::string& checksum) {
   }
   auto facts = record_.facts;
   facts.corpus = checksum;
+  facts.config = checksum_of(config_);
   for (const auto& name : wanted()) {
     if (!contains(facts.files, name)) facts.files.push_back(name);
   }
@@ -635,7 +687,10 @@ void RunFolder::begin(const std::string& checksum) {
   } else {
     record_.facts = facts;
     record_.write(folder_);
-    if (something_at(folder_ / summary_name)) remove_tree(folder_ / summary_name);
+    // What tells of the end is of an earlier one.
+    for (const auto* name : {summary_name, "validation/final.txt"}) {
+      if (contains(own_entries(), name)) remove_tree(folder_ / name);
+    }
   }
   write_atomically(folder_ / config_name, config_);
 }

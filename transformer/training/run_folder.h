@@ -67,6 +67,8 @@ class RunFolder {
   Found found() const { return found_; }
   /// Whether the vocabulary `name` that is there will be the run's: the user's, or learned for these settings.
   bool keeps(const std::string& name) const;
+  /// Whether the vocabulary `name` is gone, and will come back from a checkpoint.
+  bool brings_back(const std::string& name) const { return lost_vocabularies_.contains(name); }
   /// Throws Error where `path`, which `what` names, is one of the files that `claim` will set aside.
   void check_input(const std::string& what, const std::filesystem::path& path) const;
 
@@ -123,7 +125,14 @@ class RunFolder {
   bool has_come_further() const;
   std::filesystem::path choose_checkpoint();
   std::string undo_advice() const;
-  std::vector<Difference> differences(const std::string& saved_config) const;
+  std::vector<Difference> differences(const std::map<std::string, std::string>& saved) const;
+  /// Whether config.yaml is another than the run wrote: its reader may have edited it.
+  bool is_edited() const;
+  /// The run's settings, as config.yaml has them; where that is gone, or is not what the run wrote, those of the newest
+  /// checkpoint with the changes since, and of the chosen one where the run is to go on from there.
+  std::map<std::string, std::string> saved_settings(bool begun);
+  /// Throws Error where a vocabulary is another than that of `checkpoint`; one that is gone will be brought back.
+  void check_vocabularies(const std::filesystem::path& checkpoint);
 
   std::filesystem::path aside(const std::string& item) const;
   void remove_empty_folders(const std::vector<std::string>& items) const;
@@ -146,7 +155,8 @@ class RunFolder {
   bool starts_anew_ = false;  // what is there of a run came to nothing, and was of other settings or another text
   std::optional<std::string> vocabulary_text_;  // once it is known
   int64_t from_ = -1;
-  std::vector<RunRecord::Change> changes_;  // that `from` brings
+  std::vector<RunRecord::Change> changes_;                          // that `from` brings
+  std::map<std::string, std::filesystem::path> lost_vocabularies_;  // by their names: where there are copies
 };
 
 }  // namespace transformer

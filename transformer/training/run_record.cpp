@@ -30,6 +30,7 @@ nlohmann::ordered_json json_of(const RunRecord::Facts& facts) {
   nlohmann::ordered_json json{{"files", facts.files}, {"corpus", facts.corpus}};
   if (!facts.vocabularies.empty()) json["vocabularies"] = facts.vocabularies;
   if (!facts.vocabulary_text.empty()) json["vocabulary_text"] = facts.vocabulary_text;
+  if (!facts.config.empty()) json["config"] = facts.config;
   json["changes"] = nlohmann::ordered_json::array();
   for (const auto& change : facts.changes) {
     json["changes"].push_back(
@@ -44,6 +45,7 @@ RunRecord::Facts read_facts(const nlohmann::json& json) {
   facts.corpus = json.at("corpus").get<std::string>();
   if (json.contains("vocabularies")) json.at("vocabularies").get_to(facts.vocabularies);
   if (json.contains("vocabulary_text")) json.at("vocabulary_text").get_to(facts.vocabulary_text);
+  if (json.contains("config")) json.at("config").get_to(facts.config);
   for (const auto& change : json.at("changes")) {
     facts.changes.push_back({whole_number_of(change.at("step")), change.at("setting").get<std::string>(),
                              change.at("before").get<std::string>(), change.at("after").get<std::string>()});

@@ -25,6 +25,7 @@ struct RunRecord {
     std::string corpus;                               // its text's checksum (Corpus::checksum)
     std::map<std::string, std::string> vocabularies;  // that it has put there: checksums of their files
     std::string vocabulary_text;                      // the checksum of the text that they were learned from
+    std::string config;                               // that of config.yaml, as the run wrote it
     std::vector<Change> changes;                      // in the order in which they were made
   };
   /// How far setting aside, or what follows it, has come, so that the next start can finish it.

@@ -102,9 +102,12 @@ struct TrainingSettings {
 
   static void describe(Fields<TrainingSettings>& field);
 
-  /// Tokens that one of `processes` computes at once: micro_batch_tokens, or its part of a step's.
+  /// Tokens that one of `processes` computes at once: its part of a step's, or, with micro_batch_tokens, of as few
+  /// equal parts as are no larger.
   int64_t tokens_at_once(int64_t processes) const {
-    return micro_batch_tokens > 0 ? micro_batch_tokens : std::max<int64_t>(1, batch_tokens / processes);
+    const int64_t parts =
+        micro_batch_tokens > 0 ? (batch_tokens + micro_batch_tokens - 1) / micro_batch_tokens : processes;
+    return std::max<int64_t>(1, batch_tokens / parts);
   }
 
   /// The learning rate as a function of the step, counted from 1, for a model of width `d_model`.

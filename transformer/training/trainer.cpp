@@ -207,7 +207,9 @@ std::filesystem::path Trainer::resume() {
                     "it ends with other weights than there",
                     products, before));
   }
-  if (hooks_.judged_by.empty()) return checkpoint;
+  // Of a checkpoint before the first step an average wants nothing; where no step is left, the best stay what they are.
+  if (progress_.step == 0) of_the_end_ = 0;
+  if (hooks_.judged_by.empty() || progress_.step >= settings_.steps) return checkpoint;
   const auto judged_by = std::exchange(progress_.judged_by, hooks_.judged_by);
   if (!judged_by.empty() && judged_by != hooks_.judged_by && !progress_.best.empty()) {
     if (communicator_.rank() == 0) {
@@ -339,10 +341,10 @@ Trainer::Drawn Trainer::draw() {
 }
 
 Trainer::Wishes Trainer::wishes() const {
-  return {
-      .end = settings_.max_minutes > 0 && elapsed() >= settings_.max_minutes * 60,
-      .stop = hooks_.stop && *hooks_.stop,
-      .checkpoint = settings_.checkpoint_minutes > 0 && now() - last_checkpoint_ > settings_.checkpoint_minutes * 60};
+  return {.end = settings_.max_minutes > 0 && elapsed() >= settings_.max_minutes * 60,
+          .stop = hooks_.stop && *hooks_.stop,
+          .checkpoint = settings_.checkpoint_minutes > 0 && progress_.step > 0 &&
+                        now() - last_checkpoint_ > settings_.checkpoint_minutes * 60};
 }
 
 void Trainer::agree(Drawn& drawn, Wishes& wishes) {
@@ -671,7 +673,9 @@ void Trainer::checkpoint(CheckpointKind kind) {
 std::vector<std::filesystem::path> Trainer::final_checkpoints() const {
   auto checkpoints = list_checkpoints(run_);
   std::reverse(checkpoints.begin(), checkpoints.end());
-  if (settings_.average_of == TrainingSettings::Averaged::best && !progress_.best.empty()) {
+  if (settings_.average_of == TrainingSettings::Averaged::best && progress_.best.empty()) {
+    hooks_.log.warn("training.average_of: no checkpoint has been validated to be the best; the last ones are averaged");
+  } else if (settings_.average_of == TrainingSettings::Averaged::best) {
     std::vector<std::filesystem::path> best;
     for (const auto& validation : progress_.best) {
       const auto found = std::find_if(checkpoints.begin(), checkpoints.end(), [&](const auto& checkpoint) {
