@@ -221,6 +221,26 @@ TEST_CASE("a page by its lines is the page as a whole") {
   }
 }
 
+TEST_CASE("declarations and instructions of XML end where they end") {
+  CHECK(tags_of(parse_markup("<?php if ($a > 3) echo 1; ?>a<?xml b>c")) ==
+        Strings{"<?php if ($a > 3) echo 1; ?>", "<?xml b>"});
+  const std::string declared = "<!DOCTYPE note [ <!ENTITY nbsp \"&#160;\"> ]>";
+  CHECK(tags_of(parse_markup(declared + "<a>b</a>")) == Strings{declared, "<a>", "</a>"});
+  CHECK(parse_markup(declared + "x").text == "x");
+  CHECK(tags_of(parse_markup("<!DOCTYPE html>[1]>")) == Strings{"<!DOCTYPE html>"});
+  CHECK(parse_markup("<!DOCTYPE a [ b").tags.empty());
+}
+
+TEST_CASE("elements that HTML does not end are pairs where they are ended") {
+  const auto partners_of = [](const std::string& text) {
+    std::vector<int64_t> partners;
+    for (const auto& tag : parse_markup(text).tags) partners.push_back(tag.partner);
+    return partners;
+  };
+  CHECK(partners_of("<source>a <Link>b</Link></source>") == std::vector<int64_t>{3, 2, 1, 0});
+  CHECK(partners_of("<b>a<br>b<img src=c></b><hr>") == std::vector<int64_t>{3, -1, -1, 0, -1});
+}
+
 TEST_CASE("elements that do not end, or never began, are alone") {
   const auto crossed = parse_markup("<b>a<i>b</b>c</i><p>d<p>e</ul>");
   std::vector<int64_t> partners;

@@ -37,9 +37,6 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, Count>&
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Elements of HTML that have no end tag.
-constexpr auto void_elements = std::to_array<std::string_view>(
-    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"});
 constexpr auto breaking_elements = std::to_array<std::string_view>(
     {"address", "article", "aside",   "blockquote", "body",    "br",    "button",     "caption", "center",
      "dd",      "details", "dialog",  "div",        "dl",      "dt",    "figcaption", "figure",  "fieldset",
@@ -135,9 +132,16 @@ class Parser {
     const auto rest = marked_.substr(position);
     if (rest.starts_with("<!--")) return ended_by("-->", position, position + 4);
     if (rest.starts_with("<![CDATA[")) return ended_by("]]>", position, position + 9);
-    if (rest.starts_with("<?")) return ended_by(">", position, position + 2);
+    if (rest.starts_with("<?")) {
+      // To HTML, which knows no such instruction, it ends with any ">".
+      const size_t end = whole(position, behind("?>", position + 2));
+      return end != none ? end : ended_by(">", position, position + 2);
+    }
     if (rest.starts_with("<!")) {
-      return rest.size() > 2 && is_ascii_letter(rest[2]) ? ended_by(">", position, position + 2) : none;
+      if (rest.size() <= 2 || !is_ascii_letter(rest[2])) return none;
+      const size_t end = marked_.find_first_of(">[", position + 2);  // XML's has declarations in brackets
+      const bool declares = end != none && marked_[end] == '[';
+      return ended_by(declares ? "]>" : ">", position, declares ? end : position + 2);
     }
     const bool closes = rest.starts_with("</");
     const size_t name_begin = position + (closes ? 2 : 1);
@@ -157,7 +161,7 @@ class Parser {
       if (raw) tag.name = name;
       return left_open(position, std::move(tag), breaks);
     }
-    const bool empty = marked_[end - 2] == '/' || is_one_of(name, void_elements);
+    const bool empty = marked_[end - 2] == '/';
     if (raw && !empty) {
       if (const size_t close = end_of_raw(name, end); close != none) return whole(position, close);
       if (open_markup_) {
