@@ -273,6 +273,11 @@ class ServeTest(ProgramTest):
                 self.assertLessEqual(sum(row), 1000 + len(row))
             for source, target in best["alignment"]:
                 self.assertEqual(rows[target][source], max(rows[target]))
+        # What marks an item of a list is a word of its line that was not read.
+        _, _, answer = self.own(["12) The dog sleeps.", "The dog sleeps."], attention=True, document=True)
+        item, plain = (text["lines"][0]["hypotheses"][0] for text in answer["translations"])
+        self.assertEqual(item["text"], "12) " + plain["text"])
+        self.assertEqual(item["attention"], [[0] * 4, *([0, *row] for row in plain["attention"])])
         # A number for each pair of words of a long line is more than a server can keep.
         line = " ".join(SENTENCES[i % 60] for i in range(100))
         for length, there in ((40, True), (1200, False)):

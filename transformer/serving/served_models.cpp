@@ -176,9 +176,11 @@ std::vector<ModelPlace> model_places(const ServingSettings& settings) {
     const std::filesystem::path directory = settings.models[i];
     check_model_directory(directory);
     ModelPlace place{std::filesystem::weakly_canonical(directory).filename().string(), directory, std::nullopt, {}};
-    const bool is_known =
-        std::any_of(places.begin(), places.end(), [&](const auto& other) { return other.name == place.name; });
-    if (is_known) place.name = directory.string();
+    const auto is_known = [&] {
+      return std::any_of(places.begin(), places.end(), [&](const auto& other) { return other.name == place.name; });
+    };
+    if (is_known()) place.name = directory.string();
+    for (int number = 2; is_known(); ++number) place.name = fmt::format("{}-{}", directory.string(), number);
     const auto given = i < settings.languages.size() ? settings.languages[i] : "?";
     const auto known = languages_to_tell(directory);
     if (given != "?") {

@@ -127,6 +127,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     if (call_.alternatives > 0) {
       search.n_best = call_.alternatives + 1;
       search.beam = std::max(search.beam, search.n_best);
+      search.beam += (search.beam_groups - search.beam % search.beam_groups) % search.beam_groups;  // equal groups
     }
     const auto check = [&](const char* name, int64_t value, int64_t own, int64_t most) {
       if (value <= std::max(own, most)) return;
@@ -358,19 +359,33 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     for (auto& translation : marked) line.outputs.push_back(std::move(translation.text));
   }
 
-  /// Of a line in one part, whose words are its own.
+  /// Of a line in one part.
   void watch(Line& line) {
     if (line.split.segments().size() != 1) return;
     const auto& segment = segments_[line.first];
     const auto& best = segment.found.front();
     if (!aligner_->problem(segment.pieces, best.tokens.size()).empty()) return;
-    const auto pairs = alignment_words(line.split.text()).size() * alignment_words(best.text).size();
+    const std::string source(line.split.segment(0));
+    const auto found = ranked(line, 0);
+    const auto sources = ends_of_words(line.split.text()), targets = ends_of_words(found.joined.text);
+    const auto pairs = sources.size() * targets.size();
     if (pairs > most_attention) return;
     if (attention_.fetch_add(pairs) + pairs > most_attention_of_request) {
       attention_ -= pairs;
       return;
     }
-    line.attention = aligner_->attention({line.split.text()}, {best.text}, {best.tokens}).front();
+    const auto own = aligner_->attention({source}, {best.text}, {best.tokens}).front();
+    // Of the line's words, those before and behind the segment, as what marks an item, receive nothing.
+    const auto first_source = static_cast<size_t>(words_before(sources, line.split.segments()[0].begin));
+    const auto first_target = static_cast<size_t>(words_before(targets, found.joined.segments[0].begin));
+    if (first_source + own.source_words > sources.size() || first_target + own.target_words > targets.size()) return;
+    line.attention = {.source_words = sources.size(), .target_words = targets.size(), .weights = {}};
+    line.attention.weights.resize(pairs);
+    for (size_t target = 0; target < own.target_words; ++target) {
+      std::copy_n(own.weights.begin() + static_cast<std::ptrdiff_t>(target * own.source_words), own.source_words,
+                  line.attention.weights.begin() +
+                      static_cast<std::ptrdiff_t>((first_target + target) * sources.size() + first_source));
+    }
   }
 
   // --- the answer
