@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -153,7 +155,8 @@ class DecodingOptions {
     for (const auto& model : models_) models += model_checksum(model) + ' ';
     std::map<std::string, std::string> all = {
         {"model", models},
-        {"way of averaging", fmt::format("{} {}", average_, fmt::join(weights_, ","))},
+        {"way of averaging", fmt::format("{} {}", average_ == "probabilities" ? "" : average_,
+                                         fmt::join(counts_alike() ? std::vector<double>() : weights_, ","))},
         {"search", settings.yaml()},
         {"precision", precision_.empty() ? "float32" : precision_},  // what is stored is the model's
         {"device", device_.substr(0, device_.find(':'))}};
@@ -162,6 +165,11 @@ class DecodingOptions {
   }
 
  private:
+  /// As models do without --weights.
+  bool counts_alike() const {
+    return std::adjacent_find(weights_.begin(), weights_.end(), std::not_equal_to<>()) == weights_.end();
+  }
+
   std::vector<std::string> models_;
   std::vector<double> weights_;
   std::string average_, device_ = "cpu", precision_, shortlist_, draft_;

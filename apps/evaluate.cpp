@@ -305,7 +305,8 @@ void compare(CLI::App& app) {
            paired_bootstrap(
                chrf_statistics(baseline, references, chrf_options), chrf_statistics(system, references, chrf_options),
                [&](auto sum) { return chrf_from_statistics(sum, chrf_options); }, resampling));
-    std::cout << (flags->format.json() ? json.dump(1) + "\n" : text);
+    std::cout << (flags->format.json() ? json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n"
+                                       : text);
   });
 }
 

@@ -23,6 +23,7 @@
 #include <thread>
 #include <utility>
 
+#include "apps/messages.h"
 #include "apps/output.h"
 #include "apps/unfinished_output.h"
 #include "transformer/base/atomic_file.h"
@@ -341,8 +342,8 @@ struct LineWork::Implementation {
       read = reader->read();
     }
     if (done > 0) {
-      std::cerr << fmt::format("{}: goes on behind line {}, from {}", options.program, done,
-                               unfinished->partial().string())
+      std::cerr << one_line(fmt::format("{}: goes on behind line {}, from {}", options.program, done,
+                                        unfinished->partial().string()))
                 << std::endl;
     }
     const std::lock_guard lock(signals->writing);
@@ -484,10 +485,8 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
     }
     for (size_t k = 0; k < i; ++k) {
       const bool both_standard = is_standard(files[i]) && is_standard(files[k]);
-      const auto target = [](const std::string& file) {
-        return std::filesystem::absolute(followed_links(file)).lexically_normal();
-      };
-      if (both_standard || (!is_standard(files[i]) && !is_standard(files[k]) && target(files[i]) == target(files[k]))) {
+      if (both_standard ||
+          (!is_standard(files[i]) && !is_standard(files[k]) && place_of(files[i]) == place_of(files[k]))) {
         throw Error(both_standard ? "standard output" : files[i], "--output and another option both name it",
                     "give each its own file");
       }
@@ -496,7 +495,7 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
   if (!self.resumes) return;
   self.signals = std::make_unique<EndingSignals>([&self] {
     self.line.leave();
-    return fmt::format("{}: stopped{}", self.options.program, self.hint());
+    return one_line(fmt::format("{}: stopped{}", self.options.program, self.hint()));
   });
 }
 

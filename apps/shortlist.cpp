@@ -14,6 +14,7 @@
 #include "apps/program.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/text/corpus.h"
 #include "transformer/text/lexicon.h"
@@ -33,7 +34,10 @@ int main(int argc, char** argv) {
         ->required()
         ->type_name("FILE")
         ->allow_extra_args(false);
-    app.add_option("--target", targets, "Its translation, line by line: the model's training text, or other")
+    app.add_option(
+           "--target", targets,
+           "Its translation, line by line: the model's training text, or other; pairs longer than 100 pieces are "
+           "left out")
         ->required()
         ->type_name("FILE")
         ->allow_extra_args(false);
@@ -65,8 +69,19 @@ int main(int argc, char** argv) {
     const auto vocabularies =
         Vocabularies::load(model, settings.source_vocabulary_size, settings.target_vocabulary_size);
     const auto corpus = Corpus::read(sources, targets, *vocabularies.source, *vocabularies.target, {});
-    if (corpus.size() == 0) throw Error(sources.front(), "holds no sentence that can be used", "give parallel text");
+    if (corpus.size() == 0 && corpus.report().too_long == 0) {
+      throw Error(sources.front(), "holds no sentence that can be used", "give parallel text");
+    }
     const auto lexicon = Lexicon::learn(corpus, vocabularies.source->size(), vocabularies.target->size(), learning);
+    // What the corpus itself leaves out is as long.
+    const int64_t too_long = lexicon.too_long() + corpus.report().too_long;
+    const auto left_out =
+        fmt::format("{} with a side longer than {} pieces", counted(too_long, "pair"), learning.most_pieces);
+    if (lexicon.pairs() == 0) {
+      throw Error(sources.front(), fmt::format("leaves nothing to learn from, of {}", left_out),
+                  "give text with a sentence a line");
+    }
+    if (too_long > 0) std::cerr << fmt::format("shortlist: warning: {} left out\n", left_out);
     const Shortlist list(lexicon, vocabularies, options);
     list.write(output);
     std::cout << fmt::format("{}: {:.1f} translations a piece, of {}\n", output.string(), list.mean_translations(),

@@ -59,6 +59,11 @@ bool is_there(const fs::path& file) {
   return ::lstat(file.c_str(), &status) == 0;
 }
 
+// A name as JSON has it, where what is not UTF-8 is replaced.
+std::string as_written(const fs::path& name) {
+  return Json::parse(Json(name.string()).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
+
 [[noreturn]] void refuse(const fs::path& file) {
   throw Error(file.string(), "is in the way of a file that this program would make, and is not of this work",
               "move it away, or name another output");
@@ -77,10 +82,10 @@ UnfinishedOutput::UnfinishedOutput(const std::vector<std::string>& files,
     parts_.push_back({.file = file, .partial = partial_of(file), .output = nullptr});
   }
   journal_ = journal_of(files.front());
-  std::set<fs::path> names = {fs::absolute(journal_).lexically_normal()};
+  std::set<fs::path> names = {place_of(journal_)};
   for (const auto& part : parts_) {
     for (const auto& path : {followed_links(part.file), part.partial}) {
-      if (names.insert(fs::absolute(path).lexically_normal()).second) continue;
+      if (names.insert(place_of(path)).second) continue;
       throw Error(part.file,
                   fmt::format("cannot be written beside the other output: both would write {}", path.string()),
                   "name another file");
@@ -180,7 +185,7 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
   for (const auto& part : parts_) {
     // The journal of a folder that was moved knows it by another name.
     const bool listed = std::any_of(ours.begin(), ours.end(), [&](const std::string& own) {
-      return fs::path(own).filename() == part.partial.filename();
+      return fs::path(own).filename() == as_written(part.partial.filename());
     });
     if (is_there(part.partial) && !listed) refuse(part.partial);
   }

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "apps/line_input.h"
+#include "apps/messages.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
@@ -79,6 +80,12 @@ std::vector<std::string> WishOptions::inputs() const {
 
 void WishOptions::load(const Translator& translator) {
   for (auto* option : {&prefix_, &required_, &forbidden_, &bias_}) read(*option);
+  // Not line by line, where it would be every one's mistake.
+  if (!required_.file.empty()) {
+    DecodingRequest request{.source = {Vocabulary::end}, .settings = translator.settings()};
+    request.control.required = {{Vocabulary::unknown + 1}};
+    request.check(translator.vocabularies().target->size());
+  }
   if (!forbidden_.file.empty()) forbidden_text_ = translator.forbid(forbidden_.lines);
   if (!glossary_file_.empty()) {
     if (is_standard(glossary_file_)) throw Error("--glossary", "is read from a file alone", "name one");
@@ -133,8 +140,8 @@ void WishOptions::report(std::string_view program, const UnfinishedOutput::ToldL
   for (const auto* option : {&prefix_, &required_}) {
     const auto count = std::ssize(option->lines);
     if (lines == 0 || count <= lines) continue;
-    std::cerr << fmt::format("{}: warning: {} has {}, and the input {}", program, option->file, counted(count, "line"),
-                             lines)
+    std::cerr << one_line(fmt::format("{}: warning: {} has {}, and the input {}", program, option->file,
+                                      counted(count, "line"), lines))
               << std::endl;
   }
   if (lacking.count == 0) return;

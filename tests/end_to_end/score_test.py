@@ -176,6 +176,19 @@ class ScoreTest(ProgramTest):
             self.assertIn(message, error)
             self.assertEqual(len(self.run_evaluate("rescore", "--source", three, text=text)), len(listed))
 
+    def test_a_shortlist_says_what_it_did_not_learn_from(self):
+        for sentences, status, message in ((1, 0, ""), (60, 2, "with a side longer than 100 pieces")):
+            files = []
+            for side in ("a", "b"):
+                files.append(self.root / f"{sentences}.{side}")
+                files[-1].write_text(" ".join(["Good morning."] * sentences) + "\n")
+            done = subprocess.run([SHORTLIST, "--model", MODEL, "--source", files[0], "--target", files[1],
+                                   "--output", self.root / "list"], capture_output=True, text=True)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(message, done.stderr)
+            self.assertEqual((self.root / "list").exists(), status == 0)
+            (self.root / "list").unlink(missing_ok=True)
+
     def test_a_shortlist_loses_little(self):
         data = SOURCE / "data" / "tatoeba-en-de"
         file = self.root / "shortlist"

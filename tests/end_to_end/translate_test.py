@@ -11,6 +11,7 @@ import random
 import re
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -202,6 +203,46 @@ class TranslateTest(ProgramTest):
                             (("--min-length", "5", "--max-length", "4"), "decoding.min_length")):
             _, errors = self.run_program(*wrong, text=text, status=2)
             self.assert_one_line(errors, name)
+
+    def test_what_no_line_can_have_is_refused_before_the_first(self):
+        wishes = self.root / "wishes"
+        wishes.write_text("\nba\n")
+        for search in (["--search", "sampling"], ["--beam", 4, "--beam-groups", 2]):
+            output, errors = self.run_program("--require", wishes, "--bad-lines", "empty", *search, text="ba do.\nki.\n",
+                                              status=2)
+            self.assertEqual(output, "")
+            self.assert_one_line(errors, "required phrases")
+
+    def test_one_file_is_one_output_whatever_links_lead_there(self):
+        (self.root / "folder").mkdir()
+        (self.root / "link").symlink_to("folder")
+        for other in ("x", "x.partial", "x.partial.journal"):
+            _, errors = self.run_program("--output", self.root / "folder/x", "--alignments", self.root / "link" / other,
+                                         text="ba do.\n", status=2)
+            self.assertEqual(errors.count("\n"), 1, errors)
+            self.assertEqual(list((self.root / "folder").iterdir()), [])
+
+    def test_a_name_that_is_no_text_goes_on_like_others(self):
+        output = os.fsencode(self.root) + b"/out\xe9"
+        lines = sentences(3000)
+        broken = "\n".join([*lines[:2500], "ba " * 6000]).encode() + b"\n"
+        command = [TRANSLATE, "--model", self.model, "--beam", "1", "--output", output]
+        done = subprocess.run(command, input=broken, capture_output=True, env=ENVIRONMENT)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        done = subprocess.run(command, input="\n".join(lines).encode() + b"\n", capture_output=True, env=ENVIRONMENT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(output, encoding="utf-8") as file:
+            self.assertEqual(file.read(), self.translate("\n".join(lines) + "\n", "--beam", 1))
+
+    def test_no_output_is_a_file_of_the_model(self):
+        model = self.root / "unchecked"
+        shutil.copytree(self.model, model)
+        (model / "checksums.xxh128").unlink()
+        for file in sorted(model.iterdir()):
+            before = file.read_bytes()
+            _, errors = self.run_program("--output", file, text="ba do.\n", model=model, status=2)
+            self.assert_one_line(errors, "of the model that is read as well")
+            self.assertEqual(file.read_bytes(), before)
 
     def test_a_draft_changes_nothing(self):
         with gzip.open(DATA / "tatoeba-en-de" / "valid.en.gz", "rt") as file:

@@ -119,6 +119,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfi
   if (std::filesystem::is_directory(target_, ignored)) fail(EISDIR);
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail(errno);
+  take_mode_of_target(S_IWUSR);  // another process goes on with it
   const auto bytes = static_cast<off_t>(unfinished.bytes);
   if (::ftruncate(descriptor_, bytes) != 0 || ::lseek(descriptor_, bytes, SEEK_SET) < 0) {
     const int error_number = errno;
@@ -138,9 +139,10 @@ void AtomicFile::check_name(const fs::path& file) {
 }
 
 /// Who could read the old file can read the new one. Where this is not ours to decide, the new file's own mode stays.
-void AtomicFile::take_mode_of_target() {
+void AtomicFile::take_mode_of_target(mode_t more) {
   struct stat existing = {};
-  if (::stat(target_.c_str(), &existing) == 0 && ::fchmod(descriptor_, existing.st_mode & 07777) != 0) errno = 0;
+  if (::stat(target_.c_str(), &existing) != 0) return;
+  if (::fchmod(descriptor_, (existing.st_mode & 07777) | more) != 0) errno = 0;
 }
 
 AtomicFile::~AtomicFile() {
@@ -200,6 +202,14 @@ void AtomicFile::commit() {
   sync_folder(folder_of(target_));
 }
 
+fs::path place_of(const fs::path& file) {
+  const auto followed = followed_links(file);
+  std::error_code none;
+  auto folder = fs::weakly_canonical(folder_of(followed), none);
+  if (none) folder = fs::absolute(folder_of(followed)).lexically_normal();
+  return folder / followed.filename();
+}
+
 void check_not_read(const std::string& flag, const fs::path& output, const std::vector<fs::path>& inputs) {
   std::error_code none;
   if (!fs::is_regular_file(output, none)) return;
@@ -211,6 +221,7 @@ void check_not_read(const std::string& flag, const fs::path& output, const std::
     if (!fs::is_directory(input, none)) continue;
     auto names = checksummed_names(input);
     names.insert({config_name, checksums_name});
+    names.insert(model_names.begin(), model_names.end());  // of one without checksums
     for (const auto& name : names) {
       if (fs::equivalent(output, input / name, none)) refuse("a file of the model that is read as well");
     }

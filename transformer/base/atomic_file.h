@@ -57,7 +57,7 @@ class AtomicFile {
   /// Tries names for the temporary file, which `make` makes of temporary_, until one is free.
   void name_temporary(const std::function<bool()>& make);
   void write_through(const char* data, size_t bytes);
-  void take_mode_of_target();
+  void take_mode_of_target(mode_t more = 0);
   [[noreturn]] void fail(int error_number) const;
 
   std::filesystem::path file_, target_, temporary_;
@@ -81,6 +81,9 @@ void check_output_file(const std::string& flag, const std::filesystem::path& out
 
 /// The file that a chain of symbolic links ends at, whether it exists or not.
 std::filesystem::path followed_links(std::filesystem::path file);
+
+/// Where it lies, by a name that is the same whatever links lead there, whether it exists or not.
+std::filesystem::path place_of(const std::filesystem::path& file);
 
 /// Whether `file` is written to rather than replaced: a device, a named pipe, or one of this process's own descriptors
 /// (/dev/stdout, /dev/fd/3), even where that leads to a regular file, which others may be writing to as well.

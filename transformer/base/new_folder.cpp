@@ -12,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/number.h"
@@ -78,7 +79,8 @@ void remove_left(const fs::path& parent, const std::string& prefix) {
 
 }  // namespace
 
-NewFolder::NewFolder(const fs::path& path) : final_(path) {
+NewFolder::NewFolder(const fs::path& given) : final_(followed_links(given)) {
+  const auto& path = final_;
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   const std::lock_guard guard(unfinished().mutex);

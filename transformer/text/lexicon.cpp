@@ -51,12 +51,17 @@ class PairSet {
 Lexicon Lexicon::learn(const Corpus& corpus, int64_t source_size, int64_t target_size, const Options& options) {
   const int64_t nothing = source_size;  // what a target's piece may come from besides
   std::vector<int64_t> chosen;
+  int64_t too_long = 0;
   const int64_t some = std::min(corpus.size(), options.most_pairs);
   for (int64_t i = 0; i < some; ++i) {
     const auto pair =
         static_cast<int64_t>(static_cast<double>(i) * static_cast<double>(corpus.size()) / static_cast<double>(some));
     const int64_t longer = std::max(corpus.source_length(pair), corpus.target_length(pair));
-    if (longer <= options.most_pieces && corpus.target_length(pair) > 0) chosen.push_back(pair);
+    if (longer > options.most_pieces) {
+      ++too_long;
+    } else if (corpus.target_length(pair) > 0) {
+      chosen.push_back(pair);
+    }
   }
 
   PairSet together;
@@ -102,6 +107,8 @@ Lexicon Lexicon::learn(const Corpus& corpus, int64_t source_size, int64_t target
   }
 
   Lexicon lexicon;
+  lexicon.pairs_ = std::ssize(chosen);
+  lexicon.too_long_ = too_long;
   lexicon.entries_.resize(static_cast<size_t>(source_size));
   for (size_t source = 0; source < lexicon.entries_.size(); ++source) {
     auto& entries = lexicon.entries_[source];

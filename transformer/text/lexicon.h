@@ -31,10 +31,14 @@ class Lexicon {
   const std::vector<Entry>& of(int64_t source) const { return entries_.at(static_cast<size_t>(source)); }
   /// The target's pieces by how often they occur, the most frequent first, equal ones by their id; all that do occur.
   const std::vector<int32_t>& frequent() const { return frequent_; }
+  /// Pairs that it was learned from, and those that were left out for their length.
+  int64_t pairs() const { return pairs_; }
+  int64_t too_long() const { return too_long_; }  ///< those left out
 
  private:
   std::vector<std::vector<Entry>> entries_;
   std::vector<int32_t> frequent_;
+  int64_t pairs_ = 0, too_long_ = 0;
 };
 
 }  // namespace transformer
