@@ -495,6 +495,7 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
   if (!self.resumes) return;
   self.signals = std::make_unique<EndingSignals>([&self] {
     self.line.leave();
+    if (self.unfinished) self.unfinished->remove_if_empty();
     return one_line(fmt::format("{}: stopped{}", self.options.program, self.hint()));
   });
 }

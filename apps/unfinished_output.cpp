@@ -118,6 +118,11 @@ fs::path UnfinishedOutput::journal_of(const std::string& file) {
 }
 
 UnfinishedOutput::~UnfinishedOutput() {
+  remove_if_empty();
+  ::close(descriptor_);
+}
+
+void UnfinishedOutput::remove_if_empty() const {
   struct stat status = {};
   const bool opened = parts_.front().output != nullptr;
   if (!committed_ && opened && empty()) {
@@ -126,7 +131,6 @@ UnfinishedOutput::~UnfinishedOutput() {
   } else if (!opened && ::fstat(descriptor_, &status) == 0 && status.st_size == 0) {
     ::unlink(journal_.c_str());
   }
-  ::close(descriptor_);
 }
 
 bool UnfinishedOutput::empty() const {

@@ -71,6 +71,8 @@ class UnfinishedOutput {
 
   /// Whether nothing was written, by this process or those before it.
   bool empty() const;
+  /// What then goes when the process ends, with this or without.
+  void remove_if_empty() const;
   /// Where what is done lies, of the file `index`.
   std::filesystem::path partial(size_t index = 0) const { return parts_[index].partial; }
   /// The journal of files of which this is the first. Where it is, there is work that may go on.

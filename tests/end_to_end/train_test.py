@@ -135,12 +135,13 @@ class TrainTest(ProgramTest):
              "--set", f"data.validation_target=[{files[1]}]", "--set", "model.positions=learned",
              "--set", "model.max_positions=40", "--set", "data.max_length=30", "--set", "training.steps=80"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-        for line in running.stdout:
-            if "step 10" in line:
-                files[0].write_text("Something else.\n")
-                files[1].unlink()
-        errors = running.stderr.read()
-        self.assertEqual(running.wait(), 0, errors)
+        with running:
+            for line in running.stdout:
+                if re.search(r"step +10\b", line):
+                    files[0].write_text("Something else.\n")
+                    files[1].unlink()
+            errors = running.stderr.read()
+        self.assertEqual(running.returncode, 0, errors)
         self.assertFalse(files[1].exists())
         self.assertEqual(len((output / "validation" / "final.txt").read_text().splitlines()), 11)
 

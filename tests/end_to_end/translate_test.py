@@ -234,10 +234,29 @@ class TranslateTest(ProgramTest):
         with open(output, encoding="utf-8") as file:
             self.assertEqual(file.read(), self.translate("\n".join(lines) + "\n", "--beam", 1))
 
+    def test_a_signal_before_the_first_window_leaves_nothing(self):
+        folder = self.root / "ended"
+        folder.mkdir()
+        running = subprocess.Popen([TRANSLATE, "--model", self.model, "--output", folder / "x"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+        running.stdin.write(b"ba do ki lu " * 500 + b"\n")
+        running.stdin.write(("ba do ki lu. " * 400 + "\n").encode() * 1500)  # takes minutes
+        running.stdin.flush()
+        for _ in range(500):
+            if (folder / "x.partial").exists():
+                break
+            time.sleep(0.02)
+        self.assertTrue((folder / "x.partial").exists())
+        running.terminate()
+        _, errors = running.communicate()
+        self.assertEqual(running.returncode, 128 + signal.SIGTERM)
+        self.assertEqual(errors, b"translate: stopped\n")
+        self.assertEqual(list(folder.iterdir()), [])
+
     def test_no_output_is_a_file_of_the_model(self):
         model = self.root / "unchecked"
         shutil.copytree(self.model, model)
-        (model / "checksums.xxh128").unlink()
+        (model / "checksums.xxh128").unlink(missing_ok=True)
         for file in sorted(model.iterdir()):
             before = file.read_bytes()
             _, errors = self.run_program("--output", file, text="ba do.\n", model=model, status=2)
