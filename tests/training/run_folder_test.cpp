@@ -52,9 +52,10 @@ struct Run {
     const std::vector<std::string> names = {"model.safetensors", "optimizer.safetensors", "progress.json",
                                             "config.yaml", "vocabulary.model"};
     for (const auto& name : names) {
-      write_file(checkpoint / name, name == "config.yaml"        ? given.yaml()
-                                    : name == "vocabulary.model" ? "pieces"
-                                                                 : fmt::format("{} {}", name, step));
+      write_file(checkpoint / name, name == "config.yaml" ? given.yaml()
+                                    : name == "vocabulary.model" && fs::exists(folder / name)
+                                        ? read_file(folder / name)
+                                        : fmt::format("{} {}", name, step));
     }
     write_checksums(checkpoint, names);
   }

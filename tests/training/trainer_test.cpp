@@ -480,8 +480,25 @@ TEST_CASE("a micro-batch that holds not even one pair is refused by the setting 
   TemporaryDirectory runs;
   auto settings = task.training_settings(2);
   settings.micro_batch_tokens = 3;
-  CHECK_THROWS_WITH(trained(settings, task.model_settings(), runs / "run"),
-                    Contains("training.micro_batch_tokens: 3 are fewer than") && Contains("raise it to"));
+  CHECK_THROWS_WITH(
+      trained(settings, task.model_settings(), runs / "run"),
+      Contains("training.micro_batch_tokens: 3 makes equal parts of 2 tokens") && Contains("raise it to"));
+  // What is asked for is enough, and one less is not.
+  for (const int64_t batch : {40, 41, 50, 62, 63, 64}) {
+    settings.batch_tokens = batch;
+    settings.micro_batch_tokens = 1;
+    std::string error;
+    try {
+      trained(settings, task.model_settings(), runs / "run");
+    } catch (const Error& refused) {
+      error = refused.what();
+    }
+    const auto enough = std::stoll(error.substr(error.find("raise it to ") + 12));
+    settings.micro_batch_tokens = enough;
+    CHECK(settings.tokens_at_once(1) >= 21);
+    settings.micro_batch_tokens = enough - 1;
+    CHECK(settings.tokens_at_once(1) < 21);
+  }
 }
 
 TEST_CASE("a size that was found out is kept while it divides the tokens of a step") {

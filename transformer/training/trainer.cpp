@@ -313,9 +313,13 @@ void Trainer::check_room_for_pairs() const {
   if (!largest || largest->longest <= tokens) return;
   const auto lower = "lower data.max_length";
   if (settings_.micro_batch_tokens > 0) {
+    // The least that leaves parts of so many.
+    const int64_t parts = std::max<int64_t>(1, settings_.batch_tokens / largest->longest);
+    const int64_t enough = std::max(largest->longest, (settings_.batch_tokens + parts - 1) / parts);
     throw Error("training.micro_batch_tokens",
-                fmt::format("{} are fewer than the {} tokens of the longest sentence pair", tokens, largest->longest),
-                fmt::format("raise it to {}, or {}", largest->longest, lower));
+                fmt::format("{} makes equal parts of {} tokens, fewer than the {} of the longest sentence pair",
+                            settings_.micro_batch_tokens, tokens, largest->longest),
+                fmt::format("raise it to {}, or {}", enough, lower));
   }
   const int64_t needed = largest->longest * communicator_.world_size();
   throw Error("training.batch_tokens",
