@@ -23,8 +23,8 @@ struct TranslatedText {
 };
 
 /// The word pieces of each of `text`'s segments, after those that are longer than `translator.longest_source()` were
-/// cut (SplitText::cut_longer), and how many those were. A code that a segment begins with (Vocabulary::code_of) is said
-/// to all those behind it, up to the next, too.
+/// cut (SplitText::cut_longer), and how many those were. A code that a segment begins with (Vocabulary::code_of) is
+/// said to all those behind it, up to the next, too.
 struct EncodedSegments {
   std::vector<std::vector<int64_t>> pieces;  // of each segment, without begin and end
   int64_t cut = 0;                           // segments that were too long
