@@ -86,7 +86,7 @@ void multiply(int sum, int a, int b, const Terms& terms) {
   }
 }
 
-void multiply_int8(int sum, int a, int b) {
+[[maybe_unused]] void multiply_int8(int sum, int a, int b) {
   multiply<int>(sum, a, b, [&](int value, int m, int k, int n) {
     for (int i = 0; i < 4; ++i) {
       value += element<unsigned char>(tiles[a], m, 4 * k + i) * element<signed char>(tiles[b], k, 4 * n + i);
