@@ -92,7 +92,7 @@ FILES = {
     "kernels/inference_tiles.inc": ["inference"],
     "model/fused/products.cpp": ["model"],
     "kernels/product_kernels.inc": ["model"],
-    "kernels/product_packing.inc": ["model"],
+    "kernels/product_blocks.inc": ["model"],
     "kernels/product_tiles.inc": ["model"],
     "kernels/product_vectors.inc": ["model"],
     "kernels/tiles.inc": ["inference", "model"],
