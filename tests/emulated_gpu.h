@@ -1,19 +1,24 @@
 #pragma once
 
+#include <ucontext.h>
+
 #include <array>
-#include <barrier>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "transformer/model/fused/gpu_kernels.h"
 
-// The kernels of gpu_kernels.cu on a processor: each of CUDA's threads is a thread, blocks come one after another.
+// The kernels of gpu_kernels.cu on a processor. Each of CUDA's threads is a context that goes on to the next one where
+// it waits (threads of the system's take a thousand times as long to wait for each other); blocks come one after
+// another.
 
 namespace transformer::test {
 
@@ -24,13 +29,86 @@ struct Index {
 };
 inline thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 
+/// The threads of a block.
+class Threads {
+ public:
+  explicit Threads(int64_t count) : contexts_(static_cast<size_t>(count)) {
+    for (size_t i = 0; i < contexts_.size(); ++i) stacks_.emplace_back(new std::byte[stack_size]);
+  }
+
+  /// `work` once for each, numbered by threadIdx, in turns that end where one gives way.
+  void run(std::function<void()> work) {
+    running_ = this;
+    work_ = std::move(work);
+    done_.assign(contexts_.size(), false);
+    for (size_t i = 0; i < contexts_.size(); ++i) {
+      getcontext(&contexts_[i]);
+      contexts_[i].uc_stack.ss_sp = stacks_[i].get();
+      contexts_[i].uc_stack.ss_size = stack_size;
+      contexts_[i].uc_link = &scheduler_;
+      makecontext(&contexts_[i], &Threads::begin, 0);
+    }
+    for (bool any = true; any;) {
+      any = false;
+      for (size_t i = 0; i < contexts_.size(); ++i) {
+        if (done_[i]) continue;
+        any = true;
+        threadIdx.x = static_cast<unsigned>(i);
+        swapcontext(&scheduler_, &contexts_[i]);
+      }
+    }
+  }
+
+  /// Everybody else's turn comes first.
+  static void give_way() { swapcontext(&running_->contexts_[threadIdx.x], &running_->scheduler_); }
+
+ private:
+  static constexpr size_t stack_size = 128 << 10;
+
+  static void begin() {
+    running_->work_();
+    running_->done_[threadIdx.x] = true;
+  }
+
+  inline static thread_local Threads* running_ = nullptr;
+
+  std::function<void()> work_;
+  ucontext_t scheduler_{};
+  std::vector<ucontext_t> contexts_;
+  std::vector<std::unique_ptr<std::byte[]>> stacks_;
+  std::vector<bool> done_;
+};
+
+class Barrier {
+ public:
+  explicit Barrier(int64_t count) : count_(count) {}
+
+  void arrive_and_wait() {
+    if (++arrived_ == count_) {
+      arrived_ = 0;
+      ++phase_;
+      return;
+    }
+    const uint64_t mine = phase_;
+    while (phase_ == mine) Threads::give_way();
+  }
+
+ private:
+  int64_t count_, arrived_ = 0;
+  uint64_t phase_ = 0;
+};
+
 struct Warp {
-  std::barrier<> together{32};
+  Barrier together{32};
   std::array<float, 32> values{};
   std::array<std::array<unsigned, 6>, 32> factors{};
 };
-inline thread_local Warp* warp = nullptr;
-inline thread_local std::barrier<>* block = nullptr;
+inline thread_local std::vector<Warp> warps_of_block;
+inline thread_local Barrier* block = nullptr;
+
+inline Warp& own_warp() {
+  return warps_of_block[threadIdx.x / 32];
+}
 
 inline void __syncthreads() {
   block->arrive_and_wait();
@@ -38,10 +116,10 @@ inline void __syncthreads() {
 
 inline float __shfl_xor_sync(unsigned, float value, int distance) {
   const unsigned lane = threadIdx.x % 32;
-  warp->values[lane] = value;
-  warp->together.arrive_and_wait();
-  const float other = warp->values[lane ^ static_cast<unsigned>(distance)];
-  warp->together.arrive_and_wait();
+  own_warp().values[lane] = value;
+  own_warp().together.arrive_and_wait();
+  const float other = own_warp().values[lane ^ static_cast<unsigned>(distance)];
+  own_warp().together.arrive_and_wait();
   return other;
 }
 
@@ -60,18 +138,18 @@ inline unsigned pair_of(float first, float second);
 // As gpu_attention.cu describes it.
 inline void multiply_add(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
   const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  warp->factors[lane] = {a[0], a[1], a[2], a[3], b0, b1};
-  warp->together.arrive_and_wait();
+  own_warp().factors[lane] = {a[0], a[1], a[2], a[3], b0, b1};
+  own_warp().together.arrive_and_wait();
   const auto half = [](unsigned pair, unsigned which) { return __uint_as_float(pair >> (16 * which) << 16); };
   for (unsigned e = 0; e < 4; ++e) {
     const unsigned row = g + e / 2 * 8, column = 2 * t + e % 2;
     for (unsigned k = 0; k < 16; ++k) {
-      const auto& left = warp->factors[row % 8 * 4 + k % 8 / 2];
-      const auto& right = warp->factors[column * 4 + k % 8 / 2];
+      const auto& left = own_warp().factors[row % 8 * 4 + k % 8 / 2];
+      const auto& right = own_warp().factors[column * 4 + k % 8 / 2];
       c[e] += half(left[row / 8 + 2 * (k / 8)], k % 2) * half(right[4 + k / 8], k % 2);
     }
   }
-  warp->together.arrive_and_wait();
+  own_warp().together.arrive_and_wait();
 }
 
 #define __device__
@@ -186,25 +264,16 @@ class EmulatedGpu : public GpuKernels {
 
   template <class Arguments>
   static void run(void (*kernel)(Arguments), const Arguments& arguments, int64_t blocks, int64_t threads) {
-    std::barrier<> block(threads);
-    std::vector<std::unique_ptr<emulated::Warp>> warps;
-    for (int64_t i = 0; i < threads / 32; ++i) warps.push_back(std::make_unique<emulated::Warp>());
-    std::vector<std::thread> running;
-    for (unsigned i = 0; i < static_cast<unsigned>(threads); ++i) {
-      running.emplace_back([&, i] {
-        emulated::threadIdx.x = i;
-        emulated::blockDim.x = static_cast<unsigned>(threads);
-        emulated::gridDim.x = static_cast<unsigned>(blocks);
-        emulated::warp = warps[i / 32].get();
-        emulated::block = &block;
-        for (unsigned number = 0; number < emulated::gridDim.x; ++number) {
-          emulated::blockIdx.x = number;
-          kernel(arguments);
-          block.arrive_and_wait();  // what blocks share is one's after the other
-        }
-      });
+    emulated::Barrier block(threads);
+    emulated::block = &block;
+    emulated::warps_of_block = std::vector<emulated::Warp>(static_cast<size_t>(threads / 32));
+    emulated::blockDim.x = static_cast<unsigned>(threads);
+    emulated::gridDim.x = static_cast<unsigned>(blocks);
+    emulated::Threads of_block(threads);
+    for (unsigned number = 0; number < emulated::gridDim.x; ++number) {
+      emulated::blockIdx.x = number;
+      of_block.run([&] { kernel(arguments); });
     }
-    for (auto& thread : running) thread.join();
   }
 };
 
