@@ -50,9 +50,16 @@ endfunction()
 
 # In a unity build the files of `target` are compiled as one: what they all include is parsed once, and what they all
 # instantiate is compiled once. It does not see what a file forgets to include, nor names of one file that hide another's;
-# other builds do, so the warnings that are about files are theirs.
+# other builds do, so the warnings that are about files are theirs. APART names folders whose files stay on their own.
 function(transformer_unity target)
+  cmake_parse_arguments(PARSE_ARGV 1 argument "" "" APART)
   if(TRANSFORMER_UNITY)
+    get_target_property(sources ${target} SOURCES)
+    foreach(folder IN LISTS argument_APART)
+      set(apart ${sources})
+      list(FILTER apart INCLUDE REGEX "/${folder}/")
+      set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endforeach()
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
     target_compile_options(${target} PRIVATE -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
     # A linker takes whole object files, and of one for a whole room programs need little.

@@ -30,11 +30,11 @@ struct Sizes {
   }
 };
 
-struct Bound {
+struct BoundSizes {
   Sizes sizes;
   Settings settings;
-  Bound() { settings.section("net", sizes, ""); }
-  Bound(const Bound&) = delete;
+  BoundSizes() { settings.section("net", sizes, ""); }
+  BoundSizes(const BoundSizes&) = delete;
 };
 
 }  // namespace
@@ -80,12 +80,12 @@ TEST_CASE("a document names unknown keys, repeated ones and what else was found"
 }
 
 TEST_CASE("settings are overridden from a document, with its lines in what goes wrong") {
-  Bound bound;
+  BoundSizes bound;
   bound.settings.override_with({{"net.width", "16", "grid.yaml:3"}, {"net.files", "[\"p, q\", r]", "grid.yaml:4"}});
   CHECK(bound.sizes.width == 16);
   CHECK(bound.sizes.files == std::vector<std::string>{"p, q", "r"});
   const auto error = [](const SettingOverride& setting) {
-    Bound other;
+    BoundSizes other;
     return error_of([&] { other.settings.override_with({setting}); });
   };
   CHECK_THAT(error({"net.widht", "3", "grid.yaml:7"}),
@@ -100,7 +100,7 @@ TEST_CASE("settings are overridden from a document, with its lines in what goes 
 }
 
 TEST_CASE("the values of settings, set again, give the same settings") {
-  Bound bound;
+  BoundSizes bound;
   bound.sizes = {.width = 3,
                  .encoder_layers = 1,
                  .decoder_layers = 2,
@@ -111,7 +111,7 @@ TEST_CASE("the values of settings, set again, give the same settings") {
   std::vector<std::string> overrides;
   for (const auto& [name, value] : bound.settings.values()) overrides.push_back(fmt::format("{}={}", name, value));
   CHECK(overrides.size() == 7);
-  Bound other;
+  BoundSizes other;
   other.settings.set(overrides);
   CHECK(other.settings.yaml() == bound.settings.yaml());
 }

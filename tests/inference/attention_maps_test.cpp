@@ -1,7 +1,7 @@
 #include "transformer/inference/attention_maps.h"
 
 #include <fmt/ranges.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <random>
 
@@ -18,8 +18,6 @@ namespace transformer::test {
 namespace {
 
 using Ids = std::vector<int64_t>;
-
-constexpr int64_t pieces = 40;
 
 Ids random_ids(std::mt19937& random, size_t length) {
   Ids ids(length);

@@ -24,7 +24,7 @@ namespace {
 using Penalty = DecodingSettings::LengthPenalty;
 using Stop = DecodingSettings::Stop;
 
-struct Scored {
+struct Covered {
   Tokens tokens;
   double log_probability, score;
   bool finished = true;
@@ -46,7 +46,7 @@ double score_by_formula(double log_probability, size_t length, const std::vector
   return log_probability / penalty + coverage_by_formula(received, settings.coverage_penalty);
 }
 
-void sort_by_score(std::vector<Scored>& all) {
+void sort_by_score(std::vector<Covered>& all) {
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.score > b.score; });
 }
 
@@ -117,14 +117,14 @@ std::vector<Hypothesis> search(RandomTable& table, const AttentionTable& attenti
   return beam_search(steps.function(), std::vector<DecodingRequest>{request}, begin).at(0);
 }
 
-DecodingRequest request_of(int64_t max_length, const DecodingSettings& settings) {
+DecodingRequest plain_request(int64_t max_length, const DecodingSettings& settings) {
   return {.source = {7, 5, 2}, .max_length = max_length, .settings = settings.validated(), .end = end};
 }
 
 /// Every output of at most so many tokens, best first.
-std::vector<Scored> exhaustive(RandomTable& table, const AttentionTable& attention, int64_t max_length,
-                               const DecodingSettings& settings) {
-  std::vector<Scored> all;
+std::vector<Covered> exhaustive(RandomTable& table, const AttentionTable& attention, int64_t max_length,
+                                const DecodingSettings& settings) {
+  std::vector<Covered> all;
   const auto visit = [&](auto&& self, Tokens& prefix, double log_probability) -> void {
     const auto row = table.row(prefix);
     const double ended = log_probability + row[end];
@@ -145,14 +145,14 @@ std::vector<Scored> exhaustive(RandomTable& table, const AttentionTable& attenti
 }
 
 /// Beam search that never stops early, and ranks what has ended at the very end.
-std::vector<Scored> plain_beam_search(RandomTable& table, const AttentionTable& attention, int64_t max_length,
-                                      const DecodingSettings& settings) {
+std::vector<Covered> plain_beam_search(RandomTable& table, const AttentionTable& attention, int64_t max_length,
+                                       const DecodingSettings& settings) {
   struct Prefix {
     Tokens tokens;
     double log_probability;
   };
   std::vector<Prefix> live = {{{}, 0}};
-  std::vector<Scored> finished, cut;
+  std::vector<Covered> finished, cut;
   for (int64_t length = 0; length <= max_length; ++length) {
     std::vector<Prefix> candidates;
     for (const auto& prefix : live) {
@@ -195,10 +195,8 @@ std::vector<Scored> plain_beam_search(RandomTable& table, const AttentionTable& 
   return finished;
 }
 
-constexpr int64_t pieces = 40;
-
 /// Requests of many kinds of search, every other with a coverage penalty.
-std::vector<DecodingRequest> mixed_requests(size_t count, unsigned seed) {
+std::vector<DecodingRequest> covered_requests(size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<DecodingRequest> requests;
   for (auto& source : random_sentences(count, seed, pieces)) {
@@ -221,21 +219,11 @@ std::vector<DecodingRequest> mixed_requests(size_t count, unsigned seed) {
   return requests;
 }
 
-void check_same(const std::vector<Hypothesis>& found, const std::vector<Hypothesis>& expected) {
-  REQUIRE(found.size() == expected.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    CHECK(found[i].tokens == expected[i].tokens);
-    CHECK(found[i].log_probability == expected[i].log_probability);  // bit for bit
-    CHECK(found[i].score == expected[i].score);
-    CHECK(found[i].finished == expected[i].finished);
-  }
-}
-
 /// Every output of at most `longest` tokens of an ensemble, by its members' modules.
-std::vector<Scored> by_modules(const std::vector<std::pair<Transformer, double>>& members, const Tokens& source,
-                               int64_t longest, const DecodingSettings& settings) {
+std::vector<Covered> by_modules(const std::vector<std::pair<Transformer, double>>& members, const Tokens& source,
+                                int64_t longest, const DecodingSettings& settings) {
   torch::NoGradGuard no_grad;
-  std::vector<Scored> all;
+  std::vector<Covered> all;
   std::vector<Tokens> outputs = {{}};
   for (int64_t length = 0; length <= longest; ++length) {
     const auto count = std::ssize(outputs);
@@ -279,7 +267,7 @@ std::vector<Scored> by_modules(const std::vector<std::pair<Transformer, double>>
 }
 
 /// The best of them are found.
-void check_best(const std::vector<Hypothesis>& found, const std::vector<Scored>& expected) {
+void check_best(const std::vector<Hypothesis>& found, const std::vector<Covered>& expected) {
   std::map<Tokens, double> scores;
   for (const auto& each : expected) scores[each.tokens] = each.score;
   REQUIRE(!found.empty());
@@ -313,7 +301,7 @@ TEST_CASE("a beam as wide as the space finds the outputs that cover their source
                                     .length_penalty = seed % 2 == 0 ? Penalty::gnmt : Penalty::power,
                                     .coverage_penalty = std::array{0.05, 0.2, 1.0, 5.0}[seed % 4],
                                     .n_best = 6};
-    const auto found = search(table, attention, request_of(4, settings));
+    const auto found = search(table, attention, plain_request(4, settings));
     const auto expected = exhaustive(table, attention, 4, settings);
     REQUIRE(found.size() == 6);
     for (size_t i = 0; i < found.size(); ++i) {
@@ -323,7 +311,7 @@ TEST_CASE("a beam as wide as the space finds the outputs that cover their source
     }
     auto without = settings;
     without.coverage_penalty = 0;
-    if (search(table, attention, request_of(4, without)).front().tokens != found.front().tokens) ++different;
+    if (search(table, attention, plain_request(4, without)).front().tokens != found.front().tokens) ++different;
   }
   CHECK(different > 10);
 }
@@ -335,7 +323,7 @@ TEST_CASE("a narrow beam ranks what it finds by coverage, too, and exact stoppin
     const AttentionTable attention{seed, 1 + seed % 6};
     DecodingSettings settings{.beam = 2 + static_cast<int64_t>(seed % 4), .coverage_penalty = seed % 2 == 0 ? 0.3 : 2};
     settings.n_best = settings.beam;
-    const auto found = search(table, attention, request_of(6, settings));
+    const auto found = search(table, attention, plain_request(6, settings));
     const auto expected = plain_beam_search(table, attention, 6, settings);
     REQUIRE(found.size() == std::min(expected.size(), static_cast<size_t>(settings.n_best)));
     for (size_t i = 0; i < found.size(); ++i) {
@@ -357,7 +345,7 @@ TEST_CASE("whatever else is asked for, each hypothesis has the coverage of its o
     settings.stop = seed % 2 == 0 ? Stop::exact : Stop::beam_finished;
     if (seed % 4 == 1) settings.beam_groups = 2;
     if (seed % 7 == 3) settings.beam = settings.n_best = 1, settings.beam_groups = 1;
-    auto request = request_of(static_cast<int64_t>(seed % 8), settings);
+    auto request = plain_request(static_cast<int64_t>(seed % 8), settings);
     if (seed % 4 == 2) request.control.required = {{2, 3}, {4}};
     if (seed % 4 == 3) request.end = SentenceSearch::no_end;
     for (const auto& hypothesis : search(table, attention, request)) {
@@ -372,8 +360,8 @@ TEST_CASE("whatever else is asked for, each hypothesis has the coverage of its o
 TEST_CASE("sentences with a coverage penalty and without share a search, and attention that nobody wants is not read") {
   RandomTable a(1, 5), b(2, 5);
   const AttentionTable short_one{3, 2}, long_one{4, 6};
-  const auto covered = request_of(5, {.beam = 3, .coverage_penalty = 0.7, .n_best = 3});
-  const auto plain = request_of(5, {.beam = 3, .n_best = 3});
+  const auto covered = plain_request(5, {.beam = 3, .coverage_penalty = 0.7, .n_best = 3});
+  const auto plain = plain_request(5, {.beam = 3, .n_best = 3});
   AttendedSteps steps({&a, &b}, {short_one, long_one});
   const auto found = beam_search(steps.function(), std::vector<DecodingRequest>{covered, plain}, begin);
   check_same(found.at(0), search(a, short_one, covered));
@@ -412,7 +400,7 @@ TEST_CASE("an ensemble's attention is the mean of its members', by their weights
 
 TEST_CASE("coverage penalties in any batch are those alone, bit for bit, and those of a forced pass") {
   const auto transformer = tiny_transformer(tiny_settings(pieces), 4);
-  const auto requests = mixed_requests(40, 7);
+  const auto requests = covered_requests(40, 7);
   for (const auto precision : {Precision::float32, Precision::int8}) {
     const auto model = std::make_shared<const InferenceModel>(transformer->settings(),
                                                               stored_weights(weights_of(*transformer)), precision, "");
@@ -427,7 +415,7 @@ TEST_CASE("coverage penalties in any batch are those alone, bit for bit, and tho
       Engine engine(model, options);
       CAPTURE(options.threads, options.batch_sentences, options.cache_bytes);
       const auto found = decode_all(engine, requests);
-      for (size_t i = 0; i < found.size(); ++i) check_same(found[i], expected[i]);
+      check_same(found, expected);
     }
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto& request = requests[i];

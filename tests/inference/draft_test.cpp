@@ -21,8 +21,6 @@ using Models = std::shared_ptr<const InferenceModel>;
 
 namespace {
 
-constexpr int64_t pieces = 40;
-
 Models packed(const ModelSettings& settings, uint64_t seed, Precision precision = Precision::float32) {
   const auto model = tiny_transformer(settings, seed);
   return std::make_shared<InferenceModel>(settings, stored_weights(weights_of(*model)), precision, "");
@@ -53,21 +51,6 @@ std::vector<DecodingRequest> requests_of(size_t count, unsigned seed, const Deco
     if (requests.size() % 4 == 0) requests.back().end = SentenceSearch::no_end;  // other drafts end at once
   }
   return requests;
-}
-
-void check_same(const std::vector<std::vector<Hypothesis>>& found,
-                const std::vector<std::vector<Hypothesis>>& expected) {
-  REQUIRE(found.size() == expected.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    REQUIRE(found[i].size() == expected[i].size());
-    for (size_t k = 0; k < found[i].size(); ++k) {
-      CHECK(found[i][k].tokens == expected[i][k].tokens);
-      CHECK(found[i][k].log_probability == expected[i][k].log_probability);  // bit for bit
-      CHECK(found[i][k].score == expected[i][k].score);
-      CHECK(found[i][k].token_log_probabilities == expected[i][k].token_log_probabilities);
-      CHECK(found[i][k].finished == expected[i][k].finished);
-    }
-  }
 }
 
 std::vector<std::vector<Hypothesis>> plain(const Models& model, const std::vector<DecodingRequest>& requests) {

@@ -21,8 +21,6 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-constexpr int64_t pieces = 40;
-
 Ids with_end(Ids source) {
   source.push_back(Vocabulary::end);
   return source;
@@ -61,15 +59,6 @@ std::vector<Hypothesis> alone(const std::shared_ptr<const InferenceModel>& model
   return decode_all(engine, {request}).front();
 }
 
-void check_same(const std::vector<Hypothesis>& found, const std::vector<Hypothesis>& expected) {
-  REQUIRE(found.size() == expected.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    CHECK(found[i].tokens == expected[i].tokens);
-    CHECK(found[i].log_probability == expected[i].log_probability);  // bit for bit
-    CHECK(found[i].finished == expected[i].finished);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("searches of every kind share batches, and each finds what it finds alone") {
@@ -85,7 +74,7 @@ TEST_CASE("searches of every kind share batches, and each finds what it finds al
     CAPTURE(options.threads, options.batch_sentences, options.cache_bytes);
     const auto found = decode_all(engine, requests);
     REQUIRE(found.size() == expected.size());
-    for (size_t i = 0; i < found.size(); ++i) check_same(found[i], expected[i]);
+    check_same(found, expected);
   }
 }
 

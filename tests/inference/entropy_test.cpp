@@ -17,8 +17,6 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-constexpr int64_t pieces = 40;
-
 /// By the modules: -Σ p log p at each position of a target, its end's last.
 std::vector<double> by_modules(Transformer model, const Ids& source, const Ids& target) {
   torch::NoGradGuard no_grad;

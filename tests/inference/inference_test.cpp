@@ -32,8 +32,6 @@ namespace {
 using Ids = std::vector<int64_t>;
 using Shared = ModelSettings::SharedEmbeddings;
 
-constexpr int64_t pieces = 40;
-
 std::vector<Ids> random_sources(size_t count, unsigned seed, int64_t vocabulary_size = pieces, size_t longest = 9) {
   auto sources = random_sentences(count, seed, vocabulary_size, longest);
   for (auto& source : sources) source.push_back(Vocabulary::end);

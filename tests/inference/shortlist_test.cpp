@@ -18,22 +18,22 @@ using Ids = std::vector<int64_t>;
 
 namespace {
 
-constexpr int64_t pieces = 150;
+constexpr int64_t listed_pieces = 150;
 
 /// For each piece some others, the same for the same seed.
 Shortlist some_list(unsigned seed, size_t most = 12) {
   std::mt19937 random(seed);
-  const auto any = [&] { return static_cast<int32_t>(4 + random() % (pieces - 4)); };
-  std::vector<std::vector<int32_t>> translations(pieces);
+  const auto any = [&] { return static_cast<int32_t>(4 + random() % (listed_pieces - 4)); };
+  std::vector<std::vector<int32_t>> translations(listed_pieces);
   for (auto& of_piece : translations) {
     of_piece.resize(random() % most);
     std::generate(of_piece.begin(), of_piece.end(), any);
   }
-  return {{any(), any(), any()}, translations, pieces};
+  return {{any(), any(), any()}, translations, listed_pieces};
 }
 
 std::vector<Ids> some_sources(size_t count, unsigned seed) {
-  auto sources = random_sentences(count, seed, pieces);
+  auto sources = random_sentences(count, seed, listed_pieces);
   for (auto& source : sources) source.push_back(Vocabulary::end);
   return sources;
 }
@@ -44,7 +44,7 @@ std::vector<Hypothesis> by_definition(Transformer model, const Ids& source, int6
   const auto candidates = list.candidates(source);
   const auto whole = transformer_step(model, torch::tensor(source).unsqueeze(0));
   const StepFunction step = [&](std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width) {
-    const auto all = whole(tokens, parents, pieces);
+    const auto all = whole(tokens, parents, listed_pieces);
     Continuations left{width, {}, {}};
     for (size_t row = 0; row < tokens.size(); ++row) {
       std::vector<Continuations::Candidate> possible;
@@ -144,7 +144,7 @@ TEST_CASE("gathered outputs are the matrix's own, whoever comes and goes, on eve
 }
 
 TEST_CASE("with a shortlist the search is that over its candidates, in any batch") {
-  const auto model = tiny_transformer(tiny_settings(pieces), 4);
+  const auto model = tiny_transformer(tiny_settings(listed_pieces), 4);
   const auto packed = packed_model(model);
   const auto sources = some_sources(14, 9);
   const auto list = std::make_shared<const Shortlist>(some_list(1));
@@ -172,7 +172,7 @@ TEST_CASE("with a shortlist the search is that over its candidates, in any batch
 }
 
 TEST_CASE("sentences with a shortlist, with another and with none share batches, bit for bit") {
-  const auto packed = packed_model(tiny_transformer(tiny_settings(pieces), 5));
+  const auto packed = packed_model(tiny_transformer(tiny_settings(listed_pieces), 5));
   const auto sources = some_sources(20, 10);
   std::vector<std::shared_ptr<const Shortlist>> lists;
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -243,7 +243,7 @@ TEST_CASE("a shortlist's file is read as it was written, for its own vocabularie
   CHECK_THAT(error_of([&] { Shortlist::read(folder / "none", {one, other}); }), Contains("cannot be opened"));
 
   // Whatever byte is another: refused, or a list of pieces that there are.
-  const auto bytes = read_file(file);
+  const auto bytes = test::read_file(file);
   for (int i = 0; i < 400; ++i) {
     auto damaged = bytes;
     damaged[random() % damaged.size()] = static_cast<char>(random());

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <filesystem>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "catch.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/settings.h"
 #include "transformer/decoding/module_backend.h"
@@ -115,6 +117,27 @@ inline void write_tiny_model(const std::filesystem::path& directory, const Decod
   settings.section("vocabulary", vocabulary, "The vocabulary");
   settings.section("decoding", decoding, "Decoding");
   write_atomically(directory / "config.yaml", settings.yaml());
+}
+
+/// What tiny models' vocabularies have, where a test is about no other number.
+constexpr int64_t pieces = 40;
+
+/// Bit for bit.
+inline void check_same(const std::vector<Hypothesis>& found, const std::vector<Hypothesis>& expected) {
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    CHECK(found[i].tokens == expected[i].tokens);
+    CHECK(found[i].log_probability == expected[i].log_probability);
+    CHECK(found[i].score == expected[i].score);
+    CHECK(found[i].token_log_probabilities == expected[i].token_log_probabilities);
+    CHECK(found[i].finished == expected[i].finished);
+  }
+}
+
+inline void check_same(const std::vector<std::vector<Hypothesis>>& found,
+                       const std::vector<std::vector<Hypothesis>>& expected) {
+  REQUIRE(found.size() == expected.size());
+  for (size_t i = 0; i < found.size(); ++i) check_same(found[i], expected[i]);
 }
 
 }  // namespace transformer::test

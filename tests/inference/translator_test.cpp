@@ -17,9 +17,7 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-constexpr int64_t pieces = 40;
-
-torch::Tensor with_end(Ids source) {
+torch::Tensor tensor_with_end(Ids source) {
   source.push_back(Vocabulary::end);
   return torch::tensor(source).unsqueeze(0);  // [1, S]
 }
@@ -29,7 +27,7 @@ torch::Tensor uncached(Transformer& model, const Ids& source, const Ids& prefix)
   torch::NoGradGuard no_grad;
   Ids input = {Vocabulary::begin};
   input.insert(input.end(), prefix.begin(), prefix.end());
-  const auto logits = model->forward(with_end(source), torch::tensor(input).unsqueeze(0));  // [1, T, V]
+  const auto logits = model->forward(tensor_with_end(source), torch::tensor(input).unsqueeze(0));  // [1, T, V]
   return logits[0][-1].log_softmax(-1).to(torch::kDouble);
 }
 
@@ -85,7 +83,7 @@ TEST_CASE("cached decoding gives the log-probabilities of a full forward pass at
         1 + static_cast<int64_t>(std::max({sources[0].size(), sources[1].size(), sources[2].size()}));
     auto source = torch::zeros({3, longest}, torch::kInt64);
     for (int64_t row = 0; row < 3; ++row) {
-      const auto ids = with_end(sources[row])[0];
+      const auto ids = tensor_with_end(sources[row])[0];
       source[row].narrow(0, 0, ids.size(0)).copy_(ids);
     }
     const auto step = transformer_step(model, source);
@@ -130,7 +128,7 @@ TEST_CASE("the translator finds what beam search over full forward passes finds"
     const auto expected =
         beam_search(uncached_steps(model, sources), max_lengths, Vocabulary::begin, Vocabulary::end, settings);
     for (size_t i = 0; i < sources.size(); ++i) {
-      const auto found = beam_search(transformer_step(model, with_end(sources[i])), Ids{max_lengths[i]},
+      const auto found = beam_search(transformer_step(model, tensor_with_end(sources[i])), Ids{max_lengths[i]},
                                      Vocabulary::begin, Vocabulary::end, settings)
                              .at(0);
       REQUIRE(found.size() == expected[i].size());
@@ -145,7 +143,7 @@ TEST_CASE("the translator finds what beam search over full forward passes finds"
 
 TEST_CASE("padding and begin are never put out") {
   auto model = tiny_transformer(tiny_settings(6), 2);
-  const auto found = beam_search(transformer_step(model, with_end({4, 5, 4})), Ids{12}, Vocabulary::begin,
+  const auto found = beam_search(transformer_step(model, tensor_with_end({4, 5, 4})), Ids{12}, Vocabulary::begin,
                                  Vocabulary::end, {.beam = 5, .n_best = 5});
   for (const auto& hypothesis : found.at(0)) {
     for (const int64_t token : hypothesis.tokens) CHECK(token > Vocabulary::end);

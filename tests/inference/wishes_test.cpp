@@ -29,8 +29,6 @@ namespace {
 using Ids = std::vector<int64_t>;
 using Search = DecodingSettings::Search;
 
-constexpr int64_t pieces = 40;
-
 /// A model, its vocabulary and how both translate: once packed, once through the modules.
 struct Tiny {
   TemporaryDirectory directory;

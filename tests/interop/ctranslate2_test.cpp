@@ -1,6 +1,6 @@
 #include "transformer/interop/ctranslate2.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <functional>
 #include <set>

@@ -22,7 +22,7 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
-Ids ids_of(const Vocabulary& vocabulary, const Json& pieces) {
+Ids ids_of_pieces(const Vocabulary& vocabulary, const Json& pieces) {
   std::map<std::string, int64_t> ids;
   for (int64_t id = 0; id < vocabulary.size(); ++id) ids.emplace(vocabulary.piece(id), id);
   Ids found;
@@ -38,8 +38,8 @@ void check_model(const fs::path& model, const fs::path& expected_file, double to
   const auto vocabularies = Vocabularies::load(model, settings.source_vocabulary_size, settings.target_vocabulary_size);
   const auto packed = InferenceModel::load(model, settings, Precision::float32);
   std::vector<Ids> sources, targets;
-  for (const auto& source : expected["sources"]) sources.push_back(ids_of(*vocabularies.source, source));
-  for (const auto& target : expected["targets"]) targets.push_back(ids_of(*vocabularies.target, target));
+  for (const auto& source : expected["sources"]) sources.push_back(ids_of_pieces(*vocabularies.source, source));
+  for (const auto& target : expected["targets"]) targets.push_back(ids_of_pieces(*vocabularies.target, target));
   const auto found = log_probabilities(*packed, sources, targets, 1);
   REQUIRE(found.size() == expected["log_probabilities"].size());
   for (size_t i = 0; i < found.size(); ++i) {
@@ -57,13 +57,13 @@ void check_model(const fs::path& model, const fs::path& expected_file, double to
   size_t same = 0;
   for (size_t i = 0; i < sources.size(); ++i) {
     const auto output = translator.translate_ids({sources[i]}).at(0).at(0);
-    same += output.tokens == ids_of(*vocabularies.target, expected["greedy"][i]) ? 1 : 0;
+    same += output.tokens == ids_of_pieces(*vocabularies.target, expected["greedy"][i]) ? 1 : 0;
   }
   CHECK(same == sources.size());
   for (size_t i = 0; i < expected["lines"].size(); ++i) {
     const auto line = expected["lines"][i].get<std::string>();
     INFO(line);
-    CHECK(vocabularies.source->encode(line) == ids_of(*vocabularies.source, expected["pieces"][i]));
+    CHECK(vocabularies.source->encode(line) == ids_of_pieces(*vocabularies.source, expected["pieces"][i]));
   }
 }
 

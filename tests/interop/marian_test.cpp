@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <nlohmann/json.hpp>
 
@@ -21,10 +21,6 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 namespace {
-
-Ids ids_of(const torch::Tensor& tensor) {
-  return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
-}
 
 /// Their ids of each of ours, by what they stand for.
 Numbering numbering_of(const Vocabulary& vocabulary, const fs::path& vocab_json, int64_t start) {

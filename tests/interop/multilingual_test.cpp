@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <nlohmann/json.hpp>
 
@@ -27,10 +27,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t their_end = 2;
-
-Ids ids_of(const torch::Tensor& tensor) {
-  return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
-}
 
 /// Their ids of each of ours, by what they stand for; the begin stands for what they start with.
 Numbering numbering_of(const Vocabulary& vocabulary, const Json& tokens) {

@@ -26,40 +26,41 @@ std::string file_of(const std::string& header, char version = 1) {
                                          as_bytes(header.size(), version == 1 ? 2 : 4), header, bytes)}});
 }
 
-std::string refusal(const std::string& bytes) {
+std::string npz_refusal(const std::string& bytes) {
   return error_of([&] { npz_arrays(bytes, nullptr, "model.npz"); });
 }
 
 }  // namespace
 
 TEST_CASE("an array's header has a type, an order and a shape, once each") {
-  CHECK(refusal(file_of(plain)).empty());
-  CHECK(refusal(file_of(plain, 2)).empty());
-  CHECK(refusal(file_of("{'shape': (6,), 'fortran_order': False, 'descr': '<i4'}\n")).empty());
-  CHECK(refusal(file_of("{'shape': (6), 'fortran_order': False, 'descr': '<i4'}  \n")).empty());
+  CHECK(npz_refusal(file_of(plain)).empty());
+  CHECK(npz_refusal(file_of(plain, 2)).empty());
+  CHECK(npz_refusal(file_of("{'shape': (6,), 'fortran_order': False, 'descr': '<i4'}\n")).empty());
+  CHECK(npz_refusal(file_of("{'shape': (6), 'fortran_order': False, 'descr': '<i4'}  \n")).empty());
   for (const char* header :
        {"{'fortran_order': False, 'shape': (3, 2)}\n", "{'descr': '<f4', 'shape': (3, 2)}\n",
         "{'descr': '<f4', 'fortran_order': False}\n", "{}\n", "", "{'descr': '<f4', 'descr': '<f4'}\n",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2)}", "{'descr': '<f4', 'order': 1}\n",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2)} x\n", "{'descr"}) {
     INFO(header);
-    CHECK_THAT(refusal(file_of(header)), Contains("'w'") && Contains("header that is none"));
+    CHECK_THAT(npz_refusal(file_of(header)), Contains("'w'") && Contains("header that is none"));
   }
-  CHECK_THAT(refusal(file_of("{'descr': '>f4', 'fortran_order': False, 'shape': (3, 2)}\n")), Contains("'>f4'"));
-  CHECK_THAT(refusal(file_of("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2)}\n")), Contains("row by row"));
+  CHECK_THAT(npz_refusal(file_of("{'descr': '>f4', 'fortran_order': False, 'shape': (3, 2)}\n")), Contains("'>f4'"));
+  CHECK_THAT(npz_refusal(file_of("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2)}\n")),
+             Contains("row by row"));
   for (const char* shape : {"(3, 3)", "(3, 1)", "()", "(4611686018427387904, 4)", "(0, 6)"}) {
     INFO(shape);
-    CHECK_THAT(refusal(file_of(fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}}}\n", shape))),
+    CHECK_THAT(npz_refusal(file_of(fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}}}\n", shape))),
                Contains("not the numbers"));
   }
   for (const char* shape : {"(-3, -2)", "(x)", "(1, 1, 1, 1, 1, 1, 1, 3, 2)"}) {
     INFO(shape);
-    CHECK_THAT(refusal(file_of(fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}}}\n", shape))),
+    CHECK_THAT(npz_refusal(file_of(fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': {}}}\n", shape))),
                Contains("shape that is none"));
   }
-  CHECK_THAT(refusal(file_of(plain, 4)), Contains("version"));
-  CHECK_THAT(refusal(file_of(plain, 0)), Contains("version"));
-  CHECK_THAT(refusal(zip_of({{.name = "w.npy", .content = "text"}})), Contains("no array"));
+  CHECK_THAT(npz_refusal(file_of(plain, 4)), Contains("version"));
+  CHECK_THAT(npz_refusal(file_of(plain, 0)), Contains("version"));
+  CHECK_THAT(npz_refusal(zip_of({{.name = "w.npy", .content = "text"}})), Contains("no array"));
 }
 
 TEST_CASE("rows of an array are read from where they begin") {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <torch/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -8,6 +10,10 @@
 namespace transformer::test {
 
 using Ids = std::vector<int64_t>;
+
+inline Ids ids_of(const torch::Tensor& tensor) {
+  return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
+}
 
 /// What another system numbers our pieces by.
 struct Numbering {

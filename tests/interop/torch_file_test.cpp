@@ -20,7 +20,7 @@ std::string older(const std::string& pickle) {
   return fmt::format("{}\x80\x02M\xe9\x03.\x80\x02}}.\x80\x02{}", magic, pickle);
 }
 
-std::string refusal(const std::string& bytes) {
+std::string torch_refusal(const std::string& bytes) {
   return error_of([&] { torch_weights(bytes, nullptr, "model.bin"); });
 }
 
@@ -28,24 +28,24 @@ std::string refusal(const std::string& bytes) {
 
 TEST_CASE("a pickle's instructions are followed no further than a dictionary of tensors needs") {
   // Whatever is called, nothing is: the name alone is refused.
-  CHECK_THAT(refusal(older("cposix\nsystem\nX\x02\x00\x00\x00id\x85R."s)), Contains("'posix system'"));
-  CHECK_THAT(refusal(older("cbuiltins\neval\n."s)), Contains("'builtins eval'"));
-  CHECK_THAT(refusal(older("X\x05\x00\x00\x00posixX\x06\x00\x00\x00system\x93."s)), Contains("'posix system'"));
-  CHECK_THAT(refusal(older("cos\x1b[31m\nx\n."s)), Contains("\\x1b"));
-  CHECK_THAT(refusal(older("(dp0\n."s)), Contains("instruction 0x64"));
-  CHECK_THAT(refusal(older("N."s)), Contains("no dictionary"));
-  CHECK_THAT(refusal(older("}X\x01\x00\x00\x00wK\x01s.\x80\x02]."s)), Contains("'w' beside tensors"));
-  CHECK_THAT(refusal(older("u."s)), Contains("never began"));
-  CHECK_THAT(refusal(older("R."s)), Contains("where there is none"));
-  CHECK_THAT(refusal(older("h\x05."s)), Contains("never kept"));
-  CHECK_THAT(refusal(older("X\xff\xff\xff\xff..."s)), Contains("too early"));
-  CHECK_THAT(refusal(older("\x8a\x09         ."s)), Contains("64 bits"));
+  CHECK_THAT(torch_refusal(older("cposix\nsystem\nX\x02\x00\x00\x00id\x85R."s)), Contains("'posix system'"));
+  CHECK_THAT(torch_refusal(older("cbuiltins\neval\n."s)), Contains("'builtins eval'"));
+  CHECK_THAT(torch_refusal(older("X\x05\x00\x00\x00posixX\x06\x00\x00\x00system\x93."s)), Contains("'posix system'"));
+  CHECK_THAT(torch_refusal(older("cos\x1b[31m\nx\n."s)), Contains("\\x1b"));
+  CHECK_THAT(torch_refusal(older("(dp0\n."s)), Contains("instruction 0x64"));
+  CHECK_THAT(torch_refusal(older("N."s)), Contains("no dictionary"));
+  CHECK_THAT(torch_refusal(older("}X\x01\x00\x00\x00wK\x01s.\x80\x02]."s)), Contains("'w' beside tensors"));
+  CHECK_THAT(torch_refusal(older("u."s)), Contains("never began"));
+  CHECK_THAT(torch_refusal(older("R."s)), Contains("where there is none"));
+  CHECK_THAT(torch_refusal(older("h\x05."s)), Contains("never kept"));
+  CHECK_THAT(torch_refusal(older("X\xff\xff\xff\xff..."s)), Contains("too early"));
+  CHECK_THAT(torch_refusal(older("\x8a\x09         ."s)), Contains("64 bits"));
   // A dictionary that holds itself.
-  CHECK_THAT(refusal(older("}q\x00X\x01\x00\x00\x00wh\x00s.\x80\x02]."s)), Contains("'w' beside tensors"));
-  CHECK(refusal(older("}.\x80\x02]."s)).empty());
-  CHECK_THAT(refusal("PK\x03\x04"s), Contains("no end"));
-  CHECK_THAT(refusal("\x80\x04}."s), Contains("neither"));
-  CHECK_THAT(refusal(""), Contains("neither"));
+  CHECK_THAT(torch_refusal(older("}q\x00X\x01\x00\x00\x00wh\x00s.\x80\x02]."s)), Contains("'w' beside tensors"));
+  CHECK(torch_refusal(older("}.\x80\x02]."s)).empty());
+  CHECK_THAT(torch_refusal("PK\x03\x04"s), Contains("no end"));
+  CHECK_THAT(torch_refusal("\x80\x04}."s), Contains("neither"));
+  CHECK_THAT(torch_refusal(""), Contains("neither"));
 }
 
 TEST_CASE("a tensor without numbers may lie at the end of its storage, and none beyond it") {
@@ -58,9 +58,9 @@ TEST_CASE("a tensor without numbers may lie at the end of its storage, and none 
     return older("}X\x01\x00\x00\x00wctorch._utils\n_rebuild_tensor_v2\n("s + storage + "K" + offset + shape + strides +
                  "tRs.");
   };
-  CHECK_THAT(refusal(tensor(2, 1)), Contains("beyond its numbers"));
-  CHECK_THAT(refusal(tensor(3, 0)), Contains("beyond its numbers"));
-  CHECK_THAT(refusal(tensor(2, 0)), !Contains("beyond its numbers"));
+  CHECK_THAT(torch_refusal(tensor(2, 1)), Contains("beyond its numbers"));
+  CHECK_THAT(torch_refusal(tensor(3, 0)), Contains("beyond its numbers"));
+  CHECK_THAT(torch_refusal(tensor(2, 0)), !Contains("beyond its numbers"));
 }
 
 TEST_CASE("JSON that contradicts itself or nests without end is refused") {

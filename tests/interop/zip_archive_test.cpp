@@ -16,7 +16,7 @@ namespace {
 
 const Refusal refuse{"a.zip", "expected an archive"};
 
-std::string refusal(const std::string& archive) {
+std::string zip_refusal(const std::string& archive) {
   return error_of([&] { zip_entries(archive, refuse); });
 }
 
@@ -28,22 +28,22 @@ TEST_CASE("a zip archive's sizes and places are checked before they are used") {
     entry.content = "N.";
     return zip_of({entry});
   };
-  CHECK(refusal(archive({})).empty());
-  CHECK_THAT(refusal(archive({.offset = 5000})), Contains("beyond its end"));
-  CHECK_THAT(refusal(archive({.offset = 3})), Contains("damaged"));
-  CHECK_THAT(refusal(archive({.size = 5000, .packed = 5000})), Contains("too early"));
-  CHECK_THAT(refusal(archive({.packed = 1})), Contains("cannot have the size"));
-  CHECK_THAT(refusal(archive({.method = 9})), Contains("otherwise than by deflate"));
-  CHECK_THAT(refusal(archive({.flags = 1})), Contains("encrypted"));
-  CHECK_THAT(refusal(zip_of({{.name = "a"}}, {.count = 2})), Contains("damaged"));
-  CHECK_THAT(refusal(zip_of({{.name = "a"}}, {.directory = 0xfffffff0})), Contains("beyond its end"));
-  CHECK_THAT(refusal(zip_of({{.name = "a"}, {.name = "a"}})), Contains("twice"));
+  CHECK(zip_refusal(archive({})).empty());
+  CHECK_THAT(zip_refusal(archive({.offset = 5000})), Contains("beyond its end"));
+  CHECK_THAT(zip_refusal(archive({.offset = 3})), Contains("damaged"));
+  CHECK_THAT(zip_refusal(archive({.size = 5000, .packed = 5000})), Contains("too early"));
+  CHECK_THAT(zip_refusal(archive({.packed = 1})), Contains("cannot have the size"));
+  CHECK_THAT(zip_refusal(archive({.method = 9})), Contains("otherwise than by deflate"));
+  CHECK_THAT(zip_refusal(archive({.flags = 1})), Contains("encrypted"));
+  CHECK_THAT(zip_refusal(zip_of({{.name = "a"}}, {.count = 2})), Contains("damaged"));
+  CHECK_THAT(zip_refusal(zip_of({{.name = "a"}}, {.directory = 0xfffffff0})), Contains("beyond its end"));
+  CHECK_THAT(zip_refusal(zip_of({{.name = "a"}, {.name = "a"}})), Contains("twice"));
   CHECK(zip_entries(zip_of({{.name = "a"}}, {.count = 0}), refuse).empty());
-  CHECK_THAT(refusal(""), Contains("no end"));
+  CHECK_THAT(zip_refusal(""), Contains("no end"));
 
   // Two bytes deflated may be 2 * 1032 + 1031 and no more, by what deflate can do.
-  CHECK(refusal(archive({.size = 3095, .packed = 2, .method = 8})).empty());
-  CHECK_THAT(refusal(archive({.size = 3096, .packed = 2, .method = 8})), Contains("cannot have the size"));
+  CHECK(zip_refusal(archive({.size = 3095, .packed = 2, .method = 8})).empty());
+  CHECK_THAT(zip_refusal(archive({.size = 3096, .packed = 2, .method = 8})), Contains("cannot have the size"));
 }
 
 TEST_CASE("a zip archive's end lies before a comment of any length") {
@@ -51,7 +51,7 @@ TEST_CASE("a zip archive's end lies before a comment of any length") {
     const auto archive = zip_of({{.name = "a", .content = "text"}}, {.comment = std::string(bytes, '#')});
     CHECK(zip_entries(archive, refuse).at("a").packed == "text");
   }
-  CHECK_THAT(refusal(zip_of({{.name = "a"}}, {.comment = std::string(65536, '#')})), Contains("no end"));
+  CHECK_THAT(zip_refusal(zip_of({{.name = "a"}}, {.comment = std::string(65536, '#')})), Contains("no end"));
 }
 
 TEST_CASE("what lies beside a zip archive's files is passed over, and zip64's sizes are read from there") {
@@ -68,8 +68,9 @@ TEST_CASE("what lies beside a zip archive's files is passed over, and zip64's si
   CHECK(found(sizes, 0xffffffff) == 4);
   CHECK(found(nothing + sizes, 0xffffffff) == 4);
   // It ends with the field, whose bytes are no more than are left.
-  CHECK_THAT(refusal(zip_of({{.name = "a", .extra = "\x09\x99\x01\x00"s}})), Contains("too early"));
-  CHECK_THAT(refusal(zip_of({{.name = "a", .size = 0xffffffff, .extra = "\x01\x00\x00\x00"s}})), Contains("too early"));
+  CHECK_THAT(zip_refusal(zip_of({{.name = "a", .extra = "\x09\x99\x01\x00"s}})), Contains("too early"));
+  CHECK_THAT(zip_refusal(zip_of({{.name = "a", .size = 0xffffffff, .extra = "\x01\x00\x00\x00"s}})),
+             Contains("too early"));
 }
 
 TEST_CASE("files are unpacked as far as they are asked for, and their checksums compared") {

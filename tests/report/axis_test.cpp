@@ -5,9 +5,10 @@
 #include <set>
 #include <stdexcept>
 
-#include "support.h"
+#include "report_support.h"
 
 using namespace transformer;
+using test::not_a_number;
 
 namespace {
 
@@ -22,8 +23,6 @@ std::vector<std::string> labels_of(const std::vector<Tick>& ticks) {
   for (const auto& tick : ticks) labels.push_back(tick.label);
   return labels;
 }
-
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 

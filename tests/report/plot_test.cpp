@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <string>
 
@@ -10,6 +9,7 @@
 
 using namespace transformer;
 using nlohmann::json;
+using test::not_a_number;
 using test::parsed;
 
 namespace {
@@ -22,8 +22,6 @@ double place_of(const json& picture, const std::string& label) {
   FAIL("no text " << label);
   return 0;
 }
-
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "support.h"
 
 namespace transformer::test {
+
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 /// What Python's parsers find in `text`: `kind` is html, svg or statistics (tests/reference/report_check.py). Fails the
 /// test where they reject it.

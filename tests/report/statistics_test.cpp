@@ -1,7 +1,6 @@
 #include "transformer/report/statistics.h"
 
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -9,14 +8,11 @@
 
 using namespace transformer;
 using nlohmann::json;
+using test::not_a_number;
 using test::parsed;
 using Verdict = RowDifference::Verdict;
 
-namespace {
-
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("mean, deviation, rank correlation and Student's t are numpy's") {
   const std::vector<double> values = {4.92, 5.29, 5.0, 4.91, 5.01, 5.16, 1e3};

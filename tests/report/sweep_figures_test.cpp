@@ -35,7 +35,7 @@ SweepRow row(const std::string& name, std::vector<SweepRun> runs, std::optional<
 }
 
 // The base row's perplexities 4, 6, 8 and BLEUs 20, 23, 29 have the deviations 2 and sqrt(21).
-SweepReport example() {
+SweepReport drawn_example() {
   SweepReport report;
   report.base_row = "base";
   report.rows = {row("base",
@@ -136,7 +136,7 @@ TEST_CASE("BLEU is told of where a run has it, or may still") {
 }
 
 TEST_CASE("rows are compared with the base row") {
-  const SweepReport report = example();
+  const SweepReport report = drawn_example();
   const SweepFigures sweep = sweep_figures(report);
   REQUIRE(sweep.base());
   CHECK(sweep.base()->row->name == "base");
@@ -168,7 +168,7 @@ TEST_CASE("rows are compared with the base row") {
 }
 
 TEST_CASE("without a base row, or with one seed of it, nothing is found") {
-  SweepReport report = example();
+  SweepReport report = drawn_example();
   report.base_row = "";
   CHECK(!sweep_figures(report).base());
   report.base_row = "absent";
@@ -184,7 +184,7 @@ TEST_CASE("without a base row, or with one seed of it, nothing is found") {
 
 TEST_CASE("BLEU of one kind has no difference to BLEU of another, or of two") {
   for (const bool of_base : {false, true}) {
-    SweepReport report = example();
+    SweepReport report = drawn_example();
     report.rows[of_base ? 0 : 3].runs[0].bleu_signature = "another";
     const SweepFigures sweep = sweep_figures(report);
     CHECK(!sweep.rows[3].bleu_difference);
@@ -195,7 +195,7 @@ TEST_CASE("BLEU of one kind has no difference to BLEU of another, or of two") {
 }
 
 TEST_CASE("rows are paired with the paper's where both have a figure") {
-  const SweepReport report = example();
+  const SweepReport report = drawn_example();
   const SweepFigures sweep = sweep_figures(report);
   using Pairs = std::vector<std::pair<double, double>>;
   CHECK(pairs_with_paper(sweep, Figure::perplexity) == Pairs{{4.9, 6}, {5.3, 11}, {5.0, 10}});

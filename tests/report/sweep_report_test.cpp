@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <sstream>
 
@@ -10,12 +9,12 @@
 
 using namespace transformer;
 using nlohmann::json;
+using test::not_a_number;
 using test::parsed;
 using State = SweepRun::State;
 
 namespace {
 
-constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 const std::string signature = "BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:transformer-0.1.0";
 
 SweepRun finished(uint64_t seed, double perplexity, std::optional<double> bleu = std::nullopt) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/sampling.h"
@@ -10,8 +9,6 @@
 namespace transformer {
 
 namespace {
-
-constexpr float lowest = -std::numeric_limits<float>::infinity();
 
 /// 0, or not a number where a member's scores are none: the normaliser shows it.
 double not_a_number_in(std::span<const RowScores> members) {
@@ -150,9 +147,9 @@ RowScores EnsembleBatch::all_of(std::span<const RowScores> members) {
 
 float EnsembleBatch::log_mean_of(std::span<const RowScores> members, size_t token) const {
   const auto log_of = [&](size_t member) { return members[member].logits[token] - shift_of(members[member], member); };
-  float largest = lowest;
+  float largest = impossible_logit;
   for (size_t member = 0; member < members.size(); ++member) largest = std::max(largest, log_of(member));
-  if (largest == lowest) return lowest;
+  if (largest == impossible_logit) return impossible_logit;
   float sum = 0;
   for (size_t member = 0; member < members.size(); ++member) sum += std::exp(log_of(member) - largest);
   return largest + std::log(sum);
@@ -164,7 +161,7 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
   const size_t size = members.front().logits.size();
   const auto wanted = static_cast<size_t>(continuations.width);
   const double nothing = not_a_number_in(members);
-  const float impossible = of_logs ? lowest : 0;
+  const float impossible = of_logs ? impossible_logit : 0;
   size_t taken = 0;
   const auto add = [&](int64_t token, double score) {
     continuations.tokens.push_back(token);
@@ -182,12 +179,12 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
       means_.resize(size);
       mean_of(members, 0, size, means_.data());
       for (size_t token = 0; token < size; ++token) {
-        means_[token] = means_[token] == 0 ? log_mean_of(members, token) : lowest;
+        means_[token] = means_[token] == 0 ? log_mean_of(members, token) : impossible_logit;
       }
       best_of(means_, static_cast<int64_t>(wanted - taken), likely_);
     }
     for (const auto& [log, token] : likely_) add(token, double{log});
-    while (taken < wanted) add(0, double{lowest});
+    while (taken < wanted) add(0, double{impossible_logit});
   };
   if (continuations.width > widest_selection) {
     means_.resize(size);
@@ -208,7 +205,7 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
   const size_t block = known ? members.front().block : usual_block;
   constexpr float margin = 1e-3F;  // more than rounding makes of the logarithm of a mean
   const size_t blocks = (size + block - 1) / block;
-  bounds_.assign(blocks, of_logs ? 0 : lowest);
+  bounds_.assign(blocks, of_logs ? 0 : impossible_logit);
   for (size_t member = 0; member < members.size(); ++member) {
     const auto& scores = members[member];
     const float* maxima = scores.maxima.data();
@@ -230,16 +227,18 @@ void EnsembleBatch::add_best(std::span<const RowScores> members, Continuations& 
   }
   best_.resize(wanted);
   best_tokens_.resize(wanted);
-  float needed = lowest;  // the logarithm of the mean of what is among the best
+  float needed = impossible_logit;  // the logarithm of the mean of what is among the best
   const float above = std::log(static_cast<float>(members.size())) + margin;
   if (!of_logs && wanted > 0 && wanted <= blocks) {
     // Each of so many blocks has a token whose mean is no less.
-    Selection largest{lowest, 0, static_cast<int32_t>(wanted), 0, lowest, best_.data(), best_tokens_.data()};
+    Selection largest{impossible_logit,   0, static_cast<int32_t>(wanted), 0, impossible_logit, best_.data(),
+                      best_tokens_.data()};
     kernels.best(bounds_.data(), static_cast<int64_t>(blocks), 0, largest);
     if (largest.count == largest.width) needed = best_[wanted - 1] - margin;
   }
 
-  Selection selection{lowest, 0, static_cast<int32_t>(wanted), 0, lowest, best_.data(), best_tokens_.data()};
+  Selection selection{impossible_logit,   0, static_cast<int32_t>(wanted), 0, impossible_logit, best_.data(),
+                      best_tokens_.data()};
   means_.resize(size);
   for (size_t first = 0; first < size; first += block) {
     if (bounds_[first / block] + (of_logs ? margin : above) < needed) continue;

@@ -36,8 +36,6 @@ int64_t tokens_of_page(int64_t beam) {
   return positions_of_page(beam) * beam;
 }
 
-constexpr float lowest = -std::numeric_limits<float>::infinity();
-
 using Bytes = unsigned char;
 
 /// Keys and values, float32 or bf16, or states of recurrent units, float32.
@@ -681,15 +679,14 @@ struct InferenceBatch::Implementation {
 
   /// Rules out what never comes, and what the constraint of the row, where there is one, does not allow.
   void rule_out(std::span<float> values, const OutputConstraint* constraint) {
-    constexpr float impossible = -std::numeric_limits<float>::infinity();
     if (constraint) {
       const auto tokens = allowed_tokens(*constraint, std::ssize(values));
       left.clear();
       for (const int64_t token : tokens) left.push_back(values[static_cast<size_t>(token)]);
-      std::fill(values.begin(), values.end(), impossible);
+      std::fill(values.begin(), values.end(), impossible_logit);
       for (size_t i = 0; i < tokens.size(); ++i) values[static_cast<size_t>(tokens[i])] = left[i];
     } else {
-      std::fill_n(values.begin(), Vocabulary::begin + 1, impossible);
+      std::fill_n(values.begin(), Vocabulary::begin + 1, impossible_logit);
     }
   }
 
@@ -701,8 +698,8 @@ struct InferenceBatch::Implementation {
 
   /// For `width` logits of a row; where they are more than are selected, for the softmax alone.
   Selection nothing_selected(int64_t row, int64_t width) {
-    const float threshold = width > widest_selection ? -lowest : lowest;
-    return {lowest,
+    const float threshold = width > widest_selection ? -impossible_logit : impossible_logit;
+    return {impossible_logit,
             0,
             static_cast<int32_t>(width),
             0,
@@ -724,7 +721,7 @@ struct InferenceBatch::Implementation {
   /// The logits of the whole vocabulary, of which `candidates` alone are possible. Valid until the next call.
   std::span<float> whole_of(std::span<const int32_t> candidates, int64_t row, bool shortened) {
     const float* from = logits.data() + row * columns_of(shortened);
-    whole_row.assign(static_cast<size_t>(model.projection().outputs()), -std::numeric_limits<float>::infinity());
+    whole_row.assign(static_cast<size_t>(model.projection().outputs()), impossible_logit);
     for (const int32_t token : candidates) whole_row[static_cast<size_t>(token)] = from[column_of(token, shortened)];
     return whole_row;
   }
@@ -824,7 +821,7 @@ struct InferenceBatch::Implementation {
         }
       }
       // Logits that are not numbers are never taken up; the sum shows them.
-      for (int64_t i = many ? std::ssize(likely) : selection.count; i < returned; ++i) take(allowed, lowest);
+      for (int64_t i = many ? std::ssize(likely) : selection.count; i < returned; ++i) take(allowed, impossible_logit);
     }
     return continuations;
   }

@@ -3,17 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "transformer/inference/packed_matrix.h"
 
 namespace transformer {
 
-namespace {
-
-constexpr float lowest = -std::numeric_limits<float>::infinity();
-
-}  // namespace
+namespace {}  // namespace
 
 void best_of(std::span<const float> scores, int64_t count, std::vector<std::pair<float, int64_t>>& best) {
   best.clear();
@@ -23,7 +18,7 @@ void best_of(std::span<const float> scores, int64_t count, std::vector<std::pair
   const auto size = static_cast<int64_t>(scores.size()), wanted = std::min(count, size);
   if (wanted < 1) return;
   constexpr int64_t block = 64;
-  float threshold = lowest;  // of what is taken up: tokens come in order, so equal ones stay out
+  float threshold = impossible_logit;  // of what is taken up: tokens come in order, so equal ones stay out
   for (int64_t first = 0; first < size; first += block) {
     const int64_t end = std::min(first + block, size);
     int any = 0;
@@ -47,7 +42,7 @@ void best_of(std::span<const float> scores, int64_t count, std::vector<std::pair
 double log_sum_exp(std::span<const float> scores) {
   const Kernels& kernels = *available_kernels().front();
   const float maximum = kernels.largest(scores.data(), std::ssize(scores));
-  if (maximum == lowest) return static_cast<double>(maximum);
+  if (maximum == impossible_logit) return static_cast<double>(maximum);
   constexpr size_t block = 256;
   std::array<float, block> weights;
   double sum = 0;
@@ -64,7 +59,7 @@ int64_t draw(std::span<const float> logits, const DecodingSettings& settings, do
   thread_local std::vector<float> weights;
   const auto scale = static_cast<float>(1 / settings.temperature);
   const float maximum = kernels.largest(logits.data(), std::ssize(logits));
-  if (maximum == lowest) return -1;
+  if (maximum == impossible_logit) return -1;
   const auto least = static_cast<float>(settings.min_p);  // the likeliest has a weight of 1
 
   // The weight of every token, 0 where it is below `bound`; returns their sum, with all before it after each block.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -8,6 +9,9 @@
 #include "transformer/inference/decoding_settings.h"
 
 namespace transformer {
+
+/// Of a token that cannot come, and less than any that can.
+inline constexpr float impossible_logit = -std::numeric_limits<float>::infinity();
 
 /// The most that are selected while scores pass by.
 inline constexpr int64_t widest_selection = 64;

@@ -24,7 +24,7 @@ constexpr double batch_weights = 3e7;
 constexpr double most_weights = 5e8;
 constexpr size_t batch_pairs = 64;
 
-struct Pair {
+struct AlignedPair {
   std::vector<int64_t> source, target;
 };
 
@@ -195,7 +195,7 @@ void WordAligner::visit_pairs(const std::vector<std::string>& sources, const std
   if (sources.size() != targets.size() || (split && target_tokens.size() != targets.size())) {
     throw std::invalid_argument("WordAligner: as many targets, and tokens of targets, as sources");
   }
-  std::vector<Pair> pairs(sources.size());
+  std::vector<AlignedPair> pairs(sources.size());
   std::vector<size_t> places;  // of pairs with text on both sides, in order of length: little padding is computed
   for (size_t i = 0; i < sources.size(); ++i) {
     const auto source = trim(sources[i]), target = trim(targets[i]);

@@ -43,7 +43,7 @@ class RandomState {
 };
 
 // What the second call needs beside its inputs.
-struct Call : torch::CustomClassHolder {
+struct RecomputedCall : torch::CustomClassHolder {
   LayerFunction layer;
   Tensor random;
   Tensor host_random;  // whatever the device: it decides which layers are left out
@@ -53,7 +53,7 @@ struct Call : torch::CustomClassHolder {
 class Recomputed : public torch::autograd::Function<Recomputed> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, const std::optional<Tensor>& memory,
-                        const c10::intrusive_ptr<Call>& call) {
+                        const c10::intrusive_ptr<RecomputedCall>& call) {
     call->random = random_state(x.device());
     call->host_random = random_state(torch::kCPU);
     call->autocast = Autocast::State::of(x.device());
@@ -68,7 +68,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     require_first_derivative("recomputed layers have", "layers whose inside is kept have them");
     const auto saved = context->get_saved_variables();
     const auto held = context->saved_data["call"].toCapsule();
-    auto& call = static_cast<Call&>(*held);
+    auto& call = static_cast<RecomputedCall&>(*held);
     const auto leaf = [](const Tensor& tensor) {
       return tensor.defined() ? tensor.detach().requires_grad_(tensor.requires_grad()) : Tensor();
     };
@@ -91,7 +91,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
 
 Tensor recomputed(LayerFunction layer, const Tensor& x, const std::optional<Tensor>& memory) {
   if (!torch::GradMode::is_enabled() || !x.requires_grad()) return layer(x, memory.value_or(Tensor()));
-  auto call = c10::make_intrusive<Call>();
+  auto call = c10::make_intrusive<RecomputedCall>();
   call->layer = std::move(layer);
   return Recomputed::apply(x, memory, call);
 }

@@ -16,7 +16,7 @@ namespace transformer {
 
 namespace {
 
-constexpr int format_version = 1;
+constexpr int record_format = 1;
 constexpr const char* record_kind = "transformer run";
 
 using Stage = RunRecord::Stage;
@@ -71,7 +71,7 @@ std::optional<RunRecord> RunRecord::read(const std::filesystem::path& folder) {
   try {
     const auto json = nlohmann::json::parse(read_file(file));
     if (json.at("kind") != record_kind) throw std::invalid_argument("of another kind");
-    if (json.at("format") != format_version) {
+    if (json.at("format") != record_format) {
       throw Error(file.string(), "is of a format that this version does not know", "use the version that wrote it");
     }
     record.facts = read_facts(json);
@@ -97,7 +97,7 @@ std::optional<RunRecord> RunRecord::read(const std::filesystem::path& folder) {
 }
 
 void RunRecord::write(const std::filesystem::path& folder) const {
-  nlohmann::ordered_json json{{"kind", record_kind}, {"format", format_version}};
+  nlohmann::ordered_json json{{"kind", record_kind}, {"format", record_format}};
   json.update(json_of(facts));
   if (!agents.empty()) json["agents"] = agents;
   if (set_aside.stage != Stage::none) {
