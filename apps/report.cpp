@@ -19,8 +19,8 @@
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
-#include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
+#include "transformer/base/run_files.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/report/run_page.h"
 #include "transformer/text/lines.h"
@@ -126,7 +126,8 @@ std::vector<fs::path> files_read(const Request& request) {
   for (const auto& run : request.runs) {
     const fs::path folder = run;
     files.push_back(folder);  // its model's
-    for (const char* name : {"metrics.jsonl", "summary.json", run_record_name}) files.push_back(folder / name);
+    files.push_back(folder / run_record_name);
+    for (const char* name : run_file_names) files.push_back(folder / name);
     const auto text = validation_text(folder);
     files.insert(files.end(), text.source.begin(), text.source.end());
     files.insert(files.end(), text.target.begin(), text.target.end());

@@ -20,12 +20,12 @@
 #include "transformer/base/file_lock.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/process.h"
+#include "transformer/base/run_files.h"
 #include "transformer/base/unicode.h"
 #include "transformer/model/device.h"
 #include "transformer/sweep/runner.h"
 #include "transformer/sweep/slurm.h"
 #include "transformer/training/run_folder.h"
-#include "transformer/training/trainer.h"
 
 namespace {
 

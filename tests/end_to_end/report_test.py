@@ -103,8 +103,8 @@ class ReportTest(ProgramTest):
         # The texts that it compares are read, too.
         (run / "validation").mkdir(exist_ok=True)
         written, target = run / "validation" / "step-00000010.txt", self.root / "target"
-        # And what a run has besides: the record of what is its own, and its model.
-        kept = (written, target, run / "run.json", run / "model.safetensors")
+        # And what a run has besides: the record of what is its own, its model, TensorBoard's events.
+        kept = (written, target, run / "run.json", run / "model.safetensors", run / "events.out.tfevents.0.transformer")
         for file in kept:
             file.write_text("ein Satz\n")
         (run / "checksums.xxh128").write_text(f"{'0' * 32}  model.safetensors\n")

@@ -8,6 +8,7 @@
 
 #include "support.h"
 #include "transformer/base/error.h"
+#include "transformer/base/run_files.h"
 
 using namespace transformer;
 using namespace transformer::test;
@@ -43,7 +44,7 @@ TEST_CASE("CRC-32C has the values of RFC 3720") {
 
 TEST_CASE("TensorBoard reads tags, steps and values") {
   TemporaryDirectory directory;
-  const auto file = directory / EventFile::name;
+  const auto file = directory / events_name;
   const int64_t last = 5000000000;  // more than 32 bits hold
   {
     EventFile events(file, 1);
@@ -60,7 +61,7 @@ TEST_CASE("TensorBoard reads tags, steps and values") {
 
 TEST_CASE("a reader notices every flipped byte of an event file") {
   TemporaryDirectory directory;
-  const auto file = directory / EventFile::name;
+  const auto file = directory / events_name;
   {
     EventFile events(file, 1);
     events.write(1, {{"train/loss", 2.5}, {"train/rate", 1e-4}});
@@ -71,7 +72,7 @@ TEST_CASE("a reader notices every flipped byte of an event file") {
 
 TEST_CASE("a run that goes on from an earlier step shows no step twice") {
   TemporaryDirectory directory;
-  const auto file = directory / EventFile::name;
+  const auto file = directory / events_name;
   {
     EventFile events(file, 1);
     for (int64_t step = 100; step <= 500; step += 100) events.write(step, {{"train/loss", step / 100.0}});
@@ -89,7 +90,7 @@ TEST_CASE("a run that goes on from an earlier step shows no step twice") {
 
 TEST_CASE("what a crash left unfinished is cut off and written on from there") {
   TemporaryDirectory directory;
-  const auto file = directory / EventFile::name;
+  const auto file = directory / events_name;
   {
     EventFile events(file, 1);
     events.write(1, {{"train/loss", 1}});
@@ -119,7 +120,7 @@ TEST_CASE("what a crash left unfinished is cut off and written on from there") {
 
 TEST_CASE("a file that is no event file, or holds less than one record, is begun anew") {
   TemporaryDirectory directory;
-  const auto file = directory / EventFile::name;
+  const auto file = directory / events_name;
   write_file(file, GENERATE("", "x", "something else, longer than a record's header is"));
   EventFile(file, 1).write(7, {{"train/loss", 1}});
   check_read_by_tensorboard(file, {{"train/loss", {{7, 1}}}});
@@ -127,11 +128,11 @@ TEST_CASE("a file that is no event file, or holds less than one record, is begun
 
 TEST_CASE("an event file that cannot be written is named, and stays whole") {
   TemporaryDirectory directory;
-  CHECK_THROWS_AS(EventFile(directory / "missing" / EventFile::name, 1), Failure);
-  CHECK_THROWS_WITH(EventFile(directory / "missing" / EventFile::name, 1),
+  CHECK_THROWS_AS(EventFile(directory / "missing" / events_name, 1), Failure);
+  CHECK_THROWS_WITH(EventFile(directory / "missing" / events_name, 1),
                     Contains("missing/events.out.tfevents") && Contains("No such file"));
 
-  const auto file = directory / EventFile::name;
+  const auto file = directory / events_name;
   EventFile events(file, 1);
   events.write(1, {{"train/loss", 1}});
   const auto whole = read_file(file);

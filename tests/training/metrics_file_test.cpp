@@ -27,7 +27,7 @@ TEST_CASE("metrics.jsonl is a header and a line for each report, and its length 
   CHECK(read_file(run / metrics_name) == expected);
   CHECK(metrics.bytes() == static_cast<int64_t>(expected.size()));
   // TensorBoard's own reader finds the numbers, whole ones as well, and no text.
-  const auto events = (run / EventFile::name).string();
+  const auto events = (run / events_name).string();
   write_file(events + ".json",
              R"({"train/loss": [[5, 2.5]], "train/tokens": [[5, 12]], "validation/perplexity": [[6, 7]]})");
   run_reference("event_file.py", fmt::format("read '{0}' '{0}.json' 0", events));

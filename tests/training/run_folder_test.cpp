@@ -9,8 +9,8 @@
 #include "support.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/run_files.h"
 #include "transformer/training/checkpoint.h"
-#include "transformer/training/event_file.h"
 
 using namespace transformer;
 using transformer::test::error_of;
@@ -67,7 +67,7 @@ struct Run {
     run.begin("checksum");
     for (int64_t step : {2, 6, 10}) checkpoint(step, given);
     write_file(folder / "metrics.jsonl", "ten steps\n");
-    write_file(folder / EventFile::name, "of ten steps");
+    write_file(folder / events_name, "of ten steps");
     fs::create_directory(folder / "validation");
     write_file(folder / "validation/step-00000006.txt", "six");
     for (const char* name : {"model.safetensors", "checksums.xxh128", "summary.json"}) write_file(folder / name, name);
@@ -369,7 +369,7 @@ TEST_CASE("who stops a run that replaces another by mistake can bring it back") 
     folder.claim();
     folder.begin("checksum");
     write_file(run.folder / "metrics.jsonl", "others\n");
-    write_file(run.folder / EventFile::name, "of others");
+    write_file(run.folder / events_name, "of others");
     write_file(run.folder / fmt::format("validation/step-{:08}.txt", step), "of the attempt");
     run.checkpoint(step, given, "interrupted-");
     folder.progressed();

@@ -15,9 +15,9 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/json_number.h"
-#include "transformer/base/model_files.h"
 #include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/run_files.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {
@@ -128,7 +128,7 @@ std::vector<std::string> configured_files(const fs::path& folder, const std::str
 }  // namespace
 
 RunLog read_run_log(const fs::path& folder, const std::string& name) {
-  const auto file = folder / "metrics.jsonl";
+  const auto file = folder / metrics_name;
   if (!something_at(file)) {
     throw Error(folder.string(), "is not the folder of a run: metrics.jsonl is missing",
                 "name a folder that train writes, once it trains");
@@ -171,7 +171,7 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
   });
   if (last) run.training.push_back(*last);
 
-  std::ifstream in(folder / "summary.json");
+  std::ifstream in(folder / summary_name);
   const auto summary = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();
   run.finished = summary.is_object();
   if (run.finished) run.parameters = count(summary, "parameters");
@@ -184,7 +184,7 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
 
 fs::path newest_validation(const fs::path& folder) {
   fs::path newest;
-  const bool is_finished = something_at(folder / "summary.json");  // else it has gone on since
+  const bool is_finished = something_at(folder / summary_name);  // else it has gone on since
   for (const auto& entry : entries_of(folder / "validation")) {
     const auto name = entry.filename().string();
     if (name == "final.txt" && is_finished) return entry;

@@ -17,8 +17,8 @@
 #include "transformer/base/file_lock.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/json_number.h"
-#include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/run_files.h"
 #include "transformer/base/settings.h"
 #include "transformer/report/run_log.h"
 #include "transformer/report/sweep_tables.h"
@@ -103,7 +103,7 @@ std::optional<double> number(const json& object, const char* name) {
 
 std::vector<CurvePoint> read_curve(const fs::path& folder) {
   std::vector<CurvePoint> curve;
-  if (!something_at(folder / "metrics.jsonl")) return curve;
+  if (!something_at(folder / metrics_name)) return curve;
   const auto log = read_run_log(folder, "");
   auto points = log.validation;
   if (log.final_model) points.push_back(*log.final_model);
@@ -160,7 +160,7 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
     }
     result.curve = read_curve(run.folder);
   }
-  std::ifstream in(run.folder / "summary.json");
+  std::ifstream in(run.folder / summary_name);
   const auto summary = json::parse(in, nullptr, /*allow_exceptions=*/false);
   if (summary.is_object() && something_at(run.folder / config_name)) {
     result.state = SweepRun::State::finished;
@@ -182,7 +182,7 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
 }
 
 std::optional<RunProgress> read_progress(const fs::path& folder) {
-  const auto lines = lines_of(tail(folder / "metrics.jsonl", last_words_bytes));
+  const auto lines = lines_of(tail(folder / metrics_name, last_words_bytes));
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     const auto record = parsed(*line);
     if (!record.is_object() || member<std::string>(record, "kind", "") != "train") continue;

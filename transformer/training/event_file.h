@@ -16,9 +16,6 @@ namespace transformer {
 /// that will be done again: no step shows twice.
 class EventFile {
  public:
-  /// TensorBoard reads every file of a folder whose name contains "tfevents".
-  static constexpr const char* name = "events.out.tfevents.0.transformer";
-
   /// Opens `file`, or begins it with the format's version where it is missing. `first_step` is the first step that will
   /// be written: what the file says about it and later ones is revoked. A record that a crash left unfinished is cut
   /// off, with all that follows a damaged one, which no reader would get past.

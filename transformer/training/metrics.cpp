@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int format_version = 1;
+constexpr int metrics_format = 1;
 
 // Up to where the first `bytes` of a file are whole lines, of which none is long.
 int64_t whole_lines(const fs::path& file, int64_t bytes) {
@@ -52,8 +52,8 @@ int64_t cut(const fs::path& file, int64_t bytes) {
 }  // namespace
 
 Metrics::Metrics(const fs::path& run, int64_t bytes, int64_t first_step)
-    : file_(run / metrics_name), bytes_(cut(file_, bytes)), events_(run / EventFile::name, first_step) {
-  if (bytes_ == 0) append(nlohmann::ordered_json{{"kind", "header"}, {"format", format_version}}.dump());
+    : file_(run / metrics_name), bytes_(cut(file_, bytes)), events_(run / events_name, first_step) {
+  if (bytes_ == 0) append(nlohmann::ordered_json{{"kind", "header"}, {"format", metrics_format}}.dump());
 }
 
 void Metrics::append(const std::string& line) {

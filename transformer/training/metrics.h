@@ -7,12 +7,10 @@
 #include <variant>
 #include <vector>
 
+#include "transformer/base/run_files.h"
 #include "transformer/training/event_file.h"
 
 namespace transformer {
-
-/// The file of a run's figures, in its folder.
-inline constexpr const char* metrics_name = "metrics.jsonl";
 
 /// A run's figures: a line of JSON each report in metrics.jsonl, after a header with the format's version, and the same
 /// numbers for TensorBoard beside it.

@@ -11,17 +11,14 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
-#include "transformer/base/model_files.h"
 #include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/run_files.h"
 #include "transformer/base/settings.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/corpus_cache.h"
 #include "transformer/training/checkpoint.h"
-#include "transformer/training/event_file.h"
-#include "transformer/training/metrics.h"
 #include "transformer/training/run_names.h"
-#include "transformer/training/trainer.h"
 
 namespace transformer {
 
@@ -160,7 +157,7 @@ void RunFolder::lock() {
 }
 
 std::vector<std::string> RunFolder::wanted() const {
-  auto names = run_file_names();
+  std::vector<std::string> names(run_file_names.begin(), run_file_names.end());
   if (!options_.profile) std::erase(names, trace_name);
   for (const auto& name : run_folder_names()) {
     const auto cache = value_of(flat_settings(config_), "data.cache");
@@ -496,7 +493,7 @@ void RunFolder::remove_empty_folders(const std::vector<std::string>& items) cons
 void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, const RunRecord::Facts& after) {
   const bool more = record_.set_aside.stage == Stage::kept;
   const auto goes_on_with = [&](const std::string& item) {
-    return from >= 0 && (item == config_name || item == metrics_name || item == EventFile::name);
+    return from >= 0 && (item == config_name || item == metrics_name || item == events_name);
   };
   if (!more) {
     for (const auto& item : items) {
@@ -652,7 +649,7 @@ std::vector<std::string> RunFolder::entries_behind(int64_t step) const {
     const fs::path path(entry);
     const auto folder = path.parent_path().string();
     const bool final_model = entry == weights_name || entry == checksums_name || entry == summary_name ||
-                             entry == config_name || entry == metrics_name || entry == EventFile::name ||
+                             entry == config_name || entry == metrics_name || entry == events_name ||
                              entry == "validation/final.txt";
     const auto checkpoint = parse_checkpoint_name(path.filename().string());
     const bool later = (folder == "checkpoints" && checkpoint && checkpoint->state == CheckpointName::State::whole &&

@@ -4,12 +4,8 @@
 #include <regex>
 #include <utility>
 
-#include "transformer/base/checksum.h"
-#include "transformer/base/model_files.h"
+#include "transformer/base/run_files.h"
 #include "transformer/training/checkpoint.h"
-#include "transformer/training/event_file.h"
-#include "transformer/training/metrics.h"
-#include "transformer/training/trainer.h"
 
 namespace transformer {
 
@@ -39,12 +35,6 @@ bool contains(const Names& names, const std::string& name) {
 
 }  // namespace
 
-const std::vector<std::string>& run_file_names() {
-  static const std::vector<std::string> names = {config_name,     weights_name, checksums_name, metrics_name,
-                                                 EventFile::name, trace_name,   summary_name};
-  return names;
-}
-
 const std::vector<std::string>& run_folder_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> folders;
@@ -59,7 +49,7 @@ bool is_run_folder(const std::string& name) {
 }
 
 bool is_run_name(const std::string& name) {
-  return contains(run_file_names(), name) || contains(vocabulary_names, name) || is_run_folder(name);
+  return contains(run_file_names, name) || contains(vocabulary_names, name) || is_run_folder(name);
 }
 
 bool is_run_entry(const std::string& entry) {

@@ -29,11 +29,6 @@ struct Validation {
   std::string signature;       // how `bleu` was computed
 };
 
-/// What a profiled run leaves in its folder: a Chrome trace.
-inline constexpr const char* trace_name = "trace.json";  // in a run's folder
-/// What a finished run leaves in its folder: times, counts, the final model's scores.
-inline constexpr const char* summary_name = "summary.json";
-
 /// How training goes, every `training.log_every` steps: means over the steps since the last one.
 struct ProgressReport {
   int64_t step = 0, epoch = 0;       // the first step is 1, the first epoch 0

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <array>
+
+#include "transformer/base/checksum.h"
+#include "transformer/base/model_files.h"
+
+namespace transformer {
+
+// What a run calls the files that it leaves in its folder, beside the model that it ends with (model_files.h).
+
+/// Its figures, a line of JSON each report.
+inline constexpr const char* metrics_name = "metrics.jsonl";
+/// The same for TensorBoard, which reads every file of a folder whose name contains "tfevents".
+inline constexpr const char* events_name = "events.out.tfevents.0.transformer";
+/// What a profiled run leaves: a Chrome trace.
+inline constexpr const char* trace_name = "trace.json";
+/// What a finished run leaves: times, counts, the final model's scores.
+inline constexpr const char* summary_name = "summary.json";
+
+/// Every file of a run's but vocabularies, which are its own, or the user's for it.
+inline constexpr std::array run_file_names = {config_name, weights_name, checksums_name, metrics_name,
+                                              events_name, trace_name,   summary_name};
+
+}  // namespace transformer
