@@ -206,7 +206,7 @@ TEST_CASE("a curve has what a run's log tells of its models") {
       "{\"kind\":\"validation\",\"step\":30,\"perplexity\":9}\n"
       "{\"kind\":\"final\",\"step\":30,\"perplexity\":8.5,\"bleu\":4}\n";
   const std::vector<std::vector<double>> points = {
-      {5, 0, 90, -1}, {10, 70, 20.5, 2}, {15, 105, 12, -1}, {30, 240, 8.5, 4}};
+      {5, 35, 90, -1}, {10, 70, 20.5, 2}, {15, 105, 12, -1}, {30, 240, 8.5, 4}};
   CHECK(curve_of(metrics) == points);
   // A line may still be being written.
   CHECK(curve_of(metrics + "{\"kind\":\"validation\",\"step\":40,\"perplexity\":7}") == points);

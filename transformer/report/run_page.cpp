@@ -220,9 +220,9 @@ ReportTable table_of(const RunReport& report) {
                                            : "not finished";
     table.rows.push_back({{run.name, {}, "name"},
                           {state, {}, run.finished ? "state finished" : "state running"},
-                          cell(static_cast<double>(at.step), rounded),
+                          cell(static_cast<double>(std::max(at.step, judged.step)), rounded),
                           cell(at.target_tokens, rounded),
-                          cell(at.seconds, duration_text),
+                          cell(most(values_of({at, judged}, &RunPoint::seconds)), duration_text),
                           cell(at.loss, fixed_number),
                           cell(judged.perplexity, fixed_number),
                           cell(least(values_of(validated, &RunPoint::perplexity)), fixed_number),

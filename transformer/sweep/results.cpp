@@ -111,11 +111,12 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
   std::stable_sort(points.begin(), points.end(), earlier);
   for (const auto& point : points) {
     if (!point.perplexity || !std::isfinite(*point.perplexity)) continue;
-    // Steps are alike: between two reports, tokens grow with them.
+    // Steps are alike: between two reports, and before the first, tokens grow with them.
     const auto behind = std::upper_bound(log.training.begin(), log.training.end(), point, earlier);
+    const auto near = behind == log.training.begin() ? behind : std::prev(behind);
     double tokens = 0;
-    if (behind != log.training.begin() && std::prev(behind)->step > 0) {
-      const auto& report = *std::prev(behind);
+    if (near != log.training.end() && near->step > 0) {
+      const auto& report = *near;
       constexpr double most = 9e18;  // whatever the file says
       tokens = report.target_tokens.value_or(0) * static_cast<double>(point.step) / static_cast<double>(report.step);
       tokens = std::clamp(tokens, -most, most);
