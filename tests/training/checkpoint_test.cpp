@@ -315,6 +315,21 @@ TEST_CASE("an interruption's checkpoint stays while there is no other") {
 
 TEST_CASE("all damaged checkpoints newer than the one that is used are set aside, older ones not looked at") {
   TemporaryDirectory run;
+TEST_CASE("interruptions between two scheduled checkpoints leave so many, and whatever else there is") {
+  TemporaryDirectory run;
+  const auto folder = run / "checkpoints";
+  for (const char* name : {"interrupted-step-00000003", "interrupted-step-00000005", "interrupted-step-00000009",
+                           "damaged-step-00000001", "step-00000002", "step-00000007"}) {
+    fs::create_directories(folder / name);
+    write_file(folder / name / "progress.json", "text");
+  }
+  prune_interruptions(run.path(), 3);
+  CHECK(names_in(folder).size() == 6);
+  prune_interruptions(run.path(), 2);
+  CHECK(names_in(folder) == Names{"damaged-step-00000001", "interrupted-step-00000005", "interrupted-step-00000009",
+                                  "step-00000002", "step-00000007"});
+}
+
   Training training(1);
   for (int64_t step = 1; step <= 4; ++step) {
     training.progress.step = step;

@@ -405,3 +405,8 @@ void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t
 }
 
 }  // namespace transformer
+void prune_interruptions(const fs::path& run, int64_t keep) {
+  const auto interrupted = list_whole(run, CheckpointKind::interruption);
+  for (int64_t i = 0; i + keep < static_cast<int64_t>(interrupted.size()); ++i) discard(interrupted[i]);
+}
+

@@ -128,6 +128,9 @@ std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, c
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std::set<int64_t>& best = {});
 
 /// What a name in a run's folder checkpoints/ says.
+/// Deletes all but the newest `keep` of interruptions' checkpoints, and nothing else.
+void prune_interruptions(const std::filesystem::path& run, int64_t keep);
+
 struct CheckpointName {
   /// What is there under the name.
   enum class State {

@@ -82,7 +82,7 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
       .changeable();
   field("adam_beta1", &S::adam_beta1, "Adam's β1 (§5.3)", fraction()).changeable();
   field("adam_beta2", &S::adam_beta2, "Adam's β2 (§5.3)", fraction()).changeable();
-  field("adam_epsilon", &S::adam_epsilon, "Adam's ε (§5.3)", above_zero(1)).changeable();
+  field("adam_epsilon", &S::adam_epsilon, "Adam's ε (§5.3)", between(1e-30, 1)).changeable();
   field("shard_optimizer", &S::shard_optimizer,
         "share Adam's moments out over the processes, which then tell each other their parts of the weights in every "
         "step: less memory, the same weights; checkpoints are whole")
@@ -132,7 +132,9 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         "clock",
         between(0, 1e7))
       .changeable();
-  field("keep_checkpoints", &S::keep_checkpoints, "newest checkpoints that are kept", between(1, 100000)).free();
+  field("keep_checkpoints", &S::keep_checkpoints,
+        "newest checkpoints that are kept; of interruptions since, as many besides", between(1, 100000))
+      .free();
   field("keep_best", &S::keep_best,
         "best checkpoints that are kept besides; one is written when a validation is among "
         "the best",

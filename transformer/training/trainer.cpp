@@ -651,7 +651,7 @@ void Trainer::checkpoint(CheckpointKind kind) {
     progress_.metrics_bytes = metrics().bytes();
     auto kept = state();
     kept.gathered = &gathered;
-    // An interruption changes nothing about those that there are: it may be one of a run that was begun by mistake.
+    // An interruption changes nothing about scheduled ones: it may be one of a run that was begun by mistake.
     const bool scheduled = kind == CheckpointKind::scheduled;
     // A run that had not ended there would not average what it left for its end.
     if (scheduled && of_the_end_) {
@@ -665,7 +665,11 @@ void Trainer::checkpoint(CheckpointKind kind) {
     if (settings_.keep_best > 0) {
       for (const auto& validation : progress_.best) best.insert(validation.step);
     }
-    if (scheduled) prune_checkpoints(run_, settings_.keep_checkpoints, best);
+    if (scheduled) {
+      prune_checkpoints(run_, settings_.keep_checkpoints, best);
+    } else {
+      prune_interruptions(run_, settings_.keep_checkpoints);
+    }
     hooks_.log.info(fmt::format("checkpoint: {}", written.string()));
   });
   if (kind == CheckpointKind::scheduled) of_the_end_.reset();
