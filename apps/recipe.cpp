@@ -3,8 +3,11 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -18,9 +21,14 @@ namespace transformer {
 
 namespace {
 
-// Translations of `sources`, on all ranks: each makes every so many-th.
-std::vector<std::string> translate_shared(Communicator& communicator, const Translator& translator,
-                                          const std::vector<std::string>& sources) {
+// Whoever ends this process waits half a minute, mostly.
+constexpr std::ptrdiff_t most_until_stopped = 256;
+
+// Translations of `sources`, on all ranks: each makes every so many-th. None where `stop` says so to any of them, which
+// is looked at every so many sentences.
+std::optional<std::vector<std::string>> translate_shared(Communicator& communicator, const Translator& translator,
+                                                         const std::vector<std::string>& sources,
+                                                         const std::atomic<bool>* stop) {
   const auto ranks = static_cast<size_t>(communicator.world_size());
   std::vector<std::string> own;
   for (auto i = static_cast<size_t>(communicator.rank()); i < sources.size(); i += ranks) own.push_back(sources[i]);
@@ -30,7 +38,15 @@ std::vector<std::string> translate_shared(Communicator& communicator, const Tran
     source.resize(std::min(source.size(), static_cast<size_t>(translator.longest_source())));
   }
   std::string lines;  // a translation has no line's end in it
-  for (const auto& translations : translator.translate_encoded(pieces)) lines += translations.front().text + "\n";
+  auto done = pieces.begin();
+  while (done != pieces.end() && !(stop != nullptr && *stop)) {
+    const auto next = done + std::min(most_until_stopped, pieces.end() - done);
+    for (const auto& translations : translator.translate_encoded({done, next})) {
+      lines += translations.front().text + "\n";
+    }
+    done = next;
+  }
+  if (communicator.any(done != pieces.end())) return std::nullopt;
   std::vector<std::string> all(sources.size());
   const auto gathered = communicator.gather(lines);
   for (size_t rank = 0; rank < ranks; ++rank) {
@@ -89,8 +105,9 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
       }
     }
   };
-  hooks.validate = [&recipe, lines](Communicator& communicator, Transformer& model, const Vocabularies& vocabularies,
-                                    const Corpus& corpus, const std::filesystem::path& hypotheses_file) {
+  hooks.validate = [&recipe, lines, stop](Communicator& communicator, Transformer& model,
+                                          const Vocabularies& vocabularies, const Corpus& corpus,
+                                          const std::filesystem::path& hypotheses_file) {
     const auto measured = perplexity(
         model, corpus, {.rank = communicator.rank(), .ranks = communicator.world_size(), .sum = [&](auto& values) {
                           auto size = static_cast<int64_t>(values.size());
@@ -100,13 +117,17 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
     // A model that diverged has no translations, and its run ends here.
     if (!recipe.run.training.validate_bleu || !std::isfinite(measured.perplexity)) return validation;
     const auto translator = packed_translator(model, vocabularies, recipe.decoding, {.threads = at::get_num_threads()});
-    const auto hypotheses = translate_shared(communicator, translator, lines->sources);
+    const auto hypotheses = translate_shared(communicator, translator, lines->sources, stop);
+    if (!hypotheses) {
+      validation.abandoned = true;
+      return validation;
+    }
     if (communicator.rank() == 0) {
       std::string text;
-      for (const auto& hypothesis : hypotheses) text += hypothesis + "\n";
+      for (const auto& hypothesis : *hypotheses) text += hypothesis + "\n";
       write_atomically(hypotheses_file, text);
     }
-    validation.bleu = corpus_bleu(hypotheses, {lines->references}).score;
+    validation.bleu = corpus_bleu(*hypotheses, {lines->references}).score;
     validation.signature = bleu_signature({}, /*references=*/1);
     return validation;
   };

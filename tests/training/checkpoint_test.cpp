@@ -64,6 +64,7 @@ struct Training {
                 .metrics_bytes = seed + 6,
                 .best = {{seed + 7, n + 0.5}, {seed + 8, n + 0.75}},
                 .validations_since_best = seed + 9,
+                .validation_due = 1,
                 .judged_by = "text " + std::to_string(seed),
                 .products = "bf16",
                 .window_loss = n + 0.0625,
@@ -126,6 +127,7 @@ TEST_CASE("a checkpoint gives back every number that went into it") {
   CHECK(p.batch == 5);
   CHECK(p.batch_state == "state 3");
   CHECK(p.micro_batch_tokens == 6);
+  CHECK(p.validation_due == 1);
   CHECK(p.judged_by == "text 3");
   CHECK(p.products == "bf16");
   CHECK(p.source_tokens == 7);
@@ -191,8 +193,8 @@ TEST_CASE("a checkpoint of another format is refused as such") {
   // Fields that version 0.1's first builds did not write may be missing, and no others.
   progress["format"] = 1;
   const std::set<std::string> newer = {
-      "batch_state",        "batch_tokens",         "of_the_end",          "judged_by",   "products",
-      "micro_batch_tokens", "window_gradient_norm", "window_largest_norm", "window_steps"};
+      "batch_state",        "batch_tokens",         "of_the_end",          "judged_by",    "products",
+      "micro_batch_tokens", "window_gradient_norm", "window_largest_norm", "window_steps", "validation_due"};
   for (const auto& [name, value] : progress.items()) {
     auto lacking = progress;
     lacking.erase(name);
@@ -313,8 +315,6 @@ TEST_CASE("an interruption's checkpoint stays while there is no other") {
   CHECK(names_in(run / "checkpoints") == Names{"interrupted-step-00000005"});
 }
 
-TEST_CASE("all damaged checkpoints newer than the one that is used are set aside, older ones not looked at") {
-  TemporaryDirectory run;
 TEST_CASE("interruptions between two scheduled checkpoints leave so many, and whatever else there is") {
   TemporaryDirectory run;
   const auto folder = run / "checkpoints";
@@ -330,6 +330,8 @@ TEST_CASE("interruptions between two scheduled checkpoints leave so many, and wh
                                   "step-00000002", "step-00000007"});
 }
 
+TEST_CASE("all damaged checkpoints newer than the one that is used are set aside, older ones not looked at") {
+  TemporaryDirectory run;
   Training training(1);
   for (int64_t step = 1; step <= 4; ++step) {
     training.progress.step = step;

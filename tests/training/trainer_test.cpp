@@ -346,6 +346,14 @@ static TrainingSettings settings_of_20_steps() {
   return settings;
 }
 
+static void check_same_checkpoints(const std::filesystem::path& run, const std::filesystem::path& other) {
+  for (const auto& checkpoint : list_checkpoints(run)) {
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+      CHECK(read_file(checkpoint / file) == read_file(other / "checkpoints" / checkpoint.filename() / file));
+    }
+  }
+}
+
 // Stops a run that validates every step after step `at`, which may change; every validation is the best so far.
 static TrainerHooks stopped_at(const int64_t& at, std::atomic<bool>& stop) {
   return {.validate =
@@ -385,11 +393,42 @@ TEST_CASE("an interruption's checkpoint is gone on from, and is no part of the s
   CHECK(names_of(list_checkpoints(runs / "parts")) ==
         std::vector<std::string>{"step-00000012", "step-00000018", "step-00000020"});
   CHECK(metrics(runs / "whole") == metrics(runs / "parts"));
-  for (const auto& checkpoint : list_checkpoints(runs / "whole")) {
-    for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
-      CHECK(read_file(checkpoint / file) == read_file(runs / "parts" / "checkpoints" / checkpoint.filename() / file));
-    }
+  check_same_checkpoints(runs / "whole", runs / "parts");
+}
+
+TEST_CASE("a validation that was told to stop is done when the run goes on, as if it had never stopped") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = settings_of_20_steps();
+  settings.validate_every = 2;
+  settings.keep_best = 2;
+  std::atomic<bool> stop{false};
+  int64_t stop_at = -1;
+  auto hooks = stopped_at(stop_at, stop);
+  hooks.validate = [&stop, judge = hooks.validate](torch::nn::Module& model, int64_t step) {
+    auto validation = judge(model, step);
+    validation.abandoned = stop;
+    return validation;
+  };
+  trained(settings, task.model_settings(), runs / "whole", false, hooks);
+  bool resume = false;
+  for (const int64_t at : {2, 2, 6, 20}) {  // once again; where a checkpoint is due; at the end
+    stop_at = at;
+    stop = false;
+    TrainingSummary summary;
+    trained(settings, task.model_settings(), runs / "parts", resume, hooks, &summary);
+    CHECK(summary.end == TrainingSummary::End::interruption);
+    CHECK(summary.steps == at);
+    resume = true;
   }
+  stop_at = -1;
+  stop = false;
+  TrainingSummary summary;
+  trained(settings, task.model_settings(), runs / "parts", true, hooks, &summary);
+  CHECK(summary.end == TrainingSummary::End::steps);
+  CHECK(metrics(runs / "whole") == metrics(runs / "parts"));
+  CHECK(names_of(resumable_checkpoints(runs / "parts")) == names_of(resumable_checkpoints(runs / "whole")));
+  check_same_checkpoints(runs / "whole", runs / "parts");
 }
 
 TEST_CASE("a run that ended and goes on has the checkpoints of one that never ended") {

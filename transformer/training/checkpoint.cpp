@@ -56,6 +56,7 @@ void each_field(P& progress, Visitor&& visit) {
   visit("metrics_bytes", progress.metrics_bytes);
   visit("best", progress.best);
   visit("validations_since_best", progress.validations_since_best);
+  visit("validation_due", progress.validation_due);
   visit("judged_by", progress.judged_by);
   visit("products", progress.products);
   visit("window_loss", progress.window_loss);
@@ -157,8 +158,8 @@ Progress read_progress(const fs::path& file) {
     each_field(progress, [&](const char* name, auto& value) {
       // Not in the checkpoints of version 0.1's first builds.
       static const std::set<std::string_view> newer = {
-          "batch_state",        "batch_tokens", "of_the_end",           "judged_by",          "products",
-          "micro_batch_tokens", "window_steps", "window_gradient_norm", "window_largest_norm"};
+          "batch_state",        "batch_tokens", "of_the_end",           "judged_by",           "products",
+          "micro_batch_tokens", "window_steps", "window_gradient_norm", "window_largest_norm", "validation_due"};
       if (newer.contains(name) && !json.contains(name)) return;
       if constexpr (std::is_same_v<decltype(value), int64_t&>) {
         value = whole_number_of(json.at(name));
@@ -404,9 +405,9 @@ void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t
   for (const auto& partial : list(run, is_partial)) fs::remove_all(partial, error);
 }
 
-}  // namespace transformer
 void prune_interruptions(const fs::path& run, int64_t keep) {
   const auto interrupted = list_whole(run, CheckpointKind::interruption);
   for (int64_t i = 0; i + keep < static_cast<int64_t>(interrupted.size()); ++i) discard(interrupted[i]);
 }
 
+}  // namespace transformer

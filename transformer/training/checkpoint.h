@@ -42,6 +42,7 @@ struct Progress {
   int64_t metrics_bytes = 0;           // length of metrics.jsonl
   std::vector<BestValidation> best;    // of validations so far, the best first
   int64_t validations_since_best = 0;  // for training.patience
+  int64_t validation_due = 0;          // 1: stopped while the model of this step was validated, which is done again
   std::string judged_by;               // what they depended on (TrainerHooks); empty: not told
   std::string products;                // how factors were rounded: "float32" or "bf16"
   // Sums since the last line of progress.
@@ -127,10 +128,10 @@ std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, c
 /// on from, and what a killed process left half written.
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std::set<int64_t>& best = {});
 
-/// What a name in a run's folder checkpoints/ says.
 /// Deletes all but the newest `keep` of interruptions' checkpoints, and nothing else.
 void prune_interruptions(const std::filesystem::path& run, int64_t keep);
 
+/// What a name in a run's folder checkpoints/ says.
 struct CheckpointName {
   /// What is there under the name.
   enum class State {

@@ -664,7 +664,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   Trainer trainer(communicator, translation_task(model, text, training), training, output, files, trainer_hooks);
   if (begun) log.info(fmt::format("going on from {}", trainer.resume().string()));
   const auto summary = trainer.run(options.profile_steps);
-  if (summary.end == TrainingSummary::End::interruption) {
+  const auto interrupted = [&] {
     // A launcher's agent repeats the call, which is then done once.
     const auto& asked = options.folder;
     const char* without = !asked.agents.empty() ? ""
@@ -674,7 +674,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     log.info(fmt::format("stopped after step {}; the same command{} goes on from there", summary.steps, without));
     tell_set_aside();
     return RunEnd::interrupted;
-  }
+  };
+  if (summary.end == TrainingSummary::End::interruption) return interrupted();
   if (summary.end == TrainingSummary::End::patience) {
     log.info(fmt::format("{} without a new best: training ends at step {}", counted(training.patience, "validation"),
                          summary.steps));
@@ -691,6 +692,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     communicator.broadcast(model->parameters());
     model->eval();
     final_validation = judge(model, "final");
+    if (final_validation->abandoned) return interrupted();  // its checkpoints are those of the end
   }
   communicator.on_rank_0([&] {
     if (final_validation) trainer.record_final(*final_validation);

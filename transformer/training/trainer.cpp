@@ -573,6 +573,7 @@ void Trainer::show_progress(const std::string& detail) const {
 }
 
 bool Trainer::validate() {
+  progress_.validation_due = 0;
   if (!hooks_.validate) return false;
   fetch_window();
   const double before = now();
@@ -582,6 +583,10 @@ bool Trainer::validate() {
   const auto validation = hooks_.validate(*task_.model, progress_.step);
   task_.model->train();
   if (average_) average_->swap();
+  if (validation.abandoned) {
+    progress_.validation_due = 1;
+    return false;
+  }
   bool among_best = false;
   communicator_.on_rank_0([&] { among_best = rank_validation(validation, now() - before); });
   const auto found = at::tensor({int64_t{among_best}, progress_.validations_since_best}, at::kLong);
@@ -743,8 +748,16 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
         fmt::format("trace of {}: {}", counted(progress_.step - profile_from, "step"), (run_ / trace_name).string()));
   };
 
+  // False: told to stop.
+  const auto validate_and_keep = [&](bool validates) {
+    const bool among_best = validates && validate();
+    if (due(settings_.checkpoint_every) || among_best) checkpoint(CheckpointKind::scheduled);
+    return progress_.validation_due == 0;
+  };
+
   std::optional<End> end;
-  for (;;) {
+  if (progress_.validation_due > 0 && !validate_and_keep(true)) end = End::interruption;
+  while (!end) {
     show_progress(figures_);
     if (progress_.step >= settings_.steps) end = End::steps;
     if (out_of_patience()) end = End::patience;
@@ -797,8 +810,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     // that a run with more steps would have waited for.
     const bool validates = due(settings_.validate_every) &&
                            (progress_.step < settings_.steps || settings_.keep_best > 0 || settings_.patience > 0);
-    const bool among_best = validates && validate();
-    if (due(settings_.checkpoint_every) || among_best) checkpoint(CheckpointKind::scheduled);
+    if (!validate_and_keep(validates)) end = End::interruption;
     interval_start += now() - pause;
   }
   hooks_.log.progress({});

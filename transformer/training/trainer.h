@@ -27,6 +27,7 @@ struct Validation {
   double perplexity = 0;       // a word piece, the end token included
   std::optional<double> bleu;  // where it was asked for
   std::string signature;       // how `bleu` was computed
+  bool abandoned = false;      // told to stop, on every rank: nothing was found, and a run that goes on does it again
 };
 
 /// How training goes, every `training.log_every` steps: means over the steps since the last one.
