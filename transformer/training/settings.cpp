@@ -133,7 +133,7 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         between(0, 1e7))
       .changeable();
   field("keep_checkpoints", &S::keep_checkpoints,
-        "newest checkpoints that are kept; of interruptions since, as many besides", between(1, 100000))
+        "newest checkpoints that are kept; of interruptions since, as many besides, and 2 at least", between(1, 100000))
       .free();
   field("keep_best", &S::keep_best,
         "best checkpoints that are kept besides; one is written when a validation is among "

@@ -656,7 +656,8 @@ void Trainer::checkpoint(CheckpointKind kind) {
     progress_.metrics_bytes = metrics().bytes();
     auto kept = state();
     kept.gathered = &gathered;
-    // An interruption changes nothing about scheduled ones: it may be one of a run that was begun by mistake.
+    // An interruption changes nothing about scheduled ones, nor about the one before it: it may be of a run that was
+    // begun by mistake.
     const bool scheduled = kind == CheckpointKind::scheduled;
     // A run that had not ended there would not average what it left for its end.
     if (scheduled && of_the_end_) {
@@ -673,7 +674,7 @@ void Trainer::checkpoint(CheckpointKind kind) {
     if (scheduled) {
       prune_checkpoints(run_, settings_.keep_checkpoints, best);
     } else {
-      prune_interruptions(run_, settings_.keep_checkpoints);
+      prune_interruptions(run_, std::max<int64_t>(2, settings_.keep_checkpoints));
     }
     hooks_.log.info(fmt::format("checkpoint: {}", written.string()));
   });
