@@ -108,20 +108,23 @@ RunHooks validation_hooks(const Recipe& recipe, const std::atomic<bool>* stop) {
   hooks.validate = [&recipe, lines, stop](Communicator& communicator, Transformer& model,
                                           const Vocabularies& vocabularies, const Corpus& corpus,
                                           const std::filesystem::path& hypotheses_file) {
+    Validation validation;
+    const auto sum = [&](std::vector<double>& values) {
+      const auto size = static_cast<int64_t>(values.size());
+      communicator.all_reduce_sum(at::from_blob(values.data(), {size}, at::kDouble));
+    };
     const auto measured = perplexity(
-        model, corpus, {.rank = communicator.rank(), .ranks = communicator.world_size(), .sum = [&](auto& values) {
-                          auto size = static_cast<int64_t>(values.size());
-                          communicator.all_reduce_sum(at::from_blob(values.data(), {size}, at::kDouble));
-                        }});
-    Validation validation{.loss = measured.loss, .perplexity = measured.perplexity, .bleu = {}, .signature = {}};
+        model, corpus, {.rank = communicator.rank(), .ranks = communicator.world_size(), .sum = sum, .stop = stop});
+    validation.abandoned = !measured;
+    if (!measured) return validation;
+    validation.loss = measured->loss;
+    validation.perplexity = measured->perplexity;
     // A model that diverged has no translations, and its run ends here.
-    if (!recipe.run.training.validate_bleu || !std::isfinite(measured.perplexity)) return validation;
+    if (!recipe.run.training.validate_bleu || !std::isfinite(measured->perplexity)) return validation;
     const auto translator = packed_translator(model, vocabularies, recipe.decoding, {.threads = at::get_num_threads()});
     const auto hypotheses = translate_shared(communicator, translator, lines->sources, stop);
-    if (!hypotheses) {
-      validation.abandoned = true;
-      return validation;
-    }
+    validation.abandoned = !hypotheses;
+    if (!hypotheses) return validation;
     if (communicator.rank() == 0) {
       std::string text;
       for (const auto& hypothesis : *hypotheses) text += hypothesis + "\n";

@@ -392,7 +392,7 @@ TEST_CASE("processes that share a corpus find one perplexity, to the bit, and pa
   auto model = tiny_transformer(settings, 5);
   const auto corpus = Corpus::of(random_sentences(50, 1, pieces), random_sentences(50, 2, pieces));
   constexpr int64_t batch_tokens = 64;
-  const auto alone = perplexity(model, corpus, {.batch_tokens = batch_tokens});
+  const auto alone = perplexity(model, corpus, {.batch_tokens = batch_tokens}).value();
   for (const int64_t ranks : {2, 3, 50}) {
     std::vector<double> sums;
     size_t own = 0;
@@ -407,13 +407,29 @@ TEST_CASE("processes that share a corpus find one perplexity, to the bit, and pa
       };
       const auto found =
           perplexity(model, corpus, {.batch_tokens = batch_tokens, .rank = rank, .ranks = ranks, .sum = add});
-      CHECK(found.tokens == alone.tokens);
-      if (rank + 1 == ranks) CHECK(found.loss == alone.loss);
+      REQUIRE(found);
+      CHECK(found->tokens == alone.tokens);
+      if (rank + 1 == ranks) CHECK(found->loss == alone.loss);
     }
-    CHECK(own == sums.size());  // each batch once
+    CHECK(own + 1 == sums.size());  // each batch once, and none was told to stop
     CHECK(sums.size() > 3);
   }
   CHECK(std::abs(perplexity(*packed_model(model), corpus).loss - alone.loss) < 1e-5);
+}
+
+TEST_CASE("no process finds a perplexity where one of them was told to stop, and that one computes no more") {
+  auto model = tiny_transformer(tiny_settings(pieces), 5);
+  const auto corpus = Corpus::of(random_sentences(50, 1, pieces), random_sentences(50, 2, pieces));
+  PerplexityOptions options{.batch_tokens = 64, .rank = 1, .ranks = 2, .sum = [](auto& values) { ++values.back(); }};
+  CHECK_FALSE(perplexity(model, corpus, options));  // another was
+  const std::atomic<bool> stop = true;
+  options.stop = &stop;
+  std::vector<double> told;
+  options.sum = [&](const auto& values) { told = values; };
+  CHECK_FALSE(perplexity(model, corpus, options));
+  REQUIRE(told.size() > 4);
+  CHECK(std::count(told.begin(), told.end(), 0) == std::ssize(told) - 1);
+  CHECK(batch_losses(model, corpus, options).batches + 1 == std::ssize(told));  // as many for every process
 }
 
 TEST_CASE("a model in training is left so, also where its perplexity cannot be computed") {

@@ -25,6 +25,8 @@ BatchLosses batch_losses(Transformer& model, const Corpus& corpus, const Perplex
   for (Batch batch; batches.next(batch); ++losses.batches) {
     losses.target_tokens += batch.target_tokens;
     if (losses.batches % options.ranks != options.rank) continue;
+    losses.stopped = losses.stopped || (options.stop && *options.stop);
+    if (losses.stopped) continue;  // but counted
     const auto there = [&](const IdMatrix& ids) { return id_tensor(ids.rows, ids.columns, ids.ids).to(device); };
     // A mask that hides nothing would keep attention from the quickest ways.
     const bool padded = batch.source_tokens < batch.source.rows * batch.source.columns;
@@ -38,10 +40,12 @@ BatchLosses batch_losses(Transformer& model, const Corpus& corpus, const Perplex
   return losses;
 }
 
-Perplexity perplexity(Transformer& model, const Corpus& corpus, const PerplexityOptions& options) {
+std::optional<Perplexity> perplexity(Transformer& model, const Corpus& corpus, const PerplexityOptions& options) {
   const auto found = batch_losses(model, corpus, options);
-  std::vector<double> losses(
-      static_cast<size_t>(found.batches));  // others' are 0, so that sums over processes are exact
+  const auto batches = static_cast<size_t>(found.batches);
+  // Others' are 0, so that sums over processes are exact. Last, how many processes were told to stop.
+  std::vector<double> losses(batches + 1);
+  losses[batches] = found.stopped ? 1 : 0;
   if (found.own.defined()) {
     const auto own = found.own.to(at::kCPU, at::kDouble);
     for (int64_t i = 0; i < own.numel(); ++i) {
@@ -49,6 +53,7 @@ Perplexity perplexity(Transformer& model, const Corpus& corpus, const Perplexity
     }
   }
   if (options.sum) options.sum(losses);
+  if (losses[batches] > 0) return std::nullopt;
   return perplexity_of(std::accumulate(losses.begin(), losses.end(), 0.0), found.target_tokens);
 }
 
