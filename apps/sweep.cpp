@@ -40,8 +40,16 @@ RunConfiguration configuration_of(const Recipe& recipe) {
                          .source_length = length,
                          .target_length = length,
                          .projected_tokens = 0};
-  return {recipe.settings.values(),
-          static_cast<double>(count_flops(recipe.run.model, batch).training()) * static_cast<double>(training.steps)};
+  const auto flops = static_cast<double>(count_flops(recipe.run.model, batch).training());
+  RunConfiguration configuration{recipe.settings.values(), flops * static_cast<double>(training.steps)};
+  const auto& data = recipe.run.data;
+  for (const auto* files :
+       {&data.train_source, &data.train_target, &data.validation_source, &data.validation_target, &data.vocabulary}) {
+    configuration.inputs.insert(configuration.inputs.end(), files->begin(), files->end());
+  }
+  if (!training.init_from.empty())
+    configuration.inputs.push_back((fs::path(training.init_from) / weights_name).string());
+  return configuration;
 }
 
 ReadConfiguration configuration_reader() {
@@ -137,7 +145,8 @@ void check_finished(const Plan& plan, const std::vector<size_t>& chosen) {
   }
 }
 
-// The files that runs read which have not begun, before the first of them does: of equal readings one.
+// The files that runs read which have not begun, before the first of them does: of equal readings one. And whether the
+// sweep's other runs have read the same.
 void check_files(const Plan& plan, const std::vector<size_t>& chosen) {
   std::set<std::string> checked;
   for (const size_t index : chosen) {
@@ -159,6 +168,9 @@ void check_files(const Plan& plan, const std::vector<size_t>& chosen) {
       throw Error("row " + plan.grid.rows[run.row].name, mistake.what());
     }
   }
+  auto unfinished = chosen;
+  std::erase_if(unfinished, [&](size_t run) { return something_at(plan.runs[run].folder / summary_name); });
+  SweepFiles(plan.grid.output).check_inputs(input_checksums(plan, unfinished));
 }
 
 }  // namespace

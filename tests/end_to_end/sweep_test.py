@@ -168,6 +168,25 @@ class SweepTest(ProgramTest):
                    for folder in (alone, output / "h1" / "seed-1")]
         self.assertEqual(*metrics)
 
+    def test_rows_are_compared_on_the_same_text(self):
+        output, text = self.root / "same-text", self.root / "valid.de"
+        self.sweep("--output", output, "--only", "base", "--seeds", "1")
+        whole, before = text.read_text(), self.times(output / "base")
+        first, second, *rest = whole.splitlines(keepends=True)
+        self.assertNotEqual(first, second)
+        text.write_text("".join([second, first, *rest]))
+        try:
+            for arguments in ((), ("--only", "h1")):
+                self.refused("--output", output, *arguments, parts=["valid.de: is another file", "--output"])
+            self.assertIn("valid.de: is another file", self.sweep("--output", output, "--dry-run", status=2))
+            self.sweep("--output", output, "--only", "base", "--seeds", "1")  # finished, and reads nothing
+            self.sweep("--output", output, "--report")
+            self.sweep("--output", self.root / "other-text", "--only", "base", "--seeds", "1")
+        finally:
+            text.write_text(whole)
+        self.assertEqual(before, self.times(output / "base"))
+        self.sweep("--output", output, "--only", "h1")
+
     def test_killed_and_started_again(self):
         undisturbed, killed = self.root / "undisturbed", self.root / "killed"
         self.sweep("--output", undisturbed)

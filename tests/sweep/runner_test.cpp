@@ -33,6 +33,7 @@ if [[ $row == unended ]]; then printf 'no newline' >&2; exit 2; fi
 {
   echo "model: {heads: ${set[model.heads]:-4}, vocabulary_size: ${set[model.vocabulary_size]:-100}}"
   echo "training: {seed: $seed, steps: $steps, output: $output}"
+  echo "data: {train_source: ${set[data.train_source]:-text}}"
 } >"$output/config.yaml"
 [[ -f $output/vocabulary.model ]] || echo "learned by $row" >"$output/vocabulary.model"
 metrics=$output/metrics.jsonl
@@ -364,6 +365,48 @@ TEST_CASE("a vocabulary that one run learned serves those that would learn the s
   write_file(one.folder / "vocabulary.model", "mine");
   share_vocabulary(sweep.plan, one, toy_reader());
   CHECK(vocabulary("one") == "mine");
+}
+
+TEST_CASE("a run on another text than the sweep's others have read is not begun") {
+  Sweep sweep("  - {name: good}\n");
+  const auto text = (sweep.directory / "text.en").string();
+  write_file(text, "one\n");
+  const auto data = ", data: {train_source: " + text + "}}\n";
+  sweep.set_rows("  - {name: one" + data + "  - {name: two" + data);
+  sweep.changed = [&] {
+    if (sweep.result("one/seed-1").state == SweepRun::State::finished) write_file(text, "two\n");
+  };
+  auto end = sweep.run();
+  CHECK(end.finished == 1);
+  CHECK_THAT(sweep.result("two/seed-1").reason, Contains(text + ": is another file than the one that runs in") &&
+                                                    Contains("put that one back, or choose another --output"));
+  const auto checksums = [&] { return input_checksums(sweep.plan, sweep.plan.runs_of({})); };
+  CHECK_THROWS_WITH(SweepFiles(sweep.plan.grid.output).check_inputs(checksums()), Contains("is another file"));
+  CHECK_FALSE(std::filesystem::exists(sweep.folder("two") / "config.yaml"));
+  write_file(text, "one\n");
+  CHECK_NOTHROW(SweepFiles(sweep.plan.grid.output).check_inputs(checksums()));
+  end = sweep.run();
+  CHECK(end.finished == 2);
+}
+
+TEST_CASE("what a sweep reads may change while no run has begun, or is no file") {
+  Sweep sweep("  - {name: one}\n");
+  const auto text = (sweep.directory / "text.en").string();
+  sweep.set_rows("  - {name: one, data: {train_source: " + text + "}}\n");
+  CHECK(input_checksums(sweep.plan, {0}).empty());  // train says so
+  const auto claim = [&](const std::string& words) {
+    write_file(text, words);
+    SweepFiles(sweep.plan.grid.output).claim_inputs(input_checksums(sweep.plan, {0}));
+  };
+  claim("one");
+  claim("two");
+  std::filesystem::create_directories(sweep.folder("one"));
+  std::filesystem::create_directories(sweep.plan.grid.output / "notes");
+  write_file(sweep.plan.grid.output / "notes" / "config.yaml", "the user's");
+  claim("three");
+  write_file(sweep.folder("one") / "config.yaml", "begun");
+  claim("three");
+  CHECK_THROWS_WITH(claim("four"), Contains("is another file"));
 }
 
 TEST_CASE("a vocabulary that the user gives a run stays, whenever it comes") {

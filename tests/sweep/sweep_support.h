@@ -77,7 +77,9 @@ inline ReadConfiguration toy_reader() {
                 if (model.d_k == 0 && model.d_model % model.heads != 0) {
                   throw Error("model.heads", fmt::format("{} does not divide d_model {}", model.heads, model.d_model));
                 }
-                return RunConfiguration{recipe.settings.values(), 1e9 * static_cast<double>(recipe.training.steps)};
+                return RunConfiguration{recipe.settings.values(),
+                                        1e9 * static_cast<double>(recipe.training.steps),
+                                        {recipe.data.train_source}};
               }};
 }
 

@@ -16,6 +16,7 @@ namespace transformer {
 struct RunConfiguration {
   std::map<std::string, std::string> values;  // Settings::values()
   double work = 0;                            // floating-point operations of the whole run, roughly
+  std::vector<std::string> inputs = {};       // the files it reads: texts, vocabularies, weights to begin with
 };
 
 /// What the sweep knows of training. Both throw Error.

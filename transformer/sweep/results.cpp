@@ -129,6 +129,18 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
   return curve;
 }
 
+// Whether train has begun a run, whichever, in a sweep's folder: ROW/seed-N.
+bool any_run_begun(const fs::path& folder) {
+  for (const auto& row : entries_of(folder)) {
+    std::error_code error;
+    if (!fs::is_directory(row, error)) continue;
+    for (const auto& run : entries_of(row)) {
+      if (fs::is_directory(run, error) && something_at(run / config_name)) return true;
+    }
+  }
+  return false;
+}
+
 bool same_computation(const std::map<std::string, std::string>& one, const std::map<std::string, std::string>& other) {
   if (one.size() != other.size()) return false;
   for (const auto& [name, value] : one) {
@@ -299,10 +311,14 @@ void SweepFiles::load() {
     for (const auto& name : record["files"]) {
       if (name.is_string()) files_.insert(name.get<std::string>());
     }
-    const auto vocabularies = record.value("vocabularies", json::object());
-    for (const auto& [name, checksum] : vocabularies.items()) {
-      if (checksum.is_string()) vocabularies_[name] = checksum.get<std::string>();
-    }
+    const auto read = [&](const char* member, std::map<std::string, std::string>& checksums) {
+      const auto there = record.value(member, json::object());
+      for (const auto& [name, checksum] : there.items()) {
+        if (checksum.is_string()) checksums[name] = checksum.get<std::string>();
+      }
+    };
+    read("vocabularies", vocabularies_);
+    read("inputs", inputs_);
   } else if (something_at(folder_ / "results.json")) {
     const auto results = parsed(read_file(folder_ / "results.json"));
     all_ = results.is_object() && member<int64_t>(results, "format", 0) == results_format &&
@@ -322,13 +338,41 @@ void SweepFiles::claim(const std::vector<std::string>& names) {
     }
   }
   const bool known = std::all_of(names.begin(), names.end(), [&](const auto& name) { return files_.contains(name); });
-  if (!known) record(names, {});
+  if (known) return;
+  const SweepLock lock(folder_);
+  load();  // what other processes have recorded since
+  files_.insert(names.begin(), names.end());
+  save();
+}
+
+void SweepFiles::check_inputs(const std::map<std::string, std::string>& checksums) const {
+  if (!any_run_begun(folder_)) return;
+  for (const auto& [name, checksum] : checksums) {
+    const auto read = inputs_.find(name);
+    if (read == inputs_.end() || read->second == checksum) continue;
+    throw Error(name, fmt::format("is another file than the one that runs in {} have read", folder_.string()),
+                "put that one back, or choose another --output: a table compares runs on the same text");
+  }
+}
+
+void SweepFiles::claim_inputs(const std::map<std::string, std::string>& checksums) {
+  const SweepLock lock(folder_);
+  load();
+  check_inputs(checksums);
+  const auto before = inputs_;
+  for (const auto& [name, checksum] : checksums) inputs_[name] = checksum;
+  if (inputs_ != before) save();
 }
 
 void SweepFiles::give_vocabulary(const std::string& name, const std::string& bytes) {
   Checksum checksum;
   checksum.add(bytes);
-  record({}, {{name, checksum.text()}});
+  {
+    const SweepLock lock(folder_);
+    load();
+    vocabularies_[name] = checksum.text();
+    save();
+  }
   write_atomically(folder_ / name, bytes);
 }
 
@@ -342,12 +386,9 @@ void SweepFiles::take_back_vocabulary(const std::string& name) const {
   if (error) throw Failure(file.string(), "cannot be deleted: " + error.message());
 }
 
-void SweepFiles::record(const std::vector<std::string>& files, const std::map<std::string, std::string>& vocabularies) {
-  const SweepLock lock(folder_);
-  load();  // what other processes have recorded since
-  files_.insert(files.begin(), files.end());
-  for (const auto& [name, checksum] : vocabularies) vocabularies_[name] = checksum;
-  const nlohmann::ordered_json content{{"kind", record_kind}, {"files", files_}, {"vocabularies", vocabularies_}};
+void SweepFiles::save() const {
+  const nlohmann::ordered_json content{
+      {"kind", record_kind}, {"files", files_}, {"vocabularies", vocabularies_}, {"inputs", inputs_}};
   write_atomically(folder_ / sweep_record_name, content.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
@@ -363,6 +404,17 @@ void claim_files(const Plan& plan, const std::vector<size_t>& chosen) {
   std::copy_if(others.begin(), others.end(), std::back_inserter(names),
                [&](const auto& name) { return files.owns(name) && something_at(output / name); });
   files.claim(names);
+}
+
+std::map<std::string, std::string> input_checksums(const Plan& plan, const std::vector<size_t>& chosen) {
+  std::map<std::string, std::string> checksums;
+  for (const size_t run : chosen) {
+    for (const auto& file : plan.runs[run].configuration.inputs) {
+      std::error_code error;
+      if (!checksums.contains(file) && fs::is_regular_file(file, error)) checksums[file] = file_checksum(file);
+    }
+  }
+  return checksums;
 }
 
 void claim_job_array(const Plan& plan) {

@@ -54,6 +54,12 @@ class SweepFiles {
   /// Throws Error where a file of the user's has one of the names; records them otherwise.
   void claim(const std::vector<std::string>& names);
 
+  /// Throws Error where one of the files, with these checksums, was another one when a run of the sweep first read it:
+  /// its results would stand beside those of other texts. Nothing binds while no run has begun.
+  void check_inputs(const std::map<std::string, std::string>& checksums) const;
+  /// The same, and records those that no run has read before.
+  void claim_inputs(const std::map<std::string, std::string>& checksums);
+
   /// Makes a run's vocabulary, where nothing is. Throws Failure.
   void give_vocabulary(const std::string& name, const std::string& bytes);
   /// Deletes the file of this name if it is the vocabulary that was given, as it was given. Throws Failure.
@@ -61,16 +67,19 @@ class SweepFiles {
 
  private:
   void load();
-  void record(const std::vector<std::string>& files, const std::map<std::string, std::string>& vocabularies);
+  void save() const;
 
   std::filesystem::path folder_;
   std::set<std::string> files_;
-  std::map<std::string, std::string> vocabularies_;  // checksums
+  std::map<std::string, std::string> vocabularies_, inputs_;  // checksums
   bool all_ = false;
 };
 
 /// Claims what a sweep of `plan` writes besides its runs' folders: the report, and the logs of the `chosen` runs.
 void claim_files(const Plan& plan, const std::vector<size_t>& chosen);
+/// Checksums of what the `chosen` runs read (RunConfiguration::inputs), by name; of what is no file, none. Throws
+/// Failure.
+std::map<std::string, std::string> input_checksums(const Plan& plan, const std::vector<size_t>& chosen);
 /// Claims what handing in a job array writes.
 void claim_job_array(const Plan& plan);
 

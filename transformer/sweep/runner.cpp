@@ -193,6 +193,7 @@ class Runner {
     std::error_code error;
     fs::create_directories(run.folder, error);
     if (error) throw_refused(run.folder, "cannot be made", error);
+    SweepFiles(plan_.grid.output).claim_inputs(input_checksums(plan_, {index}));
     share_vocabulary(plan_, run, read_);
     const size_t slot = free_slots_.back();
     const auto* visible = std::getenv("CUDA_VISIBLE_DEVICES");
