@@ -356,9 +356,10 @@ training: {{output: {self.root}/tuned, init_from: {self.root}/mbart, steps: 1, b
         shutil.rmtree(self.root / "tuned")
         text = config.read_text().replace(", target_language: de_DE", "")
         config.write_text(text)
-        _, errors = self.run_program(TRAIN, config, status=2)
-        self.assertIn("data.target_language", errors)
-        shutil.rmtree(self.root / "tuned", ignore_errors=True)
+        for arguments in (("--dry-run",), ()):  # before anything is made
+            _, errors = self.run_program(TRAIN, config, *arguments, status=2)
+            self.assertIn("data.target_language", errors)
+            self.assertFalse((self.root / "tuned").exists())
         for file in (config, *files.values()):
             file.unlink()
 

@@ -526,6 +526,8 @@ class TrainTest(ProgramTest):
         self.assertIn("vocabulary: vocabulary.model will be learned", text)
         self.assertFalse((self.root / "dry").exists())
         self.assertNotIn("device:", text)
+        self.refused("--dry-run", "--output", self.root / "dry", "--set", "data.target_language=fra_Latn",
+                     parts=["data.target_language", "'fra_Latn'", "learned here", "data.train_tags"])
         text, _ = self.run_train("--dry-run", "--output", self.root / "dry", "--device", "cuda:99")
         self.assertIn("device: not here: device 'cuda:99'", text)
         done = subprocess.run([TRAIN, f"{SOURCE}/configs/base.yaml", "--dry-run", "--set",

@@ -39,6 +39,35 @@ namespace fs = std::filesystem;
 
 constexpr int summary_format = 1;
 
+// The tags that there are, each once.
+std::vector<std::string> distinct(const std::vector<std::string>& tags) {
+  std::set<std::string> all(tags.begin(), tags.end());
+  all.erase("");
+  return {all.begin(), all.end()};
+}
+
+// Explains why text cannot be told apart by its languages and tags with such vocabularies, if it cannot.
+void check_told(const DataSettings& data, const Vocabulary& source, const Vocabulary& target) {
+  for (const auto& [vocabulary, language, setting] :
+       {std::tuple{&source, &data.source_language, "data.source_language"},
+        {&target, &data.target_language, "data.target_language"}}) {
+    const auto& languages = vocabulary->languages();
+    if (!languages.empty() || !language->empty()) languages.piece(*language, setting);
+  }
+  for (const auto& tag : distinct(data.train_tags)) {
+    const auto pieces = source.encode(tag);
+    if (std::count(pieces.begin(), pieces.end(), Vocabulary::unknown) == 0) continue;
+    throw Error("data.train_tags", in_quotes(tag) + " has characters that the vocabulary does not know",
+                "spell it in others, or learn a vocabulary with this text");
+  }
+}
+
+// The same with those of a model directory.
+void check_told(const DataSettings& data, const fs::path& directory, const ModelSettings& model) {
+  const auto found = Vocabularies::load(directory, model.source_vocabulary_size, model.target_vocabulary_size);
+  check_told(data, *found.source, *found.target);
+}
+
 // Explains why a model cannot start from the weights and vocabulary in training.init_from, if it cannot.
 void check_init_from(const RunSettings& settings) {
   if (settings.training.init_from.empty()) return;
@@ -80,6 +109,7 @@ void check_init_from(const RunSettings& settings) {
         "training.init_from", fmt::format("the model in {} is another one ({})", directory.string(), different),
         fmt::format("give the settings it has, with 'extends: {}' for instance", (directory / config_name).string()));
   }
+  check_told(settings.data, directory, theirs);
 }
 
 // Explains why the files of data.vocabulary cannot be the vocabularies of this run, if they cannot. `folder`: null
@@ -105,6 +135,7 @@ void check_given_vocabulary(const RunSettings& settings, const ModelSettings& mo
                   fmt::format("remove {}, or data.vocabulary from the settings", there.string()));
     }
   }
+  if (!given.empty()) check_told(settings.data, Vocabulary(given.front()), Vocabulary(given.back()));
 }
 
 // Which weights a model starts with that starts from those in training.init_from.
@@ -167,15 +198,19 @@ std::string decoding_of(const RunSettings& settings) {
   return text;
 }
 
-// The tags that there are, each once.
-std::vector<std::string> distinct(const std::vector<std::string>& tags) {
-  std::set<std::string> all(tags.begin(), tags.end());
-  all.erase("");
-  return {all.begin(), all.end()};
-}
-
 bool learns_vocabularies(const RunSettings& settings) {
   return settings.data.vocabulary.empty() && settings.training.init_from.empty();
+}
+
+// The same of vocabularies that are yet to be learned: they know no languages.
+void check_told_nothing(const DataSettings& data) {
+  for (const auto& [language, setting] :
+       {std::pair{&data.source_language, "data.source_language"}, {&data.target_language, "data.target_language"}}) {
+    if (language->empty()) continue;
+    throw Error(setting,
+                fmt::format("is {}, and a vocabulary that is learned here knows no languages", in_quotes(*language)),
+                "leave it out; data.train_tags tell texts apart");
+  }
 }
 
 // RunFolderOptions::vocabulary_text.
@@ -403,9 +438,12 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
     }
   }
   const bool learned = std::all_of(names.begin(), names.end(), [&](const auto& name) { return folder.keeps(name); });
-  if (learned) Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
-  if (folder.found() == RunFolder::Found::nothing) check_given_vocabulary(settings, model, &folder);
+  if (learned) check_told(settings.data, output, model);
   const auto& given = settings.data.vocabulary;
+  if (folder.found() == RunFolder::Found::nothing) {
+    check_given_vocabulary(settings, model, &folder);
+    if (!learned && learns_vocabularies(settings)) check_told_nothing(settings.data);
+  }
   text +=
       fmt::format("vocabulary: {} {}\n", fmt::join(names, ", "),
                   learned ? "found"
@@ -580,16 +618,9 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     files.contents.emplace_back(name, read_file(output / name));
   }
   const auto& data = settings.data;
-  if (const auto& languages = vocabularies->target->languages(); !languages.empty()) {
-    languages.piece(data.source_language, "data.source_language");
-    languages.piece(data.target_language, "data.target_language");
-  }
+  check_told(data, *vocabularies->source, *vocabularies->target);
   for (const auto& tag : distinct(data.train_tags)) {
     const auto pieces = vocabularies->source->encode(tag);
-    if (std::count(pieces.begin(), pieces.end(), Vocabulary::unknown) > 0) {
-      throw Error("data.train_tags", in_quotes(tag) + " has characters that the vocabulary does not know",
-                  "spell it in others, or learn a vocabulary with this text");
-    }
     if (pieces.size() > longest_usual_tag) {
       log.warn(fmt::format("the tag {} is {} pieces of this vocabulary, which was learned without it", in_quotes(tag),
                            pieces.size()));
