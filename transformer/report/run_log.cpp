@@ -27,8 +27,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int64_t metrics_format = 1;
-
 // NaN for null, which is how a run writes what is not finite; nullopt for what is not there, or is something else.
 std::optional<double> number(const json& object, const char* name) {
   constexpr double not_finite = std::numeric_limits<double>::quiet_NaN();

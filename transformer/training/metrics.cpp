@@ -18,8 +18,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int metrics_format = 1;
-
 // Up to where the first `bytes` of a file are whole lines, of which none is long.
 int64_t whole_lines(const fs::path& file, int64_t bytes) {
   constexpr int64_t longest = 1 << 16;
