@@ -526,6 +526,12 @@ class TrainTest(ProgramTest):
         self.assertIn("vocabulary: vocabulary.model will be learned", text)
         self.assertFalse((self.root / "dry").exists())
         self.assertNotIn("device:", text)
+        pipe = self.root / "pipe"
+        os.mkfifo(pipe)  # to which nobody writes
+        for name, side in (("train", "source"), ("validation", "target")):
+            self.refused("--dry-run", "--output", self.root / "dry", "--set", f"data.{name}_{side}={pipe}",
+                         parts=[f"data.{name}_{side}: {pipe} can be read once", "write the text to a file"])
+        pipe.unlink()
         self.refused("--dry-run", "--output", self.root / "dry", "--set", "data.target_language=fra_Latn",
                      parts=["data.target_language", "'fra_Latn'", "learned here", "data.train_tags"])
         text, _ = self.run_train("--dry-run", "--output", self.root / "dry", "--device", "cuda:99")

@@ -372,6 +372,14 @@ std::string check_texts(const DataSettings& data, const RunFolder* folder) {
   const auto check_files = [&](const std::string& what, const std::vector<std::string>& sources,
                                const std::vector<std::string>& targets) {
     int64_t all = 0;
+    for (const auto& [files, side] : {std::pair{&sources, "source"}, {&targets, "target"}}) {
+      for (const auto& file : *files) {
+        if (!is_stream(file)) continue;
+        throw Error(fmt::format("data.{}_{}", what, side),
+                    fmt::format("{} can be read once, and a run reads its text several times", file),
+                    "write the text to a file; one that ends with .gz is read as it is");
+      }
+    }
     for (size_t i = 0; i < sources.size(); ++i) {
       if (folder) {
         folder->check_input(fmt::format("data.{}_source", what), sources[i]);
