@@ -256,6 +256,46 @@ TEST_CASE("an answer in parts ends when it has ended, also after its last part w
   }
 }
 
+TEST_CASE(
+    "bodies that do not come whole take no more memory than they may all together, and small ones always come in") {
+  auto settings = Running::quick();
+  settings.max_body_bytes = settings.max_bodies_bytes = 300'000;
+  const Running server(settings);
+  const auto head = [](size_t bytes) {
+    return "POST /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n";
+  };
+  const std::string body(200'000, 'b'), small(60'000, 's');
+  // What is sent before others ask so often is read before they are all answered.
+  const auto is_read = [&] {
+    for (int i = 0; i < 20; ++i) REQUIRE_THAT(answer(server, head(1) + "a"), StartsWith("HTTP/1.1 200 "));
+  };
+  // Asks until the answer begins so: when the end of others is noticed is not known.
+  const auto comes_to = [&](const std::string& status) {
+    std::string found;
+    for (int i = 0; i < 1000 && !found.starts_with("HTTP/1.1 " + status); ++i) {
+      found = answer(server, head(body.size()) + body);
+    }
+    return found;
+  };
+  {
+    Client unfinished(server);
+    unfinished.send(head(250'000) + body);
+    is_read();
+    CHECK_THAT(comes_to("503"), Contains("as much as it has room for") && Contains("Retry-After: 1"));
+    CHECK_THAT(answer(server, head(small.size()) + small), Contains("|" + small + ">"));
+    unfinished.send(std::string(50'000, 'b'));  // it was there first
+    CHECK_THAT(unfinished.receive_all(), StartsWith("HTTP/1.1 200 "));
+  }
+  CHECK_THAT(comes_to("200"), Contains("|" + body + ">"));
+  {
+    Client unfinished(server);
+    unfinished.send(head(250'000) + body);
+    is_read();
+    CHECK_THAT(comes_to("503"), StartsWith("HTTP/1.1 503 "));
+  }
+  CHECK_THAT(comes_to("200"), StartsWith("HTTP/1.1 200 "));  // who left takes no room
+}
+
 TEST_CASE("who sends on and on has no longer than anybody else") {
   auto settings = Running::quick();
   const std::string head = "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";

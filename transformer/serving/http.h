@@ -13,13 +13,20 @@ namespace transformer {
 
 /// A request that has come whole.
 struct HttpRequest {
-  std::string method = {}, path = {};  // as it was sent, without what follows "?"
-  std::string query = {};              // what follows
-  std::string content_type = {};       // lower case, without parameters
-  std::string api_key = {};            // of the headers Authorization: Bearer or X-API-Key
-  std::string client = {};             // its address
-  std::string id = {};                 // for the log and the header X-Request-Id
-  std::string body = {};               // whole, no longer than max_body_bytes
+  std::string method = {}, path = {};     // as it was sent, without what follows "?"
+  std::string query = {};                 // what follows
+  std::string content_type = {};          // lower case, without parameters
+  std::string api_key = {};               // of the headers Authorization: Bearer or X-API-Key
+  std::string client = {};                // its address
+  std::string id = {};                    // for the log and the header X-Request-Id
+  std::shared_ptr<const void> room = {};  // what is held as long as the body is
+  std::string body = {};                  // whole, no longer than max_body_bytes
+
+  /// Gives the body's memory back, once it is read.
+  void forget_body() {
+    std::string().swap(body);
+    room = nullptr;
+  }
 };
 
 /// An answer, or the head of one that comes in parts.

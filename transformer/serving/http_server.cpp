@@ -31,6 +31,7 @@
 
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
+#include "transformer/serving/body_room.h"
 
 namespace transformer {
 
@@ -150,6 +151,7 @@ struct HttpServer::Implementation {
   tcp::acceptor acceptor{*io};
   net::steady_timer accept_again{*io}, drain_end{*io};
   std::unordered_set<std::shared_ptr<Session>> sessions;
+  std::shared_ptr<BodyRoom> bodies = std::make_shared<BodyRoom>();
   std::atomic<size_t> connections = 0;
   size_t connections_at_most = 0, refused_at_most = 0;
   bool is_accepting = false;  // a connection may come yet, even where the acceptor is closed
@@ -275,6 +277,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     served_ = {};
     version_ = 11;
     received_bytes_ = 0;
+    room_ = std::make_shared<BodyShare>(server_.bodies);
     began_ = std::chrono::steady_clock::now();
   }
 
@@ -345,9 +348,11 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
       }
       buffer_.consume(used);
       received_bytes_ += used;
+      if (parser_->is_header_done()) room_->add(used);
       if (is_field_too_long(error)) return field_too_long();
       if (error && error != http::error::need_more) return cannot_receive(error);
       if (received_bytes_ > most_received()) return too_much_around_body();
+      if (!error && is_one_too_many()) return come_back();
       if (!error) return then(*this);
     }
     const size_t room = beast::read_size(buffer_, 16 * read_at_once);
@@ -363,6 +368,20 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   uint64_t most_received() const {
     const int64_t body = most_bytes_of_one * server_.settings.max_body_bytes;
     return static_cast<uint64_t>(server_.settings.max_header_bytes + body);
+  }
+
+  /// Whether this body is more than the server has room for. What is small always comes in.
+  bool is_one_too_many() const {
+    constexpr size_t always = 64 << 10;
+    const auto& settings = server_.settings;
+    return room_->bytes() > always &&
+           server_.bodies->bytes() > static_cast<size_t>(std::max(settings.max_bodies_bytes, settings.max_body_bytes));
+  }
+
+  void come_back() {
+    std::string().swap(parser_->get().body());
+    room_ = nullptr;
+    answer_and_close(error_response(503, "the server receives as much as it has room for", 1));
   }
 
   void too_much_around_body() {
@@ -513,6 +532,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
       request.query = text_of(target.substr(mark + 1));
     }
     request.body = std::move(message.body());
+    request.room = std::move(room_);
     const uint64_t exchange = exchange_;
     std::shared_ptr<HttpTask> task;
     try {
@@ -698,6 +718,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   tcp::socket socket_;
   net::steady_timer timer_;
   beast::flat_buffer buffer_;
+  std::shared_ptr<BodyShare> room_;  // of the body that is received
   std::optional<http::request_parser<http::string_body>> parser_;
   const std::string peer_;  // the address that it came from
   State state_ = State::waiting;

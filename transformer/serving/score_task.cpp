@@ -81,7 +81,7 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
   void prepare() {
     check_is_json(request_);
     auto call = parse_score(request_.body, static_cast<size_t>(context_.settings.max_texts));
-    request_.body = {};
+    request_.forget_body();
     check_key(context_, request_, call.api_key);
     auto all = call.texts;
     all.insert(all.end(), call.translations.begin(), call.translations.end());

@@ -62,6 +62,11 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
       .free();
   field("max_header_bytes", &ServingSettings::max_header_bytes, "of a request", between(1024, 1 << 20)).free();
   field("max_body_bytes", &ServingSettings::max_body_bytes, "of a request", between(1024, 1 << 30)).free();
+  field("max_bodies_bytes", &ServingSettings::max_bodies_bytes,
+        "of all requests that are received, or wait to be read, or as many as a single one may have; with more, those "
+        "of over 64 KiB are told to come back",
+        between(1024, int64_t{1} << 40))
+      .free();
   field("max_texts", &ServingSettings::max_texts, "texts of a request", between(1, 1000000)).free();
   field("max_characters", &ServingSettings::max_characters, "of all texts of a request", between(1, 1 << 28)).free();
   field("max_beam", &ServingSettings::max_beam, "beam, and translations of a line, that a request may ask for",

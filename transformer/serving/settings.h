@@ -33,6 +33,7 @@ struct ServingSettings {
   int64_t max_connections = 4000;
   int64_t max_header_bytes = 16384;
   int64_t max_body_bytes = 2 << 20;
+  int64_t max_bodies_bytes = 256 << 20;
   int64_t max_texts = 1000;
   int64_t max_characters = 50000;
   int64_t max_beam = 32;

@@ -113,7 +113,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     call_ = !libretranslate ? parse_translation(request_.body, most)
             : is_form       ? parse_libretranslate_form(request_.body, most)
                             : parse_libretranslate_json(request_.body, most);
-    request_.body = {};
+    request_.forget_body();
   }
 
   /// How the model translates these languages, with the settings that the request gives.
