@@ -1,5 +1,10 @@
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "catch.h"
 #include "error_of.h"
@@ -12,6 +17,7 @@
 #include "transformer/serving/metrics.h"
 #include "transformer/serving/request_error.h"
 #include "transformer/serving/served_models.h"
+#include "transformer/serving/service.h"
 #include "transformer/serving/settings.h"
 
 using namespace transformer;
@@ -148,4 +154,37 @@ TEST_CASE("a model that a request names translates what it names, or nothing") {
 
 TEST_CASE("labels of metrics are escaped") {
   CHECK(ServingMetrics::label("model", "a\"b\\c\nd") == "model=\"a\\\"b\\\\c\\nd\"");
+}
+
+TEST_CASE("a service ends once nobody uses its models any more, whoever is the last") {
+  class Answer : public HttpReply {
+   public:
+    void send(HttpResponse response, Served) override { answered.set_value(response.status); }
+    void begin(HttpResponse) override {}
+    void write(std::string) override {}
+    void end(Served) override {}
+    std::promise<int> answered;
+  };
+  ServingSettings settings;
+  settings.models = {TRANSFORMER_SOURCE_DIR "/data/model-en-de"};
+  settings.threads = 1;
+  const auto reply = std::make_shared<Answer>();
+  std::jthread user;
+  std::atomic<bool> is_used = true;
+  {
+    Service service(settings.validated());
+    service.load();
+    auto task = service.handle({.method = "POST",
+                                .path = "/v1/translate",
+                                .content_type = "application/json",
+                                .body = R"({"text": "Good morning.", "target": "de"})"},
+                               reply);
+    CHECK(reply->answered.get_future().get() == 200);
+    user = std::jthread([&is_used, held = std::move(task)]() mutable {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      is_used = false;
+      held = nullptr;
+    });
+  }
+  CHECK_FALSE(is_used);
 }

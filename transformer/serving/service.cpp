@@ -101,8 +101,13 @@ Service::Service(const ServingSettings& settings)
 }
 
 Service::~Service() {
-  const std::lock_guard lock(mutex_);
-  models_ = nullptr;  // they end on the pool, which is still there
+  std::unique_lock lock(mutex_);
+  auto models = std::move(models_);
+  lock.unlock();
+  models = nullptr;
+  // They end on the pool, which is still there. The last to let go of one may be one of its own workers.
+  lock.lock();
+  model_gone_.wait(lock, [this] { return models_left_ == 0; });
 }
 
 void Service::load() {
@@ -112,10 +117,15 @@ void Service::load() {
     auto model = std::make_unique<ServedModel>(
         place, settings_, [this](const std::string& name, size_t running) { metrics_.count_running(name, running); });
     // The last to use it may be one of its own workers, which cannot wait for itself.
-    loaded.push_back({model.release(), [this](const ServedModel* done) { pool_.post([done] { delete done; }); }});
+    loaded.push_back(
+        {model.release(), [this](const ServedModel* done) { pool_.post([this, done] { forget(done); }); }});
   }
   auto models = std::make_shared<const ServedModels>(std::move(loaded));
   const std::lock_guard lock(mutex_);
+    {
+      const std::lock_guard lock(mutex_);
+      ++models_left_;
+    }
   models_.swap(models);
   keys_ = std::move(keys);
 }
@@ -123,6 +133,12 @@ void Service::load() {
 std::shared_ptr<const ServedModels> Service::models() const {
   const std::lock_guard lock(mutex_);
   return models_;
+}
+
+void Service::forget(const ServedModel* model) {
+  delete model;
+  const std::lock_guard lock(mutex_);
+  if (--models_left_ == 0) model_gone_.notify_all();
 }
 
 void Service::log(const std::string& event, const std::vector<std::pair<std::string, std::string>>& fields) {

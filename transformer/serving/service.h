@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -27,6 +29,7 @@ class Service : public HttpHandler {
   /// Settings must be validated. Throws Error for keys that cannot be read and models whose places are none; weights
   /// are for `load`.
   explicit Service(const ServingSettings& settings);
+  /// Waits for whoever still uses its models.
   ~Service() override;
 
   /// Loads all models, and the keys anew, and serves them from then on; who uses others until then keeps them for as
@@ -51,6 +54,7 @@ class Service : public HttpHandler {
   static const std::vector<Route>& routes();
   const Route* find(std::string_view path) const;
   std::shared_ptr<const ServedModels> models() const;
+  void forget(const ServedModel* model);
 
   HttpResponse languages() const;
   HttpResponse frontend_settings() const;
@@ -70,6 +74,8 @@ class Service : public HttpHandler {
   const double start_seconds_;  // since 1970
   std::atomic<bool> draining_ = false;
   mutable std::mutex mutex_;  // of what follows
+  std::condition_variable model_gone_;
+  size_t models_left_ = 0;  // of all that were loaded, those that are not deleted
   std::shared_ptr<const ServedModels> models_;
   std::shared_ptr<const ApiKeys> keys_;
 
