@@ -39,8 +39,8 @@ TEST_CASE("a request brings one of the server's keys, in its headers or its body
   test::write_file(folder / "keys", "first-key\nsecond-key\n");
   const ServingSettings settings;
   TaskPool pool(1);
-  TurnQueue scoring(pool, 1, 1);
-  ServingContext context{settings, pool, scoring, nullptr, std::make_shared<const ApiKeys>()};
+  TurnQueue scoring(pool, 1, 1), aligning(pool, 1, 1);
+  ServingContext context{settings, pool, scoring, aligning, nullptr, std::make_shared<const ApiKeys>()};
   HttpRequest request{.client = "1.2.3.4"};
   check_key(context, request, "");  // none is needed
   CHECK(request.client == "1.2.3.4");

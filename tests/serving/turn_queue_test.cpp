@@ -61,6 +61,38 @@ TEST_CASE("one turn is done at a time, clients take theirs, and the pool's other
   CHECK(done == "a1AbBcd");
 }
 
+TEST_CASE("of several threads one client has all but one, and lines that were let in come whatever waits") {
+  std::atomic<int> of_much = 0, most = 0;
+  std::atomic<bool> are_two = false;
+  std::promise<void> may_go, begun, little, end;
+  const auto gone = may_go.get_future().share();
+  const auto turn = [&]() -> TurnQueue::Turn {
+    return {1, [&] {
+              const int now = ++of_much;
+              if (now > most) most = now;
+              if (now == 2 && !are_two.exchange(true)) begun.set_value();
+              gone.wait();
+              --of_much;
+            }};
+  };
+  std::unique_ptr<TurnQueue> queue;
+  TaskPool pool(1, 3);
+  queue = std::make_unique<TurnQueue>(pool, 10, 5, 3);
+  queue->post("much", "model", {turn(), turn(), turn(), turn(), turn()});
+  begun.get_future().wait();
+  queue->check("much", 2);
+  CHECK(status_of([&] { queue->check("much", 3); }) == 429);
+  CHECK(status_of([&] { queue->check("little", 6); }) == 413);
+  queue->post_admitted("much", "model", {turn(), turn(), turn(), turn()});
+  CHECK(queue->waiting("model") == 7);
+  queue->post("little", "model", {{1, [&] { little.set_value(); }}});
+  little.get_future().wait();  // while two threads are taken
+  may_go.set_value();
+  queue->post_admitted("much", "model", {{1, [&] { end.set_value(); }}});
+  end.get_future().wait();
+  CHECK(most == 2);
+}
+
 TEST_CASE("no more lines wait for their turn than may, and what is cancelled waits no more") {
   std::atomic<int> done = 0;
   const auto turns = [&](size_t lines) {
@@ -97,7 +129,7 @@ TEST_CASE("a pool whose threads cannot all be started says so, and waits for non
     try {
       TaskPool pool(500);
     } catch (const Failure& error) {
-      return std::string_view(error.what()).find("of 501 could be started") != std::string_view::npos;
+      return std::string_view(error.what()).find("of 502 could be started") != std::string_view::npos;
     }
     return false;
   }));

@@ -27,9 +27,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Word pieces, of sources and translations together, that are judged before it is another client's turn.
-constexpr size_t pieces_of_turn = 2048;
-
 class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask> {
  public:
   ScoreTask(ServingContext context, HttpRequest request, std::shared_ptr<HttpReply> reply)

@@ -26,6 +26,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Threads that align words; a client has all but one of them where others wait.
+constexpr size_t aligned_at_once = 4;
+
 HttpResponse json_response(const Json& json, int status = 200) {
   return {.status = status, .body = json_text(json)};
 }
@@ -96,7 +99,9 @@ Service::Service(const ServingSettings& settings)
       models_(std::make_shared<ServedModels>(ServedModels::Models())),
       keys_(settings.api_keys.empty() ? std::make_shared<ApiKeys>() : std::make_shared<ApiKeys>(settings.api_keys)),
       scoring_(pool_, static_cast<size_t>(settings.max_waiting), static_cast<size_t>(settings.max_waiting_of_client)),
-      pool_(3) {
+      aligning_(pool_, static_cast<size_t>(settings.max_waiting), static_cast<size_t>(settings.max_waiting_of_client),
+                aligned_at_once),
+      pool_(2, 1 + aligned_at_once) {
   model_places(settings_);
 }
 
@@ -116,29 +121,29 @@ void Service::load() {
   for (const auto& place : model_places(settings_)) {
     auto model = std::make_unique<ServedModel>(
         place, settings_, [this](const std::string& name, size_t running) { metrics_.count_running(name, running); });
+    {
+      const std::lock_guard lock(mutex_);
+      ++models_left_;
+    }
     // The last to use it may be one of its own workers, which cannot wait for itself.
     loaded.push_back(
         {model.release(), [this](const ServedModel* done) { pool_.post([this, done] { forget(done); }); }});
   }
   auto models = std::make_shared<const ServedModels>(std::move(loaded));
   const std::lock_guard lock(mutex_);
-    {
-      const std::lock_guard lock(mutex_);
-      ++models_left_;
-    }
   models_.swap(models);
   keys_ = std::move(keys);
-}
-
-std::shared_ptr<const ServedModels> Service::models() const {
-  const std::lock_guard lock(mutex_);
-  return models_;
 }
 
 void Service::forget(const ServedModel* model) {
   delete model;
   const std::lock_guard lock(mutex_);
   if (--models_left_ == 0) model_gone_.notify_all();
+}
+
+std::shared_ptr<const ServedModels> Service::models() const {
+  const std::lock_guard lock(mutex_);
+  return models_;
 }
 
 void Service::log(const std::string& event, const std::vector<std::pair<std::string, std::string>>& fields) {
@@ -182,7 +187,7 @@ std::shared_ptr<HttpTask> Service::handle(HttpRequest request, std::shared_ptr<H
     return nullptr;
   }
   std::unique_lock lock(mutex_);
-  const ServingContext context{settings_, pool_, scoring_, models_, keys_};
+  const ServingContext context{settings_, pool_, scoring_, aligning_, models_, keys_};
   lock.unlock();
   if (context.models->all().empty()) {
     reply->send(error_response(503, "the models are being loaded", 1), {});
@@ -270,7 +275,8 @@ HttpResponse Service::metrics() const {
     }
   };
   of_each("transformer_waiting_lines", "Lines that wait for a worker.", false, [this](const ServedModel& model) {
-    return static_cast<int64_t>(model.dispatcher().waiting() + scoring_.waiting(model.name()));
+    return static_cast<int64_t>(model.dispatcher().waiting() + scoring_.waiting(model.name()) +
+                                aligning_.waiting(model.name()));
   });
   of_each("transformer_running_lines", "Lines that the workers have.", false,
           [](const ServedModel& model) { return static_cast<int64_t>(model.dispatcher().running()); });

@@ -79,7 +79,7 @@ class Service : public HttpHandler {
   std::shared_ptr<const ServedModels> models_;
   std::shared_ptr<const ApiKeys> keys_;
 
-  TurnQueue scoring_;
+  TurnQueue scoring_, aligning_;
   TaskPool pool_;  // last: what it is at uses the rest
 };
 

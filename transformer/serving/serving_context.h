@@ -15,6 +15,7 @@ struct ServingContext {
   const ServingSettings& settings;             // the server's, the same for all requests
   TaskPool& pool;                              // for all but decoding
   TurnQueue& scoring;                          // where given translations are judged, a few at a time
+  TurnQueue& aligning;                         // where words of translations are aligned
   std::shared_ptr<const ServedModels> models;  // as last loaded
   std::shared_ptr<const ApiKeys> keys;         // as last loaded
 };

@@ -13,13 +13,18 @@
 
 namespace transformer {
 
-/// A few threads for pieces of work, done in the order of their coming. What they throw ends the process.
+/// A few threads for pieces of work, done in the order of their coming, but that none waits for what takes longer than
+/// itself. What they throw ends the process.
 class TaskPool {
  public:
-  /// Starts `threads` of them, at least one, and one for what is quick. Throws Failure where that cannot be.
-  explicit TaskPool(size_t threads) {
+  /// Starts `threads` of them, at least one, so many more for what is lengthy, at least one, and one for what is quick.
+  /// Throws Failure where that cannot be.
+  explicit TaskPool(size_t threads, size_t lengthy = 1) {
     start_threads(
-        threads_, threads + 1, [this](size_t number) { return [this, number] { run(number == 0 ? quick_ : other_); }; },
+        threads_, threads + lengthy + 1,
+        [this, lengthy](size_t number) {
+          return [this, lengthy, number] { run(number == 0 ? quick_ : number <= lengthy ? lengthy_ : other_); };
+        },
         [this] { end(); });
   }
   /// Does what was posted, and what that posts, first.
@@ -33,6 +38,8 @@ class TaskPool {
   /// second, one that finds the next piece before it sleeps costs less than several that are woken for each in turn, at
   /// the expense of whoever computes.
   void post_quick(std::function<void()> task) { post_to(quick_, std::move(task)); }
+  /// The same of work that may take seconds: passes of a model over text.
+  void post_lengthy(std::function<void()> task) { post_to(lengthy_, std::move(task)); }
 
  private:
   struct Lane {
@@ -71,11 +78,12 @@ class TaskPool {
   void wake_all() {
     quick_.something.notify_all();
     other_.something.notify_all();
+    lengthy_.something.notify_all();
   }
 
   std::mutex mutex_;
-  Lane quick_, other_;
-  size_t left_ = 0;  // tasks of both that are not done
+  Lane quick_, other_, lengthy_;
+  size_t left_ = 0;  // tasks of all that are not done
   bool ends_ = false;
   std::vector<std::jthread> threads_;  // last: they must end before what they use goes
 };

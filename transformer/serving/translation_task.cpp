@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -84,17 +85,20 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   struct Segment {
     size_t line;
     size_t pieces;
-    std::vector<Translation> found;                      // best first
-    std::vector<std::vector<AlignmentLink>> alignments;  // of each, where they are wanted
+    std::vector<Translation> found = {};                      // best first
+    std::vector<std::vector<AlignmentLink>> alignments = {};  // of each, where they are wanted
+    size_t left = 0;                                          // turns in which these are found
   };
   struct Line {
     size_t text;  // that it belongs to
     std::string source;
     MarkedText marked;  // of HTML
     SplitText split;
-    size_t first, left;                // its segments: the first one's place, how many are not done
-    std::vector<std::string> outputs;  // best first
-    WordAttention attention;           // of the best, where it is wanted
+    size_t first = 0, left = 0;                      // its segments: the first one's place, how many are not done
+    std::vector<std::string> outputs = {};           // best first
+    std::vector<MarkedTranslation> translated = {};  // of HTML, what they are made of
+    size_t turns = 0;                                // in which its words are looked at, that are not over
+    WordAttention attention = {};                    // of the best, where it is wanted
   };
 
   /// Whether nobody waits any more.
@@ -157,7 +161,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       if (call_.is_html) {
         auto marked = parse_markup(call_.texts[i]);
         SplitText split(marked.text, SentenceLanguage::any, marked.breaks());
-        lines_.push_back({i, call_.texts[i], std::move(marked), std::move(split), 0, 0, {}, {}});
+        lines_.push_back({.text = i, .source = call_.texts[i], .marked = std::move(marked), .split = std::move(split)});
         continue;
       }
       for (std::string_view rest = call_.texts[i];;) {
@@ -165,7 +169,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
         auto line = rest.substr(0, end);
         if (line.ends_with('\r')) line.remove_suffix(1);
         auto split = splits_lines() ? SplitText(std::string(line)) : SplitText::whole(std::string(trim(line)));
-        lines_.push_back({i, std::string(line), {}, std::move(split), 0, 0, {}, {}});
+        lines_.push_back({.text = i, .source = std::string(line), .marked = {}, .split = std::move(split)});
         if (end == rest.size()) break;
         rest.remove_prefix(end + 1);
       }
@@ -203,7 +207,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       line.first = segments_.size();
       served_.lines += !sources.empty();
       for (auto& source : sources) {
-        auto& segment = segments_.emplace_back(Segment{i, source.size(), {}, {}});
+        auto& segment = segments_.emplace_back(Segment{.line = i, .pieces = source.size()});
         if (source.empty()) {
           segment.found.emplace_back();
           segment.alignments.emplace_back();
@@ -222,7 +226,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     for (size_t i = 0; i < lines_.size(); ++i) {
       left_ += lines_[i].left > 0;
       if (lines_[i].left > 0) continue;
-      finish(lines_[i]);
+      join(lines_[i]);
+      for (size_t rank = 0; rank < lines_[i].translated.size(); ++rank) mark(lines_[i], rank);
       if (call_.stream) events.push_back(line_event(i));
     }
     const bool all_done = left_ == 0;
@@ -241,76 +246,137 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     if (all_done) answer();
   }
 
-  /// Hands the segments at `places` over, to be decoded. Called with the mutex.
+  /// Hands the segments at `places` over, to be decoded. Called with the mutex. Throws what WaitingRoom::check throws.
   void hand_over(std::vector<DecodingRequest> requests, std::vector<size_t> places) {
+    if (aligner_) context_.aligning.check(request_.client, requests.size());
     ticket_ = model_->dispatcher().submit(
         request_.client, std::move(requests),
         [self = shared_from_this(), places = std::move(places)](size_t index, DecodingResult result) {
           // Workers are for decoding.
-          auto work = [self, segment = places[index], result = std::move(result)] { self->decoded(segment, result); };
-          if (self->aligner_) {
-            self->context_.pool.post(std::move(work));
-          } else {
-            self->context_.pool.post_quick(std::move(work));
-          }
+          self->context_.pool.post_quick(self->step(
+              [self, segment = places[index], result = std::move(result)] { self->decoded(segment, result); }));
         });
   }
 
   // --- on the pool, segment by segment
 
-  void decoded(size_t index, const DecodingResult& result) {
-    if (is_given_up()) return;
-    try {
-      if (result.error) std::rethrow_exception(result.error);
-      auto& segment = segments_[index];  // nobody else's
-      for (const auto& hypothesis : result.hypotheses)
-        segment.found.push_back(model_->translator().translation(hypothesis));
-      auto& line = lines_[segment.line];
-      if (call_.alignments) align(segment, line.split.segment(index - line.first));
-      {
-        const std::lock_guard lock(mutex_);
-        if (is_over_) return;
-        served_.output_tokens += std::ssize(segment.found.front().tokens);
-        if (--line.left > 0) return;
+  /// Of what follows decoding: `work`, while somebody waits for it.
+  template <class Work>
+  std::function<void()> step(Work work) {
+    return [self = shared_from_this(), work = std::move(work)] {
+      if (self->is_given_up()) return;
+      try {
+        work();
+      } catch (...) {
+        self->fail(answer_of_exception());
       }
-      finish(line);  // whose segments are all done
-      if (is_given_up()) return;
-      if (call_.stream) {
-        reply_->write(line_event(segment.line));
-        line.attention = {};
-      }
-      bool last = false;
-      {
-        const std::lock_guard lock(mutex_);
-        last = --left_ == 0;
-      }
-      // Without the lock, which `cancel` waits for: nobody else is at it any more.
-      if (last && !is_given_up()) answer();
-    } catch (...) {
-      const auto response = answer_of_exception();
-      cancel();
-      Served served;
-      {
-        const std::lock_guard lock(mutex_);
-        served = served_;
-      }
-      served.status = response.status;
-      if (call_.stream) {
-        reply_->write(fmt::format("event: error\ndata: {}\n\n", response.body));
-        reply_->end(std::move(served));
-      } else {
-        reply_->send(response, std::move(served));
-      }
-    }
+    };
   }
 
-  void align(Segment& segment, std::string_view source) const {
+  /// For the request's client, in turns with others.
+  void post_turns(std::vector<TurnQueue::Turn> turns) {
+    context_.aligning.post_admitted(request_.client, model_->name(), std::move(turns));
+  }
+
+  void decoded(size_t index, const DecodingResult& result) {
+    if (result.error) std::rethrow_exception(result.error);
+    auto& segment = segments_[index];  // nobody else's
+    for (const auto& hypothesis : result.hypotheses)
+      segment.found.push_back(model_->translator().translation(hypothesis));
+    if (!call_.alignments) return end_segment(segment);
+
+    segment.alignments.resize(segment.found.size());
+    std::vector<TurnQueue::Turn> turns;
+    for (size_t begin = 0, end = 0; begin < segment.found.size(); begin = end) {
+      for (size_t pieces = 0; end < segment.found.size() && (end == begin || pieces < pieces_of_turn); ++end) {
+        pieces += segment.pieces + segment.found[end].tokens.size();
+      }
+      turns.push_back({1, step([this, index, begin, end] { align(index, begin, end); })});
+    }
+    segment.left = turns.size();
+    post_turns(std::move(turns));
+  }
+
+  /// Some of a segment's translations, while others of them may be aligned.
+  void align(size_t index, size_t begin, size_t end) {
+    auto& segment = segments_[index];
+    const auto& line = lines_[segment.line];
     std::vector<const Translation*> found;
-    for (const auto& translation : segment.found) found.push_back(&translation);
-    const std::vector<std::string> sources(found.size(), std::string(source));
+    for (size_t i = begin; i < end; ++i) found.push_back(&segment.found[i]);
+    const std::vector<std::string> sources(found.size(), std::string(line.split.segment(index - line.first)));
     const std::vector<size_t> pieces(found.size(), segment.pieces);
     for (auto& links : aligner_->align_what_fits(sources, pieces, found)) {
-      segment.alignments.push_back(links.value_or(std::vector<AlignmentLink>()));
+      segment.alignments[begin++] = links.value_or(std::vector<AlignmentLink>());
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      if (--segment.left > 0) return;
+    }
+    end_segment(segment);
+  }
+
+  void end_segment(const Segment& segment) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_over_) return;
+      served_.output_tokens += std::ssize(segment.found.front().tokens);
+      if (--lines_[segment.line].left > 0) return;
+    }
+    // All of its line are done.
+    auto& line = lines_[segment.line];
+    join(line);
+    std::vector<TurnQueue::Turn> turns;
+    if (call_.attention) turns.push_back({1, look(segment.line, [this, &line] { watch(line); })});
+    for (size_t rank = 0; rank < line.translated.size(); ++rank) {
+      turns.push_back({1, look(segment.line, [this, &line, rank] { mark(line, rank); })});
+    }
+    if (turns.empty()) return end_line(segment.line);
+    line.turns = turns.size();
+    post_turns(std::move(turns));
+  }
+
+  /// Does what a line's words are needed for, while other such turns of the line may be at theirs.
+  template <class Work>
+  std::function<void()> look(size_t index, Work work) {
+    return step([this, index, work = std::move(work)] {
+      work();
+      {
+        const std::lock_guard lock(mutex_);
+        if (--lines_[index].turns > 0) return;
+      }
+      end_line(index);
+    });
+  }
+
+  void end_line(size_t index) {
+    auto& line = lines_[index];
+    if (is_given_up()) return;
+    if (call_.stream) {
+      reply_->write(line_event(index));
+      line.attention = {};
+    }
+    bool last = false;
+    {
+      const std::lock_guard lock(mutex_);
+      last = --left_ == 0;
+    }
+    // Without the lock, which `cancel` waits for: nobody else is at it any more.
+    if (last && !is_given_up()) answer();
+  }
+
+  void fail(const HttpResponse& response) {
+    cancel();
+    Served served;
+    {
+      const std::lock_guard lock(mutex_);
+      served = served_;
+    }
+    served.status = response.status;
+    if (call_.stream) {
+      reply_->write(fmt::format("event: error\ndata: {}\n\n", response.body));
+      reply_->end(std::move(served));
+    } else {
+      reply_->send(response, std::move(served));
     }
   }
 
@@ -336,27 +402,31 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     return result;
   }
 
-  /// Gives up on the way where nobody waits any more.
-  void finish(Line& line) {
+  /// Makes a line's outputs, but for the tags of HTML.
+  void join(Line& line) {
     size_t ranks = 1;
     for (size_t i = 0; i < line.split.segments().size(); ++i) {
       ranks = std::max(ranks, segments_[line.first + i].found.size());
     }
-    std::vector<MarkedTranslation> marked;
+    line.outputs.resize(ranks);
     for (size_t rank = 0; rank < ranks; ++rank) {
       auto found = ranked(line, rank);
       if (!call_.is_html) {
-        line.outputs.push_back(std::move(found.joined.text));
+        line.outputs[rank] = std::move(found.joined.text);
         continue;
       }
       TranslatedText text{line.split, {}, std::move(found.pieces), std::move(found.joined), {}, {}, 0};
       for (const auto* translation : found.translations) text.segments.push_back(*translation);
-      marked.push_back({{}, line.marked, std::move(text)});
+      line.translated.push_back({{}, line.marked, std::move(text)});
     }
-    if (call_.attention && !is_given_up()) watch(line);
-    if (marked.empty() || is_given_up()) return;
-    put_tags_back(*aligner_, marked);
-    for (auto& translation : marked) line.outputs.push_back(std::move(translation.text));
+  }
+
+  /// Makes the output of this rank of HTML.
+  void mark(Line& line, size_t rank) const {
+    auto& translated = line.translated[rank];
+    put_tags_back(*aligner_, {&translated, 1});
+    line.outputs[rank] = std::move(translated.text);
+    translated = {};
   }
 
   /// Of a line in one part.

@@ -43,8 +43,16 @@ class WaitingLines {
   void push(const std::string& client, uint64_t request, std::vector<Item> items) {
     size_t lines = 0;
     for (const auto& item : items) lines += Size()(item);
-    room_.check(lines, queue_.size_of(client), queue_.size());
+    check(client, lines);
+    push_admitted(client, request, std::move(items));
+  }
+  /// The same of lines that were let in before, whatever waits by now.
+  void push_admitted(const std::string& client, uint64_t request, std::vector<Item> items) {
     queue_.push(client, request, std::move(items));
+  }
+  /// Throws what WaitingRoom::check throws of so many lines of the client's.
+  void check(const std::string& client, size_t lines) const {
+    room_.check(lines, queue_.size_of(client), queue_.size());
   }
   /// The next; there must be one.
   Item pop() { return queue_.pop(); }
