@@ -29,12 +29,15 @@ namespace {
 
 std::atomic<bool> stop{false};
 std::atomic<int> stopped_by{0};
+// One process that has nothing to save yet: it learns a vocabulary, or tokenises, for minutes.
+std::atomic<bool> prepares{false};
 
 // The second signal ends the program at once: the first may have come in the middle of something long.
 void on_signal(int signal) {
   stopped_by = signal;
   stop = true;
   std::signal(signal, SIG_DFL);
+  if (prepares) std::raise(signal);
 }
 
 // Whether the model that is there now was taught trees.
@@ -147,8 +150,9 @@ int main(int argc, char** argv) {
           return run_processes(processes, {argv, argv + argc});
         }
         const ProgramLog program_log("train");
-        // A script's command behind an & is not to end with what is in front.
-        for (const int signal : {SIGINT, SIGTERM}) {
+        prepares = !launch.distributed();
+        // A script's command behind an & is not to end with what is in front, nor one behind nohup with its terminal.
+        for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
           if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
         }
         // Every step allocates the same tensors again. Memory that goes back to the system in between comes back as
@@ -168,6 +172,10 @@ int main(int argc, char** argv) {
                                            .timeout_seconds = recipe.run.training.timeout_seconds});
         auto hooks = validation_hooks(recipe, &stop);
         hooks.log = program_log.log(/*progress=*/launch.rank == 0);
+        hooks.begins = [begins = hooks.begins] {
+          prepares = false;
+          if (begins) begins();
+        };
         auto end = RunEnd::finished;
         communicator.guard([&] {
           const auto agents = communicator.gather(agent_name(process_environment()));

@@ -181,7 +181,7 @@ class TrainTest(ProgramTest):
         return process
 
     def test_a_signal_ends_the_run_with_a_checkpoint(self):
-        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
             output = self.root / f"signalled-{status}"
             process = self.started(output)
             self.refused("--output", output, parts=["another run", "training.output"])  # two runs, one folder
@@ -193,6 +193,23 @@ class TrainTest(ProgramTest):
             self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
             text, _ = self.run_train("--output", output, "--set", f"training.steps={stopped + 2}")
             self.assertIn(f"step-{stopped:08}", text.split("going on from")[1].split("\n")[0])
+
+    def test_a_signal_ends_a_run_that_has_nothing_to_save(self):
+        text = self.root / "much.en"
+        text.write_text("".join(f"the {i} of {i * 7919 % 100003} and {i * 104729 % 99991}\n" for i in range(300000)))
+        output = self.root / "unbegun"
+        process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--set",
+                                    f"data.train_source={text}", "--set", f"data.train_target={text}"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+        for line in process.stdout:
+            if "learning a vocabulary" in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        rest = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, -signal.SIGTERM, rest)
+        self.assertNotIn("training text", rest)
+        self.assertFalse((output / "vocabulary.model").exists())
+        text.unlink()
 
     def test_what_needs_validations_needs_text_for_them(self):
         without = ("--set", "data.validation_source=[]", "--set", "data.validation_target=[]", "--dry-run")
@@ -526,6 +543,9 @@ class TrainTest(ProgramTest):
         self.assertIn("vocabulary: vocabulary.model will be learned", text)
         self.assertFalse((self.root / "dry").exists())
         self.assertNotIn("device:", text)
+        for more, said in (((), True), (("--set", "training.checkpoint_minutes=10"), False)):
+            text, _ = self.run_train("--dry-run", "--output", self.root / "dry", "--set", "training.checkpoint_every=0", *more)
+            self.assertEqual("no checkpoint is written before the end" in text, said)
         pipe = self.root / "pipe"
         os.mkfifo(pipe)  # to which nobody writes
         for name, side in (("train", "source"), ("validation", "target")):

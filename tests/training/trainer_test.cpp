@@ -618,6 +618,7 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
   settings.checkpoint_every = 7;
   const bool by_bleu = GENERATE(false, true);
   settings.best_by = by_bleu ? TrainingSettings::Criterion::bleu : TrainingSettings::Criterion::perplexity;
+  std::string log;
   // The third validation is the best, then the second and, of two equals, the earlier.
   const std::vector<double> perplexities = {9, 4, 3, 8, 7, 7, 9, 9, 9, 9};
   const TrainerHooks hooks{
@@ -627,7 +628,8 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
             return Validation{
                 .loss = std::log(value), .perplexity = by_bleu ? 5 : value, .bleu = 50 - value, .signature = "none"};
           },
-      .stop = nullptr};
+      .stop = nullptr,
+      .log = Log([&](LogLevel level, const std::string& line) { log += level == LogLevel::warning ? line : ""; })};
   torch::manual_seed(1);
   Transformer model(task.model_settings());
   std::filesystem::create_directories(runs / "run");
@@ -639,6 +641,10 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
         std::vector<std::string>{"step-00000004", "step-00000006", "step-00000010", "step-00000014", "step-00000020"});
   CHECK(names_of(trainer.final_checkpoints()) ==
         std::vector<std::string>{"step-00000006", "step-00000004", "step-00000010"});
+  CHECK(log.empty());
+  std::filesystem::remove_all(runs / "run" / "checkpoints" / "step-00000004");
+  CHECK(names_of(trainer.final_checkpoints()) == std::vector<std::string>{"step-00000006", "step-00000010"});
+  CHECK_THAT(log, Contains("of the 3 best checkpoints that are to be averaged, 2 are left"));
 }
 
 TEST_CASE("a best validation without its checkpoint is not averaged, and still what is to be beaten") {

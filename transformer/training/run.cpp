@@ -407,6 +407,13 @@ int64_t most_checkpoints(const TrainingSettings& training) {
   return std::min(training.steps, times(training.checkpoint_every) + of_the_best + 1);
 }
 
+// What is to be said where a run leaves nothing on its way to go on from; else empty.
+std::string no_checkpoints(const TrainingSettings& training) {
+  if (training.checkpoint_every > 0 || training.checkpoint_minutes > 0 || training.keep_best > 0) return "";
+  return "no checkpoint is written before the end (training.checkpoint_every and training.checkpoint_minutes are 0): a "
+         "run that is killed begins anew, and there is one to be averaged";
+}
+
 // `path`, or the nearest of the folders that it is to lie in which there is.
 fs::path nearest_existing(const fs::path& path) {
   fs::path existing = fs::absolute(path);
@@ -466,6 +473,7 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
     text += fmt::format("weights: {}\n", described_start(settings));
   }
 
+  if (const auto none = no_checkpoints(training); !none.empty()) text += fmt::format("checkpoints: {}\n", none);
   // A step leaves one at most; one more is written before another goes.
   const int64_t kept = std::min(training.keep_checkpoints, most_checkpoints(training));
   const int64_t there = folder.found() == RunFolder::Found::nothing ? 0 : std::ssize(list_checkpoints(output));
@@ -677,6 +685,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   torch::manual_seed(seed >> 32 == 0 ? seed : Random(seed).next());
   Transformer model(model_settings, layer_drop(model_settings, settings.training.layer_drop));
   log.info(fmt::format("model: {} parameters", model->parameter_count()));
+  if (const auto none = no_checkpoints(settings.training); !none.empty()) log.warn(none);
   if (!begun && !settings.training.init_from.empty()) {
     const fs::path directory = settings.training.init_from;
     load_layers(model, directory / weights_name, read_model_settings(directory));

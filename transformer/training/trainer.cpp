@@ -697,6 +697,12 @@ std::vector<std::filesystem::path> Trainer::final_checkpoints() const {
       });
       if (found != checkpoints.end()) best.push_back(*found);
     }
+    // Branched off behind it, or set aside for damage.
+    const auto wanted = std::min<size_t>(progress_.best.size(), settings_.average_checkpoints);
+    if (best.size() < wanted && !best.empty()) {
+      hooks_.log.warn(fmt::format("of the {} best checkpoints that are to be averaged, {} {} left", wanted, best.size(),
+                                  best.size() == 1 ? "is" : "are"));
+    }
     checkpoints = best;
   }
   checkpoints.resize(std::min<size_t>(checkpoints.size(), settings_.average_checkpoints));
