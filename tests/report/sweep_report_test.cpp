@@ -306,6 +306,25 @@ TEST_CASE("values that are not finite are named and kept out of means and plots"
   CHECK(has(sweep_markdown(report), "| not finite |"));
 }
 
+TEST_CASE("perplexity of other word pieces, and figures of another text, are not compared") {
+  auto report = example();
+  report.rows[1].vocabulary = "larger";
+  report.rows[2].validation = "another";
+  const auto cells = markdown_cells(sweep_markdown(report));
+  CHECK(row_of(cells, "A-h1")["Δ PPL"] == "");
+  CHECK(row_of(cells, "A-h1")["Δ BLEU"] == "≈ −1.50");
+  CHECK(row_of(cells, "A-h4")["Δ PPL"] == "");
+  CHECK(row_of(cells, "A-h4")["Δ BLEU"] == "");
+  for (const auto& text : {sweep_markdown(report), sweep_html(report)}) {
+    CHECK(has(text, "other pieces than the base row, with which theirs cannot be compared: A-h1."));
+    CHECK(has(text, "another text than the base row, with which they cannot be compared: A-h4."));
+    CHECK_FALSE(has(text, "beyond the seeds' spread: A-h1"));
+  }
+  // What has no figures yet is not named.
+  report.rows[1].runs = {in_state(State::waiting)};
+  CHECK_FALSE(has(sweep_markdown(report), "other pieces than the base row"));
+}
+
 TEST_CASE("BLEU of one kind is not compared with BLEU of another") {
   SweepReport report = example();
   report.rows[1].runs[0].bleu_signature = "tokenized BLEU";

@@ -348,6 +348,9 @@ TEST_CASE("a vocabulary that one run learned serves those that would learn the s
   CHECK(vocabulary("two") == "learned by one\n");
   CHECK(vocabulary("other") == "learned by other\n");
   CHECK(vocabulary("tagged") == "learned by tagged\n");  // its tag is a piece
+  const auto report = make_report(sweep.plan, sweep.results);
+  CHECK(report.rows[0].vocabulary == report.rows[1].vocabulary);
+  CHECK(report.rows[0].vocabulary != report.rows[2].vocabulary);
   // Nobody knows what a vocabulary without settings beside it was learned from.
   const auto& two = sweep.plan.runs[sweep.plan.find("two/seed-1")];
   write_file(sweep.folder("one") / "vocabulary.model", "learned anew");

@@ -89,8 +89,11 @@ SweepFigures sweep_figures(const SweepReport& report) {
   const RowFigures& base = *found;
   for (auto& figures : sweep.rows) {
     if (figures.is_base) continue;
-    figures.perplexity_difference = compare_to_base(figures.perplexity, base.perplexity);
-    if (figures.signatures.size() == 1 && figures.signatures == base.signatures) {
+    const bool same_text = figures.row->validation == base.row->validation;
+    if (same_text && figures.row->vocabulary == base.row->vocabulary) {
+      figures.perplexity_difference = compare_to_base(figures.perplexity, base.perplexity);
+    }
+    if (same_text && figures.signatures.size() == 1 && figures.signatures == base.signatures) {
       figures.bleu_difference = compare_to_base(figures.bleu, base.bleu);
     }
   }

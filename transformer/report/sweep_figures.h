@@ -46,7 +46,7 @@ struct SweepFigures {
 };
 
 /// Two kinds of BLEU have no difference: a row's is absent where its runs or the base row's have several signatures, or
-/// others than the other.
+/// others than the other. Nor has what was judged by another text, or perplexity of another vocabulary's pieces.
 SweepFigures sweep_figures(const SweepReport& report);
 
 /// Whether a run has BLEU, or none is finished yet.

@@ -98,6 +98,21 @@ std::vector<std::string> findings_of(const SweepFigures& sweep) {
 
 std::vector<std::string> signatures_of(const SweepFigures& sweep) {
   std::vector<std::string> sentences;
+  if (const auto* base = sweep.base(); base && base->count(SweepRun::State::finished) > 0) {
+    const auto name_others = [&](std::string SweepRow::*what, const char* sentence) {
+      std::vector<std::string> names;
+      for (const auto& figures : sweep.rows) {
+        const bool has_figures = figures.count(SweepRun::State::finished) > 0;
+        if (has_figures && figures.row->*what != base->row->*what) names.push_back(figures.row->name);
+      }
+      if (!names.empty()) sentences.push_back(fmt::format("{}: {}.", sentence, fmt::join(names, ", ")));
+    };
+    name_others(&SweepRow::vocabulary,
+                "Perplexity is a word piece's, and these rows have other pieces than the base row, with which theirs "
+                "cannot be compared");
+    name_others(&SweepRow::validation,
+                "These rows are judged by another text than the base row, with which they cannot be compared");
+  }
   const auto shown = [](const std::string& signature) { return signature.empty() ? "of unknown kind" : signature; };
   if (sweep.signatures.size() == 1)
     sentences.push_back(fmt::format("Signature of BLEU: {}", shown(*sweep.signatures.begin())));

@@ -15,7 +15,7 @@ std::string summary_of(const SweepFigures& sweep);
 /// How differences to the base row are judged, and how often chance alone passes for more.
 std::vector<std::string> rule_of(const SweepReport& report, const SweepFigures& sweep);
 
-/// Which kinds of BLEU there are.
+/// Which kinds of BLEU there are, and what else cannot be compared.
 std::vector<std::string> signatures_of(const SweepFigures& sweep);
 
 /// Which rows are better and worse than the base row, and whether rows stand in the paper's order.

@@ -129,6 +129,24 @@ std::vector<CurvePoint> read_curve(const fs::path& folder) {
   return curve;
 }
 
+// The checksum of the vocabulary that the model in `folder` writes in; empty where there is none.
+std::string written_vocabulary(const fs::path& folder) {
+  for (const auto& name : {target_vocabulary_name, vocabulary_name}) {
+    if (something_at(folder / name)) return file_checksum(folder / name);
+  }
+  return "";
+}
+
+// These settings, a line each.
+std::string listed(const std::map<std::string, std::string>& values, const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) {
+    const auto found = values.find(name);
+    if (found != values.end()) text += fmt::format("{}={}\n", name, found->second);
+  }
+  return text;
+}
+
 // Whether train has begun a run, whichever, in a sweep's folder: ROW/seed-N.
 bool any_run_begun(const fs::path& folder) {
   for (const auto& row : entries_of(folder)) {
@@ -243,7 +261,13 @@ SweepReport make_report(const Plan& plan, const std::vector<SweepRun>& results) 
     report.rows.push_back(
         {.name = row.name, .group = row.group, .changes = row.changes, .paper = row.paper, .runs = {}});
   }
-  for (size_t i = 0; i < plan.runs.size(); ++i) report.rows[plan.runs[i].row].runs.push_back(results.at(i));
+  for (size_t i = 0; i < plan.runs.size(); ++i) {
+    auto& row = report.rows[plan.runs[i].row];
+    row.runs.push_back(results.at(i));
+    const auto& values = plan.runs[i].configuration.values;
+    if (results[i].state == SweepRun::State::finished) row.vocabulary = written_vocabulary(plan.runs[i].folder);
+    row.validation = listed(values, {"data.validation_source", "data.validation_target"});
+  }
   return report;
 }
 
