@@ -236,10 +236,10 @@ TEST_CASE("R-Drop and left-out layers follow from the seed: runs go on bit for b
   model.encoder_layers = model.decoder_layers = 2;
   auto settings = task.training_settings(8);
   settings.micro_batch_tokens = 128;
-  TrainingSummary plain_summary, summary;
+  TrainingSummary plain_summary, dropped_summary, summary;
   const auto plain = trained(settings, model, runs / "plain", false, {}, &plain_summary);
   settings.layer_drop = 0.4;
-  const auto dropped = trained(settings, model, runs / "dropped");
+  const auto dropped = trained(settings, model, runs / "dropped", false, {}, &dropped_summary);
   settings.rdrop = 5;
   const auto whole = trained(settings, model, runs / "whole", false, {}, &summary);
   CHECK_FALSE(equal_bits(plain, dropped));
@@ -252,7 +252,10 @@ TEST_CASE("R-Drop and left-out layers follow from the seed: runs go on bit for b
   trained(quantized, model, runs / "rounded parts");
   quantized.steps = 8;
   CHECK(equal_bits(trained(quantized, model, runs / "rounded parts", /*resume=*/true), rounded));
-  CHECK(summary.flops == 2 * plain_summary.flops);
+  CHECK(summary.flops == 2 * dropped_summary.flops);
+  // What is left out costs nothing; the projection is not.
+  CHECK(dropped_summary.flops > 0.6 * plain_summary.flops);
+  CHECK(dropped_summary.flops < 0.9 * plain_summary.flops);
   CHECK(summary.target_tokens == plain_summary.target_tokens);
   settings.recompute = true;
   CHECK(equal_bits(trained(settings, model, runs / "recomputed"), whole));

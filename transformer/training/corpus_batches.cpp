@@ -17,16 +17,17 @@ at::Tensor tensor_of(const IdMatrix& ids) {
   return id_tensor(ids.rows, ids.columns, ids.ids);
 }
 
-MicroBatch micro_batch_of(const Batch& batch, const ModelSettings& settings) {
+MicroBatch micro_batch_of(const Batch& batch, const ModelSettings& settings, double layer_drop) {
   const auto cost = count_flops(settings, {.rows = batch.source.rows,
                                            .source_length = batch.source_length,
                                            .target_length = batch.target_length,
                                            .projected_tokens = batch.target_tokens});
+  const auto all = static_cast<double>(cost.forward()), layers = all - static_cast<double>(cost.vocabulary_projection);
   return {.tensors = {tensor_of(batch.source), tensor_of(batch.target_input), tensor_of(batch.target_output)},
           .items = batch.target_tokens,
           .source_tokens = batch.source_tokens,
           .target_tokens = batch.target_tokens,
-          .flops = static_cast<double>(cost.training())};
+          .flops = static_cast<double>(cost.training()) * (1 - layer_drop * layers / all)};
 }
 
 namespace {
@@ -44,8 +45,8 @@ int64_t most_empty_epochs(const TrainingText& text) {
 
 }  // namespace
 
-CorpusBatches::CorpusBatches(TrainingText text, const ModelSettings& settings, int64_t passes)
-    : text_(std::move(text)), settings_(settings), passes_(passes) {}
+CorpusBatches::CorpusBatches(TrainingText text, const ModelSettings& settings, int64_t passes, double layer_drop)
+    : text_(std::move(text)), settings_(settings), passes_(passes), layer_drop_(layer_drop) {}
 
 void CorpusBatches::begin(const Plan& plan) {
   plan_ = plan;
@@ -76,7 +77,7 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
       epoch_ = position.epoch;
       batch_ = ++position.batch;
       if (!batch.is_made()) return {};
-      auto made = micro_batch_of(batch, settings_);
+      auto made = micro_batch_of(batch, settings_, layer_drop_);
       made.flops *= static_cast<double>(passes_);
       return made;
     }

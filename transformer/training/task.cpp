@@ -45,7 +45,8 @@ TrainingTask translation_task(const Transformer& given, TrainingText text, const
   model->set_recompute(settings.recompute);
   model->set_quantization(settings.quantization == TrainingSettings::Quantization::int8);
   return {.model = model.ptr(),
-          .batches = std::make_shared<CorpusBatches>(std::move(text), model->settings(), settings.rdrop > 0 ? 2 : 1),
+          .batches = std::make_shared<CorpusBatches>(std::move(text), model->settings(), settings.rdrop > 0 ? 2 : 1,
+                                                     settings.layer_drop),
           .loss = [model, smoothing = settings.label_smoothing, rdrop = settings.rdrop](
                       const DeviceBatch& batch) mutable { return translation_loss(model, batch, smoothing, rdrop); },
           .schedule = settings.learning_rate(model->settings().d_model)};
