@@ -48,8 +48,8 @@ struct SweepRow {
   std::string changes;                    // what differs from the base configuration: "heads 1, d_k 512, d_v 512"
   std::optional<PublishedFigures> paper;  // absent: no row of Table 3
   std::vector<SweepRun> runs;             // a seed each
-  /// Which word pieces its perplexity is of, and by what text it is judged: rows that differ in these have no difference
-  /// in perplexity, and in the second none in BLEU.
+  /// Which word pieces its perplexity is of, and by what text it is judged: rows that differ in these have no
+  /// difference in perplexity, and in the second none in BLEU.
   std::string vocabulary = {}, validation = {};
 };
 
