@@ -373,9 +373,8 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   /// Whether this body is more than the server has room for. What is small always comes in.
   bool is_one_too_many() const {
     constexpr size_t always = 64 << 10;
-    const auto& settings = server_.settings;
-    return room_->bytes() > always &&
-           server_.bodies->bytes() > static_cast<size_t>(std::max(settings.max_bodies_bytes, settings.max_body_bytes));
+    const auto most = std::max(server_.settings.max_bodies_bytes, server_.settings.max_body_bytes);
+    return room_->bytes() > always && server_.bodies->bytes() > static_cast<size_t>(most);
   }
 
   void come_back() {
