@@ -9,8 +9,9 @@ namespace transformer {
 
 // What a run calls the files that it leaves in its folder, beside the model that it ends with (model_files.h).
 
-/// Its figures, a line of JSON each report, and the version of their format.
+/// Its figures, a line of JSON each report.
 inline constexpr const char* metrics_name = "metrics.jsonl";
+/// The version of their format, which their first line says.
 inline constexpr int metrics_format = 1;
 /// The same for TensorBoard, which reads every file of a folder whose name contains "tfevents".
 inline constexpr const char* events_name = "events.out.tfevents.0.transformer";
