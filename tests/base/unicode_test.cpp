@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdio>
 #include <memory>
+#include <set>
+#include <string>
 
 #include "catch.h"
 
@@ -33,6 +35,35 @@ TEST_CASE("what is UTF-8 and what is not") {
   }
   CHECK(sequence_length("") == 0);
   CHECK(find_broken_utf8(std::string_view("\0", 1)) == std::string_view::npos);
+}
+
+TEST_CASE("what a character begins with is what begins one, by trying them all") {
+  std::set<std::string> beginnings;
+  for (char32_t character = 0; character <= 0x10FFFF; ++character) {
+    if (character >= 0xD800 && character <= 0xDFFF) continue;
+    std::string whole;
+    append_utf8(character, whole);
+    for (size_t length = 1; length < whole.size(); ++length) beginnings.insert(whole.substr(0, length));
+  }
+  size_t found = 0, wrong = 0;
+  const auto look_at = [&](const std::string& text) {
+    found += begins_sequence(text);
+    wrong += begins_sequence(text) != beginnings.contains(text);
+  };
+  for (int a = 0; a < 256; ++a) {
+    const auto one = std::string(1, static_cast<char>(a));
+    look_at(one);
+    for (int b = 0; b < 256; ++b) {
+      const auto two = one + static_cast<char>(b);
+      look_at(two);
+      if (a < 0xED && b % 7 != 0) continue;
+      for (int c = 0; c < 256; ++c) look_at(two + static_cast<char>(c));
+    }
+  }
+  CHECK(wrong == 0);
+  CHECK(found == beginnings.size());
+  CHECK_FALSE(begins_sequence(""));
+  CHECK_FALSE(begins_sequence("\xF0\x9F\x98\x80"));
 }
 
 TEST_CASE("trim takes blanks of every kind off the ends only") {

@@ -5,10 +5,13 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 
 #include "inference/table_model.h"
+#include "transformer/base/unicode.h"
 #include "transformer/inference/translator.h"
+#include "transformer/text/characters.h"
 
 namespace transformer::test {
 
@@ -44,24 +47,25 @@ Translations translations(const Translator& translator, const std::string& line,
 
 }  // namespace
 
-TEST_CASE("pieces go on with words where writing sets words apart") {
+TEST_CASE("pieces begin and end in words where writing sets words apart") {
   const Shipped shipped;
   const auto& pieces = shipped.pieces;
-  for (const char* text : {"e", "en", "ß", "5", "\xC3"}) CHECK(pieces.continues_word(shipped.id(text)));
-  for (const char* text : {" der", ",", ".", " –", "\xE5", "\xF0"})
-    CHECK_FALSE(pieces.continues_word(shipped.id(text)));
-  CHECK_FALSE(pieces.continues_word(Vocabulary::end));
+  const auto begins = [&](const char* text) { return pieces.begin_in_word(Tokens{shipped.id(text)}); };
+  for (const char* text : {"e", "en", "ß", "5"}) CHECK(begins(text));
+  for (const char* text : {" der", ",", ".", " –", "\xE5"}) CHECK_FALSE(begins(text));
+  CHECK_FALSE(pieces.begin_in_word({}));
+  CHECK_FALSE(pieces.begin_in_word(Tokens{Vocabulary::end}));
+  // Which come byte by byte.
+  const auto within = [&](const char* text) {
+    auto tokens = shipped.vocabulary.encode(text);
+    while (pieces.of(tokens.front()) == " ") tokens.erase(tokens.begin());
+    return tokens;
+  };
+  CHECK(pieces.begin_in_word(within("\uD55C\uAD6D")));
+  CHECK_FALSE(pieces.begin_in_word(within("\u060C")));
   const auto in_word = [&](const char* text) { return pieces.end_in_word(shipped.vocabulary.encode(text)); };
-  for (const char* text : {"Hund", ", dass", "Fuß", "5", "привет"}) CHECK(in_word(text));
-  for (const char* text : {"z. B.", "(EU)", "5 %", "北京", "ไทย", ""}) CHECK_FALSE(in_word(text));
-  // Piece by piece, and byte by byte.
-  for (const char* text : {"Hund", ", dass", "Fuß", "5", "z. B.", "(EU)", "5 %", "北京", "л", "„", "– «"}) {
-    INFO(text);
-    bool ends_in_word = false;
-    const auto tokens = shipped.vocabulary.encode(text);
-    for (const auto token : tokens) ends_in_word = pieces.ends_in_word(token, ends_in_word);
-    CHECK(ends_in_word == pieces.end_in_word(tokens));
-  }
+  for (const char* text : {"Hund", ", dass", "Fuß", "5", "привет", "\uD55C"}) CHECK(in_word(text));
+  for (const char* text : {"z. B.", "(EU)", "5 %", "北京", "ไทย", "\u060C", ""}) CHECK_FALSE(in_word(text));
 }
 
 TEST_CASE("a phrase is spelled as it is inside of a text, with a space before it and without where both may be") {
@@ -101,11 +105,24 @@ TEST_CASE("a phrase is spelled as it is inside of a text, with a space before it
 TEST_CASE("a phrase in one of its spellings, its last word a whole one, is there by looking for it") {
   const Shipped shipped;
   const auto& pieces = shipped.pieces;
-  const Tokens tokens = {shipped.id(" der"), shipped.id("e"), shipped.id(","), shipped.id(" –")};
+  // The last two are a letter or, the second alone behind the first, a sign; others of them are no characters.
+  const Tokens tokens = {shipped.id(" der"), shipped.id("e"),    shipped.id(","),   shipped.id(" –"),
+                         shipped.id("\xD8"), shipped.id("\xA7"), shipped.id("\x8C")};
+  // Whether a word would with what comes behind it, of which the first character may not be whole yet.
+  const auto goes_on = [&](std::span<const int64_t> behind) {
+    const auto text = pieces.of(behind);
+    size_t position = 0;
+    return !text.empty() && !begins_sequence(text) && is_of_spaced_word(next_code_point(text, position));
+  };
   std::mt19937 random(12);
+  const auto add_character = [&](Tokens& phrase) {
+    const size_t which = random() % 6;
+    phrase.push_back(tokens[std::min<size_t>(which, 4)]);
+    if (which >= 4) phrase.push_back(tokens[which + 1]);
+  };
   const auto drawn = [&](size_t longest) {
-    Tokens phrase(1 + random() % longest);
-    for (auto& token : phrase) token = tokens[random() % tokens.size()];
+    Tokens phrase;
+    for (size_t count = 1 + random() % longest; count > 0; --count) add_character(phrase);
     return phrase;
   };
   size_t met = 0, parts = 0, otherwise = 0, stayed = 0;
@@ -124,9 +141,12 @@ TEST_CASE("a phrase in one of its spellings, its last word a whole one, is there
           if (others[k].phrase == first) others.push_back({i, others[k].tokens});
         }
       } else if (random() % 2 == 0) {
-        auto other = drawn(phrases[i].size());
-        other.back() = phrases[i].back();
-        others.push_back({i, other});
+        const auto& phrase = phrases[i];
+        const auto last = phrase.end() - (phrase.back() == tokens[5] || phrase.back() == tokens[6] ? 2 : 1);
+        Tokens other;
+        for (size_t count = random() % 3; count > 0; --count) add_character(other);
+        other.insert(other.end(), last, phrase.end());
+        if (other.size() <= phrase.size()) others.push_back({i, other});
       }
     }
     RequiredPhrases progress(phrases, others, &pieces);
@@ -134,23 +154,25 @@ TEST_CASE("a phrase in one of its spellings, its last word a whole one, is there
     for (int step = 0; step < 14; ++step) {
       const auto before = progress.missing();
       const auto tokens_before = progress.tokens();
-      output.push_back(tokens[random() % tokens.size()]);
+      // Mostly whole characters.
+      const bool within = !output.empty() && output.back() == tokens[4] && random() % 8 > 0;
+      output.push_back(tokens[within ? 5 + random() % 2 : random() % tokens.size()]);
       const bool keeps = progress.keeps(output.back()), stays = progress.stays(output.back());
       progress.append(output.back());
       std::map<Tokens, int64_t> asked;
       std::vector<size_t> missing;
       for (size_t i = 0; i < phrases.size(); ++i) {
         int64_t times = 0, by_own = 0;
-        for (auto behind = output.begin() + 1; behind <= output.end(); ++behind) {
+        for (auto past = output.begin() + 1; past <= output.end(); ++past) {
           const auto ends = [&](const Tokens& spelling) {
-            if (behind - output.begin() < std::ssize(spelling)) return false;
-            const auto from = behind - std::ssize(spelling);
+            if (past - output.begin() < std::ssize(spelling)) return false;
+            const auto from = past - std::ssize(spelling);
             // Behind nothing, words begin with a space.
             const bool behind_word = from == output.begin() || pieces.end_in_word({output.begin(), from});
             return std::equal(spelling.begin(), spelling.end(), from) &&
-                   !(behind_word && pieces.continues_word(spelling.front()));
+                   !(behind_word && goes_on({spelling.begin(), spelling.end()}));
           };
-          if (behind != output.end() && pieces.end_in_word(phrases[i]) && pieces.continues_word(*behind)) continue;
+          if (pieces.end_in_word(phrases[i]) && goes_on({past, output.end()})) continue;
           const bool by_other = std::any_of(others.begin(), others.end(),
                                             [&](const auto& other) { return other.phrase == i && ends(other.tokens); });
           if (ends(phrases[i])) ++by_own;
@@ -184,6 +206,40 @@ TEST_CASE("a phrase in one of its spellings, its last word a whole one, is there
   CHECK(parts > 50);
   CHECK(otherwise > 100);
   CHECK(stayed > 100);
+}
+
+TEST_CASE("a phrase whose characters come byte by byte is there at the edges of words alone") {
+  const Shipped shipped;
+  const auto& pieces = shipped.pieces;
+  const auto within = [&](const char* text) {
+    auto tokens = shipped.vocabulary.encode(text);
+    while (pieces.of(tokens.front()) == " ") tokens.erase(tokens.begin());
+    return tokens;
+  };
+  const auto there = [&](const char* phrase, const std::vector<Tokens>& output) {
+    const RequiredPhrases::Phrases phrases = {within(phrase)};
+    RequiredPhrases progress(phrases, {}, &pieces);
+    for (const auto& tokens : output) {
+      for (const int64_t token : tokens) progress.append(token);
+    }
+    return progress.all_met();
+  };
+  const auto word = shipped.vocabulary.encode("haben"), stop = Tokens{shipped.id(".")};
+  const auto korea = within("\uD55C\uAD6D"), comma = within("\u060C"), letter = within("\u0639");
+  CHECK(there("\uD55C\uAD6D", {word, stop, korea}));
+  CHECK(there("\uD55C\uAD6D", {word, comma, korea}));
+  CHECK(there("\uD55C\uAD6D", {word, stop, korea, comma}));
+  CHECK_FALSE(there("\uD55C\uAD6D", {word, korea}));
+  CHECK_FALSE(there("\uD55C\uAD6D", {word, letter, korea}));
+  CHECK_FALSE(there("\uD55C\uAD6D", {word, stop, korea, letter}));
+  CHECK_FALSE(there("\uD55C\uAD6D", {word, stop, korea, {shipped.id("en")}}));
+  CHECK(there("\uD55C\uAD6D", {word, stop, korea, word}));  // behind a space
+  CHECK(there("\u060C", {word, comma}));
+  // Nothing is begun within a character.
+  const RequiredPhrases::Phrases phrases = {within("\u060C")};
+  RequiredPhrases progress(phrases, {}, &pieces);
+  progress.append(letter.front() == comma.front() ? korea.front() : letter.front());
+  CHECK(progress.next().empty());
 }
 
 TEST_CASE("what a translation holds already, behind punctuation or in front of it, is not written again") {

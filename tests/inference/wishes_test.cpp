@@ -168,6 +168,45 @@ TEST_CASE("forbidden phrases are found in texts as by looking for them, however 
   CHECK(free > 20);
 }
 
+TEST_CASE("a forbidden word ends at the signs of all writing, though these come byte by byte") {
+  const Tiny tiny({});
+  const auto forbidden =
+      tiny.packed->forbid({"ba", "\u0643\u0644\u0628", "\uAC1C", "\u0915\u0941", "\u5317\u4EAC", "\u00D7 2"});
+  const auto by_tokens = [&](const std::string& text) {
+    int64_t state = ForbiddenText::beginning;
+    for (const int64_t token : tiny.vocabulary->encode(text)) {
+      const auto& all = forbidden->at(state).forbidden;
+      if (std::find(all.begin(), all.end(), token) != all.end()) return false;
+      state = forbidden->after(state, token);
+    }
+    return forbidden->at(state).may_end;
+  };
+  for (const char* text :
+       {"ba\u00D7", "ba\u00F7do", "\u00D7ba", "ba\u060C do", "ba\u2013do", "\u00ABba\u00BB", "ba\u5317",
+        "\u0643\u0644\u0628\u060C do", "\u0643\u0644\u0628\u061F", "do \u061B\u0643\u0644\u0628", "\u0915\u0941\u0964",
+        "\uAC1C.", "\uAC1C", "do\u5317\u4EACdo", "2\u00D7 2", "\u00D7 2."}) {
+    INFO(text);
+    CHECK_FALSE(forbidden->allows(tiny.vocabulary->encode(text)));
+    CHECK_FALSE(by_tokens(text));
+  }
+  for (const char* text : {"ba\u0639", "ba\u00E9", "\u00E9ba", "\u0643\u0644\u0628\u0639", "\u0639\u0643\u0644\u0628",
+                           "\u0915\u0941\u0924", "\uAC1C\uB294", "\uD55C\uAC1C", "ba\uD55C", "\u00D7 23"}) {
+    INFO(text);
+    CHECK(forbidden->allows(tiny.vocabulary->encode(text)));
+    CHECK(by_tokens(text));
+  }
+  // A text is not led into a character of which nearly all would complete the phrase.
+  const PieceTexts texts(*tiny.vocabulary);
+  const auto bytes = [&](unsigned char byte) {
+    return texts.equal_to(std::string(1, static_cast<char>(byte))).front();
+  };
+  int64_t state = ForbiddenText::beginning;
+  for (const int64_t token : tiny.vocabulary->encode("ba")) state = forbidden->after(state, token);
+  const auto& all = forbidden->at(state).forbidden;
+  for (const unsigned char lead : {0xC2, 0xE2, 0xE5, 0xF0}) CHECK(std::count(all.begin(), all.end(), bytes(lead)) == 1);
+  for (const unsigned char lead : {0xC3, 0xD8, 0xEB}) CHECK(std::count(all.begin(), all.end(), bytes(lead)) == 0);
+}
+
 TEST_CASE("translations hold what is required and nothing that is forbidden, packed as through the modules") {
   const Tiny tiny({.beam = 4, .max_extra_length = 12});
   const auto lines = made_up_sentences(14, 18, 5);

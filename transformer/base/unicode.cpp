@@ -40,6 +40,17 @@ size_t sequence_length(std::string_view text) {
   return 0;
 }
 
+bool begins_sequence(std::string_view text) {
+  if (text.empty() || text.size() > 3 || static_cast<unsigned char>(text.front()) < 0xC2) return false;
+  // Of what may follow a first byte, what is overlong is among the least, and surrogates are among the greatest.
+  for (const char byte : {'\x80', '\xBF'}) {
+    auto longest = std::string(text);
+    longest.resize(4, byte);
+    if (sequence_length(longest) > text.size()) return true;
+  }
+  return false;
+}
+
 char32_t next_code_point(std::string_view text, size_t& position) {
   const size_t length = sequence_length(text.substr(position));
   const auto byte = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[position + i])); };

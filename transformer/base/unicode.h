@@ -13,6 +13,8 @@ namespace transformer {
 /// The length in bytes of the well-formed UTF-8 sequence at the beginning of `text`: 1 to 4, or 0 where there is none
 /// (overlong forms, surrogates and values above U+10FFFF are none).
 size_t sequence_length(std::string_view text);
+/// Whether `text` is the beginning of such a sequence, and not the whole of it: 1 to 3 bytes.
+bool begins_sequence(std::string_view text);
 
 /// Decodes the code point that begins at `position` and moves `position` behind it; a byte that begins none counts as
 /// U+FFFD.

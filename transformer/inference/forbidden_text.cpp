@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "transformer/base/unicode.h"
-#include "transformer/text/characters.h"
+#include "transformer/text/text_end.h"
 
 namespace transformer {
 
@@ -24,7 +24,7 @@ struct Phrase {
 
 /// Phrases that the text has begun, and how much of them.
 struct Progress {
-  bool in_word = false;  // the last byte is a word's
+  TextEnd end;
   std::vector<std::pair<uint32_t, uint32_t>> begun;
   auto operator<=>(const Progress&) const = default;
 };
@@ -44,19 +44,23 @@ struct ForbiddenText::Implementation {
   std::optional<Progress> after(const Progress& from, std::string_view text) const {
     Progress now = from, next;
     for (const char character : text) {
-      const auto byte = static_cast<unsigned char>(character);
+      // A sign, if it is broken off.
+      if (now.end.broken_by(character) && !may_end(now)) return std::nullopt;
       next.begun.clear();
-      next.in_word = is_of_spaced_word(byte, now.in_word);
+      next.end = now.end;
+      const bool whole = next.end.append(character);
       for (const auto& [phrase, matched] : now.begun) {
         const auto& wanted = phrases[phrase].text;
         if (matched == wanted.size()) {  // unless its last word goes on
-          if (!next.in_word) return std::nullopt;
+          if (!whole) next.begun.emplace_back(phrase, matched);
+          if (whole && !next.end.in_word()) return std::nullopt;
         } else if (wanted[matched] == character) {
           next.begun.emplace_back(phrase, matched + 1);
         }
       }
-      for (const uint32_t phrase : by_first_byte[byte]) {
-        if (!phrases[phrase].word_begins || !now.in_word) next.begun.emplace_back(phrase, 1);
+      const bool behind_word = now.end.in_word() && !now.end.in_character();
+      for (const uint32_t phrase : by_first_byte[static_cast<unsigned char>(character)]) {
+        if (!phrases[phrase].word_begins || !behind_word) next.begun.emplace_back(phrase, 1);
       }
       for (const auto& [phrase, matched] : next.begun) {
         if (matched == phrases[phrase].text.size() && !phrases[phrase].word_ends) return std::nullopt;
@@ -93,10 +97,10 @@ ForbiddenText::ForbiddenText(const Vocabulary& vocabulary, std::shared_ptr<const
     if (std::find(ids.begin(), ids.end(), Vocabulary::unknown) != ids.end()) continue;
     Phrase phrase{std::string(trim(pieces_->of(ids)))};
     if (phrase.text.empty()) continue;
-    phrase.word_begins = is_of_spaced_word(static_cast<unsigned char>(phrase.text.front()), false);
-    for (const char character : phrase.text) {
-      phrase.word_ends = is_of_spaced_word(static_cast<unsigned char>(character), phrase.word_ends);
-    }
+    phrase.word_begins = TextEnd().continued_by(phrase.text);
+    TextEnd end;
+    end.append(phrase.text);
+    phrase.word_ends = end.in_word();
     self.by_first_byte[static_cast<unsigned char>(phrase.text.front())].push_back(
         static_cast<uint32_t>(self.phrases.size()));
     self.phrases.push_back(std::move(phrase));
@@ -116,9 +120,11 @@ const ForbiddenText::State& ForbiddenText::at(int64_t id) const {
     state->may_end = self.may_end(progress);
     for (int64_t token = 0; token < pieces_->size(); ++token) {
       const auto next = self.after(progress, pieces_->of(token));
-      if (!next) {
+      const bool never_last = next && !self.may_end(*next);
+      // Where the character that the token begins most likely is a sign, the phrase most likely stays.
+      if (!next || (never_last && next->end.in_character() && !next->end.likely_in_word())) {
         state->forbidden.push_back(token);
-      } else if (!self.may_end(*next)) {
+      } else if (never_last) {
         state->never_last.push_back(token);
       }
     }

@@ -29,7 +29,7 @@ class ForbiddenText {
   static constexpr int64_t beginning = 0;
   /// What a text may not go on with.
   struct State {
-    std::vector<int64_t> forbidden;   // tokens that would complete a phrase
+    std::vector<int64_t> forbidden;   // tokens that complete a phrase, or most likely do with the character they begin
     std::vector<int64_t> never_last;  // others, after which the text must go on
     bool may_end = true;              // whether the text may end here
   };

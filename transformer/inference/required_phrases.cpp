@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "transformer/base/unicode.h"
-#include "transformer/text/characters.h"
 
 namespace transformer {
 
@@ -18,10 +17,9 @@ namespace {
 std::optional<std::vector<int64_t>> encode_within(std::string_view phrase, const Vocabulary& vocabulary,
                                                   const PieceTexts& pieces) {
   const auto text = pieces.of(vocabulary.encode(phrase));
-  size_t position = 0;
-  const bool in_word = is_of_spaced_word(next_code_point(phrase, position));
+  const bool in_word = TextEnd().continued_by(phrase);
   for (const std::string before : {"a", "1", ".", "(", "\"", "'", "-"}) {
-    if (in_word && is_of_spaced_word(static_cast<unsigned char>(before.front()), false)) continue;
+    if (in_word && TextEnd().continued_by(before)) continue;
     const auto first = vocabulary.encode(before);
     auto tokens = vocabulary.encode(before + std::string(phrase));
     if (tokens.size() <= first.size() || !std::equal(first.begin(), first.end(), tokens.begin())) continue;
@@ -41,7 +39,7 @@ std::vector<std::vector<int64_t>> spellings_of(std::string_view phrase, const Vo
   auto within = encode_within(text, vocabulary, pieces);
   if (!within || *within == tokens) return {std::move(tokens)};
   // Behind a space that is a piece of its own, the rest is the same.
-  if (!pieces.continues_word(within->front()) &&
+  if (!pieces.begin_in_word(*within) &&
       std::search(tokens.begin(), tokens.end(), within->begin(), within->end()) != tokens.end()) {
     return {*within};
   }
@@ -56,7 +54,11 @@ RequiredPhrases::RequiredPhrases(const Phrases& phrases, std::span<const OtherSp
       others_(others),
       pieces_(pieces),
       held_(phrases.size() + others.size()),
-      met_(phrases.size()) {}
+      met_(phrases.size()) {
+  for (size_t i = 0; i < held_.size(); ++i) {
+    begins_in_word_.push_back(pieces_ && pieces_->begin_in_word(tokens_of(i)));
+  }
+}
 
 size_t RequiredPhrases::phrase_of(size_t spelling) const {
   return spelling < phrases_->size() ? spelling : others_[spelling - phrases_->size()].phrase;
@@ -75,10 +77,8 @@ std::vector<size_t> RequiredPhrases::missing() const {
 }
 
 void RequiredPhrases::append(int64_t token) {
-  if (!keeps(token)) {
-    for (const size_t phrase : open_) met_[phrase] = false;
-  }
-  open_.clear();
+  const bool behind_word = end_.in_word() && !end_.in_character();
+  settle(token);
   std::vector<size_t> now;  // those that the token ends
   for (size_t i = 0; i < held_.size(); ++i) {
     const size_t phrase = phrase_of(i);
@@ -94,12 +94,8 @@ void RequiredPhrases::append(int64_t token) {
     const auto begins = [&] {  // whether the phrase begins with the last `count` of what is held and the token
       const auto last = held.last(count - 1);
       if (tokens[count - 1] != token || !std::equal(last.begin(), last.end(), tokens.begin())) return false;
-      if (count > held.size()) return !held.empty() || may_begin(i, in_word_);
-      bool behind_word = true;
-      for (const int64_t before : held.first(held.size() + 1 - count)) {
-        behind_word = pieces_ && pieces_->ends_in_word(before, behind_word);
-      }
-      return may_begin(i, behind_word);
+      if (count > held.size()) return !held.empty() || may_begin(i, behind_word);
+      return may_begin(i, pieces_ && pieces_->end_in_word(held.first(held.size() + 1 - count)));
     };
     while (count > 0 && !begins()) --count;
     held_[i] = count;
@@ -108,9 +104,21 @@ void RequiredPhrases::append(int64_t token) {
     now.push_back(phrase);
   }
   if (!pieces_) return;
-  in_word_ = pieces_->ends_in_word(token, in_word_);
   std::copy_if(now.begin(), now.end(), std::back_inserter(open_),
                [&](size_t phrase) { return pieces_->end_in_word((*phrases_)[phrase]); });
+}
+
+/// Takes up the next token's text: phrases whose last word goes on with it are not there.
+void RequiredPhrases::settle(int64_t token) {
+  if (!pieces_) return;
+  for (const char byte : pieces_->of(token)) {
+    const bool broken = end_.broken_by(byte);
+    if (!end_.append(byte) && !broken) continue;
+    if (!broken && end_.in_word()) {
+      for (const size_t phrase : open_) met_[phrase] = false;
+    }
+    open_.clear();
+  }
 }
 
 bool RequiredPhrases::stays(int64_t token) const {
@@ -144,8 +152,9 @@ int64_t RequiredPhrases::tokens() const {
 std::vector<int64_t> RequiredPhrases::next() const {
   std::vector<int64_t> tokens;
   const size_t most = begun();
+  if (most == 0 && end_.in_character()) return tokens;
   for (size_t i = 0; i < held_.size(); ++i) {
-    if (met_[phrase_of(i)] || held_[i] != most || (most == 0 && !may_begin(i, in_word_))) continue;
+    if (met_[phrase_of(i)] || held_[i] != most || (most == 0 && !may_begin(i, end_.in_word()))) continue;
     tokens.push_back(tokens_of(i)[most]);
   }
   std::sort(tokens.begin(), tokens.end());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "transformer/text/piece_texts.h"
+#include "transformer/text/text_end.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
@@ -41,7 +42,7 @@ class RequiredPhrases {
   void append(int64_t token);
 
   /// Whether no phrase that is there would be lost by the next token, which goes on with its last word.
-  bool keeps(int64_t token) const { return open_.empty() || !pieces_->continues_word(token); }
+  bool keeps(int64_t token) const { return open_.empty() || !end_.continued_by(pieces_->of(token)); }
 
   /// Whether the next token leaves all phrases as they are: none has begun, and it begins none.
   bool stays(int64_t token) const;
@@ -64,18 +65,18 @@ class RequiredPhrases {
   const std::vector<int64_t>& tokens_of(size_t spelling) const;
   /// Tokens of the missing phrase that most has begun of.
   size_t begun() const;
+  void settle(int64_t token);
   /// Whether a spelling may begin behind what ends in a word or does not.
-  bool may_begin(size_t spelling, bool behind_word) const {
-    return !behind_word || !pieces_ || !pieces_->continues_word(tokens_of(spelling).front());
-  }
+  bool may_begin(size_t spelling, bool behind_word) const { return !behind_word || !begins_in_word_[spelling]; }
 
   const Phrases* phrases_;
   std::span<const OtherSpelling> others_;
   const PieceTexts* pieces_;
-  std::vector<size_t> held_;  // of each spelling: the tokens of its beginning that the output ends with
-  std::vector<bool> met_;     // of each phrase
-  /// Whether the output ends in a word. That it begins with is written behind a space.
-  bool in_word_ = true;
+  std::vector<bool> begins_in_word_;  // each spelling
+  std::vector<size_t> held_;          // of each spelling: the tokens of its beginning that the output ends with
+  std::vector<bool> met_;             // of each phrase
+  /// Of the output: as behind a word at first, where words are written behind a space.
+  TextEnd end_{true};
   std::vector<size_t> open_;  // phrases that the output ends with, and whose last word may go on
 };
 

@@ -74,12 +74,6 @@ bool is_of_spaced_word(char32_t code_point) {
   return is_word_character(code_point) && !is_unspaced(code_point);
 }
 
-bool is_of_spaced_word(unsigned char byte, bool before) {
-  if (byte < 0x80) return (byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
-  if (byte < 0xC0) return before;
-  return byte >= 0xC3 && byte <= 0xE1;
-}
-
 bool is_unspaced(char32_t code_point) {
   const auto within = [&](char32_t first, char32_t last) { return code_point >= first && code_point <= last; };
   return within(0x0E00, 0x0EFF) || within(0x1000, 0x109F) || within(0x1780, 0x17FF) || within(0x2E80, 0x31FF) ||

@@ -28,11 +28,6 @@ bool is_word_character(char32_t code_point);
 
 /// Word characters of writing that sets words apart: where one follows another, the word goes on.
 bool is_of_spaced_word(char32_t code_point);
-/// The same of a byte of UTF-8, where characters may come in parts: of what it leads, or goes on with where the byte
-/// before it was one (`before`). 0xC2 and 0xE2 lead punctuation and symbols, 0xE3 and above mostly Chinese and
-/// Japanese.
-bool is_of_spaced_word(unsigned char byte, bool before);
-
 /// Characters of scripts that are written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese),
 /// and their punctuation.
 bool is_unspaced(char32_t code_point);

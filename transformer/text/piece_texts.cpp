@@ -5,6 +5,7 @@
 
 #include "transformer/base/unicode.h"
 #include "transformer/text/characters.h"
+#include "transformer/text/text_end.h"
 
 namespace transformer {
 
@@ -31,13 +32,6 @@ std::string text_of(std::string_view piece) {
   return text;
 }
 
-/// Where the last character of a text that is not empty begins.
-size_t last_character(std::string_view text) {
-  size_t last = text.size() - 1;
-  while (last > 0 && (static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) --last;
-  return last;
-}
-
 }  // namespace
 
 PieceTexts::PieceTexts(const Vocabulary& vocabulary) {
@@ -57,31 +51,16 @@ std::string PieceTexts::of(std::span<const int64_t> pieces) const {
   return text;
 }
 
-bool PieceTexts::continues_word(int64_t piece) const {
-  const std::string_view text = of(piece);
-  if (text.empty()) return false;
-  const auto first = static_cast<unsigned char>(text.front());
-  // Of a character that comes byte by byte, the first has to do.
-  if (sequence_length(text) == 0) return is_of_spaced_word(first, true);
+bool PieceTexts::begin_in_word(std::span<const int64_t> pieces) const {
+  const auto text = of(pieces);
   size_t position = 0;
-  return is_of_spaced_word(next_code_point(text, position));
+  return !text.empty() && is_of_spaced_word(next_code_point(text, position));
 }
 
 bool PieceTexts::end_in_word(std::span<const int64_t> pieces) const {
-  const auto text = of(pieces);
-  if (text.empty()) return false;
-  size_t last = last_character(text);
-  return is_of_spaced_word(next_code_point(text, last));
-}
-
-bool PieceTexts::ends_in_word(int64_t piece, bool before) const {
-  const std::string_view text = of(piece);
-  if (text.empty()) return before;
-  size_t last = last_character(text);
-  if (sequence_length(text.substr(last)) != 0) return is_of_spaced_word(next_code_point(text, last));
-  // A part of a character, or several.
-  for (const char byte : text) before = is_of_spaced_word(static_cast<unsigned char>(byte), before);
-  return before;
+  TextEnd end;
+  end.append(of(pieces));
+  return end.in_word() && !end.in_character();
 }
 
 std::span<const int64_t> PieceTexts::beginning_with(std::string_view beginning) const {

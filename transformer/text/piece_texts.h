@@ -24,13 +24,11 @@ class PieceTexts {
   /// What pieces put in one after the other.
   std::string of(std::span<const int64_t> pieces) const;
 
-  /// Whether `piece` goes on with a word that the text before it ends in: it begins with a letter or a digit of writing
-  /// that sets words apart.
-  bool continues_word(int64_t piece) const;
-  /// Whether the text of `pieces` ends in a word that a piece could go on with.
+  /// Whether the text of `pieces` begins with a letter or a digit of writing that sets words apart, so that it goes on
+  /// with a word that it is right behind; false for none.
+  bool begin_in_word(std::span<const int64_t> pieces) const;
+  /// Whether it ends with one, so that a word goes on with what is right behind it.
   bool end_in_word(std::span<const int64_t> pieces) const;
-  /// Whether a text does once `piece` is added to it; `before`: whether it did without.
-  bool ends_in_word(int64_t piece, bool before) const;
 
   /// The pieces whose text begins with `beginning`, which is not empty. "<0x20>" is never among them, nor below.
   std::span<const int64_t> beginning_with(std::string_view beginning) const;
