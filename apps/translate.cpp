@@ -313,7 +313,7 @@ class TranslatingTexts {
     std::vector<Translation*> written;
     for (auto& text : texts) {
       for (size_t i = 0; i < text.segments.size(); ++i) {
-        segments.emplace_back(text.source.segment(i));
+        segments.push_back(as_read(text.said[i], text.source.segment(i)));
         written.push_back(&text.segments[i]);
       }
     }
@@ -321,17 +321,18 @@ class TranslatingTexts {
   }
 
   std::vector<Links> aligned(const std::vector<TranslatedText>& texts) const {
-    std::vector<std::string> from;
+    std::vector<std::string> from, said;
     std::vector<size_t> pieces;
     std::vector<const Translation*> to;
     for (const auto& text : texts) {
+      said.insert(said.end(), text.said.begin(), text.said.end());
       for (size_t i = 0; i < text.segments.size(); ++i) {
         from.emplace_back(text.source.segment(i));
         pieces.push_back(text.pieces[i]);
         to.push_back(&text.segments[i]);
       }
     }
-    auto found = aligner_->align_what_fits(from, pieces, to);
+    auto found = aligner_->align_what_fits(from, pieces, to, said);
     std::vector<Links> links;
     auto next = found.begin();
     for (const auto& text : texts) {

@@ -881,6 +881,34 @@ class TranslateTest(ProgramTest):
                 self.assertEqual(sentence["source_words"], sentence["source"].split())
                 self.assert_tells_all(sentence)
 
+    def test_what_a_document_says_at_its_beginning_is_said_of_all_its_sentences(self):
+        one, two, three = (sentence.capitalize() for sentence in sentences(3, seed=6))
+        model = self.root / "tagged"
+        shutil.copytree(self.model, model)
+        config = model / "config.yaml"
+        config.write_text(config.read_text() + "\ndata:\n  train_tags: [\"\", do, lu]\n")
+
+        def entries(text, *arguments):
+            output, _ = self.run_program("--output-format", "jsonl", *arguments, text=text, model=model)
+            return [json.loads(line) for line in output.splitlines()]
+
+        alone = entries(f"do {one}\ndo {two}\nlu {three}\nlu {one}\n{two}\n")
+        lines = entries(f"do {one} {two}\nlu {three} {one}\n{two}\n", "--document")
+        found = [sentence for line in lines for sentence in line["sentences"]]
+        self.assertEqual([sentence["source"] for sentence in found], [f"do {one}", two, f"lu {three}", one, two])
+        # Each as if it had been told alone, and what is said before a sentence is none of its words.
+        for sentence, expected, said in zip(found, alone, [0, 1, 0, 1, 0]):
+            for key in ("text", "score", "tokens", "token_log_probabilities", "entropy", "word_entropies"):
+                self.assertEqual(sentence[key], expected[key], key)
+            self.assertEqual(sentence["alignment"],
+                             [[source - said, target] for source, target in expected["alignment"] if source >= said])
+        self.assertNotEqual(found[1]["score"], found[4]["score"])
+        # Where tags go is read from the same attention.
+        marked, plain = (self.run_program("--document", "--markup", text=text, model=model)[0]
+                         for text in (f"do {one} <b>{two}</b>", f"{one} <b>{two}</b>"))
+        self.assertEqual(marked.count("<b>"), 1)
+        self.assertNotEqual(marked, plain)
+
     def test_long_sentences_are_cut_and_counted(self):
         long = "ba do " * 1500 + "ba; " + "lu mé " * 1500 + "lu."
         arguments = ["--document", "--beam", 1, "--max-extra-length", 0]

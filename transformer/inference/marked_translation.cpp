@@ -33,7 +33,7 @@ void leave_out_ends(SplitText::Joined& joined) {
 void put_tags_back(const WordAligner& aligner, std::span<MarkedTranslation> translations) {
   std::vector<std::vector<AlignedSegment>> segments(translations.size());
   std::vector<std::pair<size_t, size_t>> places;  // of the segments that are aligned
-  std::vector<std::string> from;
+  std::vector<std::string> from, said;
   std::vector<size_t> pieces;
   std::vector<const Translation*> to;
   for (size_t i = 0; i < translations.size(); ++i) {
@@ -43,11 +43,12 @@ void put_tags_back(const WordAligner& aligner, std::span<MarkedTranslation> tran
       if (!has_tag_within(translations[i].source, segments[i].back().source)) continue;
       places.emplace_back(i, k);
       from.emplace_back(text.source.segment(k));
+      said.push_back(text.said[k]);
       pieces.push_back(text.pieces[k]);
       to.push_back(&text.segments[k]);
     }
   }
-  const auto links = aligner.align_what_fits(from, pieces, to);
+  const auto links = aligner.align_what_fits(from, pieces, to, said);
   for (size_t n = 0; n < places.size(); ++n) {
     if (!links[n]) continue;
     auto& segment = segments[places[n].first][places[n].second];

@@ -7,32 +7,32 @@ namespace transformer {
 
 EncodedSegments encode_segments(const Translator& translator, SplitText& text) {
   const auto longest = translator.longest_source();
-  const auto& vocabulary = *translator.vocabularies().source;
-  // A code is said to every segment, up to one that begins with another.
-  const auto told = [&](std::string& code, std::string_view segment) {
-    if (const auto own = vocabulary.code_of(segment); !own.empty()) {
-      code = own;
-      return std::string(segment);
-    }
-    return code.empty() ? std::string(segment) : code + std::string(segment);
-  };
-  const auto encoded = [&] {
+  EncodedSegments result;
+  const auto encode = [&] {
     std::vector<std::string> segments;
-    std::string code;
-    for (size_t i = 0; i < text.segments().size(); ++i) segments.push_back(told(code, text.segment(i)));
-    return translator.encode(segments);
+    std::string_view said;
+    result.said.clear();
+    for (size_t i = 0; i < text.segments().size(); ++i) {
+      const auto segment = text.segment(i);
+      const auto own = translator.said_by(segment);
+      if (!own.empty()) said = own;
+      result.said.emplace_back(own.empty() ? said : "");
+      segments.push_back(as_read(result.said.back(), segment));
+    }
+    result.pieces = translator.encode(segments);
   };
-  EncodedSegments result{encoded()};
+  encode();
   const auto fits = [&](const auto& source) { return static_cast<int64_t>(source.size()) <= longest; };
   if (std::all_of(result.pieces.begin(), result.pieces.end(), fits)) return result;
-  // A code, whichever it is, is one piece.
-  const size_t code_pieces = std::any_of(text.segments().begin(), text.segments().end(), [&](const auto& segment) {
-    return !vocabulary.code_of(segment.of(text.text())).empty();
-  });
+  size_t said_pieces = 0;
+  for (size_t i = 0; i < text.segments().size(); ++i) {
+    const auto own = translator.said_by(text.segment(i));
+    said_pieces = std::max(said_pieces, translator.encode({std::string(own)}).front().size());
+  }
   result.cut = text.cut_longer(longest, [&](std::string_view part) {
-    return static_cast<int64_t>(translator.encode({std::string(part)}).front().size() + code_pieces);
+    return static_cast<int64_t>(translator.encode({std::string(part)}).front().size() + said_pieces);
   });
-  result.pieces = encoded();
+  encode();
   // A single character may have more pieces than a very small model takes.
   for (auto& source : result.pieces) source.resize(std::min(source.size(), static_cast<size_t>(longest)));
   return result;
@@ -43,9 +43,10 @@ std::vector<TranslatedText> translate_texts(const Translator& translator, std::v
   std::vector<TranslatedText> results;
   std::vector<std::vector<int64_t>> sources;
   for (auto& text : texts) {
-    auto& result = results.emplace_back(TranslatedText{std::move(text), {}, {}, {}, {}, {}, 0});
+    auto& result = results.emplace_back(TranslatedText{std::move(text), {}, {}, {}, {}, {}, {}, 0});
     auto found = encode_segments(translator, result.source);
     result.cut = found.cut;
+    result.said = std::move(found.said);
     for (const auto& source : found.pieces) result.pieces.push_back(source.size());
     std::move(found.pieces.begin(), found.pieces.end(), std::back_inserter(sources));
   }

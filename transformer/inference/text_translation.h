@@ -14,7 +14,8 @@ namespace transformer {
 struct TranslatedText {
   SplitText source;                   // with its segments, cut ones among them
   std::vector<Translation> segments;  // the best of each
-  std::vector<size_t> pieces;         // word pieces of each segment of the source
+  std::vector<size_t> pieces;         // word pieces of each segment of the source, as it was read
+  std::vector<std::string> said;      // of each segment: EncodedSegments::said
   SplitText::Joined joined;           // the whole translation
   /// Translations of the glossary's terms that each segment shall hold: Translation::missing counts in them.
   std::vector<std::vector<std::string>> required;
@@ -23,10 +24,11 @@ struct TranslatedText {
 };
 
 /// The word pieces of each of `text`'s segments, after those that are longer than `translator.longest_source()` were
-/// cut (SplitText::cut_longer), and how many those were. A code that a segment begins with (Vocabulary::code_of) is
-/// said to all those behind it, up to the next, too.
+/// cut (SplitText::cut_longer), and how many those were. What a segment says of how it is translated
+/// (Translator::said_by) is said of all those behind it, too, up to the next that says something.
 struct EncodedSegments {
-  std::vector<std::vector<int64_t>> pieces;  // of each segment, without begin and end
+  std::vector<std::vector<int64_t>> pieces;  // of each segment as it is read (as_read), without begin and end
+  std::vector<std::string> said;             // of each segment, beside what it says itself; mostly nothing
   int64_t cut = 0;                           // segments that were too long
 };
 /// Cuts `text` where it has to be.

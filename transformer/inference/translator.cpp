@@ -21,6 +21,7 @@
 #include "transformer/inference/perplexity.h"
 #include "transformer/inference/told_languages.h"
 #include "transformer/inference/weight_source.h"
+#include "transformer/text/corpus.h"
 #include "transformer/text/piece_texts.h"
 
 namespace transformer {
@@ -34,6 +35,7 @@ struct Translator::Implementation {
   int64_t threads = 1;  // of packed decoding
   Vocabularies vocabularies;
   DecodingSettings settings;
+  std::vector<std::string> tags;  // that texts may begin with
 
   /// Decodes with packed weights from now on.
   void start(const Ensemble& models) {
@@ -63,12 +65,13 @@ struct Translator::Implementation {
                 sampling ? "draw one sample, or leave the draft out" : "set beam to 1, or leave the draft out");
   }
 
-  /// The decoding settings that a model directory was saved with.
+  /// The decoding settings that a model directory was saved with, and its tags.
   void read_settings(const std::filesystem::path& directory) {
     Settings all;
     all.section("decoding", settings, "");
     all.load(directory / config_name, UnknownSections::ignored);
     settings = settings.validated();
+    tags = tags_of_model(directory / config_name);
   }
 
   /// Pieces of the longest source that is read.
@@ -295,6 +298,22 @@ std::vector<std::vector<int64_t>> Translator::encode(const std::vector<std::stri
     sources.push_back(text.empty() ? std::vector<int64_t>{} : implementation_->vocabularies.source->encode(text));
   }
   return sources;
+}
+
+std::string as_read(std::string_view said, std::string_view text) {
+  return said.empty() ? std::string(text) : fmt::format("{} {}", said, text);
+}
+
+std::string_view Translator::said_by(std::string_view text) const {
+  const auto& self = *implementation_;
+  if (const auto code = self.vocabularies.source->code_of(text); !code.empty()) return code;
+  for (const std::string_view tag : self.tags) {
+    size_t position = tag.size();
+    if (text.starts_with(tag) && (text.size() == tag.size() || is_blank(next_code_point(text, position)))) {
+      return text.substr(0, tag.size());
+    }
+  }
+  return {};
 }
 
 int64_t Translator::longest_source() const {

@@ -34,6 +34,9 @@ struct Translation {
   std::vector<double> token_entropies = {};
 };
 
+/// A text as a model reads it that is told `said` of it (Translator::said_by), which is empty for most.
+std::string as_read(std::string_view said, std::string_view text);
+
 /// What is asked of one line's translation.
 struct LineWishes {
   std::string prefix = {};  // it begins with this; a word at its end may go on. Blank: with anything
@@ -115,7 +118,10 @@ class Translator {
   /// The two halves of `translate`, for who would rather do without a line that is too long than end there: the pieces
   /// of each line (none where it has no text), and the translations of lines of `longest_source` pieces at most.
   std::vector<std::vector<int64_t>> encode(const std::vector<std::string>& lines) const;
-  /// The second half.
+  /// What a text says to the model at its beginning of how all of it is translated: a language's code
+  /// (Vocabulary::code_of), or a tag that the model learned texts with (data.train_tags); empty: nothing.
+  std::string_view said_by(std::string_view text) const;
+  /// The second half of `translate`.
   std::vector<std::vector<Translation>> translate_encoded(const std::vector<std::vector<int64_t>>& sources,
                                                           const ConstraintOf& constraint_of = {}) const;
   /// Translations of lines of which something is wished: one of `wishes` for each of `sources`.

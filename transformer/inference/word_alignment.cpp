@@ -127,21 +127,22 @@ std::string WordAligner::problem(size_t source_pieces, size_t target_pieces) con
 
 std::vector<std::optional<std::vector<AlignmentLink>>> WordAligner::align_what_fits(
     const std::vector<std::string>& sources, const std::vector<size_t>& pieces,
-    const std::vector<const Translation*>& translations) const {
+    const std::vector<const Translation*>& translations, const std::vector<std::string>& said) const {
   if (sources.size() != translations.size() || pieces.size() != sources.size()) {
     throw std::invalid_argument("WordAligner: as many translations, and counts of pieces, as sources");
   }
-  std::vector<std::string> from, to;
+  std::vector<std::string> from, to, told;
   std::vector<std::vector<int64_t>> tokens;
   std::vector<std::optional<std::vector<AlignmentLink>>> links(sources.size());
   for (size_t i = 0; i < sources.size(); ++i) {
     if (!problem(pieces[i], translations[i]->tokens.size()).empty()) continue;
     links[i].emplace();
     from.push_back(sources[i]);
+    told.push_back(said.empty() ? "" : said.at(i));
     to.push_back(translations[i]->text);
     tokens.push_back(translations[i]->tokens);
   }
-  auto found = align(from, to, 1, tokens);
+  auto found = align(from, to, 1, tokens, told);
   auto next = found.begin();
   for (auto& link : links) {
     if (link) *link = std::move(*next++);
@@ -149,11 +150,12 @@ std::vector<std::optional<std::vector<AlignmentLink>>> WordAligner::align_what_f
   return links;
 }
 
-std::vector<std::vector<AlignmentLink>> WordAligner::align(
-    const std::vector<std::string>& sources, const std::vector<std::string>& targets, int64_t first_line,
-    const std::vector<std::vector<int64_t>>& target_tokens) const {
+std::vector<std::vector<AlignmentLink>> WordAligner::align(const std::vector<std::string>& sources,
+                                                           const std::vector<std::string>& targets, int64_t first_line,
+                                                           const std::vector<std::vector<int64_t>>& target_tokens,
+                                                           const std::vector<std::string>& said) const {
   std::vector<std::vector<AlignmentLink>> links(sources.size());
-  visit_pairs(sources, targets, first_line, target_tokens,
+  visit_pairs(sources, targets, first_line, target_tokens, said,
               [&](size_t pair, const AttentionWeights& weights, const auto& source_places, const auto& target_places) {
                 for (size_t word = 0; word < target_places.size(); ++word) {
                   const auto row = weights.row(0, 0, static_cast<int64_t>(word));
@@ -167,10 +169,11 @@ std::vector<std::vector<AlignmentLink>> WordAligner::align(
 
 std::vector<WordAttention> WordAligner::attention(const std::vector<std::string>& sources,
                                                   const std::vector<std::string>& targets,
-                                                  const std::vector<std::vector<int64_t>>& target_tokens) const {
+                                                  const std::vector<std::vector<int64_t>>& target_tokens,
+                                                  const std::vector<std::string>& said) const {
   std::vector<WordAttention> results(sources.size());
   const auto heads = settings_.alignment_head > 0 ? 1 : static_cast<float>(model_->settings().heads);
-  visit_pairs(sources, targets, 1, target_tokens,
+  visit_pairs(sources, targets, 1, target_tokens, said,
               [&](size_t pair, const AttentionWeights& weights, const auto& source_places, const auto& target_places) {
                 auto& result = results[pair];
                 result.source_words = alignment_words(sources[pair]).size();
@@ -190,17 +193,20 @@ std::vector<WordAttention> WordAligner::attention(const std::vector<std::string>
 
 void WordAligner::visit_pairs(const std::vector<std::string>& sources, const std::vector<std::string>& targets,
                               int64_t first_line, const std::vector<std::vector<int64_t>>& target_tokens,
-                              const Visit& visit) const {
+                              const std::vector<std::string>& said, const Visit& visit) const {
   const bool split = !target_tokens.empty();
-  if (sources.size() != targets.size() || (split && target_tokens.size() != targets.size())) {
-    throw std::invalid_argument("WordAligner: as many targets, and tokens of targets, as sources");
+  if (sources.size() != targets.size() || (split && target_tokens.size() != targets.size()) ||
+      (!said.empty() && said.size() != sources.size())) {
+    throw std::invalid_argument("WordAligner: as many targets, and what else is given of each pair, as sources");
   }
+  const auto said_of = [&](size_t pair) { return said.empty() ? std::string_view() : std::string_view(said[pair]); };
   std::vector<AlignedPair> pairs(sources.size());
   std::vector<size_t> places;  // of pairs with text on both sides, in order of length: little padding is computed
   for (size_t i = 0; i < sources.size(); ++i) {
     const auto source = trim(sources[i]), target = trim(targets[i]);
     if (source.empty() || target.empty()) continue;
-    pairs[i] = {vocabularies_.source->encode(source), split ? target_tokens[i] : vocabularies_.target->encode(target)};
+    pairs[i] = {vocabularies_.source->encode(as_read(said_of(i), source)),
+                split ? target_tokens[i] : vocabularies_.target->encode(target)};
     if (const auto wrong = problem(pairs[i].source.size(), pairs[i].target.size()); !wrong.empty()) {
       throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)), wrong, "split the line into sentences");
     }
@@ -237,8 +243,11 @@ void WordAligner::visit_pairs(const std::vector<std::string>& sources, const std
       const auto read = joined_tokens(*vocabularies_.source, written_tokens(from[i - first]));
       const auto written = joined_tokens(*vocabularies_.target, written_tokens(to[i - first]));
       const auto weights = joined_weights(chosen(maps[i - first]), written, read);
-      visit(places[i], weights, places_in_line(read, alignment_words(sources[places[i]]).size()),
-            places_in_line(written, alignment_words(targets[places[i]]).size()));
+      // What is said beside it comes before the source's words, and is none of them.
+      const auto words_said = alignment_words(said_of(places[i])).size();
+      auto source_places = places_in_line(read, words_said + alignment_words(sources[places[i]]).size());
+      for (auto& place : source_places) place = std::max<int64_t>(-1, place - static_cast<int64_t>(words_said));
+      visit(places[i], weights, source_places, places_in_line(written, alignment_words(targets[places[i]]).size()));
     }
     first = end;
   }

@@ -74,21 +74,24 @@ class WordAligner {
               const DecodingSettings& search = {});
 
   /// The links of each pair of lines; none where one of them is blank. `target_tokens`, where given, are the pieces
-  /// that each target was written in (Translation::tokens). Throws Error naming the line, counted from `first_line`,
+  /// that each target was written in (Translation::tokens); `said`, what the model was told of each source beside it
+  /// (as_read), which is none of its words. Throws Error naming the line, counted from `first_line`,
   /// for a pair whose attention would not fit into memory or for which the model has no positions.
   std::vector<std::vector<AlignmentLink>> align(const std::vector<std::string>& sources,
                                                 const std::vector<std::string>& targets, int64_t first_line = 1,
-                                                const std::vector<std::vector<int64_t>>& target_tokens = {}) const;
+                                                const std::vector<std::vector<int64_t>>& target_tokens = {},
+                                                const std::vector<std::string>& said = {}) const;
 
   /// The links of `translations` with the lines that they are of; none of a pair that is too long (`problem`).
-  /// `pieces`: how many each line has.
+  /// `pieces`: how many each line has as it was read; `said`: as above.
   std::vector<std::optional<std::vector<AlignmentLink>>> align_what_fits(
       const std::vector<std::string>& sources, const std::vector<size_t>& pieces,
-      const std::vector<const Translation*>& translations) const;
+      const std::vector<const Translation*>& translations, const std::vector<std::string>& said = {}) const;
 
   /// Of each pair as `align` takes it; of no words where one of its lines is blank. Throws as `align` does.
   std::vector<WordAttention> attention(const std::vector<std::string>& sources, const std::vector<std::string>& targets,
-                                       const std::vector<std::vector<int64_t>>& target_tokens = {}) const;
+                                       const std::vector<std::vector<int64_t>>& target_tokens = {},
+                                       const std::vector<std::string>& said = {}) const;
 
   /// What is wrong with a pair of so many pieces that it cannot be aligned; empty: nothing.
   std::string problem(size_t source_pieces, size_t target_pieces) const;
@@ -102,7 +105,8 @@ class WordAligner {
       std::function<void(size_t pair, const AttentionWeights& weights, const std::vector<int64_t>& source_places,
                          const std::vector<int64_t>& target_places)>;
   void visit_pairs(const std::vector<std::string>& sources, const std::vector<std::string>& targets, int64_t first_line,
-                   const std::vector<std::vector<int64_t>>& target_tokens, const Visit& visit) const;
+                   const std::vector<std::vector<int64_t>>& target_tokens, const std::vector<std::string>& said,
+                   const Visit& visit) const;
 
   std::shared_ptr<const InferenceModel> model_;
   Vocabularies vocabularies_;

@@ -85,6 +85,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   struct Segment {
     size_t line;
     size_t pieces;
+    std::string said = {};                                    // EncodedSegments::said
     std::vector<Translation> found = {};                      // best first
     std::vector<std::vector<AlignmentLink>> alignments = {};  // of each, where they are wanted
     size_t left = 0;                                          // turns in which these are found
@@ -177,15 +178,14 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     first_lines_.push_back(lines_.size());
   }
 
-  /// The word pieces of a line's segments.
-  std::vector<std::vector<int64_t>> encoded(Line& line) const {
+  EncodedSegments encoded(Line& line) const {
     const auto& translator = model_->translator();
     if (!splits_lines() && !line.split.segments().empty()) {
       auto whole = translator.encode({line.split.text()});
-      if (std::ssize(whole.front()) <= translator.longest_source()) return whole;
+      if (std::ssize(whole.front()) <= translator.longest_source()) return {std::move(whole), {""}, 0};
       line.split = SplitText(line.split.text());
     }
-    return encode_segments(translator, line.split).pieces;
+    return encode_segments(translator, line.split);
   }
 
   void prepare() {
@@ -205,9 +205,11 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       auto& line = lines_[i];
       auto sources = encoded(line);
       line.first = segments_.size();
-      served_.lines += !sources.empty();
-      for (auto& source : sources) {
-        auto& segment = segments_.emplace_back(Segment{.line = i, .pieces = source.size()});
+      served_.lines += !sources.pieces.empty();
+      for (size_t k = 0; k < sources.pieces.size(); ++k) {
+        auto& source = sources.pieces[k];
+        auto& segment =
+            segments_.emplace_back(Segment{.line = i, .pieces = source.size(), .said = std::move(sources.said[k])});
         if (source.empty()) {
           segment.found.emplace_back();
           segment.alignments.emplace_back();
@@ -305,7 +307,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     for (size_t i = begin; i < end; ++i) found.push_back(&segment.found[i]);
     const std::vector<std::string> sources(found.size(), std::string(line.split.segment(index - line.first)));
     const std::vector<size_t> pieces(found.size(), segment.pieces);
-    for (auto& links : aligner_->align_what_fits(sources, pieces, found)) {
+    const std::vector<std::string> said(found.size(), segment.said);
+    for (auto& links : aligner_->align_what_fits(sources, pieces, found, said)) {
       segment.alignments[begin++] = links.value_or(std::vector<AlignmentLink>());
     }
     {
@@ -385,6 +388,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     std::vector<const Translation*> translations;
     std::vector<const std::vector<AlignmentLink>*> alignments;  // where they are wanted
     std::vector<size_t> pieces;
+    std::vector<std::string> said;
     SplitText::Joined joined;
   };
   Ranked ranked(const Line& line, size_t rank) const {
@@ -396,6 +400,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       result.translations.push_back(&segment.found[own]);
       if (call_.alignments) result.alignments.push_back(&segment.alignments[own]);
       result.pieces.push_back(segment.pieces);
+      result.said.push_back(segment.said);
       texts.push_back(segment.found[own].text);
     }
     result.joined = line.split.join(texts);
@@ -415,7 +420,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
         line.outputs[rank] = std::move(found.joined.text);
         continue;
       }
-      TranslatedText text{line.split, {}, std::move(found.pieces), std::move(found.joined), {}, {}, 0};
+      TranslatedText text{line.split, {}, std::move(found.pieces), std::move(found.said), std::move(found.joined), {},
+                          {},         0};
       for (const auto* translation : found.translations) text.segments.push_back(*translation);
       line.translated.push_back({{}, line.marked, std::move(text)});
     }
@@ -444,7 +450,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       attention_ -= pairs;
       return;
     }
-    const auto own = aligner_->attention({source}, {best.text}, {best.tokens}).front();
+    const auto own = aligner_->attention({source}, {best.text}, {best.tokens}, {segment.said}).front();
     // Of the line's words, those before and behind the segment, as what marks an item, receive nothing.
     const auto first_source = static_cast<size_t>(words_before(sources, line.split.segments()[0].begin));
     const auto first_target = static_cast<size_t>(words_before(targets, found.joined.segments[0].begin));

@@ -10,6 +10,7 @@
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
+#include "transformer/base/document.h"
 #include "transformer/base/error.h"
 #include "transformer/base/threads.h"
 #include "transformer/base/unicode.h"
@@ -222,6 +223,25 @@ void check_tags(const std::vector<std::string>& tags, size_t corpora) {
     throw Error(where, in_quotes(tag) + " is no tag",
                 fmt::format("a tag is one word, without commas, of at most {} bytes, such as <BT>", longest_tag));
   }
+}
+
+std::vector<std::string> distinct_tags(std::vector<std::string> tags) {
+  std::sort(tags.begin(), tags.end());
+  tags.erase(std::unique(tags.begin(), tags.end()), tags.end());
+  std::erase(tags, "");
+  return tags;
+}
+
+std::vector<std::string> tags_of_model(const std::filesystem::path& config_yaml) {
+  std::vector<std::string> tags;
+  for (const auto& section : Document::read(config_yaml).keys()) {
+    if (section.key != "data") continue;
+    for (const auto& setting : section.value.keys()) {
+      if (setting.key != "train_tags") continue;
+      for (const auto& tag : setting.value.elements()) tags.push_back(tag.text());
+    }
+  }
+  return distinct_tags(std::move(tags));
 }
 
 Corpus Corpus::read(const std::vector<std::string>& source_files, const std::vector<std::string>& target_files,

@@ -36,6 +36,13 @@ struct DataSettings {
 /// a word that a vocabulary can hold as one piece: UTF-8 without blanks, control characters and commas.
 void check_tags(const std::vector<std::string>& tags, size_t corpora);
 
+/// Those that are not empty, each once.
+std::vector<std::string> distinct_tags(std::vector<std::string> tags);
+
+/// The tags that a model learned its texts with: data.train_tags of its config.yaml, each once. None of a file that
+/// says nothing of them. Throws what Document::read throws.
+std::vector<std::string> tags_of_model(const std::filesystem::path& config_yaml);
+
 /// Sentence pairs as word-piece ids, in the order of the files. Spaces at the ends of a line are no part of its
 /// sentence. Copies share the ids.
 class Corpus {
