@@ -450,11 +450,15 @@ class OwnershipTest(ProgramTest):
 
     def test_an_average_that_found_no_room_can_be_made_again(self):
         checkpoints = sorted(self.finished.glob("checkpoints/step-*"))
-        for there in (False, True):
+        for there in ("", "notes", "private", "link"):
             output = self.root / f"cramped-{there}"
             if there:
-                output.mkdir()
+                output.mkdir(mode=0o700)
+            if there == "notes":
                 (output / "notes.txt").write_text("mine")
+            if there == "link":
+                elsewhere = output.rename(self.root / "elsewhere")
+                output.symlink_to(elsewhere)
 
             def limited():
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -463,7 +467,11 @@ class OwnershipTest(ProgramTest):
             before = contents(output)
             self.run_program(AVERAGE, "--output", output, *checkpoints, status=1, preexec_fn=limited)
             self.assertEqual(contents(output), before)
-            self.assertEqual(output.exists(), there)
+            self.assertEqual(output.exists(), bool(there))
+            # It is the folder that it was, too.
+            self.assertEqual(output.is_symlink(), there == "link")
+            if there:
+                self.assertEqual(output.stat().st_mode & 0o777, 0o700)
             self.run_program(AVERAGE, "--output", output, *checkpoints)
 
     def test_an_export_replaces_exported_models_alone(self):

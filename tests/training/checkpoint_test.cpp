@@ -61,6 +61,7 @@ struct Training {
                 .target_tokens = seed + 5,
                 .flops = n + 0.25,
                 .seconds = n + 0.125,
+                .process_seconds = n + 0.375,
                 .metrics_bytes = seed + 6,
                 .best = {{seed + 7, n + 0.5}, {seed + 8, n + 0.75}},
                 .validations_since_best = seed + 9,
@@ -193,8 +194,9 @@ TEST_CASE("a checkpoint of another format is refused as such") {
   // Fields that version 0.1's first builds did not write may be missing, and no others.
   progress["format"] = 1;
   const std::set<std::string> newer = {
-      "batch_state",        "batch_tokens",         "of_the_end",          "judged_by",    "products",
-      "micro_batch_tokens", "window_gradient_norm", "window_largest_norm", "window_steps", "validation_due"};
+      "batch_state",  "batch_tokens",       "of_the_end",           "judged_by",
+      "products",     "micro_batch_tokens", "window_gradient_norm", "window_largest_norm",
+      "window_steps", "validation_due",     "process_seconds",      "for_validation"};
   for (const auto& [name, value] : progress.items()) {
     auto lacking = progress;
     lacking.erase(name);

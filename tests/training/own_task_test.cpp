@@ -3,8 +3,12 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <limits>
+#include <stdexcept>
+#include <thread>
 
 #include "model/reference.h"
 #include "support.h"
@@ -46,9 +50,12 @@ struct Net : torch::nn::Module {
     if (normalized) norm = register_module("norm", torch::nn::BatchNorm1d(8));
     first = register_module("first", torch::nn::Linear(8, 1));
   }
-  torch::Tensor forward(const torch::Tensor& rows) { return first(norm ? norm(rows) : rows).squeeze(-1); }
+  torch::Tensor forward(const torch::Tensor& rows) {
+    const auto given = norm ? norm(rows) : rows;
+    return (extra ? first(given) + extra(given) : first(given)).squeeze(-1);
+  }
   torch::nn::BatchNorm1d norm{nullptr};
-  torch::nn::Linear first{nullptr};
+  torch::nn::Linear first{nullptr}, extra{nullptr};
 };
 
 // One matrix under two names, or under one.
@@ -251,6 +258,73 @@ TEST_CASE("a source's state may be any bytes") {
     train(task, run, settings_of(3), /*resume=*/true);
     CHECK(asked->found == state);
   }
+}
+
+TEST_CASE("what a model's parts are called is the program's own business") {
+  for (const char* name : {"buffer", "weight", "state"}) {
+    INFO(name);
+    TemporaryDirectory folder;
+    const auto with = [&](const std::shared_ptr<Net>& net) {
+      auto task = task_of(net);
+      net->extra = net->register_module(name, torch::nn::Linear(8, 1));
+      task.optimizer = [](NamedParameters given) { return std::make_unique<Momentum>(std::move(given), false); };
+      return task;
+    };
+    auto settings = settings_of(6);
+    settings.moving_average = 0.5;
+    const auto whole = seeded(true), gone_on = seeded(true);
+    train(with(whole), folder / "whole", settings);
+    settings.steps = 3;
+    train(with(seeded(true)), folder / "parts", settings);
+    settings.steps = 6;
+    train(with(gone_on), folder / "parts", settings, /*resume=*/true);
+    CHECK(torch::equal(gone_on->first->weight, whole->first->weight));
+    CHECK(torch::equal(gone_on->extra->weight, whole->extra->weight));
+    CHECK(torch::equal(gone_on->norm->running_mean, whole->norm->running_mean));
+  }
+}
+
+TEST_CASE("a program has its model back whatever its validation throws") {
+  TemporaryDirectory folder;
+  const auto net = seeded(), other = seeded();
+  auto settings = settings_of(4);
+  settings.moving_average = 0.9;
+  train(task_of(other), folder / "other", settings);
+  settings.validate_every = 4;
+  settings.patience = 1;
+  const TrainerHooks hooks{.validate = [](torch::nn::Module& model, int64_t) -> Validation {
+    CHECK_FALSE(model.is_training());
+    throw std::runtime_error("of the program's own");
+  }};
+  CHECK_THROWS_WITH(train(task_of(net), folder / "run", settings, false, hooks), "of the program's own");
+  CHECK(net->is_training());
+  CHECK(torch::equal(net->first->weight, other->first->weight));  // not their average
+}
+
+TEST_CASE("a trainer that goes on counts its time on") {
+  TemporaryDirectory folder;
+  std::atomic<bool> stop{false};
+  int64_t stop_at = 3;
+  const TrainerHooks hooks{.validate =
+                               [&](torch::nn::Module&, int64_t step) {
+                                 stop = step == stop_at;
+                                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                                 return validation();
+                               },
+                           .stop = &stop};
+  auto settings = settings_of(4);
+  settings.validate_every = 1;
+  Communicator alone({}, {});
+  Trainer trainer(alone, task_of(seeded()), settings, folder / "run", {}, hooks);
+  const auto first = trainer.run();
+  CHECK(first.end == TrainingSummary::End::interruption);
+  stop_at = 0;
+  stop = false;
+  const auto second = trainer.run();
+  CHECK(second.steps == 4);
+  CHECK(first.seconds >= 0.06);
+  CHECK(second.seconds > first.seconds);
+  CHECK(second.process_seconds == Approx(second.seconds));
 }
 
 TEST_CASE("an optimizer that has no place for what a checkpoint kept does not go on") {

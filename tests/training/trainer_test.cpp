@@ -1,11 +1,14 @@
 #include "transformer/training/trainer.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <torch/types.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "model/reference.h"
 #include "support.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
@@ -18,6 +21,7 @@
 #include "transformer/training/run.h"
 
 using namespace transformer;
+using transformer::test::message_of;
 using transformer::test::read_file;
 using transformer::test::TemporaryDirectory;
 using transformer::test::write_file;
@@ -469,6 +473,30 @@ TEST_CASE("an interruption changes nothing about the checkpoints that there are,
   CHECK(names_of(resumable_checkpoints(runs / "parts")) == names_of(resumable_checkpoints(runs / "whole")));
 }
 
+TEST_CASE("a checkpoint that could not be written leaves the run's end what it was") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = settings_of_20_steps();
+  settings.steps = 9;
+  trained(settings, task.model_settings(), runs / "run");
+  const auto before = names_of(resumable_checkpoints(runs / "run"));
+  settings.steps = 20;
+  // A full disk, as far as large files go.
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  auto tight = limit;
+  tight.rlim_cur = 1 << 14;
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &tight) == 0);
+  const auto message =
+      message_of<Failure>([&] { trained(settings, task.model_settings(), runs / "run", /*resume=*/true); });
+  setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+  CHECK_THAT(message, Contains("step-00000012"));
+  CHECK(names_of(resumable_checkpoints(runs / "run")) == before);
+  CHECK(names_of(list_checkpoints(runs / "run")).back() == "step-00000009");
+}
+
 TEST_CASE("a run goes on at the same place of its text in micro-batches of another size") {
   auto& task = copy_task();
   const auto settings = task.model_settings();
@@ -650,7 +678,7 @@ TEST_CASE("the best checkpoints are kept besides the newest, and averaged where 
   CHECK_THAT(log, Contains("of the 3 best checkpoints that are to be averaged, 2 are left"));
 }
 
-TEST_CASE("a best validation without its checkpoint is not averaged, and still what is to be beaten") {
+TEST_CASE("a best validation without its checkpoint takes no other's place, and is still what is to be beaten") {
   auto& task = copy_task();
   TemporaryDirectory runs;
   auto settings = task.training_settings(8);
@@ -673,8 +701,40 @@ TEST_CASE("a best validation without its checkpoint is not averaged, and still w
                   {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}}, hooks);
   trainer.resume();
   trainer.run();
-  CHECK(trainer.final_checkpoints().empty());
-  CHECK(names_of(list_checkpoints(runs / "run")) == std::vector<std::string>{"step-00000012"});
+  CHECK(names_of(trainer.final_checkpoints()) == std::vector<std::string>{"step-00000010"});
+  CHECK(names_of(list_checkpoints(runs / "run")) == std::vector<std::string>{"step-00000010", "step-00000012"});
+}
+
+TEST_CASE("how many of the best are kept changes nothing about the last ones") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = settings_of_20_steps();
+  settings.validate_every = 1;
+  const TrainerHooks hooks{
+      .validate =
+          [](torch::nn::Module&, int64_t step) {  // each the best so far
+            return Validation{.loss = 1, .perplexity = 100.0 - static_cast<double>(step), .bleu = {}, .signature = {}};
+          },
+      .stop = nullptr};
+  const auto last_of = [&](const char* name, int64_t keep_best) {
+    settings.keep_best = keep_best;
+    Transformer model(task.model_settings());
+    Communicator alone({}, {});
+    Trainer trainer(alone, translation_task(model, {*task.corpus}, settings), settings, runs / name,
+                    {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}}, hooks);
+    trainer.run();
+    return names_of(trainer.final_checkpoints());
+  };
+  const std::vector<std::string> last = {"step-00000020", "step-00000018", "step-00000012"};
+  CHECK(last_of("none", 0) == last);
+  CHECK(last_of("two", 2) == last);
+  CHECK(names_of(list_checkpoints(runs / "two")) ==
+        std::vector<std::string>{"step-00000012", "step-00000018", "step-00000019", "step-00000020"});
+  CHECK(names_of(counted_checkpoints(runs / "two")) ==
+        std::vector<std::string>{"step-00000012", "step-00000018", "step-00000020"});
+  // Whatever the newest was written for, it is the last.
+  std::filesystem::remove_all(runs / "two" / "checkpoints" / "step-00000020");
+  CHECK(names_of(counted_checkpoints(runs / "two")).back() == "step-00000019");
 }
 
 TEST_CASE("a best validation is one of the same text") {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <set>
 
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/weights.h"
@@ -65,7 +64,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     }
     const auto run = directories.front();
     if (!fs::is_directory(run)) throw Error(run.string(), "is not a folder", "name a run, as train writes it");
-    directories = list_checkpoints(run);
+    directories = counted_checkpoints(run);
     const auto count = static_cast<int64_t>(directories.size());
     if (count < options.last) {
       throw Error(run.string(), fmt::format("has {}, not {}", counted(count, "checkpoint"), options.last),
@@ -113,12 +112,10 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     write_model_directory(options.output, weights, files, type);
   } catch (...) {
     // None of it was there before, and half a model would be in the way of the next attempt.
-    std::set<std::string> names = {weights_name, checksums_name};
-    for (const auto& [name, content] : files.contents) names.insert(name);
-    if (something_at(options.output) && remove_known(options.output, names)) {
-      std::error_code ignored;
-      fs::create_directory(options.output, ignored);
-    }
+    std::vector<std::string> names = {weights_name, checksums_name};
+    for (const auto& [name, content] : files.contents) names.push_back(name);
+    std::error_code ignored;
+    for (const auto& name : names) fs::remove(options.output / name, ignored);
     throw;
   }
   return directories;

@@ -34,9 +34,17 @@ constexpr const char* damaged_prefix = "damaged-";           // before all of th
 constexpr const char* partial_prefix = ".partial-";
 constexpr const char* raw_weight_prefix = "weight.";  // in optimizer.safetensors, where the model is the average
 constexpr const char* buffer_prefix = "buffer.";      // there, too
+constexpr std::string_view state_prefix = "state.";   // before what an optimizer calls its own by one of these
 
 fs::path checkpoint_directory(const fs::path& run) {
   return run / "checkpoints";
+}
+
+/// What the optimizer's `name` is called in optimizer.safetensors, where there is more than its own.
+std::string name_in_file(const std::string& name) {
+  const bool taken =
+      name.starts_with(raw_weight_prefix) || name.starts_with(buffer_prefix) || name.starts_with(state_prefix);
+  return taken ? std::string(state_prefix) + name : name;
 }
 
 // One place lists Progress's fields; writing and reading follow from it.
@@ -53,9 +61,11 @@ void each_field(P& progress, Visitor&& visit) {
   visit("target_tokens", progress.target_tokens);
   visit("flops", progress.flops);
   visit("seconds", progress.seconds);
+  visit("process_seconds", progress.process_seconds);
   visit("metrics_bytes", progress.metrics_bytes);
   visit("best", progress.best);
   visit("validations_since_best", progress.validations_since_best);
+  visit("for_validation", progress.for_validation);
   visit("validation_due", progress.validation_due);
   visit("judged_by", progress.judged_by);
   visit("products", progress.products);
@@ -158,8 +168,9 @@ Progress read_progress(const fs::path& file) {
     each_field(progress, [&](const char* name, auto& value) {
       // Not in the checkpoints of version 0.1's first builds.
       static const std::set<std::string_view> newer = {
-          "batch_state",        "batch_tokens", "of_the_end",           "judged_by",           "products",
-          "micro_batch_tokens", "window_steps", "window_gradient_norm", "window_largest_norm", "validation_due"};
+          "batch_state",        "batch_tokens",  "of_the_end",           "judged_by",           "products",
+          "micro_batch_tokens", "window_steps",  "window_gradient_norm", "window_largest_norm", "validation_due",
+          "process_seconds",    "for_validation"};
       if (newer.contains(name) && !json.contains(name)) return;
       if constexpr (std::is_same_v<decltype(value), int64_t&>) {
         value = whole_number_of(json.at(name));
@@ -249,7 +260,10 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
   std::error_code error;
   fs::remove_all(partial, error);
   try {
-    auto contents = state.gathered ? *state.gathered : state.optimizer.state();
+    TensorMap contents;
+    for (const auto& [item, value] : state.gathered ? *state.gathered : state.optimizer.state()) {
+      contents.emplace(name_in_file(item), value);
+    }
     if (state.average) {
       for (const auto& [parameter, value] : weights_of(state.model)) {
         contents.emplace(raw_weight_prefix + parameter, value);
@@ -326,6 +340,20 @@ std::vector<fs::path> list_checkpoints(const fs::path& run) {
   return list_whole(run, CheckpointKind::scheduled);
 }
 
+std::vector<fs::path> counted_checkpoints(const fs::path& run) {
+  auto checkpoints = list_checkpoints(run);
+  const auto newest = checkpoints.empty() ? fs::path() : checkpoints.back();
+  std::erase_if(checkpoints, [&](const fs::path& checkpoint) {
+    if (checkpoint == newest) return false;
+    try {
+      return read_progress(checkpoint / progress_name).for_validation != 0;
+    } catch (const std::runtime_error&) {
+      return false;  // damaged: whoever reads it says so
+    }
+  });
+  return checkpoints;
+}
+
 std::vector<fs::path> resumable_checkpoints(const fs::path& run) {
   auto checkpoints = list(run, [](const CheckpointName& name) { return name.state == CheckpointName::State::whole; });
   std::reverse(checkpoints.begin(), checkpoints.end());
@@ -360,9 +388,13 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
   if (std::any_of(contents.begin(), contents.end(), is_buffer)) {  // version 0.1's first builds kept none
     for (const auto& [name, buffer] : buffers_of(state.model)) restore(name, buffer);
   }
-  std::erase_if(contents,
-                [&](const auto& item) { return item.first.starts_with(raw_weight_prefix) || is_buffer(item); });
-  state.optimizer.load(contents, optimizer_file.string());
+  TensorMap of_optimizer;
+  for (const auto& [name, value] : contents) {
+    if (!name.starts_with(raw_weight_prefix) && !name.starts_with(buffer_prefix)) {
+      of_optimizer.emplace(name.starts_with(state_prefix) ? name.substr(state_prefix.size()) : name, value);
+    }
+  }
+  state.optimizer.load(of_optimizer, optimizer_file.string());
   state.progress = progress;
 }
 
@@ -392,8 +424,12 @@ fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state,
 
 void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t>& best) {
   const auto scheduled = list_checkpoints(run);
-  for (int64_t i = 0; i + keep < static_cast<int64_t>(scheduled.size()); ++i) {
-    if (!best.contains(checkpoint_step(scheduled[i]))) discard(scheduled[i]);
+  auto kept = counted_checkpoints(run);
+  kept.erase(kept.begin(), kept.end() - std::min(std::ssize(kept), static_cast<std::ptrdiff_t>(keep)));
+  for (const auto& checkpoint : scheduled) {
+    if (std::find(kept.begin(), kept.end(), checkpoint) == kept.end() && !best.contains(checkpoint_step(checkpoint))) {
+      discard(checkpoint);
+    }
   }
   for (const auto& interrupted : list_whole(run, CheckpointKind::interruption)) {
     if (!scheduled.empty() && checkpoint_step(interrupted) <= checkpoint_step(scheduled.back())) {

@@ -39,12 +39,14 @@ struct Progress {
   int64_t target_tokens = 0;           // the same of the target
   double flops = 0;                    // counted so far
   double seconds = 0;                  // spent so far
+  double process_seconds = 0;          // the same of all processes together
   int64_t metrics_bytes = 0;           // length of metrics.jsonl
   std::vector<BestValidation> best;    // of validations so far, the best first
   int64_t validations_since_best = 0;  // for training.patience
-  int64_t validation_due = 0;          // 1: stopped while the model of this step was validated, which is done again
-  std::string judged_by;               // what they depended on (TrainerHooks); empty: not told
-  std::string products;                // how factors were rounded: "float32" or "bf16"
+  int64_t for_validation = 0;  // 1: a checkpoint that is there for its validation alone: see counted_checkpoints
+  int64_t validation_due = 0;  // 1: stopped while the model of this step was validated, which is done again
+  std::string judged_by;       // what they depended on (TrainerHooks); empty: not told
+  std::string products;        // how factors were rounded: "float32" or "bf16"
   // Sums since the last line of progress.
   double window_loss = 0;           // of items
   double window_nll = 0;            // negative log-likelihood, in nats
@@ -108,6 +110,10 @@ void remove_checkpoint(const std::filesystem::path& checkpoint);
 /// Scheduled checkpoints of a run, oldest first. A folder named so that holds no file of a checkpoint's is none.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run);
 
+/// Those of them that count as a run's last ones, oldest first: the newest, and all that were not written for their
+/// validation alone. How many of the best are kept, then, is nothing to an average of the last.
+std::vector<std::filesystem::path> counted_checkpoints(const std::filesystem::path& run);
+
 /// All checkpoints that a run can go on from, newest first.
 std::vector<std::filesystem::path> resumable_checkpoints(const std::filesystem::path& run);
 
@@ -124,8 +130,8 @@ Error no_whole_checkpoint(const std::filesystem::path& run, const std::string& n
 std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, const TrainingState& state,
                                              const Log& log = {});
 
-/// Deletes all but the newest `keep` scheduled checkpoints and those of the steps `best`, interruptions' that were gone
-/// on from, and what a killed process left half written.
+/// Deletes all scheduled checkpoints but the last `keep` (counted_checkpoints) and those of the steps `best`,
+/// interruptions' that were gone on from, and what a killed process left half written.
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std::set<int64_t>& best = {});
 
 /// Deletes all but the newest `keep` of interruptions' checkpoints, and nothing else.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 
 #include "transformer/architecture/cost.h"
@@ -39,13 +38,6 @@ namespace fs = std::filesystem;
 
 constexpr int summary_format = 1;
 
-// The tags that there are, each once.
-std::vector<std::string> distinct(const std::vector<std::string>& tags) {
-  std::set<std::string> all(tags.begin(), tags.end());
-  all.erase("");
-  return {all.begin(), all.end()};
-}
-
 // Explains why text cannot be told apart by its languages and tags with such vocabularies, if it cannot.
 void check_told(const DataSettings& data, const Vocabulary& source, const Vocabulary& target) {
   for (const auto& [vocabulary, language, setting] :
@@ -54,7 +46,7 @@ void check_told(const DataSettings& data, const Vocabulary& source, const Vocabu
     const auto& languages = vocabulary->languages();
     if (!languages.empty() || !language->empty()) languages.piece(*language, setting);
   }
-  for (const auto& tag : distinct(data.train_tags)) {
+  for (const auto& tag : distinct_tags(data.train_tags)) {
     const auto pieces = source.encode(tag);
     if (std::count(pieces.begin(), pieces.end(), Vocabulary::unknown) == 0) continue;
     throw Error("data.train_tags", in_quotes(tag) + " has characters that the vocabulary does not know",
@@ -117,9 +109,10 @@ void check_init_from(const RunSettings& settings) {
 void check_given_vocabulary(const RunSettings& settings, const ModelSettings& model, const RunFolder* folder) {
   const auto& given = settings.data.vocabulary;
   const auto names = vocabulary_names_of(settings.vocabulary.joint);
+  std::vector<Vocabulary> vocabularies;
   for (size_t i = 0; i < given.size(); ++i) {
     if (folder) folder->check_input("data.vocabulary", given[i]);
-    const Vocabulary vocabulary(given[i]);
+    const auto& vocabulary = vocabularies.emplace_back(given[i]);
     const auto size = i == 0 ? model.source_vocabulary_size : model.target_vocabulary_size;
     if (vocabulary.size() != size) {
       const auto* const name = settings.vocabulary.joint ? "model.vocabulary_size"
@@ -135,7 +128,7 @@ void check_given_vocabulary(const RunSettings& settings, const ModelSettings& mo
                   fmt::format("remove {}, or data.vocabulary from the settings", there.string()));
     }
   }
-  if (!given.empty()) check_told(settings.data, Vocabulary(given.front()), Vocabulary(given.back()));
+  if (!given.empty()) check_told(settings.data, vocabularies.front(), vocabularies.back());
 }
 
 // Which weights a model starts with that starts from those in training.init_from.
@@ -248,7 +241,7 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
       log.progress({.what = read ? fmt::format("learning {} word pieces", size) : "reading text for the vocabulary",
                     .share = read ? std::nullopt : share});
     };
-    const auto tags = name == target_vocabulary_name ? std::vector<std::string>() : distinct(data.train_tags);
+    const auto tags = name == target_vocabulary_name ? std::vector<std::string>() : distinct_tags(data.train_tags);
     folder.put_vocabulary(name,
                           learn_vocabulary({files.begin(), files.end()}, size, settings.vocabulary, tags, progressed));
     log.progress({});
@@ -348,9 +341,10 @@ void summarize(const TrainingSummary& summary, const TrainingSettings& training,
                               {"flops_per_second", summary.flops / seconds}};
   std::string estimate;
   if (training.device_flops > 0) {
-    json["paper_cost_estimate"] = paper_training_cost(summary.seconds, processes, training.device_flops);
-    estimate = fmt::format("; by the paper's estimate (§6.1: time x {} x {:.2g} FLOP/s) {:.2g} FLOPs", processes,
-                           training.device_flops, json["paper_cost_estimate"].get<double>());
+    // Parts of a run may have had other numbers of processes.
+    json["paper_cost_estimate"] = paper_training_cost(summary.process_seconds, 1, training.device_flops);
+    estimate = fmt::format("; by the paper's estimate (§6.1: {:.3g} s of devices x {:.2g} FLOP/s) {:.2g} FLOPs",
+                           summary.process_seconds, training.device_flops, json["paper_cost_estimate"].get<double>());
   }
   if (validation) {
     json["perplexity"] = validation->perplexity;
@@ -635,7 +629,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   }
   const auto& data = settings.data;
   check_told(data, *vocabularies->source, *vocabularies->target);
-  for (const auto& tag : distinct(data.train_tags)) {
+  for (const auto& tag : distinct_tags(data.train_tags)) {
     const auto pieces = vocabularies->source->encode(tag);
     if (pieces.size() > longest_usual_tag) {
       log.warn(fmt::format("the tag {} is {} pieces of this vocabulary, which was learned without it", in_quotes(tag),

@@ -136,8 +136,8 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         "newest checkpoints that are kept; of interruptions since, as many besides, and 2 at least", between(1, 100000))
       .free();
   field("keep_best", &S::keep_best,
-        "best checkpoints that are kept besides; one is written when a validation is among "
-        "the best",
+        "best checkpoints that are kept besides; one is written when a validation is among the best, and is none of "
+        "the last ones",
         between(0, 100000))
       .free();
   field("average_checkpoints", &S::average_checkpoints,

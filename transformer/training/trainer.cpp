@@ -88,6 +88,26 @@ std::unique_ptr<Optimizer> optimizer_of(const TrainingTask& task, const Training
   return std::make_unique<ShardedAdam>(communicator, std::move(parameters), options, settings.bucket_mb);
 }
 
+/// A model in evaluation mode, with its averaged weights where there are any, as long as this lives: whatever a
+/// program's own hook throws, it has its model back.
+class Judged {
+ public:
+  Judged(torch::nn::Module& model, MovingAverage* average) : model_(model), average_(average) {
+    if (average_) average_->swap();
+    model_.eval();
+  }
+  ~Judged() {
+    model_.train();
+    if (average_) average_->swap();
+  }
+  Judged(const Judged&) = delete;
+  Judged& operator=(const Judged&) = delete;
+
+ private:
+  torch::nn::Module& model_;
+  MovingAverage* average_;
+};
+
 // While it lives, operations give the same bits every time, or throw, where that is asked for.
 class Deterministic {
  public:
@@ -193,6 +213,10 @@ std::filesystem::path Trainer::resume() {
     load_checkpoint(checkpoint, state());
   }
   seconds_before_ = progress_.seconds;
+  process_seconds_before_ = progress_.process_seconds;
+  if (process_seconds_before_ == 0) {  // earlier versions did not count them
+    process_seconds_before_ = seconds_before_ * communicator_.world_size();
+  }
   last_checkpoint_step_ = progress_.step;
   last_checkpoint_kind_ = scheduled ? CheckpointKind::scheduled : CheckpointKind::interruption;
   if (const int64_t end = std::exchange(progress_.of_the_end, 0); end > 0) {
@@ -228,6 +252,12 @@ Metrics& Trainer::metrics() {
 
 double Trainer::elapsed() const {
   return seconds_before_ + now() - started_;
+}
+
+void Trainer::note_time() {
+  progress_.seconds = elapsed();
+  progress_.process_seconds =
+      process_seconds_before_ + (progress_.seconds - seconds_before_) * communicator_.world_size();
 }
 
 int64_t Trainer::tokens_at_once() const {
@@ -510,10 +540,9 @@ std::string Trainer::damage() {
   // The last update may have made weights that are finite, and nothing that follows from them. Dropout is off, so
   // nothing random is drawn.
   at::NoGradGuard no_grad;
-  task_.model->eval();
+  const Judged judged(*task_.model, nullptr);
   const auto losses = forward(*last_batch_);
   const auto loss = losses.loss.item<double>(), nll = losses.negative_log_likelihood.item<double>();
-  task_.model->train();
   const auto tokens = static_cast<double>(std::max<int64_t>(1, last_batch_->items));
   return std::isfinite(loss) && std::isfinite(std::exp(nll / tokens)) ? "" : "the weights after it give no finite loss";
 }
@@ -578,11 +607,10 @@ bool Trainer::validate() {
   fetch_window();
   const double before = now();
   show_progress("validating");
-  if (average_) average_->swap();
-  task_.model->eval();
-  const auto validation = hooks_.validate(*task_.model, progress_.step);
-  task_.model->train();
-  if (average_) average_->swap();
+  const auto validation = [&] {
+    const Judged judged(*task_.model, average_ ? &*average_ : nullptr);
+    return hooks_.validate(*task_.model, progress_.step);
+  }();
   if (validation.abandoned) {
     progress_.validation_due = 1;
     return false;
@@ -605,9 +633,20 @@ bool Trainer::rank_validation(const Validation& validation, double seconds) {
     return by_bleu ? found.value > other.value : found.value < other.value;
   });
   const bool is_best = place == best.begin();
-  const auto index = place - best.begin();
   best.insert(place, found);
-  best.resize(std::min<size_t>(best.size(), std::max<int64_t>(1, settings_.keep_best)));
+  // Places are those of checkpoints: what was found while none was kept, or is gone since, takes none. The first stays,
+  // which others are compared with.
+  std::set<int64_t> there{progress_.step};
+  for (const auto& checkpoint : list_checkpoints(run_)) there.insert(checkpoint_step(checkpoint));
+  const int64_t first = best.front().step;
+  int64_t places = settings_.keep_best;
+  bool among_best = false;
+  std::erase_if(best, [&](const BestValidation& each) {
+    if (places == 0 || !there.contains(each.step)) return each.step != first;
+    --places;
+    among_best = among_best || each.step == progress_.step;
+    return false;
+  });
   progress_.validations_since_best = is_best ? 0 : progress_.validations_since_best + 1;
 
   const auto waiting = settings_.patience > 0 && !is_best
@@ -617,7 +656,7 @@ bool Trainer::rank_validation(const Validation& validation, double seconds) {
   hooks_.log.info(fmt::format("validation at step {}: {}{}{} ({:.0f} s)", progress_.step, text_of(validation),
                               is_best ? ", best so far" : "", waiting, seconds));
   record("validation", validation);
-  return index < settings_.keep_best;
+  return among_best;
 }
 
 void Trainer::record_final(const Validation& validation) {
@@ -641,7 +680,7 @@ void Trainer::record(const char* kind, const Validation& validation) {
   metrics().record(kind, progress_.step, values);
 }
 
-void Trainer::checkpoint(CheckpointKind kind) {
+void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
   if (last_checkpoint_step_ == progress_.step &&
       (kind == CheckpointKind::interruption || last_checkpoint_kind_ == CheckpointKind::scheduled)) {
     return;
@@ -651,7 +690,8 @@ void Trainer::checkpoint(CheckpointKind kind) {
   if (communicator_.any(!found.empty())) diverged(found.empty() ? "the weights after it give no finite loss" : found);
   const auto gathered = optimizer_->gather_state();
   communicator_.on_rank_0([&] {
-    progress_.seconds = elapsed();
+    note_time();
+    progress_.for_validation = for_validation ? 1 : 0;
     metrics().sync();
     progress_.metrics_bytes = metrics().bytes();
     auto kept = state();
@@ -659,13 +699,13 @@ void Trainer::checkpoint(CheckpointKind kind) {
     // An interruption changes nothing about scheduled ones, nor about the one before it: it may be of a run that was
     // begun by mistake.
     const bool scheduled = kind == CheckpointKind::scheduled;
+    const auto written = write_checkpoint(run_, kept, files_, kind);
     // A run that had not ended there would not average what it left for its end.
     if (scheduled && of_the_end_) {
       for (const auto& earlier : list_checkpoints(run_)) {
-        if (checkpoint_step(earlier) == *of_the_end_) make_interruption(earlier);
+        if (checkpoint_step(earlier) == *of_the_end_ && earlier != written) make_interruption(earlier);
       }
     }
-    const auto written = write_checkpoint(run_, kept, files_, kind);
     if (hooks_.checkpointed) hooks_.checkpointed();
     std::set<int64_t> best;
     if (settings_.keep_best > 0) {
@@ -685,17 +725,18 @@ void Trainer::checkpoint(CheckpointKind kind) {
 }
 
 std::vector<std::filesystem::path> Trainer::final_checkpoints() const {
-  auto checkpoints = list_checkpoints(run_);
+  auto checkpoints = counted_checkpoints(run_);
   std::reverse(checkpoints.begin(), checkpoints.end());
   if (settings_.average_of == TrainingSettings::Averaged::best && progress_.best.empty()) {
     hooks_.log.warn("training.average_of: no checkpoint has been validated to be the best; the last ones are averaged");
   } else if (settings_.average_of == TrainingSettings::Averaged::best) {
+    const auto kept = list_checkpoints(run_);
     std::vector<std::filesystem::path> best;
     for (const auto& validation : progress_.best) {
-      const auto found = std::find_if(checkpoints.begin(), checkpoints.end(), [&](const auto& checkpoint) {
+      const auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& checkpoint) {
         return checkpoint_step(checkpoint) == validation.step;
       });
-      if (found != checkpoints.end()) best.push_back(*found);
+      if (found != kept.end()) best.push_back(*found);
     }
     // Branched off behind it, or set aside for damage.
     const auto wanted = std::min<size_t>(progress_.best.size(), settings_.average_checkpoints);
@@ -758,7 +799,8 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   // False: told to stop.
   const auto validate_and_keep = [&](bool validates) {
     const bool among_best = validates && validate();
-    if (due(settings_.checkpoint_every) || among_best) checkpoint(CheckpointKind::scheduled);
+    const bool is_due = due(settings_.checkpoint_every);
+    if (is_due || among_best) checkpoint(CheckpointKind::scheduled, /*for_validation=*/!is_due);
     return progress_.validation_due == 0;
   };
 
@@ -828,13 +870,16 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   }
   progress_.of_the_end = *end == End::interruption ? of_the_end_.value_or(0) : progress_.step;
   checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);
-  progress_.seconds = elapsed();
+  note_time();
+  seconds_before_ = progress_.seconds;  // of what another call goes on with
+  process_seconds_before_ = progress_.process_seconds;
   return {.end = *end,
           .steps = progress_.step,
           .source_tokens = progress_.source_tokens,
           .target_tokens = progress_.target_tokens,
           .flops = progress_.flops,
-          .seconds = progress_.seconds};
+          .seconds = progress_.seconds,
+          .process_seconds = progress_.process_seconds};
 }
 
 }  // namespace transformer

@@ -68,12 +68,13 @@ struct TrainingSummary {
     patience,     // no new best for training.patience validations
     interruption  // a signal
   };
-  End end = End::steps;       // why there are no more steps
-  int64_t steps = 0;          // that were taken, earlier parts of a resumed run included, as in what follows
-  int64_t source_tokens = 0;  // trained on
-  int64_t target_tokens = 0;  // trained on, ends counted
-  double flops = 0;           // of matrix products, as architecture/cost.h counts them
-  double seconds = 0;         // of training, validations included, earlier parts of a resumed run too
+  End end = End::steps;        // why there are no more steps
+  int64_t steps = 0;           // that were taken, earlier parts of a resumed run included, as in what follows
+  int64_t source_tokens = 0;   // trained on
+  int64_t target_tokens = 0;   // trained on, ends counted
+  double flops = 0;            // of matrix products, as architecture/cost.h counts them
+  double seconds = 0;          // of training, validations included, earlier parts of a resumed run too
+  double process_seconds = 0;  // the same of all processes together, however many each part had
 };
 
 /// The training loop of §5: batches, gradients accumulated to the token budget, Adam at the scheduled rate,
@@ -181,8 +182,10 @@ class Trainer {
   bool rank_validation(const Validation& validation, double seconds);
   void record(const char* kind, const Validation& validation);
   Metrics& metrics();
-  void checkpoint(CheckpointKind kind);
+  /// `for_validation`: nothing but a validation asks for it.
+  void checkpoint(CheckpointKind kind, bool for_validation = false);
   double elapsed() const;
+  void note_time();
 
   Communicator& communicator_;
   TrainingTask task_;
@@ -204,7 +207,7 @@ class Trainer {
   std::optional<DeviceBatch> last_batch_;  // of this rank's micro-batches
   bool has_likelihood_ = true;             // as far as is known
   std::string figures_;                    // of the latest line of progress, in short
-  double started_ = 0, seconds_before_ = 0, last_checkpoint_ = 0;
+  double started_ = 0, seconds_before_ = 0, process_seconds_before_ = 0, last_checkpoint_ = 0;
   int64_t last_checkpoint_step_ = -1;
   CheckpointKind last_checkpoint_kind_ = CheckpointKind::scheduled;
   std::optional<int64_t> of_the_end_;  // step of the checkpoint that was gone on from, where it was not due
