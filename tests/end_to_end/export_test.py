@@ -152,6 +152,28 @@ class ExportTest(ProgramTest):
         self.assert_refused("not replaced", arguments=["--model", MODEL, "--output", self.root, "--force"])
         self.assertTrue(output.exists())
 
+    def test_what_people_said_in_a_folder_for_transformers_is_not_replaced(self):
+        output = self.root / "for-transformers"
+        again = ["--model", MODEL, "--output", output, "--force"]
+        self.run_export("--model", MODEL, "--output", output, to="hugging-face")
+        self.run_export(*again, to="hugging-face")
+        for name, key, value in (("generation_config.json", "num_beams", 6), ("tokenizer_config.json", "model_max_length", 256),
+                                 ("tokenizer_config.json", "separate_vocabs", "no")):
+            with self.subTest(file=name, key=key):
+                own = (output / name).read_text()
+                changed = json.dumps(json.loads(own) | {key: value}, indent=2)
+                (output / name).write_text(changed)
+                self.assert_refused(name, "not replaced", "move it away", arguments=again, to="hugging-face")
+                self.assertEqual((output / name).read_text(), changed)
+                (output / name).write_text(own)
+        # What another model's export has written is an export's as well.
+        config = json.loads((output / "tokenizer_config.json").read_text()) | {"separate_vocabs": True, "pad_token": "<blänk>"}
+        (output / "tokenizer_config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+        (output / "generation_config.json").unlink()
+        self.run_export(*again, to="hugging-face")
+        self.assertEqual(json.loads((output / "tokenizer_config.json").read_text())["pad_token"], "<pad>")
+        shutil.rmtree(output)
+
     def test_mistakes_are_named(self):
         output = self.root / "refused"
         self.assert_refused("--to", "ctranslate2", arguments=["--model", MODEL, "--output", output], to="onnx")

@@ -165,6 +165,23 @@ class ImportOthersTest(ProgramTest):
         shutil.rmtree(folder)
         shutil.rmtree(output)
 
+    def test_a_model_of_marian_without_a_decoder_yml_is_searched_as_marian_would(self):
+        folder = self.root / "bare"
+        shutil.copytree(self.root / "marian", folder)
+        names = yaml.safe_load((folder / "decoder.yml").read_text())
+        (folder / "decoder.yml").write_text(yaml.safe_dump({key: names[key] for key in ("models", "vocabs")}))
+        vocabularies = [part for name in names["vocabs"] for part in ("--vocabularies", folder / name)]
+        decoding = []
+        for model in (folder, folder / names["models"][0]):
+            run_program(IMPORT, "--from", "marian", model, *vocabularies, "--output", self.root / "of-bare")
+            decoding.append((self.root / "of-bare" / "config.yaml").read_text().split("\ndecoding:\n")[1])
+            (folder / "decoder.yml").unlink(missing_ok=True)
+            shutil.rmtree(self.root / "of-bare")
+        self.assertEqual(*decoding)
+        for line in ("beam: 12", "alpha: 0", "length_penalty: power", "write_unknown: false", "max_extra_length: 1000"):
+            self.assertIn(f"  {line}\n", decoding[1])
+        shutil.rmtree(folder)
+
     def test_weights_of_marian_that_are_damaged_or_others(self):
         def changed(**arrays):
             def change(folder):
@@ -207,7 +224,13 @@ class ImportOthersTest(ProgramTest):
             file.write_text(file.read_text().replace("</s>", "<end>"))
             return ["vocab.yml", "</s>"]
 
-        for change in (flipped, two_models, one_text_many_times, nothing_said, another_piece):
+        def one_piece_twice(folder):
+            file = folder / "vocab.yml"
+            pieces = file.read_text().rstrip("\n").splitlines()
+            file.write_text("\n".join([*pieces[:-1], pieces[-2].split(":")[0] + ":" + pieces[-1].split(":")[1], ""]))
+            return ["vocab.yml", "twice"]
+
+        for change in (flipped, two_models, one_text_many_times, nothing_said, another_piece, one_piece_twice):
             with self.subTest(change=change.__name__):
                 self.varied("marian", change)
 
@@ -219,6 +242,29 @@ class ImportOthersTest(ProgramTest):
                     file = folder / "config.json"
                     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
                     return ["<end>"] if value == "<end>" else ["config.json", "'" + key + "'"]
+                self.varied("ctranslate2", change)
+
+        for piece, part in (("</s>", "'</s>' twice"), ("", "empty piece"), ("a\0b", "is no text"), ("x" * 600, "600 bytes")):
+            with self.subTest(piece=piece):
+                def change(folder):
+                    file = folder / "shared_vocabulary.json"
+                    pieces = json.loads(file.read_text())
+                    pieces[-1] = piece
+                    file.write_text(json.dumps(pieces))
+                    return ["shared_vocabulary.json", part]
+                self.varied("ctranslate2", change)
+
+        def many_values(folder):
+            (folder / "shared_vocabulary.json").write_text("[" + '"a",' * 4_000_001 + '"a"]')
+            return ["shared_vocabulary.json", "more than 4000001 values"]
+
+        def many_lines(folder):
+            (folder / "shared_vocabulary.json").unlink()
+            (folder / "shared_vocabulary.txt").write_text("\n" * 4_000_001)
+            return ["shared_vocabulary.txt", "more than 4000000 pieces"]
+
+        for change in (many_values, many_lines):
+            with self.subTest(change=change.__name__):
                 self.varied("ctranslate2", change)
 
         def renamed(before, after, expected):

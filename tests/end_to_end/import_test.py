@@ -207,6 +207,27 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
                     return ["generation_config.json", f"'{key}'"]
                 self.varied(change)
 
+        for file, key, value in [("tokenizer_config.json", "tokenizer_class", "SomethingElse"),
+                                 ("tokenizer_config.json", "tokenizer_class", "MBartTokenizer"),
+                                 ("tokenizer_config.json", "auto_map", {"AutoTokenizer": ["own.Tokenizer", None]}),
+                                 ("tokenizer_config.json", "auto_map", ["own.Tokenizer", None]),
+                                 ("tokenizer_config.json", "bos_token", "ice"), ("tokenizer_config.json", "answer_token", "ice"),
+                                 ("tokenizer_config.json", "mask_token", {"content": "day", "lstrip": False}),
+                                 ("tokenizer_config.json", "model_specific_special_tokens", {"answer": "ice"}),
+                                 ("special_tokens_map.json", "cls_token", "ice"), ("special_tokens_map.json", "sep_token", "ice"),
+                                 ("special_tokens_map.json", "pad_token", "ice"),
+                                 ("added_tokens.json", "ice", 17), ("added_tokens.json", "<pad>", 17)]:
+            with self.subTest(file=file, key=key, value=value):
+                def change(folder):
+                    self.say(folder / file, **{key: value})
+                    return [file, f"'{key}'"]
+                self.varied(change)
+
+        def class_of_the_model(folder):
+            self.say(folder / "tokenizer_config.json", tokenizer_class=None)
+            self.say(folder / "config.json", tokenizer_class="BartTokenizer")
+            return ["config.json", "'tokenizer_class' is 'BartTokenizer'; MarianTokenizer is"]
+
         def added(folder):
             file = folder / "tokenizer_config.json"
             file.write_text(json.dumps(json.loads(file.read_text()) | {"extra_special_tokens": ["<mask>"]}))
@@ -224,8 +245,33 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
             safetensors.numpy.save_file(weights, folder / "model.safetensors")
             return ["'model.encoder.layer_norm.weight'"]
 
-        for change in (banned, renormalised, added, matrices, unknown_weights):
+        for change in (banned, renormalised, class_of_the_model, added, matrices, unknown_weights):
             with self.subTest(change=change.__name__):
+                self.varied(change)
+
+    @staticmethod
+    def say(file, **settings):
+        """Adds settings to a JSON file, or makes one of them."""
+        file.write_text(json.dumps((json.loads(file.read_text()) if file.exists() else {}) | settings))
+
+    def test_tokens_that_every_text_may_have_come_in(self):
+        folder, output = self.root / "usual", self.root / "of-usual"
+        shutil.copytree(self.exported, folder)
+        self.say(folder / "tokenizer_config.json", tokenizer_class="MarianTokenizerFast", add_bos_token=False, bos_token="<s>",
+                 sep_token="</s>", cls_token=None, mask_token={"content": "<mask>"}, auto_map={})
+        self.say(folder / "special_tokens_map.json", pad_token={"content": "<pad>"}, eos_token="</s>", unk_token="<unk>")
+        self.run_program(IMPORT, "--from", "hugging-face", folder, "--output", output)
+        for name in ("source.model", "target.model"):
+            self.assertEqual((output / name).read_bytes(), (self.imported / name).read_bytes())
+        shutil.rmtree(folder)
+        shutil.rmtree(output)
+
+    def test_files_of_many_values_are_refused_while_they_are_read(self):
+        for name, begin, count in (("vocab.json", "[", 4_000_001), ("config.json", '{"architectures": [', 1_000_000)):
+            with self.subTest(file=name):
+                def change(folder):
+                    (folder / name).write_text(begin + "0," * count + "0]" + "}" * (begin[0] == "{"))
+                    return [name, f"more than {count} values"]
                 self.varied(change)
 
     def generating(self, **settings):
@@ -251,7 +297,8 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
         neutral = {"num_beams": 4, "do_sample": False, "temperature": 0.5, "top_k": 50, "top_p": 0.9, "num_beam_groups": 1,
                    "num_return_sequences": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0,
                    "suppress_tokens": [], "eos_token_id": [2], "sequence_bias": None}
-        for settings, expected in (({}, {}), ({"renormalize_logits": True}, {}), ({"max_length": 20}, {}), ({"max_length": 8}, {"max_length": "6"}),
+        for settings, expected in (({}, {}), ({"renormalize_logits": True}, {}), ({"max_length": 20}, {"max_length": "18"}),
+                                   ({"max_length": None}, {}), ({"max_length": 8}, {"max_length": "6"}),
                                    ({"max_length": 8, "forced_eos_token_id": None}, {"max_length": "7"}),
                                    ({"max_new_tokens": 7}, {"max_length": "6"}), ({"min_length": 14}, {"min_length": "13"}),
                                    ({"min_new_tokens": 13}, {"min_length": "13"}),
@@ -263,6 +310,20 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
                 self.assertEqual(decoding, usual | longest | expected)
                 # The two differ in when they end a search.
                 self.assertGreaterEqual(sum(a == b for a, b in zip(ours, theirs)), 30)
+
+    def test_a_limit_that_nobody_has_said_is_none(self):
+        """Old versions wrote 20 into config.json where nothing else was said."""
+        folder, output = self.root / "old", self.root / "of-old"
+        for longest, expected in ((20, "max_extra_length: 512"), (21, "max_length: 19")):
+            shutil.copytree(self.exported, folder)
+            (folder / "generation_config.json").unlink()
+            self.say(folder / "config.json", max_length=longest)
+            self.run_program(IMPORT, "--from", "hugging-face", folder, "--output", output)
+            decoding = (output / "config.yaml").read_text().split("\ndecoding:\n")[1]
+            self.assertIn(f"  {expected}\n", decoding)
+            self.assertEqual("  max_length:" in decoding, longest == 21)
+            shutil.rmtree(folder)
+            shutil.rmtree(output)
 
     def test_output_may_be_as_long_as_the_model_says(self):
         decoding, ours, theirs = self.generating(num_beams=1, min_length=120)

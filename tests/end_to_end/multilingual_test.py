@@ -382,7 +382,19 @@ training: {{output: {self.root}/tuned, init_from: {self.root}/mbart, steps: 1, b
                   ("nllb", "tokenizer_config.json", "bos_token", "<begin>", "'bos_token'"),
                   ("nllb", "tokenizer_config.json", "legacy_behaviour", "yes", "'legacy_behaviour'"),
                   ("nllb", "tokenizer_config.json", "extra_special_tokens", ["<sep>"], "'extra_special_tokens'"),
+                  ("nllb", "tokenizer_config.json", "extra_special_tokens", ["the"], "'extra_special_tokens'"),
                   ("nllb", "tokenizer.json", "added_tokens", [], "names no languages"),
+                  ("nllb", "special_tokens_map.json", "cls_token", {"content": "the"}, "'cls_token' is a token ('the')"),
+                  *[("nllb", "tokenizer_config.json", key, "the", f"'{key}' is a token ('the')")
+                    for key in ("mask_token", "sep_token", "answer_token")],
+                  ("mbart", "tokenizer_config.json", "mask_token", "en_XX", "'mask_token'"),
+                  ("nllb", "tokenizer_config.json", "model_specific_special_tokens", {"answer": "the"},
+                   "'model_specific_special_tokens'"),
+                  ("nllb", "tokenizer_config.json", "tokenizer_class", "SMALL100Tokenizer",
+                   "'tokenizer_class' is 'SMALL100Tokenizer'; M2M100Tokenizer or NllbTokenizer"),
+                  ("nllb", "tokenizer_config.json", "auto_map", {"AutoTokenizer": [None, "own.Tokenizer"]}, "'auto_map'"),
+                  ("mbart", "tokenizer_config.json", "tokenizer_class", "MBartTokenizer",
+                   "'tokenizer_class' is 'MBartTokenizer'; MBart50Tokenizer is"),
                   ("nllb", "tokenizer_config.json", "extra_special_tokens", [f"aa_{n}" for n in range(1001)],
                    "more than 1000 languages"),
                   ("nllb", "tokenizer.json", "added_tokens", [{"id": 4, "content": "deu_Latn"}], "have one id"),
@@ -390,11 +402,26 @@ training: {{output: {self.root}/tuned, init_from: {self.root}/mbart, steps: 1, b
         for name, file, key, value, part in cases:
             with self.subTest(name=name, key=key, value=value):
                 def change(folder):
-                    values = json.loads((folder / file).read_text())
+                    values = json.loads((folder / file).read_text()) if (folder / file).exists() else {}
                     values[key] = value
                     (folder / file).write_text(json.dumps(values))
                     return [part]
                 self.varied(name, change)
+
+    def test_text_is_made_into_ids_as_the_tokenizer_that_is_named_does(self):
+        for name in ("nllb", "mbart"):
+            folder, output = self.root / "named", self.root / "of-named"
+            shutil.copytree(self.models / name, folder)
+            config = json.loads((folder / "tokenizer_config.json").read_text())
+            config["tokenizer_class"] += "Fast"
+            config["legacy_behaviour"] = name == "mbart"  # which NLLB's alone has
+            (folder / "tokenizer_config.json").write_text(json.dumps(config))
+            # M2M100's alone reads it.
+            (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(("</s>", "<pad>", "<s>", "a"))}))
+            self.run_program(IMPORT, "--from", "hugging-face", folder, "--output", output)
+            self.assertEqual((output / "vocabulary.model").read_bytes(), (self.root / name / "vocabulary.model").read_bytes())
+            shutil.rmtree(folder)
+            shutil.rmtree(output)
 
     def test_damaged_folders_are_refused_in_one_line(self):
         for name in ("config.json", "sentencepiece.bpe.model", "model.safetensors", "tokenizer.json"):

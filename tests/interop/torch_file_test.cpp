@@ -86,3 +86,10 @@ TEST_CASE("JSON that contradicts itself or nests without end is refused") {
   CHECK_FALSE(value.find("b")->find("c")->whole());
   CHECK_FALSE(value.find("d"));
 }
+
+TEST_CASE("JSON of more values than there may be is refused, lists and objects among them") {
+  const std::string text = R"([{"a": 1, "b": null}, [true, "x"]])";
+  CHECK(JsonValue::parse(text, "a.json", 7).elements().size() == 2);
+  CHECK_THAT(error_of([&] { JsonValue::parse(text, "a.json", 6); }), Contains("a.json: has more than 6 values"));
+  CHECK_THAT(error_of([] { JsonValue::parse("[]", "a.json", 0); }), Contains("more than 0 values"));
+}

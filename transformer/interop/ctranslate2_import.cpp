@@ -238,7 +238,7 @@ std::pair<std::vector<std::string>, fs::path> read_pieces(const fs::path& folder
   for (const auto& name : {fmt::format("{}_vocabulary", side), std::string("shared_vocabulary")}) {
     std::vector<std::string> pieces;
     if (const auto file = folder / (name + ".json"); is_file(file)) {
-      const auto json = JsonValue::read(file, size_t{256} << 20);
+      const auto json = JsonValue::read(file, size_t{256} << 20, SentencePieceModel::most_pieces + 1);
       const auto is_text = [](const JsonValue& element) { return element.kind() == JsonValue::Kind::text; };
       if (json.kind() != JsonValue::Kind::list ||
           !std::all_of(json.elements().begin(), json.elements().end(), is_text)) {
@@ -252,6 +252,9 @@ std::pair<std::vector<std::string>, fs::path> read_pieces(const fs::path& folder
       const auto text = read_file(file, SentencePieceModel::most_bytes);
       for (std::string_view rest = text; !rest.empty();) {
         const auto line = rest.substr(0, rest.find('\n'));
+        if (pieces.size() == SentencePieceModel::most_pieces) {
+          throw Error(file.string(), fmt::format("has more than {} pieces", SentencePieceModel::most_pieces));
+        }
         pieces.emplace_back(line);
         rest.remove_prefix(std::min(rest.size(), line.size() + 1));
       }

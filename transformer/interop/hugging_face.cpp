@@ -179,7 +179,7 @@ MarianConfiguration read_configuration(const Configuration& config) {
 
 /// The pieces of vocab.json by their ids.
 std::vector<std::string> read_pieces(const fs::path& file, int64_t count, const char* key) {
-  const auto json = JsonValue::read(file, size_t{256} << 20);
+  const auto json = JsonValue::read(file, size_t{256} << 20, SentencePieceModel::most_pieces + 1);
   const auto refuse = [&](const std::string& what) { throw Error(file.string(), what, "it should map pieces to ids"); };
   if (json.kind() != JsonValue::Kind::object) refuse("is no object");
   if (static_cast<int64_t>(json.entries().size()) != count) {
@@ -216,10 +216,19 @@ SpecialTokens read_tokens_of(const fs::path& folder) {
     tokens.two_vocabularies = config.flag("separate_vocabs", tokens.two_vocabularies);
     const auto from = config.text("source_lang", ""), to = config.text("target_lang", "");
     if (!from.empty() && !to.empty()) tokens.languages = fmt::format("{} to {}", from, to);
-    const auto known = [&](const std::string& token) {
-      return token == tokens.padding || token == tokens.end || token == tokens.unknown;
-    };
-    for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+  }
+  const auto known = [&](const std::string& token) {
+    return token == tokens.padding || token == tokens.end || token == tokens.unknown;
+  };
+  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    if (!is_file(folder / name)) continue;
+    const Configuration config(folder / name);
+    for (const auto& [key, token] : config.tokens()) {
+      // These are named by habit, and are words of no text.
+      if (known(token) || token == "<s>" || token == "<mask>") continue;
+      config.refuse(key, fmt::format("is a token ({}) that a text would be split at", in_quotes(token)));
+    }
+    for (const char* key : listed_tokens) {
       const auto* others = config.find(key);
       if (others && !(others->elements().empty() && others->entries().empty())) {
         config.refuse(key, "names tokens that a text would be split at");
@@ -239,8 +248,9 @@ SpecialTokens read_tokens_of(const fs::path& folder) {
   }
   if (is_file(folder / "added_tokens.json")) {
     const Configuration added(folder / "added_tokens.json");
-    for (const auto& token : {tokens.padding, tokens.end, tokens.unknown}) {
-      if (added.find(token)) added.refuse(token, "is added to the vocabulary");
+    for (const auto& [token, id] : added.entries()) {
+      added.refuse(printable(token),
+                   known(token) ? "is added to the vocabulary" : "is a token that a text would be split at");
     }
   }
   return tokens;
@@ -273,6 +283,7 @@ ImportedText marian_text(const fs::path& folder, const Configuration& config, co
       throw Error(folder.string(), fmt::format("has no {}", name), "a MarianMT model needs it");
     return folder / name;
   };
+  tokenizer_of(folder, {"MarianTokenizer"});
   const auto tokens = read_tokens_of(folder);
   const auto source_file = needed("vocab.json");
   const auto target_file = tokens.two_vocabularies ? needed("target_vocab.json") : source_file;
@@ -304,7 +315,12 @@ ImportedText marian_text(const fs::path& folder, const Configuration& config, co
 /// files say so.
 ImportedText multilingual_text(const fs::path& folder, const Configuration& config, const MarianConfiguration& read,
                                std::string& decoding) {
-  const auto list = read.architecture == Architecture::m2m_100 ? LanguageList::m2m_100 : LanguageList::mbart_50;
+  const bool is_mbart = read.architecture == Architecture::mbart;
+  const auto tokenizer = is_mbart ? tokenizer_of(folder, {"MBart50Tokenizer"})
+                                  : tokenizer_of(folder, {"M2M100Tokenizer", "NllbTokenizer"});
+  const auto list = is_mbart                       ? LanguageList::mbart_50
+                    : tokenizer == "NllbTokenizer" ? LanguageList::folder
+                                                   : LanguageList::m2m_100;
   auto theirs = read_multilingual_text(folder, list, read.target_pieces);
   const auto is_named = [&](int64_t id) {
     const auto& piece = theirs.pieces[static_cast<size_t>(id)];
@@ -603,8 +619,10 @@ void refuse_other_searches(const Configuration& generation, const MarianConfigur
   }
 }
 
-/// The settings of `decoding` for what output may hold and how long it may be, a line each.
-std::string limits_of_output(const Configuration& generation, const MarianConfiguration& read, int64_t beam) {
+/// The settings of `decoding` for what output may hold and how long it may be, a line each. `is_of_model`: `generation`
+/// is config.json, in which old versions wrote what they took for a limit where nobody had said one.
+std::string limits_of_output(const Configuration& generation, bool is_of_model, const MarianConfiguration& read,
+                             int64_t beam) {
   constexpr int64_t most = 1000000;
   std::string lines;
   // They count what the decoder starts with, and the language.
@@ -613,11 +631,12 @@ std::string limits_of_output(const Configuration& generation, const MarianConfig
 
   const bool news = generation.find("max_new_tokens") != nullptr;
   const char* key = news ? "max_new_tokens" : "max_length";
-  constexpr int64_t unset = 20, of_marian = 512;  // what they take where nothing is said; what Marian's models say
-  const int64_t longest = news ? generation.whole(key) : generation.whole(key, unset);
+  constexpr int64_t taken = 20, of_marian = 512;  // where nothing is said; what Marian's models say
+  const int64_t longest = generation.whole(key, taken);
+  const bool is_said = generation.find(key) && !(is_of_model && longest == taken);
   const int64_t positions = marian ? of_marian : read.settings.max_positions;
   int64_t most_pieces = 0;
-  if (news || (longest != unset && longest < positions)) {
+  if (news || (is_said && longest < positions)) {
     const int64_t ends = generation.find("forced_eos_token_id") ? 1 : 0;  // within the limit
     if (longest < 1 || longest > most) {
       generation.refuse(key, fmt::format("is {}, from 1 to {} is possible", longest, most));
@@ -670,7 +689,8 @@ std::string limits_of_output(const Configuration& generation, const MarianConfig
 /// Section `decoding` of the model's config.yaml: how `transformers` would search. Notes what it never puts out.
 std::string decoding_section(const fs::path& folder, const Configuration& config, MarianConfiguration& read) {
   const auto file = folder / "generation_config.json";
-  const Configuration generation = is_file(file) ? Configuration(file) : config;
+  const bool is_of_model = !is_file(file);
+  const Configuration generation = is_of_model ? config : Configuration(file);
   constexpr int64_t widest = 1000;
   const int64_t beam = generation.whole("num_beams", 1);
   if (beam < 1 || beam > widest)
@@ -699,7 +719,7 @@ std::string decoding_section(const fs::path& folder, const Configuration& config
   refuse_other_searches(generation, read);
   return fmt::format("\ndecoding:\n  beam: {}\n  alpha: {}\n  length_penalty: power\n  stop: {}\n", beam, penalty,
                      stops_early ? "beam_finished" : "exact") +
-         limits_of_output(generation, read, beam);
+         limits_of_output(generation, is_of_model, read, beam);
 }
 
 /// What the front matter of a README.md says of `key`; empty where it says nothing.

@@ -19,7 +19,9 @@ namespace transformer {
 /// The model computes what `transformers` computes, in float32. Its width is permuted, so that Marian's sinusoids,
 /// sines first, are the paper's; ids are renumbered, so that the reserved ones are ours: padding is theirs, the begin
 /// what their decoder starts with, in a row of its own where theirs serves for something else, too. Text becomes the
-/// pieces that MarianTokenizer makes of it with `split_special_tokens`: a text's own "</s>" ends nothing.
+/// pieces that MarianTokenizer makes of it with `split_special_tokens`: a text's own "</s>" ends nothing. Where no
+/// piece of the vocabulary names a language, what begins a text like such a name (">>fra<<") is text, too, of which
+/// that tokenizer makes one unknown piece.
 ///
 /// The folder appears whole or not at all. Throws Error naming the file, and the key where there is one, for what is
 /// missing, damaged or cannot be represented, and when `output` exists.
@@ -35,7 +37,8 @@ void check_hugging_face(const ModelSettings& settings);
 ///
 /// The folder appears whole or not at all. Throws Error where the model directory is damaged, where its vocabulary
 /// names languages that a model is told, where `check_hugging_face` does, and when `output` exists; with `force` an
-/// exported model there is replaced.
+/// exported model there is replaced, unless somebody has written a README.md, generation_config.json or
+/// tokenizer_config.json of their own there.
 void export_hugging_face(const std::filesystem::path& model, const std::filesystem::path& output, bool force = false);
 
 }  // namespace transformer

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "transformer/interop/json_value.h"
 
@@ -13,13 +17,18 @@ namespace transformer {
 /// An object of settings in a file, whose values are of the types that are asked for.
 class Configuration {
  public:
-  /// Throws Error naming the file where it is no JSON object, or larger than `most_bytes`.
-  explicit Configuration(const std::filesystem::path& file, size_t most_bytes = size_t{8} << 20);
+  /// Throws Error naming the file where it is no JSON object, larger than `most_bytes`, or of more values than that.
+  explicit Configuration(const std::filesystem::path& file, size_t most_bytes = size_t{8} << 20,
+                         size_t most_values = JsonValue::usual_most_values);
 
   /// Throws Error: such a model cannot be imported, because the setting `key` is `what`.
   [[noreturn]] void refuse(std::string_view key, const std::string& what) const;
   /// Null where there is none.
   const JsonValue* find(std::string_view key) const { return value_.find(key); }
+  /// All settings, in the file's order.
+  const std::vector<JsonValue::Entry>& entries() const { return value_.entries(); }
+  /// The tokens that settings of their own name, such as "mask_token", by these keys.
+  std::vector<std::pair<std::string, std::string>> tokens() const;
 
   /// What `key` is set to, or else `otherwise`. Each throws Error for a value of another type.
   int64_t whole(std::string_view key) const;
@@ -38,5 +47,13 @@ class Configuration {
   std::string name_;
   JsonValue value_;
 };
+
+/// Where tokens are listed beside those that settings of their own name: as a list, or by names.
+inline constexpr std::array listed_tokens = {"additional_special_tokens", "extra_special_tokens",
+                                             "model_specific_special_tokens"};
+
+/// The class of the tokenizer that tokenizer_config.json of `folder` names, or else config.json, without "Fast"; empty
+/// where neither does. Throws Error unless it is one of `known`: others make other input of the same text.
+std::string tokenizer_of(const std::filesystem::path& folder, std::initializer_list<const char*> known);
 
 }  // namespace transformer

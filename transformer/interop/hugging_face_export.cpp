@@ -170,8 +170,35 @@ std::vector<std::string> pieces_of(const Vocabulary& vocabulary) {
   return pieces;
 }
 
+std::string text_of(const Json& json) {
+  return json.dump(2, ' ', /*ensure_ascii=*/false) + "\n";
+}
+
 void write_json(const fs::path& file, const Json& json) {
-  write_atomically(file, json.dump(2, ' ', /*ensure_ascii=*/false) + "\n");
+  write_atomically(file, text_of(json));
+}
+
+/// What generation_config.json says of every model.
+Json generation_configuration() {
+  return {{"bad_words_ids", {{Vocabulary::padding}, {Vocabulary::begin}}},
+          {"bos_token_id", nullptr},
+          {"decoder_start_token_id", Vocabulary::begin},
+          {"eos_token_id", Vocabulary::end},
+          {"forced_eos_token_id", Vocabulary::end},
+          {"max_length", 512},
+          {"pad_token_id", Vocabulary::padding}};
+}
+
+/// What tokenizer_config.json says of a model whose reserved pieces these are.
+Json tokenizer_configuration(const std::string& padding, const std::string& end, const std::string& unknown,
+                             bool two_vocabularies) {
+  return {{"tokenizer_class", "MarianTokenizer"},
+          {"clean_up_tokenization_spaces", false},
+          {"eos_token", end},
+          {"model_max_length", positions},
+          {"pad_token", padding},
+          {"separate_vocabs", two_vocabularies},
+          {"unk_token", unknown}};
 }
 
 void write_text(const fs::path& directory, const fs::path& model, const Vocabularies& vocabularies) {
@@ -198,11 +225,9 @@ void write_text(const fs::path& directory, const fs::path& model, const Vocabula
                             "one name",
                             id, here, there));
   }
-  const Json tokenizer = {{"tokenizer_class", "MarianTokenizer"},     {"clean_up_tokenization_spaces", false},
-                          {"eos_token", source[Vocabulary::end]},     {"model_max_length", positions},
-                          {"pad_token", source[Vocabulary::padding]}, {"separate_vocabs", source != target},
-                          {"unk_token", source[Vocabulary::unknown]}};
-  write_json(directory / "tokenizer_config.json", tokenizer);
+  write_json(directory / "tokenizer_config.json",
+             tokenizer_configuration(source[Vocabulary::padding], source[Vocabulary::end], source[Vocabulary::unknown],
+                                     source != target));
 }
 
 }  // namespace
@@ -245,13 +270,34 @@ std::string readme_of(const std::string& licence) {
 }
 
 /// Whether a README.md is what readme_of makes, and nothing else.
-bool is_own_readme(const fs::path& file) {
+bool is_own_readme(const std::string& text) {
   constexpr std::string_view begin = "---\nlicense: ", end = "\n---\n";
-  constexpr size_t most_bytes = 4096;
+  return text.starts_with(begin) && text.ends_with(end) && std::count(text.begin(), text.end(), '\n') == 3;
+}
+
+bool is_own_generation(const std::string& text) {
+  return text == text_of(generation_configuration());
+}
+
+/// Whether a tokenizer_config.json is what tokenizer_configuration makes of some model's pieces.
+bool is_own_tokenizer(const std::string& text) {
+  const auto found = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!found.is_object()) return false;
+  const auto piece = [&](const char* key) {
+    const auto at = found.find(key);
+    return at != found.end() && at->is_string() ? at->get<std::string>() : std::string();
+  };
+  const auto two = found.find("separate_vocabs");
+  return text == text_of(tokenizer_configuration(piece("pad_token"), piece("eos_token"), piece("unk_token"),
+                                                 two != found.end() && *two == true));
+}
+
+/// Whether a file is as an export writes it, which `is_own` says of its text.
+bool is_own_file(const fs::path& file, bool (*is_own)(const std::string&)) {
+  constexpr size_t most_bytes = 16384;
   std::error_code error;
   if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > most_bytes || error) return false;
-  const auto text = read_file(file, most_bytes);
-  return text.starts_with(begin) && text.ends_with(end) && std::count(text.begin(), text.end(), '\n') == 3;
+  return is_own(read_file(file, most_bytes));
 }
 
 }  // namespace
@@ -268,9 +314,13 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
       }};
   const auto check = [&] {
     check_replaceable(output, model, force, exported);
-    // People write it as well: what a model can do.
-    if (const auto readme = output / "README.md"; something_at(readme) && !is_own_readme(readme)) {
-      throw Error(readme.string(), "does not belong to the exported model, so the folder is not replaced",
+    // People write these as well: what a model can do, how it is to search, what is done to its text.
+    for (const auto& [name, is_own] : {std::pair{"README.md", &is_own_readme},
+                                       {"generation_config.json", &is_own_generation},
+                                       {"tokenizer_config.json", &is_own_tokenizer}}) {
+      const auto file = output / name;
+      if (!something_at(file) || is_own_file(file, is_own)) continue;
+      throw Error(file.string(), "does not belong to the exported model, so the folder is not replaced",
                   "move it away, or name another folder");
     }
   };
@@ -292,14 +342,7 @@ void export_hugging_face(const fs::path& model, const fs::path& given_output, bo
   const auto& directory = folder.path();
   write_text(directory, model, vocabularies);
   write_json(directory / "config.json", model_configuration(settings));
-  const Json generation = {{"bad_words_ids", {{Vocabulary::padding}, {Vocabulary::begin}}},
-                           {"bos_token_id", nullptr},
-                           {"decoder_start_token_id", Vocabulary::begin},
-                           {"eos_token_id", Vocabulary::end},
-                           {"forced_eos_token_id", Vocabulary::end},
-                           {"max_length", 512},
-                           {"pad_token_id", Vocabulary::padding}};
-  write_json(directory / "generation_config.json", generation);
+  write_json(directory / "generation_config.json", generation_configuration());
   const auto known = provenance(model);
   if (const auto licence = known.find("licence"); licence != known.end()) {
     write_atomically(directory / "README.md", readme_of(licence->second));

@@ -54,16 +54,17 @@ bool is_core(const std::string& token) {
   return token == mask || std::find(reserved.begin(), reserved.end(), token) != reserved.end();
 }
 
-/// Whether a token can name a language: "eng_Latn", "en_XX", "__en__".
+/// Whether a token can name a language: "eng_Latn", "en_XX", "__en__". Letters alone are part of any text.
 bool is_language(std::string token) {
-  if (token.starts_with("__") && token.ends_with("__") && token.size() > 4) token = token.substr(2, token.size() - 4);
+  const bool is_marked = token.starts_with("__") && token.ends_with("__") && token.size() > 4;
+  if (is_marked) token = token.substr(2, token.size() - 4);
   const auto letters = static_cast<size_t>(
       std::find_if(token.begin(), token.end(), [](char c) { return c < 'a' || c > 'z'; }) - token.begin());
   const bool plain = std::all_of(token.begin(), token.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
   });
   return plain && (letters == 2 || letters == 3) && token.size() <= 16 &&
-         (letters == token.size() || token[letters] == '_' || token[letters] == '-');
+         (letters == token.size() ? is_marked : token[letters] == '_' || token[letters] == '-');
 }
 
 /// A token as the files give it: its text, or an object with its "content".
@@ -98,7 +99,7 @@ struct AddedTokens {
 };
 
 void take_listed(const Configuration& config, AddedTokens& added) {
-  for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+  for (const char* key : listed_tokens) {
     const auto* others = config.find(key);
     if (!others) continue;
     for (const auto& token : others->elements()) added.take(config, key, {}, token_text(token, config, key));
@@ -117,6 +118,10 @@ AddedTokens read_added(const fs::path& folder, MultilingualText& text) {
       if (const auto token = config.text(key, usual); token != usual) {
         config.refuse(key, fmt::format("is {}, expected {}", in_quotes(token), usual));
       }
+    }
+    for (const auto& [key, token] : config.tokens()) {
+      if (is_core(token)) continue;
+      config.refuse(key, fmt::format("is a token ({}) that a text would be split at", in_quotes(token)));
     }
     take_listed(config, added);
     if (const auto* tokens = config.find("added_tokens_decoder")) {
@@ -142,7 +147,7 @@ AddedTokens read_added(const fs::path& folder, MultilingualText& text) {
     }
   }
   if (added.has_languages() || !is_file(folder / "tokenizer.json")) return added;
-  const Configuration config(folder / "tokenizer.json", size_t{256} << 20);
+  const Configuration config(folder / "tokenizer.json", size_t{256} << 20, SentencePieceModel::most_pieces);
   if (const auto* tokens = config.find("added_tokens")) {
     for (const auto& token : tokens->elements()) {
       const auto* id = token.find("id");
@@ -155,7 +160,7 @@ AddedTokens read_added(const fs::path& folder, MultilingualText& text) {
 
 /// The pieces of vocab.json, which has an id for each from 0 on.
 std::vector<std::string> pieces_of_json(const fs::path& file, int64_t most) {
-  const auto json = JsonValue::read(file, size_t{256} << 20);
+  const auto json = JsonValue::read(file, size_t{256} << 20, SentencePieceModel::most_pieces + 1);
   const auto refuse = [&](const std::string& what) { throw Error(file.string(), what, "it should map pieces to ids"); };
   if (json.kind() != JsonValue::Kind::object) refuse("is no object");
   if (std::ssize(json.entries()) > most) {
@@ -200,11 +205,13 @@ MultilingualText read_multilingual_text(const fs::path& folder, LanguageList lis
     throw Error(folder.string(), "has no sentencepiece.bpe.model",
                 "a model of many languages needs it; that of the original is as good");
   }
-  const bool has_json = is_file(folder / "vocab.json");
+  const bool has_json = list == LanguageList::m2m_100 && is_file(folder / "vocab.json");
   if (list == LanguageList::m2m_100 && !has_json) list = LanguageList::folder;
   auto& pieces = text.pieces;
   pieces = has_json ? pieces_of_json(folder / "vocab.json", count) : pieces_of_model(text.file);
   auto added = read_added(folder, text);
+  // Only NLLB's tokenizer knows another place.
+  text.behind_end = text.behind_end && list == LanguageList::folder;
   const std::string origin = (has_json ? folder / "vocab.json" : text.file).string();
   const auto refuse = [&](const std::string& what) { throw Error(origin, what, "such a model cannot be imported"); };
   const auto known = std::ssize(pieces);

@@ -18,13 +18,13 @@ struct MultilingualText {
 
 /// What a model's own library says of its languages.
 enum class LanguageList {
-  folder,   // nothing: the folder lists them, as NLLB's
+  folder,   // nothing: the folder lists them, as NLLB's, and ids are fairseq's
   m2m_100,  // M2M100's hundred, as "__fr__"
   mbart_50  // the fifty of mBART-50, as "fr_XX"
 };
 
-/// Reads the files of `folder`: sentencepiece.bpe.model; vocab.json where ids come from there, as M2M100's do, and else
-/// ids are fairseq's: <s> 0, <pad> 1, </s> 2, <unk> 3, what SentencePiece has after its own first three, languages,
+/// Reads the files of `folder`: sentencepiece.bpe.model; vocab.json, where there is one, for M2M100's ids, and else ids
+/// are fairseq's: <s> 0, <pad> 1, </s> 2, <unk> 3, what SentencePiece has after its own first three, languages,
 /// <mask>. tokenizer_config.json, special_tokens_map.json and tokenizer.json say which languages there are, where the
 /// list does not. Ids from there to `count`, the rows of the model's embeddings, stand for nothing. Throws Error for
 /// what is missing, damaged, or splits texts in ways that are not known here.

@@ -16,41 +16,27 @@ namespace transformer {
 /// Builds a tree from what the parser finds, one after the other.
 class JsonValue::Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
+  explicit Builder(size_t most_values) : most_values_(most_values) {}
+
   std::string problem;
 
   JsonValue take() { return std::move(result_); }
 
-  bool null() override { return add({}) != nullptr; }
-  bool boolean(bool value) override {
-    auto* added = add(Kind::boolean);
-    added->boolean_ = value;
-    return true;
-  }
-  bool number_integer(number_integer_t value) override {
-    auto* added = add(Kind::number);
-    added->number_ = static_cast<double>(value);
-    added->whole_ = value;
-    return true;
-  }
+  bool null() override { return add(std::monostate()); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(Number{static_cast<double>(value), value}); }
   bool number_unsigned(number_unsigned_t value) override {
-    auto* added = add(Kind::number);
-    added->number_ = static_cast<double>(value);
+    Number number{static_cast<double>(value)};
     if (value <= static_cast<number_unsigned_t>(std::numeric_limits<int64_t>::max())) {
-      added->whole_ = static_cast<int64_t>(value);
+      number.whole = static_cast<int64_t>(value);
     }
-    return true;
+    return add(number);
   }
-  bool number_float(number_float_t value, const std::string&) override {
-    add(Kind::number)->number_ = value;
-    return true;
-  }
-  bool string(std::string& value) override {
-    add(Kind::text)->text_ = std::move(value);
-    return true;
-  }
+  bool number_float(number_float_t value, const std::string&) override { return add(Number{value}); }
+  bool string(std::string& value) override { return add(std::move(value)); }
   bool binary(nlohmann::json::binary_t&) override { return false; }
-  bool start_object(std::size_t) override { return begin(Kind::object); }
-  bool start_array(std::size_t) override { return begin(Kind::list); }
+  bool start_object(std::size_t) override { return begin(std::vector<Entry>()); }
+  bool start_array(std::size_t) override { return begin(std::vector<JsonValue>()); }
   bool end_object() override { return finish(); }
   bool end_array() override { return finish(); }
   bool key(std::string& name) override {
@@ -74,28 +60,44 @@ class JsonValue::Builder : public nlohmann::json_sax<nlohmann::json> {
   };
   static constexpr size_t deepest = 16;
 
-  static JsonValue of(Kind kind) {
+  template <class Content>
+  static JsonValue of(Content content) {
     JsonValue value;
-    value.kind_ = kind;
+    value.content_ = std::move(content);
     return value;
   }
-  JsonValue* add(Kind kind) { return place(of(kind)); }
-  JsonValue* add(JsonValue value) { return place(std::move(value)); }
-  JsonValue* place(JsonValue value) {
+  /// Before anything is kept of one more value.
+  bool has_room() {
+    if (values_++ < most_values_) return true;
+    problem = fmt::format("has more than {} values", most_values_);
+    return false;
+  }
+  template <class Content>
+  bool add(Content content) {
+    if (!has_room()) return false;
+    place(of(std::move(content)));
+    return true;
+  }
+  void place(JsonValue value) {
     if (open_.empty()) {
       result_ = std::move(value);
-      return &result_;
+      return;
     }
     auto& parent = open_.back();
-    if (parent.value.kind_ == Kind::list) return &parent.value.elements_.emplace_back(std::move(value));
-    return &parent.value.entries_.emplace_back(Entry{std::move(parent.key), std::move(value)}).value;
+    if (auto* list = std::get_if<std::vector<JsonValue>>(&parent.value.content_)) {
+      list->push_back(std::move(value));
+    } else {
+      std::get<std::vector<Entry>>(parent.value.content_).push_back({std::move(parent.key), std::move(value)});
+    }
   }
-  bool begin(Kind kind) {
+  template <class Content>
+  bool begin(Content content) {
     if (open_.size() >= deepest) {
       problem = "is nested too deeply";
       return false;
     }
-    open_.push_back({of(kind)});
+    if (!has_room()) return false;
+    open_.push_back({of(std::move(content))});
     return true;
   }
   bool finish() {
@@ -105,40 +107,42 @@ class JsonValue::Builder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
+  size_t most_values_, values_ = 0;
   JsonValue result_;
   std::vector<Open> open_;
 };
 
-JsonValue JsonValue::parse(std::string_view text, const std::string& where) {
+JsonValue JsonValue::parse(std::string_view text, const std::string& where, size_t most_values) {
   // The parser would take a zero byte for the end of the text.
-  if (text.find('\0') != text.npos) throw Error(where, "is no JSON (it holds a zero byte)", "the file is damaged");
-  Builder builder;
+  if (text.find('\0') != std::string_view::npos)
+    throw Error(where, "is no JSON (it holds a zero byte)", "the file is damaged");
+  Builder builder(most_values);
   const bool whole = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!whole) throw Error(where, builder.problem.empty() ? "is no JSON" : builder.problem, "the file is damaged");
   return builder.take();
 }
 
-JsonValue JsonValue::read(const std::filesystem::path& file, size_t most_bytes) {
-  return parse(read_file(file, most_bytes), file.string());
+JsonValue JsonValue::read(const std::filesystem::path& file, size_t most_bytes, size_t most_values) {
+  return parse(read_file(file, most_bytes), file.string(), most_values);
 }
 
 const JsonValue* JsonValue::find(std::string_view key) const {
-  for (const auto& entry : entries_) {
-    if (entry.key == key) return entry.value.kind_ == Kind::null ? nullptr : &entry.value;
+  for (const auto& entry : entries()) {
+    if (entry.key == key) return entry.value.kind() == Kind::null ? nullptr : &entry.value;
   }
   return nullptr;
 }
 
 std::string JsonValue::found() const {
-  switch (kind_) {
+  switch (kind()) {
     case Kind::null:
       return "null";
     case Kind::boolean:
-      return boolean_ ? "true" : "false";
+      return boolean() ? "true" : "false";
     case Kind::number:
-      return whole_ ? fmt::format("{}", *whole_) : fmt::format("{}", number_);
+      return whole() ? fmt::format("{}", *whole()) : fmt::format("{}", number());
     case Kind::text:
-      return in_quotes(text_);
+      return in_quotes(text());
     case Kind::list:
       return "a list";
     case Kind::object:

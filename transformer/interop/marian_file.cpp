@@ -104,15 +104,7 @@ struct Files {
   std::string decoding;                // section of config.yaml
 };
 
-constexpr double usual_factor = 3;
-/// The line of section `decoding` for how much longer an output may be than its source, of which Marian has a factor:
-/// as much as of a source of 500 pieces.
-std::string longest_output(double factor) {
-  constexpr double most = 1e6;
-  return fmt::format("  max_extra_length: {:.0f}\n", std::min(500 * (factor - 1), most));
-}
-
-/// How Marian would search by its decoder.yml.
+/// How Marian would search by its decoder.yml, or by its own defaults where options are missing.
 std::string decoding_section(const Options& options) {
   constexpr int64_t widest = 1000;
   const int64_t beam = options.whole("beam-size", 12);
@@ -126,16 +118,18 @@ std::string decoding_section(const Options& options) {
   if (const double penalty = options.number("word-penalty", 0); penalty != 0) {
     options.refuse("word-penalty", fmt::format("is {}; 0 is imported", penalty));
   }
+  constexpr double usual_factor = 3, most_extra = 1e6;
   const double factor = options.number("max-length-factor", usual_factor);
   if (!(factor >= usual_factor)) {
     options.refuse("max-length-factor", fmt::format("is {}; {} and more are imported", factor, usual_factor));
   }
   const double alpha = options.number("normalize", 0);
   if (!(alpha >= 0 && alpha <= 10)) options.refuse("normalize", "is not between 0 and 10");
+  // Marian's bound on an output is a factor of its source's length; here, as much as it is of a source of 500 pieces.
   return fmt::format(
       "\ndecoding:\n  beam: {}\n  alpha: {}\n  length_penalty: power\n  stop: exact\n  write_unknown: {}\n"
-      "{}",
-      beam, alpha, options.flag("allow-unk"), longest_output(factor));
+      "  max_extra_length: {:.0f}\n",
+      beam, alpha, options.flag("allow-unk"), std::min(500 * (factor - 1), most_extra));
 }
 
 Files find_files(const fs::path& given, const TextFiles& text) {
@@ -156,7 +150,7 @@ Files find_files(const fs::path& given, const TextFiles& text) {
                   "name them with --vocabularies");
     }
     files.model = given;
-    files.decoding = "\ndecoding:\n" + longest_output(usual_factor);
+    files.decoding = decoding_section(Options(Document::parse("{}", decoder.string()), decoder.string()));
     return files;
   }
   const Options options(Document::read(decoder), decoder.string());

@@ -100,6 +100,9 @@ std::vector<std::string> marian_vocabulary(const std::filesystem::path& file) {
     if (number >= SentencePieceModel::most_pieces) refuse(fmt::format("gives the id {}", in_quotes(id)));
     auto read = unquoted(piece);
     if (!read || read->empty() || find_broken_utf8(*read) != std::string::npos) refuse("holds no piece");
+    if (entries.size() == SentencePieceModel::most_pieces) {
+      refuse(fmt::format("is one piece more than {}", SentencePieceModel::most_pieces));
+    }
     entries.emplace_back(std::move(*read), number);
   }
   std::vector<std::string> pieces(entries.size());

@@ -4,13 +4,39 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
+#include <unordered_set>
 
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/interop/marian.h"
+#include "transformer/text/sentencepiece_model.h"
 #include "transformer/text/vocabulary.h"
 
 namespace transformer {
+namespace {
+
+/// What a table of pieces may not hold (SentencePieceModel::read) is a fault of the file that it comes from.
+void check_pieces(const std::vector<std::string>& pieces, const std::string& where) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(where, what, "such a vocabulary cannot be imported");
+  };
+  std::unordered_set<std::string_view> taken;
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    const std::string_view piece = pieces[id];
+    if (piece.empty()) refuse(fmt::format("has an empty piece (id {})", id));
+    if (piece.size() > SentencePieceModel::longest_piece) {
+      refuse(fmt::format("has a piece of {} bytes, more than {} (id {})", piece.size(),
+                         SentencePieceModel::longest_piece, id));
+    }
+    if (find_broken_utf8(piece) != std::string_view::npos || piece.find('\0') != std::string_view::npos) {
+      refuse(fmt::format("has the piece {}, which is no text (id {})", in_quotes(piece), id));
+    }
+    if (!taken.insert(piece).second) refuse(fmt::format("has the piece {} twice (id {})", in_quotes(piece), id));
+  }
+}
+
+}  // namespace
 
 std::vector<float> Renumbering::rows(std::span<const float> numbers, int64_t width) const {
   std::vector<float> result;
@@ -40,6 +66,7 @@ bool Renumbering::needs_biases() const {
 
 Renumbering renumbered(const std::vector<std::string>& theirs, const ReservedPieces& reserved,
                        const std::string& where) {
+  check_pieces(theirs, where);
   std::set<int64_t> first = {reserved.end, reserved.unknown};
   size_t expected = 2;
   if (reserved.padding) first.insert(*reserved.padding), ++expected;

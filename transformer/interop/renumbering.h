@@ -41,7 +41,8 @@ struct Renumbering {
 };
 
 /// Renumbers the pieces `theirs`, which `where` (a file) names in messages: what is not theirs gets a name of its own,
-/// "<pad>" or "<s>" where these are free. Throws Error where one piece should be two of the reserved ones.
+/// "<pad>" or "<s>" where these are free. Throws Error where one piece should be two of the reserved ones, is there
+/// twice, or is none that a vocabulary of ours may have.
 Renumbering renumbered(const std::vector<std::string>& theirs, const ReservedPieces& reserved,
                        const std::string& where);
 
