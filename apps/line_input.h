@@ -25,11 +25,15 @@ inline std::filesystem::path input_path(const std::string& file) {
   return is_standard(file) ? std::filesystem::path("/dev/stdin") : std::filesystem::path(file);
 }
 
+/// InputLine::problem of a line that is longer than most_line_bytes.
+inline constexpr const char* too_long_problem = "is longer than 1 MiB";
+
 /// A line of input, and what is wrong with it.
 struct InputLine {
   std::string text;                   // without its end, always UTF-8: see `problem`
   std::string end = "\n";             // as it was read: "\n", "\r\n", or what there is at the input's end
   std::string problem, remedy;        // empty: the line can be used. Else the text is what can be shown of it
+  bool cut = false;                   // the text is but the beginning of a line that is too long
   std::optional<std::string> beside;  // the line of the same number of another file, where one is read with it
   OpenMarkup open = {};               // of a page: what the lines before have begun and not ended
 
@@ -51,7 +55,8 @@ class LineInput {
 
   enum class Read { line, nothing_yet, end };
   /// The next line. Unless it may `wait`, nothing_yet where that would mean waiting for whoever writes it. Throws Error
-  /// for damaged gzip data and for a line without an end, Failure where reading fails.
+  /// for gzip data that are damaged or followed by what is none, and for a line without an end, Failure where reading
+  /// fails.
   Read next(InputLine& line, bool wait);
   /// The same for whoever waits: false at the end.
   bool next(InputLine& line) { return next(line, true) == Read::line; }

@@ -238,7 +238,10 @@ BadLines::BadLines(CLI::App& app, const std::string& what, bool copies) {
                  fmt::format("What becomes of a line that cannot be used ({}): stop ends there, with status 2, once "
                              "the lines before it are done; empty puts an empty line in its place{}. What was put "
                              "in the place of lines is told on standard error; the status is 0",
-                             what, copies ? ", copy the line itself, with U+FFFD for broken bytes" : ""))
+                             what,
+                             copies ? ", copy the line itself, with U+FFFD for broken bytes, but an empty line for "
+                                      "one that is longer than 1 MiB"
+                                    : ""))
       ->check(CLI::IsMember(copies ? std::vector<std::string>{"stop", "empty", "copy"}
                                    : std::vector<std::string>{"stop", "empty"}))
       ->option_text(copies ? "{stop,empty,copy} [stop]" : "{stop,empty} [stop]");
@@ -262,16 +265,19 @@ void BadLines::check(const LineInput& input, int64_t number, const InputLine& li
 
 void BadLines::add(int64_t number, const std::string& problem) {
   ++count_;
+  too_long_ = too_long_ || problem == too_long_problem;
   if (first_.size() < shown_bad_lines) first_.emplace_back(number, problem);
 }
 
 void BadLines::report(const std::string& program) const {
   if (count_ == 0) return;
-  std::string text = fmt::format("{}: warning: {} could not be used and {}: ", program, counted(count_, "line"),
-                                 fmt::format("{} {}", count_ == 1 ? "was" : "were",
-                                             choice_ == "copy"   ? "copied"
-                                             : choice_ == "skip" ? "left out"
-                                                                 : "left empty"));
+  std::string text =
+      fmt::format("{}: warning: {} could not be used and {}: ", program, counted(count_, "line"),
+                  fmt::format("{} {}", count_ == 1 ? "was" : "were",
+                              choice_ == "copy" && too_long_ ? "copied (left empty where longer than 1 MiB)"
+                              : choice_ == "copy"            ? "copied"
+                              : choice_ == "skip"            ? "left out"
+                                                             : "left empty"));
   for (size_t i = 0; i < first_.size(); ++i) {
     text += fmt::format("{}line {} {}", i == 0 ? "" : ", ", first_[i].first, printable(first_[i].second, 200));
   }

@@ -24,8 +24,9 @@ class BadLines {
 
   /// Whether the work ends at such a line.
   bool stop() const { return choice_ == "stop"; }
-  /// What stands in the output for a line that cannot be used, where the work does not end there.
-  std::string instead_of(const InputLine& line) const { return choice_ == "copy" ? line.text : ""; }
+  /// What stands in the output for a line that cannot be used, where the work does not end there. Of a line that is too
+  /// long no more than its beginning is held, and half a line would look like a whole one: it is left empty.
+  std::string instead_of(const InputLine& line) const { return choice_ == "copy" && !line.cut ? line.text : ""; }
   const std::string& choice() const { return choice_; }
 
   /// Throws Error for a line that cannot be used where the work ends at one; elsewhere counts it.
@@ -40,6 +41,7 @@ class BadLines {
  private:
   std::string choice_ = "stop";
   int64_t count_ = 0;
+  bool too_long_ = false;  // some of them, which are not copied
   std::vector<std::pair<int64_t, std::string>> first_;
 
   friend class LineWork;

@@ -92,4 +92,29 @@ TEST_CASE("files that cannot be read are named") {
   CHECK_THAT(error_of([&] { read_lines(folder / "damaged.gz"); }), Contains("damaged.gz:") && Contains("damaged ("));
 }
 
+TEST_CASE("behind gzip data come others, or zeros, and nothing that would be lost") {
+  const TemporaryDirectory folder;
+  const std::string one = gzip("one\n"), two = gzip("two\n"), file = (folder / "text.gz").string();
+  const auto lines_of = [&](const std::string& bytes) {
+    write_file(file, bytes);
+    return read_lines(file);
+  };
+  CHECK(lines_of(one + two) == Lines{"one", "two"});
+  CHECK(lines_of(one + gzip("") + two) == Lines{"one", "two"});
+  CHECK(lines_of(one + std::string(100000, '\0')) == Lines{"one"});
+  for (const std::string& lost :
+       {"two\n" + std::string(), std::string("\x1E") + two.substr(1), std::string(512, '\0') + two,
+        std::string(512, '\0') + "two\n", std::string(70000, '\0') + "x"}) {
+    CHECK_THAT(error_of([&] { lines_of(one + lost); }), Contains("text.gz:2: the gzip data are followed by bytes"));
+  }
+  CHECK_THAT(error_of([&] { lines_of(one + "\x1F"); }), Contains("text.gz:2: the gzip data end too early"));
+  CHECK_THAT(error_of([&] { lines_of(one + "\x1Fother"); }), Contains("text.gz:2: the gzip data are damaged"));
+  // What is before it is read.
+  write_file(file, one + "two\n");
+  LineReader reader(file);
+  std::string line;
+  REQUIRE(reader.next(line));
+  CHECK(line == "one");
+}
+
 }  // namespace transformer::test

@@ -29,7 +29,8 @@ class LineReader {
   LineReader& operator=(LineReader&&) noexcept;
 
   /// The next line without its end; false at the end of the file. Throws Error naming file and line for bytes that are
-  /// no UTF-8, for lines longer than `most_line_bytes`, of which no more than that is held, and for damaged gzip data.
+  /// no UTF-8, for lines longer than `most_line_bytes`, of which no more than that is held, and for gzip data that are
+  /// damaged or followed by what is none; Failure where reading fails.
   bool next(std::string& line);
   /// How many lines were read.
   int64_t count() const;
