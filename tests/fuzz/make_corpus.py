@@ -185,6 +185,7 @@ def lines():
     put("lines", "gzip_twice", zipped + zipped)
     put("lines", "gzip_cut", zipped[:-5])
     put("lines", "gzip_tail", zipped + b"tail")
+    put("lines", "gzip_padded", zipped + bytes(512))
     put("lines", "gzip_empty", gzip.compress(b"", mtime=0))
 
 
@@ -678,6 +679,7 @@ def long_text():
     put("markup", "broken", b"<b>\xff</b\xe2> a\x00\xcc\x81<i>\xe2\x80\x8f</i>\n\xff b \xe2")
     put("markup", "placeholders", "Hello <b>{name}</b>, \"%1$s\" (%d/%d) 100 %ige {{x}} ${y}: {n, number}!\nHallo, ige x")
     put("markup", "addresses", "see (https://a.b/c_(d)?e=f&amp;g&gt;) www.x.y, or me@x.org. {a}{b}MB\nsiehe MB, oder & so")
+    put("markup", "names", "<p>About &brandShortName;, (&copyCmd.label;) &amp; &a-b:c_d;s &x y&z;<!a <!b [\nÜber, & s x")
     put("markup", "nothing", "")
     put("normalization", "blanks", " a\tb\u00a0\u3000c\u2028d\r\n")
     put("normalization", "marks", "e\u0301 a\u0323\u0308\u0301 \u0308x \u1ebf \u212b \u0344 \u1fee \u0958")

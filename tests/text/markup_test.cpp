@@ -1,6 +1,7 @@
 #include "transformer/text/markup.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 
 #include "text/text_support.h"
@@ -253,13 +254,13 @@ TEST_CASE("references are the characters that Python's html module knows") {
   Strings lines = {"&amp;&lt;&gt;&quot;&apos;&nbsp;",
                    "&eacute;&Eacute;&euro;&mdash;&hellip;&sup2;&Alpha;&there4;",
                    "&amp;amp; &#38;#38;",
-                   "&unknown; &; & &# &#; &#x; &#xg;",
-                   "&copy 2020 &notit; &ampere; &AMP;&LT",
+                   "&unknown &; & &# &#; &#x; &#xg; &1;",
+                   "&copy 2020 &notit &ampere &AMP;&LT",
                    "&#8364;&#x20AC;&#X20ac;&#128;&#150;",
                    "&#0;&#55296;&#x110000;&#99999999999999999999;",
                    "&#1;&#7;&#xFFFE;a",
                    "&frac12&frac34;&ETHx",
-                   "a&b;c&d"};
+                   "a&b c&d &copy.x&amp-y"};
   for (const char* name : {"alpha", "Aacute", "zwnj", "rarr", "hearts", "thorn", "yuml", "sigmaf", "lang", "rang"}) {
     lines.push_back(fmt::format("&{0}; &{0} &{0}x", name));
   }
@@ -271,6 +272,32 @@ TEST_CASE("references are the characters that Python's html module knows") {
   REQUIRE(expected.size() == lines.size());
   for (size_t i = 0; i < lines.size(); ++i) CHECK(parse_markup(lines[i]).text == expected[i]);
   CHECK(parse_markup("a&#10;b&#13;c").text == "a b c");
+}
+
+TEST_CASE("references of names that are not known come back as they were") {
+  const auto marked = parse_markup("Welcome to &brandShortName; or &copyCmd.label; with &a-b_c:d; &eacute;");
+  CHECK(tags_of(marked) == Strings{"&brandShortName;", "&copyCmd.label;", "&a-b_c:d;"});
+  CHECK(marked.text == "Welcome to or with é");
+  CHECK(parse_markup("&brand", {}).text == "&brand");
+  CHECK(parse_markup("&brand;", placeholders_alone).text == "&brand;");
+  CHECK(placed("Restart &brandShortName;!", "Neu starten!", {{0, 0}, {0, 1}}) == "Neu starten &brandShortName;!");
+  CHECK(placed("<b>About &vendor;</b> &amp; more", "Über & mehr", {{0, 0}, {1, 1}, {2, 2}}) ==
+        "<b>Über &vendor;</b> &amp; mehr");
+  CHECK(placed("Use {n} &app;s &lt; 3", "Nimm < 3", {{0, 0}, {2, 1}, {3, 2}}, all_carried).find("&app;") !=
+        std::string::npos);
+}
+
+TEST_CASE("declarations that never end take no longer than their text") {
+  for (const std::string behind : {"", "[", ">"}) {
+    std::string text;
+    while (text.size() < most_line_bytes) text += "<!a";
+    text += behind;
+    const auto start = std::chrono::steady_clock::now();
+    const auto marked = parse_markup(text);
+    // Ten minutes where each looks through all that is behind it.
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
+    CHECK(marked.tags.size() == (behind == ">" ? 1 : 0));
+  }
 }
 
 TEST_CASE("tags follow the words they are around") {
@@ -466,6 +493,9 @@ TEST_CASE("thousands of tags, nested or not ended, are no trouble") {
                                     {"&#", ""},
                                     {"<script></script", ""},
                                     {"<![CDATA[", ""},
+                                    {"<!a", ""},
+                                    {"&a", ""},
+                                    {"&a;", ""},
                                     {"{x} ", "%s"},
                                     {"<b>{x}, ", "</b>"},
                                     {"(%s", ")"}}) {

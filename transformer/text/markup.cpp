@@ -139,7 +139,7 @@ class Parser {
     }
     if (rest.starts_with("<!")) {
       if (rest.size() <= 2 || !is_ascii_letter(rest[2])) return none;
-      const size_t end = marked_.find_first_of(">[", position + 2);  // XML's has declarations in brackets
+      const size_t end = bracket_from(position + 2);  // XML's has declarations in brackets
       const bool declares = end != none && marked_[end] == '[';
       return ended_by(declares ? "]>" : ">", position, declares ? end : position + 2);
     }
@@ -197,6 +197,12 @@ class Parser {
     const size_t found = marked_.find(what, from);
     if (found == none) missing_[what] = from;
     return found == none ? none : found + what.size();
+  }
+
+  /// The first ">" or "[" from `from` on, which never goes back; none where there is none.
+  size_t bracket_from(size_t from) {
+    if (bracket_ < from) bracket_ = marked_.find_first_of(">[", from);
+    return bracket_;
   }
 
   /// Behind the ">" of the tag whose name begins there: quoted values of attributes may have others.
@@ -289,25 +295,37 @@ class Parser {
     }
   }
 
-  /// Takes up the character that is referred to at `position`, or the & itself; returns what is behind it.
+  /// Takes up the character that is referred to at `position`, what has another name, or the & itself; returns what is
+  /// behind it.
   size_t reference_at(size_t position) {
-    const auto rest = marked_.substr(position + 1, 32);
-    if (rest.starts_with("#")) return number_at(position);
-    size_t length = 0;
-    while (length < rest.size() && (is_ascii_letter(rest[length]) || (rest[length] >= '0' && rest[length] <= '9'))) {
-      ++length;
+    if (marked_.substr(position + 1).starts_with('#')) return number_at(position);
+    const size_t end = name_end(position + 1);
+    const auto name = marked_.substr(position + 1, end - position - 1);
+    if (!name.empty() && end < marked_.size() && marked_[end] == ';') {
+      if (const auto found = entity_of(name)) {
+        append_utf8(found, result_.text);
+      } else {
+        // Before names without a semicolon: "&copyCmd;" is no "&copy" there.
+        add(position, end + 1, false);
+        result_.tags.back().placeholder = true;
+      }
+      return end + 1;
     }
-    const bool ended = length < rest.size() && rest[length] == ';';
-    if (const auto found = ended ? entity_of(rest.substr(0, length)) : 0) {
-      append_utf8(found, result_.text);
-      return position + 1 + length + 1;
-    }
-    if (const size_t bare = bare_entity(rest.substr(0, length)); bare > 0) {
-      append_utf8(entity_of(rest.substr(0, bare)), result_.text);
+    if (const size_t bare = bare_entity(name); bare > 0) {
+      append_utf8(entity_of(name.substr(0, bare)), result_.text);
       return position + 1 + bare;
     }
     result_.text += '&';
     return position + 1;
+  }
+
+  /// Behind the name that begins at `position`, as XML has them; there where none does.
+  size_t name_end(size_t position) const {
+    const auto begins = [](char c) { return is_ascii_letter(c) || c == '_' || c == ':'; };
+    if (position >= marked_.size() || !begins(marked_[position])) return position;
+    const auto goes_on = [&](char c) { return begins(c) || (c >= '0' && c <= '9') || c == '.' || c == '-'; };
+    while (position < marked_.size() && goes_on(marked_[position])) ++position;
+    return position;
   }
 
   size_t number_at(size_t position) {
@@ -353,6 +371,7 @@ class Parser {
   MarkedText result_;
   std::vector<size_t> ends_;
   std::map<std::string_view, size_t> missing_;  // from where on
+  size_t bracket_ = 0;                          // the latest that was looked for
   std::map<std::string, bool> missing_raw_;
   std::vector<std::pair<size_t, std::string>> open_;  // tags and their names
   std::unordered_map<std::string, int64_t> open_names_;
@@ -1024,7 +1043,9 @@ namespace {
 
 MarkedText parsed(std::string_view marked, const CarriedOver& carried, OpenMarkup* open) {
   auto text = Parser(marked, carried, open).parse();
-  return carried.placeholders ? Gatherer(std::move(text)).gather() : text;
+  const bool placeholders =
+      std::any_of(text.tags.begin(), text.tags.end(), [](const auto& tag) { return tag.placeholder; });
+  return placeholders ? Gatherer(std::move(text)).gather() : text;
 }
 
 }  // namespace

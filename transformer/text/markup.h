@@ -22,14 +22,15 @@ struct CarriedOver {
 ///
 /// Tags are start and end tags, comments, declarations, processing instructions, CDATA sections, and scripts and style
 /// sheets as a whole. A "<" that begins none of them is text; so is what looks like a tag and never ends. References
-/// (&amp; &eacute; &#8212;) are the characters they stand for; of names HTML 4's are known, others are text. Nothing is
-/// an error.
+/// (&amp; &eacute; &#8212;) are the characters they stand for; of names HTML 4's are known. What others stand for is
+/// said elsewhere (&brandShortName; in XML), so that they are placeholders; without a semicolon they are text. Nothing
+/// is an error.
 ///
-/// Placeholders, where they are carried over, too, are tags that stand alone, with what belongs to them: the quotation
-/// marks and brackets that are round them alone, signs such as % and $, each other where no blank is between ("%d/%d"),
-/// the comma or full stop behind where one, or nothing, is before, and the comma before where a full stop is behind.
-/// The text has one blank where theirs were two, and none before a comma that they stood before: "Dear {name}, open
-/// (%d) now" is "Dear, open now".
+/// Placeholders, where they are carried over, too, and references of other names are tags that stand alone, with what
+/// belongs to them: the quotation marks and brackets that are round them alone, signs such as % and $, each other where
+/// no blank is between ("%d/%d"), the comma or full stop behind where one, or nothing, is before, and the comma before
+/// where a full stop is behind. The text has one blank where theirs were two, and none before a comma that they stood
+/// before: "Dear {name}, open (%d) now" is "Dear, open now".
 struct MarkedText {
   /// What is next to a placeholder: a blank or no text, a punctuation mark or another sign, a word that it is part of,
   /// or before it a comma that it begins with, which goes without a blank.
