@@ -269,7 +269,10 @@ void compare(CLI::App& app) {
     }
     const auto references = read_references(flags->references.files, baseline, flags->baseline);
 
-    ordered_json json = {{"baseline", flags->baseline}, {"system", flags->system}, {"metrics", ordered_json::array()}};
+    ordered_json json = {{"baseline", flags->baseline},
+                         {"system", flags->system},
+                         {"sentences", baseline.size()},
+                         {"metrics", ordered_json::array()}};
     std::string text = fmt::format("baseline: {}\nsystem:   {}\n", flags->baseline, flags->system);
     const auto report = [&](const std::string& name, const std::string& signature, const Comparison& result) {
       const auto estimate = [](const Estimate& value) {
@@ -305,6 +308,10 @@ void compare(CLI::App& app) {
            paired_bootstrap(
                chrf_statistics(baseline, references, chrf_options), chrf_statistics(system, references, chrf_options),
                [&](auto sum) { return chrf_from_statistics(sum, chrf_options); }, resampling));
+    if (std::ssize(baseline) < few_sentences) {
+      text += fmt::format("{} {} little: with fewer than {}, p is small by chance too often\n",
+                          counted(baseline.size(), "sentence"), baseline.size() == 1 ? "tells" : "tell", few_sentences);
+    }
     std::cout << (flags->format.json() ? json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n"
                                        : text);
   });

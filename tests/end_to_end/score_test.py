@@ -41,6 +41,21 @@ class ScoreTest(ProgramTest):
         source, target = sides or self.files
         return self.run_evaluate("score", "--source", source, "--target", target, *arguments, **options)
 
+    def test_few_sentences_are_remarked_on(self):
+        """Of `compare`, which has no model."""
+        for count, remarks in ((LINES, 0), (1, 1), (7, 1)):
+            system = self.write("system", self.lines[1][:count])
+            baseline = self.write("baseline", [line.replace("e", "a") for line in self.lines[1][:count]])
+            command = [EVALUATE, "compare", "--reference", system, "--baseline", baseline, "--system", system]
+            text, found = (subprocess.run([*command, "--format", form], capture_output=True, text=True, check=True,
+                                          env=ENVIRONMENT, timeout=60).stdout for form in ("text", "json"))
+            self.assertEqual(text.count(" little: with fewer than 50"), remarks, text)
+            found = json.loads(found)
+            self.assertEqual(found["sentences"], count)
+            for metric in found["metrics"]:
+                self.assertGreater(metric["difference"]["score"], 0)
+                self.assertEqual(metric["p_value"] == 1, count == 1)
+
     def test_scores_are_what_pytorch_finds(self):
         # An empty translation and an empty source are judged like any other.
         sides = [self.write("source", [*self.lines[0], "Yes.", ""]), self.write("target", [*self.lines[1], "", "Ja."])]

@@ -41,7 +41,7 @@ Comparison paired_bootstrap(const Statistics& baseline, const Statistics& system
   if (sentences == 0) throw Error("", "no sentences to compare");
   if (options.samples < 1) throw Error("", "at least one sample is needed");
 
-  std::vector<double> baseline_scores, system_scores, differences, magnitudes;
+  std::vector<double> baseline_scores, system_scores, differences;
   Random random(options.seed);
   std::vector<int64_t> baseline_sum(baseline.width), system_sum(system.width);
   for (int64_t sample = 0; sample < options.samples; ++sample) {
@@ -56,19 +56,19 @@ Comparison paired_bootstrap(const Statistics& baseline, const Statistics& system
     baseline_scores.push_back(score(baseline_sum));
     system_scores.push_back(score(system_sum));
     differences.push_back(system_scores.back() - baseline_scores.back());
-    magnitudes.push_back(std::abs(differences.back()));
   }
 
   const double baseline_score = score(baseline.sum()), system_score = score(system.sum());
-  const double centre = mean(magnitudes), observed = std::abs(system_score - baseline_score);
-  const auto larger = std::count_if(magnitudes.begin(), magnitudes.end(),
-                                    [&](double magnitude) { return magnitude - centre > observed; });
-  // Nothing speaks against chance where no sample differs, though the formula would give its smallest value.
-  const bool never_differ = std::all_of(magnitudes.begin(), magnitudes.end(), [](double value) { return value == 0; });
+  const double centre = mean(differences), observed = std::abs(system_score - baseline_score);
+  const auto as_large = std::count_if(differences.begin(), differences.end(),
+                                      [&](double value) { return std::abs(value - centre) >= observed; });
+  // Draws that are all alike, as of one sentence, do not tell what chance does; counted, they would speak against it.
+  const bool all_alike =
+      std::all_of(differences.begin(), differences.end(), [&](double value) { return value == differences.front(); });
   return {.baseline = estimate(baseline_score, std::move(baseline_scores)),
           .system = estimate(system_score, std::move(system_scores)),
           .difference = estimate(system_score - baseline_score, std::move(differences)),
-          .p_value = never_differ ? 1.0 : static_cast<double>(larger + 1) / static_cast<double>(options.samples + 1)};
+          .p_value = all_alike ? 1.0 : static_cast<double>(as_large + 1) / static_cast<double>(options.samples + 1)};
 }
 
 }  // namespace transformer
