@@ -14,13 +14,16 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "apps/messages.h"
 #include "apps/number_option.h"
 #include "apps/output.h"
 #include "apps/setting_options.h"
 #include "transformer/architecture/parameter_count.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
@@ -80,7 +83,8 @@ struct SpeedFlags {
     command
         .add_option("--figures", kept,
                     "Figures that an earlier run left (--format json), of these or of other systems, to stand in the "
-                    "same table and picture; repeat for more. Without models, these alone")
+                    "same table and picture; repeat for more. Without models, these alone. Those of another text, of "
+                    "other threads or metrics are told on standard error")
         ->allow_extra_args(false)
         ->type_name("FILE");
     command.add_option("--picture", picture, "Write a picture of BLEU against words a second there, as SVG")
@@ -214,6 +218,14 @@ ordered_json json_of(const Candidate& candidate) {
                      {"seconds", candidate.rounds[i].seconds},
                      {"core_seconds", candidate.rounds[i].core_seconds}});
   }
+  const auto& how = *figures.measured;
+  ordered_json measured = {{"text", how.text},
+                           {"sentences", how.sentences},
+                           {"timed_sentences", how.timed_sentences},
+                           {"timed_words", how.timed_words},
+                           {"threads", how.threads},
+                           {"bleu_signature", how.bleu_signature},
+                           {"chrf_signature", how.chrf_signature}};
   return {{"model", candidate.directory},
           {"name", figures.model},
           {"precision", figures.precision},
@@ -224,7 +236,8 @@ ordered_json json_of(const Candidate& candidate) {
           {"encoder_layers", settings.encoder_layers},
           {"decoder_layers", settings.decoder_layers},
           {"d_model", settings.d_model},
-          {"speed", std::move(speed)}};
+          {"speed", std::move(speed)},
+          {"measured", std::move(measured)}};
 }
 
 /// What is scored, and what is timed of it.
@@ -250,6 +263,28 @@ Text read_text(const SpeedFlags& flags) {
   }
   if (words_of(text.timed) == 0) throw Error(flags.source, "has no words in the lines that are to be timed");
   return text;
+}
+
+/// How a text is measured: of the lines alone, however the files are called and packed.
+SpeedFigures::Measured measured_of(const Text& text, int threads) {
+  Checksum checksum;
+  const auto add = [&](const Lines& lines) {
+    for (const auto& line : lines) {
+      checksum.add(line);
+      checksum.add("\n");
+    }
+    checksum.add(std::string_view("\0", 1));
+  };
+  add(text.sources);
+  for (const auto& reference : text.references) add(reference);
+  const auto count = std::ssize(text.references);
+  return {.text = checksum.text(),
+          .sentences = std::ssize(text.sources),
+          .timed_sentences = std::ssize(text.timed),
+          .timed_words = words_of(text.timed),
+          .threads = threads,
+          .bleu_signature = bleu_signature({}, count),
+          .chrf_signature = chrf_signature({}, count)};
 }
 
 /// Figures as they were kept, in `json`, and read.
@@ -283,26 +318,26 @@ void run(const SpeedFlags& flags) {
     const auto text = read_text(flags);
     auto candidates = opened(flags);
     measure(flags, candidates, text.sources, text.references, text.timed);
-    const auto count = static_cast<int64_t>(text.references.size());
-    ordered_json measured = {{"bleu_signature", bleu_signature({}, count)},
-                             {"chrf_signature", chrf_signature({}, count)},
-                             {"sentences", text.sources.size()},
-                             {"timed_sentences", text.timed.size()},
-                             {"timed_words", words_of(text.timed)},
-                             {"threads", flags.threads},
+    const auto how = measured_of(text, flags.threads);
+    ordered_json measured = {{"bleu_signature", how.bleu_signature}, {"chrf_signature", how.chrf_signature},
+                             {"sentences", how.sentences},           {"timed_sentences", how.timed_sentences},
+                             {"timed_words", how.timed_words},       {"threads", how.threads},
                              {"models", ordered_json::array()}};
-    for (const auto& candidate : candidates) {
+    for (auto& candidate : candidates) {
+      candidate.figures.measured = how;
       figures.push_back(candidate.figures);
       measured["models"].push_back(json_of(candidate));
     }
     for (auto& model : json["models"]) measured["models"].push_back(std::move(model));
     json = std::move(measured);
-    remarks = fmt::format("{} of {} timed, {}, {}, the best of {}\n{}\n{}\n", text.timed.size(),
-                          counted(text.sources.size(), "sentence"), counted(words_of(text.timed), "word"),
-                          counted(flags.threads, "thread"), counted(flags.rounds, "round"), bleu_signature({}, count),
-                          chrf_signature({}, count));
+    remarks = fmt::format("{} of {} timed, {}, {}, the best of {}\n{}\n{}\n", how.timed_sentences,
+                          counted(how.sentences, "sentence"), counted(how.timed_words, "word"),
+                          counted(how.threads, "thread"), counted(flags.rounds, "round"), how.bleu_signature,
+                          how.chrf_signature);
   }
   figures.insert(figures.end(), kept.begin(), kept.end());
+  // Beside what is written: a picture and JSON have no place for them.
+  for (const auto& remark : speed_remarks(figures)) std::cerr << one_line("evaluate: warning: " + remark) << '\n';
   if (!flags.picture.empty()) {
     Output picture(flags.picture);
     picture.write(speed_picture(figures));

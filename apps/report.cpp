@@ -21,6 +21,7 @@
 #include "transformer/base/folder.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/run_files.h"
+#include "transformer/base/unicode.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/report/run_page.h"
 #include "transformer/text/lines.h"
@@ -94,7 +95,9 @@ void compare_translations(const Request& request, const Lines& names, RunReport&
         continue;
       }
       for (size_t i = 0; i < sentences.size(); ++i) {
-        const double score = sentence_bleu(outputs[i], {sentences[i].reference}).score;
+        // Of blank lines there is no BLEU.
+        const bool blank = trim(outputs[i]).empty() && trim(sentences[i].reference).empty();
+        const double score = blank ? 100 : sentence_bleu(outputs[i], {sentences[i].reference}).score;
         sentences[i].outputs[run] = {.text = std::move(outputs[i]), .score = score};
       }
     } catch (const Error& error) {
@@ -114,6 +117,7 @@ RunReport read_runs(const Request& request) {
     report.runs.push_back(read_run_log(request.runs[run], names[run]));
     all_finished = all_finished && report.runs.back().finished;
   }
+  report.remarks = remarks_on(report.runs);
   if (!all_finished) report.reload_seconds = request.watch;
   compare_translations(request, names, report);
   return report;

@@ -76,6 +76,22 @@ class ReportTest(ProgramTest):
         page = self.report(other, "--source", self.root / "valid.en", "--reference", self.root / "valid.de")
         self.assertIn("sentence 3", page)
 
+    def test_what_is_blank_or_damaged(self):
+        run = self.make_run("blank", [*OUTPUTS["first"][:3], ""])
+        (self.root / "valid.de").write_text(lines([*REFERENCE[:3], ""]))
+        with open(run / "metrics.jsonl", "a") as metrics:
+            metrics.write('{"kind": "train", "st\n{"kind": "train", "step": 110}\n')
+        other = self.make_run("other")
+        for folder, pieces in ((run, "some"), (other, "others")):
+            (folder / "vocabulary.model").write_text(pieces)
+        (self.root / "valid.de").write_text(lines([*REFERENCE[:3], ""]))
+        page = self.report(run, other)
+        self.assertEqual(re.findall(r"<dt>line (\d)</dt>", page.split('data-show="best"')[0]), ["3", "2"])
+        self.assertIn(f"{run / 'metrics.jsonl'}: 1 line is damaged and left out; the first is line 13", page)
+        self.assertIn("of different vocabularies, and do not compare: blank; other", page)
+        (run / "metrics.jsonl").write_text("loss 3\n")
+        self.assertIn("metrics.jsonl:1: is no record of a run", self.report(run, status=2))
+
     def test_a_run_is_followed_until_it_is_finished(self):
         run = self.make_run("run", OUTPUTS["first"], finished=False)
         file = run.parent / "page.html"

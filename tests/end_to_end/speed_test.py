@@ -137,6 +137,35 @@ class SpeedTest(ProgramTest):
         kept.write_text(json.dumps({"models": [other]}).replace("12.5", "1e999"))
         self.assertIn("kept.json", self.evaluate("speed", "--figures", kept, status=2))
 
+    def test_figures_of_another_text_are_told_apart(self):
+        files = {}
+        for name, *arguments in (("first", "--timed", 2), ("same", "--timed", 2), ("more", "--timed", 2, "--threads", 2),
+                                 ("other", "--timed", 2, "--source", self.root / "few.en", "--reference",
+                                  self.root / "few.de")):
+            for language in ("en", "de"):
+                (self.root / f"few.{language}").write_text("".join(self.lines[language][:4]))
+            text = [] if "--source" in arguments else ["--source", self.source, "--reference", self.reference]
+            files[name] = self.root / f"{name}.json"
+            files[name].write_text(self.evaluate("speed", self.tiny, "--rounds", 1, *text, *arguments, "--format", "json"))
+
+        def beside(*names):
+            command = [EVALUATE, "speed", "--format", "json"]
+            for name in names:
+                command += ["--figures", files[name]]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=60)
+            return done.stdout, done.stderr
+
+        self.assertEqual(beside("first", "same")[1], "")
+        joined, errors = beside("first", "more", "other")
+        self.assertEqual(errors.count("evaluate: warning: tiny & <small>, float32 was measured otherwise than"), 2, errors)
+        self.assertIn("with 2 threads, not 1", errors)
+        self.assertIn("on another text (4 sentences)", errors)
+        # What is written of them anew says it still.
+        files["joined"] = self.root / "joined.json"
+        files["joined"].write_text(joined)
+        self.assertEqual(beside("joined"), (joined, errors))
+        self.assertEqual([row["measured"]["threads"] for row in json.loads(joined)["models"]], [1, 2, 1])
+
     def test_mistakes_are_named(self):
         empty, shorter = self.root / "empty", self.root / "shorter"
         empty.write_text("")

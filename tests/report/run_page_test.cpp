@@ -126,6 +126,38 @@ TEST_CASE("metrics that are none harm nobody") {
   CHECK(deep.read().training.size() == 1);
 }
 
+TEST_CASE("damaged lines are counted, and a file of nothing else is refused") {
+  const std::string good = R"({"kind":"train","step":10,"loss":5.5})"
+                           "\n";
+  const Run run(header + good + "\n" + good.substr(0, 20) + "\n" + good + std::string(8, '\0') + "\n" +
+                std::string(3 << 20, 'x') + "\nnull\n" + good.substr(0, 20));
+  const auto log = run.read();
+  CHECK(log.training.size() == 2);
+  CHECK(log.damaged_lines == 4);
+  CHECK(log.first_damaged == 4);
+  const auto remark =
+      (run.folder / "metrics.jsonl").string() + ": 4 lines are damaged and left out; the first is line 4";
+  CHECK(remarks_on({log}) == std::vector<std::string>{remark});
+  CHECK(remarks_on({Run(header + good + good.substr(0, 20)).read()}).empty());
+
+  CHECK_THROWS_WITH(Run("\nstep 10, loss 5\nx\n").read(), Contains("metrics.jsonl:2: is no record of a run"));
+  for (const std::string begun : {"", "\n", "{\"kind\":\"hea"}) CHECK(Run(begun).read().damaged_lines == 0);
+}
+
+TEST_CASE("perplexities per piece of different vocabularies are remarked on") {
+  const auto with = [](const std::string& name, const char* file, const std::string& vocabulary) {
+    const Run run(header);
+    if (*file) test::write_file(run.folder / file, vocabulary);
+    return read_run_log(run.folder.path(), name);
+  };
+  const auto a = with("a", "vocabulary.model", "x"), b = with("b", "target.model", "x");
+  const auto c = with("c", "vocabulary.model", "y"), d = with("d", "", "");
+  CHECK(remarks_on({a, b, d}).empty());
+  CHECK(remarks_on({a, c, b, d}) ==
+        std::vector<std::string>{
+            "Perplexities and losses are per word piece, of different vocabularies, and do not compare: a, b; c"});
+}
+
 TEST_CASE("what is not finite is said in the table, and a gap in the curves") {
   const auto train = [](int64_t step, const std::string& loss) {
     return fmt::format(R"({{"kind":"train","step":{0},"loss":{1},"gradient_norm":{1},"tokens_per_second":{1},)"
@@ -303,6 +335,34 @@ TEST_CASE("the best and the worst translations, with what differs from the refer
   parsed("html", html);
   CHECK_THAT(html, Contains("<b>0.0</b>the <del>&lt;i&gt; dog</del> <ins>cat</ins> barks") &&
                        Contains("<b>10.0</b>the &lt;i&gt; dog barks"));
+}
+
+TEST_CASE("what is as its reference is no mistake, and a blank line no translation") {
+  const auto sentence = [](int64_t line, const std::string& reference, const std::string& one, const std::string& other,
+                           double score) {
+    return ComparedSentence{
+        .line = line, .source = "", .reference = reference, .outputs = {{{one, score}}, {{other, score}}}};
+  };
+  const auto lines = [](const auto& chosen) {
+    std::vector<int64_t> found;
+    for (const auto& one : chosen) found.push_back(one.line);
+    return found;
+  };
+  auto report = report_of({named("a"), named("b")});
+  choose_sentences(report,
+                   {sentence(1, " ", "", "\t", 0), sentence(2, "a b", "a  b ", "a b", 100), sentence(3, "", "a", "", 0),
+                    sentence(4, "a b", "a b", "a", 60)},
+                   8);
+  CHECK(lines(report.worst) == std::vector<int64_t>{3, 4});
+  CHECK(lines(report.best) == std::vector<int64_t>{2, 4, 3});
+  auto right = report_of({named("a"), named("b")});
+  choose_sentences(right, {sentence(1, "", "", "", 0), sentence(2, "a b", "a b", "a b", 100)}, 8);
+  CHECK(right.worst.empty());
+  CHECK(lines(right.best) == std::vector<int64_t>{2});
+  const auto html = run_html(right);
+  parsed("html", html);
+  CHECK_THAT(html, Contains("data-show=\"worst\">All translations are as their references.") &&
+                       Contains("<ol class=\"sentences\" data-show=\"best\""));
 }
 
 TEST_CASE("a page follows a run that goes on, and lets a finished one be") {

@@ -56,6 +56,39 @@ TEST_CASE("scores that were kept are in per cent") {
   CHECK_THAT(error_of([&] { read(still); }), Contains("words_per_second is no number that is more than 0"));
 }
 
+TEST_CASE("figures that were measured otherwise are remarked on") {
+  const json measured = {{"text", "a1"}, {"sentences", 100},           {"timed_sentences", 10},     {"timed_words", 70},
+                         {"threads", 1}, {"bleu_signature", "BLEU|x"}, {"chrf_signature", "chrF|y"}};
+  const auto with = [&](const std::string& name, const json& changes) {
+    auto model = kept_model();
+    model["name"] = name;
+    model["measured"] = measured;
+    model["measured"].update(changes);
+    return model;
+  };
+  const auto one = read(with("one", json::object())), other = read(with("other", json::object()));
+  REQUIRE(one.measured);
+  CHECK(one.measured->timed_words == 70);
+  CHECK(speed_remarks({}).empty());
+  CHECK(speed_remarks({one, other}).empty());
+  CHECK(speed_remarks({read(kept_model()), read(kept_model())}).empty());
+  const auto remarks = speed_remarks({read(kept_model()), one,
+                                      read(with("long", {{"text", "b2"}, {"sentences", 1}, {"timed_words", 5}})), other,
+                                      read(with("many", {{"threads", 4}, {"bleu_signature", "BLEU|z"}}))});
+  CHECK(
+      remarks ==
+      std::vector<std::string>{
+          "theirs, int8 does not say on which text and with how many threads it was measured",
+          "long, int8 was measured otherwise than one, int8: on another text (1 sentence), with 5 words timed, not 70",
+          "many, int8 was measured otherwise than one, int8: with 4 threads, not 1, by BLEU|z"});
+  for (const auto& wrong : {json{{"threads", 0}}, json{{"text", 3}}, json{{"sentences", "x"}}}) {
+    CHECK_THAT(error_of([&] { read(with("wrong", wrong)); }), StartsWith("kept.json, model 1: "));
+  }
+  auto none = kept_model();
+  none["measured"] = 3;
+  CHECK_THAT(error_of([&] { read(none); }), Contains("measured is no object"));
+}
+
 TEST_CASE("a table of speeds is aligned, whatever the models are called") {
   auto figures = read(kept_model());
   std::vector<SpeedFigures> all;

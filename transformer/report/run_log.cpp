@@ -9,8 +9,11 @@
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <string_view>
 
+#include "transformer/base/checksum.h"
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
@@ -18,6 +21,7 @@
 #include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/run_files.h"
+#include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {
@@ -54,8 +58,8 @@ std::string text(const json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-/// Every whole line of at most most_line_bytes.
-void each_line(const fs::path& file, const std::function<void(const std::string&)>& use) {
+/// Every whole line; null in the place of one of more than most_line_bytes.
+void each_line(const fs::path& file, const std::function<void(const std::string*)>& use) {
   std::ifstream in(file, std::ios::binary);
   if (!in.is_open()) throw Failure(file.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
   std::string line, block(1 << 16, '\0');
@@ -69,7 +73,7 @@ void each_line(const fs::path& file, const std::function<void(const std::string&
       too_long = too_long || line.size() + piece.size() > most_line_bytes;
       if (!too_long) line.append(piece);
       if (end == std::string_view::npos) break;
-      if (!too_long) use(line);
+      use(too_long ? nullptr : &line);
       line.clear();
       too_long = false;
       rest.remove_prefix(end + 1);
@@ -123,6 +127,19 @@ std::vector<std::string> configured_files(const fs::path& folder, const std::str
   return files;
 }
 
+/// The checksum of the vocabulary that a run's models write in, where it can be read: no figure depends on it.
+std::string written_vocabulary(const fs::path& folder) {
+  for (const auto& name : {target_vocabulary_name, vocabulary_name}) {
+    if (!something_at(folder / name)) continue;
+    try {
+      return file_checksum(folder / name);
+    } catch (const Error&) {
+    } catch (const Failure&) {
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 RunLog read_run_log(const fs::path& folder, const std::string& name) {
@@ -133,11 +150,20 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
   }
   RunLog run;
   run.name = name;
+  run.metrics = file;
+  run.vocabulary = written_vocabulary(folder);
   size_t stride = 1, seen = 0;
   std::optional<RunPoint> last;  // which is shown, whatever the stride
-  each_line(file, [&](const std::string& line) {
-    const auto record = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object()) return;
+  int64_t lines = 0, records = 0;
+  each_line(file, [&](const std::string* line) {
+    ++lines;
+    if (line && trim(*line).empty()) return;
+    const auto record = line ? json::parse(*line, nullptr, /*allow_exceptions=*/false) : json();
+    if (!record.is_object()) {
+      if (run.damaged_lines++ == 0) run.first_damaged = lines;
+      return;
+    }
+    ++records;
     const auto kind = text(record, "kind");
     if (kind == "header" && count(record, "format").value_or(metrics_format) > metrics_format) {
       throw Error(file.string(), "is of a later version of its format", "use the program that wrote it");
@@ -168,6 +194,11 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
     }
   });
   if (last) run.training.push_back(*last);
+  if (run.damaged_lines > 0 && records == 0) {
+    throw Error(fmt::format("{}:{}", file.string(), run.first_damaged),
+                "is no record of a run, and no other line is one",
+                "name the folder that train wrote, or fetch the file again");
+  }
 
   std::ifstream in(folder / summary_name);
   const auto summary = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();

@@ -34,6 +34,10 @@ struct RunLog {
   bool finished = false;                // it has left its model
   std::optional<int64_t> steps;         // that it is to take
   std::optional<int64_t> parameters;    // of a finished run
+  std::string vocabulary;               // checksum of the word pieces that it writes; empty where they are not there
+  std::filesystem::path metrics;        // the file of its figures
+  int64_t damaged_lines = 0;            // of that file, which were left out
+  int64_t first_damaged = 0;            // of them, counted from 1; 0: none
 };
 
 /// Most training reports that are kept of a run; of more, every second goes, and leaves its largest_norm and memory to
@@ -41,8 +45,9 @@ struct RunLog {
 inline constexpr size_t most_run_points = 1 << 16;
 
 /// Reads metrics.jsonl, and summary.json and config.yaml as far as they are there, while a run writes them or
-/// afterwards. A line that is no JSON, longer than most_line_bytes, or not whole yet is left out. Throws Error where
-/// `folder` is none of a run, or of a later version; Failure where it cannot be read.
+/// afterwards. A whole line that is no record (JSON's objects), or longer than most_line_bytes, is left out and
+/// counted; one that is not whole yet is left out. Throws Error where `folder` is none of a run, of a later version, or
+/// has whole lines in metrics.jsonl and no record; Failure where it cannot be read.
 RunLog read_run_log(const std::filesystem::path& folder, const std::string& name);
 
 /// The newest translations of its validation text that the run wrote, the final model's before those of a step; empty

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "transformer/base/counted.h"
+#include "transformer/base/unicode.h"
 #include "transformer/report/markup.h"
 #include "transformer/report/number_text.h"
 #include "transformer/report/page.css.h"
@@ -286,15 +287,53 @@ void choose_sentences(RunReport& report, std::vector<ComparedSentence> sentences
     }
     return outputs > 0 ? sum / outputs : -1;
   };
-  std::vector<std::pair<double, size_t>> order;
+  const auto all_outputs = [](const ComparedSentence& sentence, const auto& is) {
+    return std::all_of(sentence.outputs.begin(), sentence.outputs.end(),
+                       [&](const auto& output) { return !output || is(split_words(output->text)); });
+  };
+  std::vector<std::pair<double, size_t>> order, mistaken;
   for (size_t i = 0; i < sentences.size(); ++i) {
     const double score = mean(sentences[i]);
-    if (score >= 0) order.emplace_back(score, i);
+    const auto reference = split_words(sentences[i].reference);
+    if (score < 0) continue;
+    // A blank line scores nothing and is no translation.
+    const bool is_right = all_outputs(sentences[i], [&](const auto& words) { return words == reference; });
+    if (is_right && reference.empty()) continue;
+    order.emplace_back(score, i);
+    if (!is_right) mistaken.emplace_back(score, i);
   }
-  std::sort(order.begin(), order.end());
-  for (size_t i = 0; i < std::min(count, order.size()); ++i) report.worst.push_back(sentences[order[i].second]);
+  std::sort(mistaken.begin(), mistaken.end());
+  for (size_t i = 0; i < std::min(count, mistaken.size()); ++i) report.worst.push_back(sentences[mistaken[i].second]);
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   for (size_t i = 0; i < std::min(count, order.size()); ++i) report.best.push_back(sentences[order[i].second]);
+}
+
+std::vector<std::string> remarks_on(const std::vector<RunLog>& runs) {
+  std::vector<std::string> remarks;
+  std::vector<std::pair<std::string, std::vector<std::string>>> vocabularies;  // and the names of the runs that have it
+  for (const auto& run : runs) {
+    if (run.damaged_lines > 0) {
+      remarks.push_back(fmt::format("{}: {} {} damaged and left out; the first is line {}", run.metrics.string(),
+                                    counted(run.damaged_lines, "line"), run.damaged_lines == 1 ? "is" : "are",
+                                    run.first_damaged));
+    }
+    if (run.vocabulary.empty()) continue;
+    const auto known = std::find_if(vocabularies.begin(), vocabularies.end(),
+                                    [&](const auto& vocabulary) { return vocabulary.first == run.vocabulary; });
+    if (known == vocabularies.end()) {
+      vocabularies.push_back({run.vocabulary, {run.name}});
+    } else {
+      known->second.push_back(run.name);
+    }
+  }
+  if (vocabularies.size() > 1) {
+    std::vector<std::string> groups;
+    for (const auto& [vocabulary, names] : vocabularies) groups.push_back(fmt::format("{}", fmt::join(names, ", ")));
+    remarks.push_back(
+        fmt::format("Perplexities and losses are per word piece, of different vocabularies, and do not compare: {}",
+                    fmt::join(groups, "; ")));
+  }
+  return remarks;
 }
 
 std::string run_html(const RunReport& report) {
@@ -321,7 +360,7 @@ std::string run_html(const RunReport& report) {
                  "<form class=\"controls\"><fieldset><legend>Over</legend>{}{}</fieldset></form>\n",
                  choice("over", "step", "steps", true), choice("over", "time", "time", false));
   out += figures(report, Over::step) + figures(report, Over::time) + "</section>\n";
-  if (!report.worst.empty()) {
+  if (!report.best.empty()) {
     out +=
         "<section><h2>Validation translations</h2>\n<p class=\"small\">By the BLEU of each sentence, the mean of all "
         "runs. <del>Struck out</del>: words of the reference that are missing; <ins>underlined</ins>: words that "
@@ -329,7 +368,10 @@ std::string run_html(const RunReport& report) {
     fmt::format_to(std::back_inserter(out),
                    "<form class=\"controls\"><fieldset><legend>Show</legend>{}{}</fieldset></form>\n",
                    choice("show", "worst", "the worst", true), choice("show", "best", "the best", false));
-    out += list_of(report, report.worst, "worst", false) + list_of(report, report.best, "best", true) + "</section>\n";
+    out += report.worst.empty()
+               ? "<p class=\"small\" data-show=\"worst\">All translations are as their references.</p>\n"
+               : list_of(report, report.worst, "worst", false);
+    out += list_of(report, report.best, "best", true) + "</section>\n";
   }
   for (const auto& remark : report.remarks) {
     fmt::format_to(std::back_inserter(out), "<p class=\"small\">{}</p>\n", escape_markup(remark));

@@ -29,9 +29,14 @@ struct RunReport {
   double reload_seconds = 0;                  // the page loads itself anew so often; 0: never
 };
 
-/// The best and the worst `count` of `sentences` by the mean score of their outputs, those without any left out. Ties
-/// are in the order of lines.
+/// The best and the worst `count` of `sentences` by the mean score of their outputs, those without any left out, and
+/// those without a word in the reference and in all outputs. What all outputs have as the reference has it is not among
+/// the worst. Ties are in the order of lines.
 void choose_sentences(RunReport& report, std::vector<ComparedSentence> sentences, size_t count);
+
+/// What is to be said beside the figures of `runs`: lines of metrics that are damaged, and perplexities that do not
+/// compare, since they are per word piece of different vocabularies.
+std::vector<std::string> remarks_on(const std::vector<RunLog>& runs);
 
 /// A report of training runs as one self-contained HTML page (nothing is loaded from elsewhere; light and dark;
 /// readable on a phone and on paper): a table that sorts by a click on its heads, curves over steps or time of all

@@ -1,6 +1,7 @@
 #include "transformer/report/speed_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/setting_field.h"
 #include "transformer/base/unicode.h"
@@ -41,11 +43,25 @@ double number(const nlohmann::json& json, const char* key, const Range& range, d
 }
 
 /// A short line of text.
-std::string label(const nlohmann::json& json, const char* key) {
-  constexpr size_t longest = 80;
+std::string label(const nlohmann::json& json, const char* key, size_t longest = 80) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_string()) throw Damaged{fmt::format("{} is no text", key)};
   return printable(found->get_ref<const std::string&>(), longest);
+}
+
+SpeedFigures::Measured measured_of(const nlohmann::json& json) {
+  if (!json.is_object()) throw Damaged{"measured is no object"};
+  const auto count = [&](const char* key, double least) {
+    return static_cast<int64_t>(number(json, key, between(least, 1e15)));
+  };
+  constexpr size_t longest = 1000;  // of a signature, which is compared whole
+  return {.text = label(json, "text"),
+          .sentences = count("sentences", 1),
+          .timed_sentences = count("timed_sentences", 1),
+          .timed_words = count("timed_words", 1),
+          .threads = count("threads", 1),
+          .bleu_signature = label(json, "bleu_signature", longest),
+          .chrf_signature = label(json, "chrf_signature", longest)};
 }
 
 SpeedFigures figures_of(const nlohmann::json& json, const std::vector<int64_t>& sizes) {
@@ -71,7 +87,23 @@ SpeedFigures figures_of(const nlohmann::json& json, const std::vector<int64_t>& 
                              .words_per_second = number(timed, "words_per_second", more_than(0)),
                              .words_per_core_second = number(timed, "words_per_core_second", more_than(0))});
   }
+  if (const auto measured = json.find("measured"); measured != json.end()) figures.measured = measured_of(*measured);
   return figures;
+}
+
+/// How one was measured otherwise than the other.
+std::string difference(const SpeedFigures::Measured& one, const SpeedFigures::Measured& other) {
+  std::vector<std::string> all;
+  if (one.text != other.text) all.push_back(fmt::format("on another text ({})", counted(one.sentences, "sentence")));
+  if (one.timed_sentences != other.timed_sentences || one.timed_words != other.timed_words) {
+    all.push_back(fmt::format("with {} timed, not {}", counted(one.timed_words, "word"), other.timed_words));
+  }
+  if (one.threads != other.threads) {
+    all.push_back(fmt::format("with {}, not {}", counted(one.threads, "thread"), other.threads));
+  }
+  if (one.bleu_signature != other.bleu_signature) all.push_back(fmt::format("by {}", one.bleu_signature));
+  if (one.chrf_signature != other.chrf_signature) all.push_back(fmt::format("by {}", one.chrf_signature));
+  return fmt::format("{}", fmt::join(all, ", "));
 }
 
 }  // namespace
@@ -93,6 +125,22 @@ std::vector<SpeedFigures> read_speed_figures(std::string_view text, const std::s
     }
   }
   return all;
+}
+
+std::vector<std::string> speed_remarks(const std::vector<SpeedFigures>& figures) {
+  const auto first = std::find_if(figures.begin(), figures.end(), [](const auto& row) { return row.measured; });
+  std::vector<std::string> remarks;
+  if (first == figures.end()) return remarks;
+  for (const auto& row : figures) {
+    const auto name = fmt::format("{}, {}", row.model, row.precision);
+    if (!row.measured) {
+      remarks.push_back(fmt::format("{} does not say on which text and with how many threads it was measured", name));
+    } else if (const auto other = difference(*row.measured, *first->measured); !other.empty()) {
+      remarks.push_back(
+          fmt::format("{} was measured otherwise than {}, {}: {}", name, first->model, first->precision, other));
+    }
+  }
+  return remarks;
 }
 
 std::string speed_table(const std::vector<SpeedFigures>& figures) {
