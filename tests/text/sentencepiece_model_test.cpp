@@ -287,6 +287,7 @@ TEST_CASE("ids of a table are the places of its pieces, and no text is a reserve
   using Ids = std::vector<int64_t>;
   CHECK(vocabulary.encode("a") == Ids{5});
   CHECK(vocabulary.encode(">>fra<<a") == Ids{4, 5});
+  CHECK(vocabulary.encode(">>fra<< a") == Ids{4, 5});
   CHECK(vocabulary.encode(">>deu<<a") == Ids{3, 5});
   CHECK(vocabulary.code_of(">>fra<<a") == ">>fra<<");
   CHECK(vocabulary.code_of(">>deu<< a << b") == ">>deu<<");
