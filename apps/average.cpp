@@ -21,7 +21,10 @@ int main(int argc, char** argv) {
     app.add_option("models", options.inputs, "Model directories, checkpoints among them; with --last, a run")
         ->required()
         ->type_name("DIR");
-    app.add_option("--last", options.last, "Average so many of the run's newest checkpoints")
+    app.add_option("--last", options.last,
+                   "Average so many of the run's newest checkpoints, without those that were written because their "
+                   "validation was "
+                   "among the best")
         ->type_name("N")
         ->transform(number_between(int64_t{1}, int64_t{1} << 30));
     app.add_option("--output", options.output, "Folder for the averaged model")->required()->type_name("DIR");

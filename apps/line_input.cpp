@@ -112,7 +112,6 @@ LineInput::Read LineInput::next(InputLine& line, bool wait) {
     if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) text.remove_suffix(1);
     line.text = repaired(text);
     line.problem = too_long_problem;
-    line.cut = true;
     line.remedy = "break it into lines of at most 1 MiB";
   } else if (const size_t broken = find_broken_utf8(text); broken != std::string_view::npos) {
     line.text = repaired(text);

@@ -33,11 +33,12 @@ struct InputLine {
   std::string text;                   // without its end, always UTF-8: see `problem`
   std::string end = "\n";             // as it was read: "\n", "\r\n", or what there is at the input's end
   std::string problem, remedy;        // empty: the line can be used. Else the text is what can be shown of it
-  bool cut = false;                   // the text is but the beginning of a line that is too long
   std::optional<std::string> beside;  // the line of the same number of another file, where one is read with it
   OpenMarkup open = {};               // of a page: what the lines before have begun and not ended
 
   bool usable() const { return problem.empty(); }
+  /// Whether the text is but the beginning of a line that is too long.
+  bool cut() const { return problem == too_long_problem; }
 };
 
 /// Lines of a file or of standard input, plain or gzip (told apart by content), never read further than what is there.

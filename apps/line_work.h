@@ -26,7 +26,7 @@ class BadLines {
   bool stop() const { return choice_ == "stop"; }
   /// What stands in the output for a line that cannot be used, where the work does not end there. Of a line that is too
   /// long no more than its beginning is held, and half a line would look like a whole one: it is left empty.
-  std::string instead_of(const InputLine& line) const { return choice_ == "copy" && !line.cut ? line.text : ""; }
+  std::string instead_of(const InputLine& line) const { return choice_ == "copy" && !line.cut() ? line.text : ""; }
   const std::string& choice() const { return choice_; }
 
   /// Throws Error for a line that cannot be used where the work ends at one; elsewhere counts it.

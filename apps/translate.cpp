@@ -391,11 +391,11 @@ int main(int argc, char** argv) {
                      "Lines are paragraphs: they are split into sentences, cut where one is longer than the model "
                      "takes, and put together again, blanks and line ends as they were")
             ->group("Long text and markup");
-    app.add_flag(
-           "--markup", text_format.markup,
-           "Text is HTML or XML: its tags come back, round the words that stand for those they were around, and "
-           "characters that tags are made of as references. Each line is a text of its own; with --document lines "
-           "make a page, in which tags, comments and scripts go over lines")
+    app.add_flag("--markup", text_format.markup,
+                 "Text is HTML or XML: its tags come back, round the words that stand for those they were around, and "
+                 "characters that tags are made of, and names that HTML 4 does not know, as references. Each line is a "
+                 "text of its own; with --document lines "
+                 "make a page, in which tags, comments and scripts go over lines")
         ->group("Long text and markup");
     app.add_flag("--placeholders", text_format.placeholders,
                  "Placeholders of programs' texts come back, byte for byte, where their neighbours went, and are not "

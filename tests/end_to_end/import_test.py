@@ -266,6 +266,18 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
         shutil.rmtree(folder)
         shutil.rmtree(output)
 
+    def test_a_tokenizer_that_transformers_saved_with_such_tokens_comes_in(self):
+        folder, output = self.root / "saved", self.root / "of-saved"
+        shutil.copytree(self.exported, folder)
+        tokenizer = transformers.MarianTokenizer.from_pretrained(self.exported, mask_token="<mask>", bos_token="<s>")
+        tokenizer.save_pretrained(folder)
+        self.assertIn("<mask>", (folder / "added_tokens.json").read_text())
+        self.run_program(IMPORT, "--from", "hugging-face", folder, "--output", output)
+        for name in ("source.model", "target.model"):
+            self.assertEqual((output / name).read_bytes(), (self.imported / name).read_bytes())
+        shutil.rmtree(folder)
+        shutil.rmtree(output)
+
     def test_files_of_many_values_are_refused_while_they_are_read(self):
         for name, begin, count in (("vocab.json", "[", 4_000_001), ("config.json", '{"architectures": [', 1_000_000)):
             with self.subTest(file=name):

@@ -78,7 +78,7 @@ TEST_CASE("figures that were measured otherwise are remarked on") {
   CHECK(
       remarks ==
       std::vector<std::string>{
-          "theirs, int8 does not say on which text and with how many threads it was measured",
+          "1 line does not say on which text and with how many threads it was measured",
           "long, int8 was measured otherwise than one, int8: on another text (1 sentence), with 5 words timed, not 70",
           "many, int8 was measured otherwise than one, int8: with 4 threads, not 1, by BLEU|z"});
   for (const auto& wrong : {json{{"threads", 0}}, json{{"text", 3}}, json{{"sentences", "x"}}}) {

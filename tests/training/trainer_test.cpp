@@ -732,6 +732,10 @@ TEST_CASE("how many of the best are kept changes nothing about the last ones") {
         std::vector<std::string>{"step-00000012", "step-00000018", "step-00000019", "step-00000020"});
   CHECK(names_of(counted_checkpoints(runs / "two")) ==
         std::vector<std::string>{"step-00000012", "step-00000018", "step-00000020"});
+  // Nor does the clock wait for them.
+  settings.checkpoint_every = 0;
+  settings.checkpoint_minutes = 1e-9;
+  CHECK(last_of("clock", 2) == std::vector<std::string>{"step-00000020", "step-00000019", "step-00000018"});
   // Whatever the newest was written for, it is the last.
   std::filesystem::remove_all(runs / "two" / "checkpoints" / "step-00000020");
   CHECK(names_of(counted_checkpoints(runs / "two")).back() == "step-00000019");

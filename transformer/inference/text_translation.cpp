@@ -24,11 +24,10 @@ EncodedSegments encode_segments(const Translator& translator, SplitText& text) {
   encode();
   const auto fits = [&](const auto& source) { return static_cast<int64_t>(source.size()) <= longest; };
   if (std::all_of(result.pieces.begin(), result.pieces.end(), fits)) return result;
+  std::vector<std::string> all_said;
+  for (size_t i = 0; i < text.segments().size(); ++i) all_said.emplace_back(translator.said_by(text.segment(i)));
   size_t said_pieces = 0;
-  for (size_t i = 0; i < text.segments().size(); ++i) {
-    const auto own = translator.said_by(text.segment(i));
-    said_pieces = std::max(said_pieces, translator.encode({std::string(own)}).front().size());
-  }
+  for (const auto& said : translator.encode(all_said)) said_pieces = std::max(said_pieces, said.size());
   result.cut = text.cut_longer(longest, [&](std::string_view part) {
     return static_cast<int64_t>(translator.encode({std::string(part)}).front().size() + said_pieces);
   });

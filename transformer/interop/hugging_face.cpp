@@ -220,13 +220,16 @@ SpecialTokens read_tokens_of(const fs::path& folder) {
   const auto known = [&](const std::string& token) {
     return token == tokens.padding || token == tokens.end || token == tokens.unknown;
   };
+  // These are named by habit, and are words of no text.
+  const auto harmless = [&](const std::string& token) { return known(token) || token == "<s>" || token == "<mask>"; };
+  const auto splits = [](const std::string& token) {
+    return fmt::format("is a token ({}) that a text would be split at", in_quotes(token));
+  };
   for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
     if (!is_file(folder / name)) continue;
     const Configuration config(folder / name);
     for (const auto& [key, token] : config.tokens()) {
-      // These are named by habit, and are words of no text.
-      if (known(token) || token == "<s>" || token == "<mask>") continue;
-      config.refuse(key, fmt::format("is a token ({}) that a text would be split at", in_quotes(token)));
+      if (!harmless(token)) config.refuse(key, splits(token));
     }
     for (const char* key : listed_tokens) {
       const auto* others = config.find(key);
@@ -237,9 +240,9 @@ SpecialTokens read_tokens_of(const fs::path& folder) {
     if (const auto* added = config.find("added_tokens_decoder")) {
       for (const auto& [id, token] : added->entries()) {
         const auto* content = token.find("content");
-        if (!content || !known(content->text())) {
-          config.refuse("added_tokens_decoder", fmt::format("adds a token ({}) that a text would be split at", id));
-        }
+        if (!content)
+          config.refuse("added_tokens_decoder", fmt::format("has an entry {} without a token", in_quotes(id)));
+        if (!harmless(content->text())) config.refuse("added_tokens_decoder", splits(content->text()));
       }
     }
     if (const auto* options = config.find("sp_model_kwargs"); options && !options->entries().empty()) {
@@ -249,8 +252,8 @@ SpecialTokens read_tokens_of(const fs::path& folder) {
   if (is_file(folder / "added_tokens.json")) {
     const Configuration added(folder / "added_tokens.json");
     for (const auto& [token, id] : added.entries()) {
-      added.refuse(printable(token),
-                   known(token) ? "is added to the vocabulary" : "is a token that a text would be split at");
+      if (known(token)) added.refuse(printable(token), "is added to the vocabulary");
+      if (!harmless(token)) added.refuse(printable(token), splits(token));
     }
   }
   return tokens;

@@ -140,8 +140,7 @@ AddedTokens read_added(const fs::path& folder, MultilingualText& text) {
   }
   if (const auto file = folder / "added_tokens.json"; is_file(file)) {  // of older versions
     const Configuration config(file);
-    const auto json = JsonValue::read(file);
-    for (const auto& [token, id] : json.entries()) {
+    for (const auto& [token, id] : config.entries()) {
       if (!id.whole()) config.refuse(token, "has no id");
       added.take(config, "added_tokens.json", *id.whole(), token);
     }

@@ -131,11 +131,16 @@ std::vector<std::string> speed_remarks(const std::vector<SpeedFigures>& figures)
   const auto first = std::find_if(figures.begin(), figures.end(), [](const auto& row) { return row.measured; });
   std::vector<std::string> remarks;
   if (first == figures.end()) return remarks;
+  const auto silent = std::count_if(figures.begin(), figures.end(), [](const auto& row) { return !row.measured; });
+  if (silent > 0) {
+    remarks.push_back(fmt::format("{} {} not say on which text and with how many threads {} measured",
+                                  counted(silent, "line"), silent == 1 ? "does" : "do",
+                                  silent == 1 ? "it was" : "they were"));
+  }
   for (const auto& row : figures) {
+    if (!row.measured) continue;
     const auto name = fmt::format("{}, {}", row.model, row.precision);
-    if (!row.measured) {
-      remarks.push_back(fmt::format("{} does not say on which text and with how many threads it was measured", name));
-    } else if (const auto other = difference(*row.measured, *first->measured); !other.empty()) {
+    if (const auto other = difference(*row.measured, *first->measured); !other.empty()) {
       remarks.push_back(
           fmt::format("{} was measured otherwise than {}, {}: {}", name, first->model, first->precision, other));
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <stdexcept>
 #include <string>
 
 #include "transformer/base/error.h"
@@ -18,7 +19,7 @@ bool ParallelLines::next(std::string& source, std::string& target) {
   const auto count = [](LineReader& reader, std::string& line) {
     try {
       while (reader.next(line)) continue;
-    } catch (const Error&) {
+    } catch (const std::runtime_error&) {
       return fmt::format("at least {}", reader.count());
     }
     return std::to_string(reader.count());

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/weights.h"
 #include "transformer/base/checksum.h"
@@ -65,12 +64,13 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     const auto run = directories.front();
     if (!fs::is_directory(run)) throw Error(run.string(), "is not a folder", "name a run, as train writes it");
     directories = counted_checkpoints(run);
-    const auto count = static_cast<int64_t>(directories.size());
+    const int64_t count = std::ssize(directories), others = std::ssize(list_checkpoints(run)) - count;
     if (count < options.last) {
-      throw Error(run.string(), fmt::format("has {}, not {}", counted(count, "checkpoint"), options.last),
-                  count == 0 ? "name a folder that train has written"
-                             : "average fewer, or train with a larger "
-                               "training.keep_checkpoints");
+      const auto besides = others > 0 ? fmt::format(", besides {} of validations among the best", others) : "";
+      throw Error(run.string(), fmt::format("has {}{}, not {}", counted(count, "checkpoint"), besides, options.last),
+                  count == 0   ? "name a folder that train has written"
+                  : others > 0 ? "average fewer, or name the checkpoints' folders without --last"
+                               : "average fewer, or train with a larger training.keep_checkpoints");
     }
     directories.erase(directories.begin(), directories.end() - options.last);
   }

@@ -137,7 +137,7 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
       .free();
   field("keep_best", &S::keep_best,
         "best checkpoints that are kept besides; one is written when a validation is among the best, and is none of "
-        "the last ones",
+        "the last ones, unless it is the newest",
         between(0, 100000))
       .free();
   field("average_checkpoints", &S::average_checkpoints,

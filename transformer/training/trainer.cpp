@@ -212,10 +212,8 @@ std::filesystem::path Trainer::resume() {
     }
     load_checkpoint(checkpoint, state());
   }
-  seconds_before_ = progress_.seconds;
-  process_seconds_before_ = progress_.process_seconds;
-  if (process_seconds_before_ == 0) {  // earlier versions did not count them
-    process_seconds_before_ = seconds_before_ * communicator_.world_size();
+  if (progress_.process_seconds == 0) {  // earlier versions did not count them
+    progress_.process_seconds = progress_.seconds * communicator_.world_size();
   }
   last_checkpoint_step_ = progress_.step;
   last_checkpoint_kind_ = scheduled ? CheckpointKind::scheduled : CheckpointKind::interruption;
@@ -377,8 +375,11 @@ Trainer::Drawn Trainer::draw() {
 Trainer::Wishes Trainer::wishes() const {
   return {.end = settings_.max_minutes > 0 && elapsed() >= settings_.max_minutes * 60,
           .stop = hooks_.stop && *hooks_.stop,
-          .checkpoint = settings_.checkpoint_minutes > 0 && progress_.step > 0 &&
-                        now() - last_checkpoint_ > settings_.checkpoint_minutes * 60};
+          .checkpoint = progress_.step > 0 && clock_asks()};
+}
+
+bool Trainer::clock_asks() const {
+  return settings_.checkpoint_minutes > 0 && now() - last_checkpoint_ > settings_.checkpoint_minutes * 60;
 }
 
 void Trainer::agree(Drawn& drawn, Wishes& wishes) {
@@ -688,10 +689,11 @@ void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
   fetch_window();
   const auto found = damage();
   if (communicator_.any(!found.empty())) diverged(found.empty() ? "the weights after it give no finite loss" : found);
+  const bool counts = !for_validation || communicator_.any(clock_asks());
   const auto gathered = optimizer_->gather_state();
   communicator_.on_rank_0([&] {
     note_time();
-    progress_.for_validation = for_validation ? 1 : 0;
+    progress_.for_validation = counts ? 0 : 1;
     metrics().sync();
     progress_.metrics_bytes = metrics().bytes();
     auto kept = state();
@@ -719,7 +721,7 @@ void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
     hooks_.log.info(fmt::format("checkpoint: {}", written.string()));
   });
   if (kind == CheckpointKind::scheduled) of_the_end_.reset();
-  last_checkpoint_ = now();
+  if (counts) last_checkpoint_ = now();
   last_checkpoint_step_ = progress_.step;
   last_checkpoint_kind_ = kind;
 }
@@ -758,6 +760,8 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   using End = TrainingSummary::End;
   if (settings_.threads > 0) at::set_num_threads(static_cast<int>(settings_.threads));
   started_ = last_checkpoint_ = now();
+  seconds_before_ = progress_.seconds;
+  process_seconds_before_ = progress_.process_seconds;
   task_.model->train();
   const Deterministic deterministic(settings_.deterministic);
   if (device_.is_cuda()) {
@@ -871,8 +875,6 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   progress_.of_the_end = *end == End::interruption ? of_the_end_.value_or(0) : progress_.step;
   checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);
   note_time();
-  seconds_before_ = progress_.seconds;  // of what another call goes on with
-  process_seconds_before_ = progress_.process_seconds;
   return {.end = *end,
           .steps = progress_.step,
           .source_tokens = progress_.source_tokens,

@@ -159,6 +159,8 @@ class Trainer {
   /// The next step's micro-batches; the run's position stays before them until they are computed.
   Drawn draw();
   Wishes wishes() const;
+  /// Whether it is time for a checkpoint that counts (counted_checkpoints).
+  bool clock_asks() const;
   /// All ranks: sums `drawn` and the wishes over them, and takes rank 0's rate, in one exchange between hosts.
   void agree(Drawn& drawn, Wishes& wishes);
   /// Throws Failure where the task's own parts gave what no step can be made of.
