@@ -8,7 +8,7 @@ set(transformer_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/transformer)
 install(EXPORT transformer NAMESPACE transformer:: FILE transformerTargets.cmake
         DESTINATION ${transformer_package_folder} COMPONENT development)
 install(EXPORT transformer_c NAMESPACE transformer:: FILE transformerCTargets.cmake
-        DESTINATION ${transformer_package_folder} COMPONENT development)
+        DESTINATION ${transformer_package_folder} COMPONENT interface)
 string(REGEX MATCH "^[0-9]+" transformer_fmt_major "${fmt_VERSION}")
 file(RELATIVE_PATH transformer_modules_folder "/${transformer_package_folder}" "/${CMAKE_INSTALL_BINDIR}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/transformerConfig.cmake.in ${PROJECT_BINARY_DIR}/transformerConfig.cmake @ONLY)
@@ -18,6 +18,13 @@ install(FILES ${PROJECT_BINARY_DIR}/transformerConfig.cmake ${PROJECT_BINARY_DIR
               ${CMAKE_CURRENT_LIST_DIR}/libraries.cmake
         DESTINATION ${transformer_package_folder} COMPONENT development)
 
+# Not of rooms that were not built.
+set(transformer_left_out PATTERN python EXCLUDE)
+if(NOT TRANSFORMER_LIBTORCH)
+  foreach(room decoding model sweep training)
+    list(APPEND transformer_left_out PATTERN ${room} EXCLUDE)
+  endforeach()
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/transformer DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
-        FILES_MATCHING PATTERN "*.h" PATTERN python EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" ${transformer_left_out})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)

@@ -51,6 +51,21 @@ if(NOT CMAKE_FIND_PACKAGE_NAME STREQUAL "transformer")
 endif()
 
 transformer_require(Threads libc6-dev)
+# Of a target that a project makes itself, find_package would tell another one's version.
+if(transformer_BUILT_WITH_FMT AND TARGET fmt::fmt)
+  get_target_property(transformer_fmt_is_found fmt::fmt IMPORTED)
+  get_target_property(transformer_own_fmt fmt::fmt VERSION)
+  if(NOT transformer_own_fmt)
+    set(transformer_own_fmt unknown)
+  endif()
+  if(NOT transformer_fmt_is_found AND NOT "${transformer_own_fmt}" MATCHES "^${transformer_BUILT_WITH_FMT}\\.")
+    string(CONCAT transformer_rejected
+      "this project has a target fmt::fmt of its own (version ${transformer_own_fmt}), and the library was built with fmt "
+      "${transformer_BUILT_WITH_FMT}. Use that one, look for transformer in a folder of the project that knows no other, "
+      "or build the library anew.")
+    transformer_unusable("${transformer_rejected}")
+  endif()
+endif()
 transformer_require(fmt libfmt-dev)
 # fmt keeps every major version in a namespace of its own, so that what was compiled with one does not link another.
 if(transformer_BUILT_WITH_FMT AND NOT "${fmt_VERSION}" MATCHES "^${transformer_BUILT_WITH_FMT}\\.")

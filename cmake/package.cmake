@@ -41,6 +41,8 @@ set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENT_INCLUDE_TOPLEVEL_DIRECTORY ON)
 set(CPACK_COMPONENTS_ALL programs interface bundled)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+# Debian's package of this name has a program of this name.
+set(CPACK_DEBIAN_PACKAGE_CONFLICTS translate)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 file(WRITE ${PROJECT_BINARY_DIR}/package_options.cmake [=[
 if(CPACK_GENERATOR STREQUAL "DEB")

@@ -51,6 +51,7 @@ class ArchiveTest(unittest.TestCase):
         self.assertTrue((unpacked / "include/transformer/interface/transformer.h").exists())
         self.assertEqual(list(unpacked.rglob("*.a")), [])
         library, = unpacked.glob("lib/libtransformer.so.*")
+        self.assertTrue((unpacked / "lib/libtransformer.so").exists())  # that -ltransformer finds
         for binary in [unpacked / "bin" / name for name in PROGRAMS] + [library]:
             for line in run("ldd", binary).splitlines():
                 self.assertEqual(str(unpacked) not in line, bool(SYSTEM.search(line)), f"{binary.name}: {line}")
@@ -117,7 +118,9 @@ class ArchiveTest(unittest.TestCase):
         self.assertIn(".B transformer\\-import", page)
         self.assertIn("transformer\\-import --from", page.replace("\\-\\-", "--"))
         self.assertEqual({file.name for file in (usr / "share/bash-completion/completions").iterdir()}, names - {"export"})
-        self.assertEqual([str(file.relative_to(usr)) for file in usr.rglob("*.so*")], ["lib/libtransformer.so.1"])
+        self.assertEqual(sorted(str(file.relative_to(usr)) for file in usr.rglob("*.so*")), ["lib/libtransformer.so", "lib/libtransformer.so.1"])
+        # Debian's package of that name has the same program.
+        self.assertEqual(run("dpkg-deb", "--field", package, "Conflicts").strip(), "translate")
         # What is compiled in comes with its licence; everything else is of packages that bring theirs.
         licences = usr / "share/doc/transformer/licences"
         self.assertEqual({file.name for file in licences.iterdir() if file.is_file()}, {"libcli11-dev", "nlohmann-json3-dev"})

@@ -47,7 +47,7 @@ class InferenceTest(unittest.TestCase):
         cls.folder.cleanup()
 
     def configure(self, project, kind, *arguments, status=0):
-        build = self.root / f"{project}-{kind}{len(list(self.root.iterdir()))}"
+        build = self.root / f"{pathlib.Path(project).name}-{kind}{len(list(self.root.iterdir()))}"
         output = run(CMAKE, "-S", HERE / project, "-B", build, "-G", "Ninja", f"-DCMAKE_CXX_COMPILER={COMPILER}",
                      f"-DCMAKE_C_COMPILER={C_COMPILER}", f"-DCMAKE_CXX_FLAGS={FLAGS}", f"-DCMAKE_C_FLAGS={FLAGS}",
                      f"-DCMAKE_PREFIX_PATH={self.prefixes[kind]}", *arguments, status=status)
@@ -84,6 +84,42 @@ class InferenceTest(unittest.TestCase):
             self.assertRegex(refused, r"LibTorch [0-9.]+ was not found")
         # Without LibTorch, everything is what does without.
         self.configure("outside_inference", "without", "-DCOMPONENTS=")
+        # What need not be there does not keep the rest from being found.
+        self.configure("outside_inference", "with", "-DCOMPONENTS=inference;OPTIONAL_COMPONENTS;training")
+
+    def test_a_project_keeps_what_is_its_own(self):
+        project = self.root / "own"
+        project.mkdir()
+        (project / "CMakeLists.txt").write_text("""
+            cmake_minimum_required(VERSION 3.25)
+            project(own LANGUAGES CXX)
+            if(FMT)
+              add_library(fmt INTERFACE)
+              set_target_properties(fmt PROPERTIES VERSION ${FMT})
+              add_library(fmt::fmt ALIAS fmt)
+            endif()
+            find_package(transformer CONFIG REQUIRED COMPONENTS inference)
+            if(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
+              message(FATAL_ERROR "packages that are found later are not the library's business")
+            endif()""")
+        self.configure(project, "without")
+        _, refused = self.configure(project, "without", "-DFMT=12.1.0", status=1)
+        self.assertIn("this project has a target fmt::fmt of its own (version 12.1.0)", refused)
+
+    def test_headers_are_those_of_what_was_built(self):
+        rooms = {kind: {room.name for room in (prefix / "include/transformer").iterdir()} for kind, prefix in self.prefixes.items()}
+        self.assertEqual(rooms["with"] - rooms["without"], {"decoding", "model", "sweep", "training"})
+
+    def test_what_cpp_programs_need_is_found_without_the_c_library(self):
+        prefix = self.root / "development"
+        run(CMAKE, "--install", WITHOUT, "--prefix", prefix, "--component", "development")
+        self.prefixes["development"] = prefix
+        try:
+            self.configure("outside_inference", "development", "-DCOMPONENTS=")
+            _, refused = self.configure("outside_c", "development", status=1)
+            self.assertIn("the component 'c' is missing", refused)
+        finally:
+            del self.prefixes["development"]
 
 
 if __name__ == "__main__":

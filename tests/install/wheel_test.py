@@ -51,13 +51,19 @@ class WheelTest(unittest.TestCase):
             self.assertIn("libsentencepiece", linked)
             if shutil.which("dpkg-query"):
                 information, = pathlib.Path(folder).glob("lib/python*/site-packages/transformer_cpp-*.dist-info")
-                licences = {file.name: file.read_text() for file in (information / "licences").iterdir() if file.is_file()}
+                licences = {file.name: file.read_text() for file in (information / "licenses/licences").iterdir() if file.is_file()}
                 for library in ("libsentencepiece0", "libfmt", "libyaml-cpp", "libxxhash0", "libutf8proc", "zlib1g"):
                     self.assertTrue(any(name.startswith(library) and "opyright" in text for name, text in licences.items()), library)
                 listed = re.findall("^License-File: (.*)$", (information / "METADATA").read_text(), re.MULTILINE)
                 self.assertLess(len(licences), len(listed))
                 for name in listed:
-                    self.assertTrue((information / name).is_file(), name)
+                    self.assertTrue((information / "licenses" / name).is_file(), name)
+                try:
+                    import packaging.metadata
+                except ImportError:
+                    return
+                metadata = packaging.metadata.Metadata.from_email((information / "METADATA").read_bytes())
+                self.assertEqual(metadata.name, "transformer-cpp")
 
 
 if __name__ == "__main__":

@@ -36,12 +36,12 @@ def main(folder, licences, version, license_file, output):
     contents = {f"{PACKAGE}/{file.name}": file.read_bytes() for file in sorted((here / PACKAGE).iterdir())
                 if file.suffix == ".py" or file.name == "py.typed"}
     contents.update((f"{PACKAGE}/lib/{name}", data) for name, data in libraries(pathlib.Path(folder)).items())
-    contents[f"{info}/LICENSE"] = pathlib.Path(license_file).read_bytes()
+    contents[f"{info}/licenses/LICENSE"] = pathlib.Path(license_file).read_bytes()
     others = [file for file in sorted(pathlib.Path(licences).rglob("*")) if file.is_file()]
     of_others = [f"licences/{file.relative_to(licences)}" for file in others]
-    contents.update((f"{info}/{name}", file.read_bytes()) for name, file in zip(of_others, others))
+    contents.update((f"{info}/licenses/{name}", file.read_bytes()) for name, file in zip(of_others, others))
     contents[f"{info}/METADATA"] = "\n".join([
-        "Metadata-Version: 2.1", f"Name: {PACKAGE.replace('_', '-')}", f"Version: {version}",
+        "Metadata-Version: 2.4", f"Name: {PACKAGE.replace('_', '-')}", f"Version: {version}",
         "Summary: Translates text with trained models of the project transformer, on CPUs", "License: MIT; licences/ has those of libraries that come along",
         "License-File: LICENSE", *(f"License-File: {name}" for name in of_others), "Requires-Python: >=3.8", ""]).encode()
     contents[f"{info}/WHEEL"] = "\n".join([
