@@ -12,7 +12,7 @@ WORDS = {"red": "rot", "green": "grün", "blue": "blau", "dog": "Hund", "cat": "
 
 # Figures of a run that depend on the clock and the machine; the length of metrics.jsonl because they have more or fewer
 # digits.
-TIMES = {"seconds", "tokens_per_second", "memory", "metrics_bytes"}
+TIMES = {"seconds", "process_seconds", "tokens_per_second", "memory", "metrics_bytes"}
 
 
 def write_corpus(folder, name, lines, seed):

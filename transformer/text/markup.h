@@ -23,8 +23,8 @@ struct CarriedOver {
 /// Tags are start and end tags, comments, declarations, processing instructions, CDATA sections, and scripts and style
 /// sheets as a whole. A "<" that begins none of them is text; so is what looks like a tag and never ends. References
 /// (&amp; &eacute; &#8212;) are the characters they stand for; of names HTML 4's are known. What others stand for is
-/// said elsewhere (&brandShortName; in XML), so that they are placeholders; without a semicolon they are text. Nothing
-/// is an error.
+/// said elsewhere (in XML, of `brandShortName` for one), so that they are placeholders; without a semicolon they are
+/// text. Nothing is an error.
 ///
 /// Placeholders, where they are carried over, too, and references of other names are tags that stand alone, with what
 /// belongs to them: the quotation marks and brackets that are round them alone, signs such as % and $, each other where

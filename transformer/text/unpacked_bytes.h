@@ -30,8 +30,9 @@ class UnpackedBytes {
   /// Whether something, or the end, can be had without waiting for whoever writes it.
   bool readable() const;
 
-  /// For messages: the name, and a line of it, counted from 1, as in "in.txt:7".
+  /// For messages.
   const std::string& name() const;
+  /// The same of a line, counted from 1, as in "in.txt:7".
   std::string where(int64_t line) const;
   /// How much was read, from 0 to 1, where the size is known: a regular file's.
   std::optional<double> share() const;
