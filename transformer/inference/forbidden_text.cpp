@@ -58,9 +58,8 @@ struct ForbiddenText::Implementation {
           next.begun.emplace_back(phrase, matched + 1);
         }
       }
-      const bool behind_word = now.end.in_word() && !now.end.in_character();
       for (const uint32_t phrase : by_first_byte[static_cast<unsigned char>(character)]) {
-        if (!phrases[phrase].word_begins || !behind_word) next.begun.emplace_back(phrase, 1);
+        if (!phrases[phrase].word_begins || !now.end.in_word()) next.begun.emplace_back(phrase, 1);
       }
       for (const auto& [phrase, matched] : next.begun) {
         if (matched == phrases[phrase].text.size() && !phrases[phrase].word_ends) return std::nullopt;

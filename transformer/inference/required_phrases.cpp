@@ -77,7 +77,7 @@ std::vector<size_t> RequiredPhrases::missing() const {
 }
 
 void RequiredPhrases::append(int64_t token) {
-  const bool behind_word = end_.in_word() && !end_.in_character();
+  const bool behind_word = end_.in_word();
   settle(token);
   std::vector<size_t> now;  // those that the token ends
   for (size_t i = 0; i < held_.size(); ++i) {

@@ -60,7 +60,7 @@ bool PieceTexts::begin_in_word(std::span<const int64_t> pieces) const {
 bool PieceTexts::end_in_word(std::span<const int64_t> pieces) const {
   TextEnd end;
   end.append(of(pieces));
-  return end.in_word() && !end.in_character();
+  return end.in_word();
 }
 
 std::span<const int64_t> PieceTexts::beginning_with(std::string_view beginning) const {

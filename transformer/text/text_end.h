@@ -14,8 +14,8 @@ class TextEnd {
   /// Of a text whose last character is a word's, or none.
   explicit TextEnd(bool in_word) : in_word_(in_word) {}
 
-  /// Whether the last whole character is a word's.
-  bool in_word() const { return in_word_; }
+  /// Whether the last character is whole and a word's.
+  bool in_word() const { return in_word_ && !in_character(); }
   /// Whether a character is under way.
   bool in_character() const { return !part_.empty(); }
 
@@ -35,8 +35,8 @@ class TextEnd {
   auto operator<=>(const TextEnd&) const = default;
 
  private:
-  bool in_word_ = false;
-  std::string part_;  // the bytes of the character that is under way
+  bool in_word_ = false;  // the last whole character is a word's
+  std::string part_;      // the bytes of the character that is under way
 };
 
 }  // namespace transformer
