@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <initializer_list>
+#include <map>
 #include <mutex>
 #include <string_view>
 #include <system_error>
@@ -23,10 +24,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The folders that this process is writing.
+/// The folders that this process is writing, each with those that were made for it to lie in, the innermost first.
 struct Unfinished {
   std::mutex mutex;
-  std::set<fs::path> folders;
+  std::map<fs::path, std::vector<fs::path>> folders;
 };
 
 Unfinished& unfinished() {
@@ -58,15 +59,36 @@ void remove_left(const fs::path& parent, const std::string& prefix) {
   }
 }
 
+/// As fs::create_directories; those that were made, the innermost first.
+std::vector<fs::path> make_folders(const fs::path& path, std::error_code& error) {
+  std::vector<fs::path> missing, made;
+  std::error_code ignored;
+  for (auto each = path; fs::symlink_status(each, ignored).type() == fs::file_type::not_found && each.has_filename();
+       each = each.parent_path()) {
+    missing.push_back(each);
+  }
+  for (auto each = missing.rbegin(); each != missing.rend() && !error; ++each) {
+    if (fs::create_directory(*each, error)) made.insert(made.begin(), *each);
+  }
+  if (!error) fs::create_directories(path, error);
+  return made;
+}
+
+/// Those that hold anything by now stay.
+void remove_empty(const std::vector<fs::path>& folders) {
+  for (const auto& folder : folders) ::rmdir(folder.c_str());
+}
+
 [[noreturn]] void end_by(int signal) {
   // Never given back: nothing is begun or finished any more.
   unfinished().mutex.lock();
-  for (const auto& folder : unfinished().folders) {
+  for (const auto& [folder, parents] : unfinished().folders) {
     // Under another name of such a folder, where no other thread goes on writing to it.
     const auto ended = folder.string() + "0";
     std::error_code error, ignored;
     fs::rename(folder, ended, error);
     fs::remove_all(error ? folder : fs::path(ended), ignored);
+    remove_empty(parents);
   }
   std::signal(signal, SIG_DFL);
   sigset_t set;
@@ -82,19 +104,20 @@ void remove_left(const fs::path& parent, const std::string& prefix) {
 NewFolder::NewFolder(const fs::path& given) : final_(followed_links(given)) {
   const auto& path = final_;
   std::error_code error;
-  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   const std::lock_guard guard(unfinished().mutex);
+  const auto parents = make_folders(path.parent_path(), error);
   if (!error) remove_left(folder_of(path), fmt::format(".{}.partial-", path.filename().string()));
   // What a process of the same number left is not this one's to write into; in a container, all have the same.
   for (int number = 0; !error; ++number) {
     partial_ = beside("partial", number);
     if (::mkdir(partial_.c_str(), 0777) == 0) {
-      unfinished().folders.insert(partial_);
+      unfinished().folders.emplace(partial_, parents);
       lock_.emplace(partial_, FileLock::Wait::no);
       return;
     }
     if (errno != EEXIST) error.assign(errno, std::generic_category());
   }
+  remove_empty(parents);
   throw_refused(path, "cannot create the folder", error);
 }
 
@@ -102,7 +125,8 @@ NewFolder::~NewFolder() {
   const std::lock_guard guard(unfinished().mutex);
   std::error_code ignored;
   fs::remove_all(partial_, ignored);
-  unfinished().folders.erase(partial_);
+  const auto entry = unfinished().folders.extract(partial_);
+  remove_empty(entry.mapped());
 }
 
 void NewFolder::commit(bool replaces) {

@@ -222,14 +222,11 @@ SpecialTokens read_tokens_of(const fs::path& folder) {
   };
   // These are named by habit, and are words of no text.
   const auto harmless = [&](const std::string& token) { return known(token) || token == "<s>" || token == "<mask>"; };
-  const auto splits = [](const std::string& token) {
-    return fmt::format("is a token ({}) that a text would be split at", in_quotes(token));
-  };
   for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
     if (!is_file(folder / name)) continue;
     const Configuration config(folder / name);
     for (const auto& [key, token] : config.tokens()) {
-      if (!harmless(token)) config.refuse(key, splits(token));
+      if (!harmless(token)) config.refuse_token(key, token);
     }
     for (const char* key : listed_tokens) {
       const auto* others = config.find(key);
@@ -242,7 +239,7 @@ SpecialTokens read_tokens_of(const fs::path& folder) {
         const auto* content = token.find("content");
         if (!content)
           config.refuse("added_tokens_decoder", fmt::format("has an entry {} without a token", in_quotes(id)));
-        if (!harmless(content->text())) config.refuse("added_tokens_decoder", splits(content->text()));
+        if (!harmless(content->text())) config.refuse_token("added_tokens_decoder", content->text());
       }
     }
     if (const auto* options = config.find("sp_model_kwargs"); options && !options->entries().empty()) {
@@ -253,7 +250,7 @@ SpecialTokens read_tokens_of(const fs::path& folder) {
     const Configuration added(folder / "added_tokens.json");
     for (const auto& [token, id] : added.entries()) {
       if (known(token)) added.refuse(printable(token), "is added to the vocabulary");
-      if (!harmless(token)) added.refuse(printable(token), splits(token));
+      if (!harmless(token)) added.refuse_token(printable(token), token);
     }
   }
   return tokens;

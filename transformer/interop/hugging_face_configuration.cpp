@@ -20,6 +20,10 @@ void Configuration::refuse(std::string_view key, const std::string& what) const 
   throw Error(name_, fmt::format("'{}' {}", key, what), "such a model cannot be imported");
 }
 
+void Configuration::refuse_token(std::string_view key, std::string_view token) const {
+  refuse(key, fmt::format("names a token ({}) that a text would be split at", in_quotes(token)));
+}
+
 std::vector<std::pair<std::string, std::string>> Configuration::tokens() const {
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& [key, value] : entries()) {

@@ -23,6 +23,8 @@ class Configuration {
 
   /// Throws Error: such a model cannot be imported, because the setting `key` is `what`.
   [[noreturn]] void refuse(std::string_view key, const std::string& what) const;
+  /// Throws Error: `key` names `token`, at which `transformers` would split a text.
+  [[noreturn]] void refuse_token(std::string_view key, std::string_view token) const;
   /// Null where there is none.
   const JsonValue* find(std::string_view key) const { return value_.find(key); }
   /// All settings, in the file's order.

@@ -85,9 +85,7 @@ struct AddedTokens {
   }
   void take(const Configuration& config, const char* key, std::optional<int64_t> id, const std::string& token) {
     if (is_core(token)) return void(id ? by_id.emplace(*id, token).second : false);
-    if (!is_language(token)) {
-      config.refuse(key, fmt::format("adds a token ({}) that a text would be split at", in_quotes(token)));
-    }
+    if (!is_language(token)) config.refuse_token(key, token);
     if (std::max(listed.size(), by_id.size()) >= most_languages)
       config.refuse(key, fmt::format("names more than {} languages", most_languages));
     if (!id) {
@@ -120,8 +118,7 @@ AddedTokens read_added(const fs::path& folder, MultilingualText& text) {
       }
     }
     for (const auto& [key, token] : config.tokens()) {
-      if (is_core(token)) continue;
-      config.refuse(key, fmt::format("is a token ({}) that a text would be split at", in_quotes(token)));
+      if (!is_core(token)) config.refuse_token(key, token);
     }
     take_listed(config, added);
     if (const auto* tokens = config.find("added_tokens_decoder")) {
