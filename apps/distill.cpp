@@ -15,6 +15,7 @@
 
 #include "apps/decoding_options.h"
 #include "apps/line_work.h"
+#include "apps/messages.h"
 #include "apps/program.h"
 #include "apps/unfinished_output.h"
 #include "transformer/base/error.h"
@@ -304,13 +305,14 @@ int main(int argc, char** argv) {
     identity["way of picking"] = pick;
     record = record_of(identity, source, target);
     if (holds_already(folder.path(), record)) {
-      std::cerr << fmt::format("{}: {} holds this corpus already\n", program_name, output);
+      std::cerr << one_line(fmt::format("{}: {} holds this corpus already", program_name, output)) << '\n';
       return 0;
     }
     folder.make();
     const int status = work.run([&] { return identity; }, Teaching(translator, picking, work));
-    std::cerr << fmt::format("{}: translations of {} of {} lines are in {}\n", program_name,
-                             work.lines() - bad_lines.count(), work.lines(), output);
+    std::cerr << one_line(fmt::format("{}: translations of {} of {} lines are in {}", program_name,
+                                      work.lines() - bad_lines.count(), work.lines(), output))
+              << '\n';
     return status;
   });
 }

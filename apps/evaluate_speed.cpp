@@ -30,6 +30,7 @@
 #include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
 #include "transformer/evaluation/bleu.h"
 #include "transformer/evaluation/chrf.h"
 #include "transformer/inference/inference_model.h"
@@ -139,7 +140,7 @@ std::vector<Candidate> opened(const SpeedFlags& flags) {
       const Translator translator(flags.models[i], "cpu", {.precision = precision, .threads = flags.threads});
       auto& candidate = candidates.emplace_back();
       candidate.directory = flags.models[i];
-      candidate.figures.model = names[i];
+      candidate.figures.model = printable(names[i]);
       candidate.figures.precision = precision_name(translator.packed()->precision());
       candidate.figures.bytes = bytes_of(flags.models[i]);
       candidate.figures.parameters = parameter_count(translator.model_settings());

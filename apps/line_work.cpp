@@ -489,6 +489,11 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
     } else {
       check_output("", files[i], inputs);
     }
+    if (self.resumes) {
+      for (const auto& meanwhile : {UnfinishedOutput::partial_of(files[i]), UnfinishedOutput::journal_of(files[i])}) {
+        check_not_read("", meanwhile, inputs);
+      }
+    }
     for (size_t k = 0; k < i; ++k) {
       const bool both_standard = is_standard(files[i]) && is_standard(files[k]);
       if (both_standard ||

@@ -50,7 +50,7 @@ std::vector<std::string> values_of(const CLI::Option& option) {
   for (const auto& value : CLI::detail::split(type.substr(open + 1, close - open - 1), ',')) {
     const auto plain = [](char c) {
       return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-             c == '.';
+             c == '.' || c == '+';
     };
     if (!value.empty() && std::all_of(value.begin(), value.end(), plain)) values.push_back(value);
   }

@@ -47,7 +47,7 @@ class SettingOptions {
       } else if (const auto* real = std::get_if<double*>(&field.target)) {
         option = number(app, flag, **real, field);
       } else if (const auto* truth = std::get_if<bool*>(&field.target)) {
-        option = app.add_option(flag, **truth, field.meaning);
+        option = app.add_option(flag, **truth, field.meaning)->transform(spelled<bool>({}, ""));
       } else if (const auto* text = std::get_if<std::string*>(&field.target)) {
         option = app.add_option(flag, **text, field.meaning);
       }
@@ -92,8 +92,7 @@ class SettingOptions {
 
   template <class Number>
   static CLI::Option* number(CLI::App& app, const std::string& flag, Number& value, const SettingField& field) {
-    return app.add_option(flag, value, field.meaning)
-        ->transform(spelled_number<Number>(field.range, field.range.text()));
+    return app.add_option(flag, value, field.meaning)->transform(spelled<Number>(field.range, field.range.text()));
   }
 
   S given_;

@@ -11,6 +11,7 @@
 #include "apps/decoding_options.h"
 #include "apps/least_risk.h"
 #include "apps/line_work.h"
+#include "apps/messages.h"
 #include "apps/program.h"
 #include "apps/translation_json.h"
 #include "apps/wish_options.h"
@@ -463,8 +464,9 @@ int main(int argc, char** argv) {
     const Translator translator = decoding.open();
     work.set_windows(decoding.windows(translator));
     if (TreeConstraints(translator.vocabularies().target).has_labels()) {
-      std::cerr << fmt::format("translate: warning: {} writes trees; `parse` makes sure that they are\n",
-                               decoding.model());
+      std::cerr << one_line(fmt::format("translate: warning: {} writes trees; `parse` makes sure that they are",
+                                        decoding.model()))
+                << '\n';
     }
     wishes.load(translator);
     if (!format.mbr.empty() && translator.settings().n_best == 1) {

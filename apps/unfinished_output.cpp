@@ -17,6 +17,7 @@
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/json_number.h"
 
 namespace transformer {
@@ -27,7 +28,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view magic = "unfinished output of a program of transformer, format 1\n";
-constexpr size_t longest_name = 255;
 
 // Of lines that are told of, so many are named.
 constexpr size_t named_lines = 5;
@@ -38,20 +38,6 @@ UnfinishedOutput::ToldLines told_lines(const Json& entry) {
     lines.first.emplace_back(whole_number_of(line.at(0)), line.at(1).get<std::string>());
   }
   return lines;
-}
-
-std::string checksum_of(std::string_view text) {
-  Checksum checksum;
-  checksum.add(text);
-  return checksum.text();
-}
-
-/// Beside the file that is written in the end, so that it can be renamed.
-fs::path partial_of(const std::string& file) {
-  const auto target = followed_links(file);
-  auto name = target.filename().string();
-  if (name.size() + std::strlen(".partial.journal") > longest_name) name = checksum_of(name);
-  return target.parent_path() / (name + ".partial");
 }
 
 bool is_there(const fs::path& file) {
@@ -109,6 +95,12 @@ UnfinishedOutput::UnfinishedOutput(const std::vector<std::string>& files,
     ::close(descriptor_);
     throw;
   }
+}
+
+/// Beside the file that is written in the end, so that it can be renamed.
+fs::path UnfinishedOutput::partial_of(const std::string& file) {
+  const auto target = followed_links(file);
+  return target.parent_path() / (name_beside(target, std::string_view(".partial.journal").size()) + ".partial");
 }
 
 fs::path UnfinishedOutput::journal_of(const std::string& file) {

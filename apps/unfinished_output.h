@@ -77,6 +77,8 @@ class UnfinishedOutput {
   std::filesystem::path partial(size_t index = 0) const { return parts_[index].partial; }
   /// The journal of files of which this is the first. Where it is, there is work that may go on.
   static std::filesystem::path journal_of(const std::string& file);
+  /// Where the text of `file` lies meanwhile.
+  static std::filesystem::path partial_of(const std::string& file);
 
  private:
   struct Part {

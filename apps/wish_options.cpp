@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iostream>
+#include <set>
 
 #include "apps/line_input.h"
 #include "apps/messages.h"
@@ -109,8 +109,9 @@ const std::string& WishOptions::line_of(const Option& option, int64_t number) {
 LineWishes WishOptions::of(int64_t number, std::string_view source) const {
   auto required = phrases_of(line_of(required_, number));
   if (terms_) {
+    const std::set<std::string> named(required.begin(), required.end());
     for (auto& target : terms_->targets(source)) {
-      if (std::find(required.begin(), required.end(), target) == required.end()) required.push_back(std::move(target));
+      if (!named.contains(target)) required.push_back(std::move(target));
     }
   }
   return {.prefix = line_of(prefix_, number),

@@ -59,6 +59,15 @@ TEST_CASE("a new folder appears whole or not at all, in place of an older one") 
   CHECK_THROWS_AS(NewFolder(directory / "file/model"), Error);
 }
 
+TEST_CASE("a new folder may have the longest of names") {
+  TemporaryDirectory directory;
+  const auto path = directory / std::string(255, 'n');
+  write_folder(path, "first");
+  write_folder(path, "second");
+  CHECK(read_file(path / "file") == "second");
+  CHECK(entries_of(directory.path()).size() == 1);
+}
+
 TEST_CASE("a new folder that is to replace none replaces none, whoever made one meanwhile") {
   TemporaryDirectory directory;
   const auto path = directory / "model";

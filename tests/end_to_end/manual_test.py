@@ -119,6 +119,7 @@ class ManualTest(unittest.TestCase):
         self.assertEqual(self.completed(translate, "--model", ""), [])  # files, by bash itself
         self.assertEqual(self.completed(translate, "--batch"), ["--batch-sentences"])
         self.assertEqual(self.completed(evaluate, "bleu", "--tokenize", "1"), ["13a"])
+        self.assertEqual(self.completed(evaluate, "mbr", "--metric", "chrf"), ["chrf", "chrf++"])
         self.assertEqual(self.completed(evaluate, "perplexity", "--tok"), [])
 
     def test_other_arguments_are_mistakes(self):

@@ -130,6 +130,8 @@ TEST_CASE("markup is taken apart into text and tags") {
   CHECK(marked.breaks() == std::vector<size_t>{1, 9, 9});
   CHECK(tags_of(parse_markup("<script>if (a < b) c(\"</p>\")</SCRIPT><style>x</style>")) ==
         Strings{"<script>if (a < b) c(\"</p>\")</SCRIPT>", "<style>x</style>"});
+  CHECK(tags_of(parse_markup("<script>a=\"</scripts>\";</script-><b></script\t><style></styled></style/>")) ==
+        Strings{"<script>a=\"</scripts>\";</script-><b></script\t>", "<style></styled></style/>"});
   CHECK(tags_of(parse_markup("<Zone>x</zone><a><z></aZ>")) == Strings{"<Zone>", "</zone>", "<a>", "<z>", "</aZ>"});
   CHECK(tags_of(parse_markup("<!DOCTYPE html><?xml version='1'?><![CDATA[<a>]]>")) ==
         Strings{"<!DOCTYPE html>", "<?xml version='1'?>", "<![CDATA[<a>]]>"});

@@ -178,10 +178,10 @@ TEST_CASE("a symbol is one piece, whether the text has it or not") {
     VocabularySettings settings;
     settings.algorithm = algorithm;
     write_file(folder / "tagged.model",
-               learn_vocabulary({demo_data("valid.en.gz")}, 600, settings, {"<BT>", "<noise>"}, {}));
+               learn_vocabulary({demo_data("valid.en.gz")}, 600, settings, {"<BT>", "<noise>", "\"q\"", "\"q"}, {}));
     const Vocabulary vocabulary(folder / "tagged.model");
     CHECK(vocabulary.size() == 600);
-    for (const std::string tag : {"<BT>", "<noise>"}) {
+    for (const std::string tag : {"<BT>", "<noise>", "\"q\"", "\"q"}) {
       const auto pieces = vocabulary.pieces(tag + " You and I.");
       CHECK(std::count(pieces.begin(), pieces.end(), tag) == 1);
       CHECK(vocabulary.encode(tag).size() == 2);  // behind the mark of a word's beginning

@@ -44,6 +44,12 @@ std::string Checksum::text() const {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
+std::string checksum_of(std::string_view text) {
+  Checksum checksum;
+  checksum.add(text);
+  return checksum.text();
+}
+
 std::string file_checksum(const fs::path& file) {
   std::error_code ignored;
   const auto status = fs::status(file, ignored);

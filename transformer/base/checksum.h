@@ -31,6 +31,9 @@ class Checksum {
   std::unique_ptr<State> state_;
 };
 
+/// The checksum of a text's bytes.
+std::string checksum_of(std::string_view text);
+
 /// The checksum of a file's bytes. Throws Error when it cannot be opened, Failure when reading fails midway.
 std::string file_checksum(const std::filesystem::path& file);
 

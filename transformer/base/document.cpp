@@ -158,23 +158,26 @@ std::vector<YAML::Mark> first_documents(const std::string& text) {
   return std::move(found.starts);
 }
 
-/// The one document in a YAML file that holds something. `where` and `subject` are for messages about a file that
-/// cannot be read; an empty one must hold `content`.
-YAML::Node read_yaml(const std::filesystem::path& file, const std::string& where, const std::string& subject,
-                     const std::string& content) {
-  const std::string text = read_text(file, where, subject);
-  const auto starts = parsed_yaml(file.string(), text, [&] { return first_documents(text); });
+/// The one document in `text`, which stands in `file`; nothing where the text holds nothing.
+YAML::Node one_document(const std::string& text, const std::string& file) {
+  const auto starts = parsed_yaml(file, text, [&] { return first_documents(text); });
   if (starts.size() > 1 && starts[1].pos == starts[0].pos) {
     throw Error(at_line(file, starts[0]), "this is not valid YAML: nothing can begin like this",
                 fmt::format("look at column {}", starts[0].column + 1));
   }
-  const auto document = parsed_yaml(file.string(), text, [&] { return YAML::Load(text); });
-  if (starts.empty() || document.IsNull()) {
-    throw Error(file.string(), "the file is empty", "it must hold " + content);
-  }
   if (starts.size() > 1) {
-    throw Error(at_line(file, starts[1]), "a second YAML document begins here", "keep one in a file");
+    throw Error(at_line(file, starts[1]), "a second YAML document begins here",
+                fmt::format("keep one (look at column {})", starts[1].column + 1));
   }
+  return parsed_yaml(file, text, [&] { return YAML::Load(text); });
+}
+
+/// The one document in a YAML file that holds something. `where` and `subject` are for messages about a file that
+/// cannot be read; an empty one must hold `content`.
+YAML::Node read_yaml(const std::filesystem::path& file, const std::string& where, const std::string& subject,
+                     const std::string& content) {
+  const auto document = one_document(read_text(file, where, subject), file.string());
+  if (document.IsNull()) throw Error(file.string(), "the file is empty", "it must hold " + content);
   return document;
 }
 
@@ -197,7 +200,7 @@ Document Document::read(const std::filesystem::path& file, const std::string& wh
 }
 
 Document Document::parse(const std::string& text, const std::string& where) {
-  return {where, std::make_shared<Node>(Node{parsed_yaml(where, text, [&] { return YAML::Load(text); })})};
+  return {where, std::make_shared<Node>(Node{one_document(text, where)})};
 }
 
 Document::Kind Document::kind() const {

@@ -28,7 +28,7 @@ class Document {
   /// cannot be read, `content` is what an empty one should hold.
   static Document read(const std::filesystem::path& file, const std::string& where, const std::string& subject,
                        const std::string& content);
-  /// YAML of a command line, which `where` names. Throws Error for what is none.
+  /// YAML of a command line, which `where` names. Throws Error for what is none, to its end.
   static Document parse(const std::string& text, const std::string& where);
 
   /// What may be asked of it: text(), elements() or keys().

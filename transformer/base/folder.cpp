@@ -10,6 +10,7 @@
 #include <string>
 
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -84,6 +85,12 @@ void sync_folder(const fs::path& folder) {
 
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+std::string name_beside(const fs::path& path, size_t more) {
+  constexpr size_t longest_name = 255;
+  auto name = path.filename().string();
+  return name.size() + more > longest_name ? checksum_of(name) : name;
 }
 
 bool is_within(const fs::path& path, const fs::path& folder) {

@@ -42,6 +42,10 @@ void sync_folder(const std::filesystem::path& folder);
 /// The folder that `path` lies in: "." where it is a name alone.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
+/// The name of `path`, as part of the name of something that lies beside it: where the `more` bytes of the other part
+/// would make that longer than names can be, the name's checksum.
+std::string name_beside(const std::filesystem::path& path, size_t more);
+
 /// Whether `path` is `folder` or lies in it, links followed as far as they lead. Throws as throw_refused.
 bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder);
 

@@ -106,7 +106,7 @@ NewFolder::NewFolder(const fs::path& given) : final_(followed_links(given)) {
   std::error_code error;
   const std::lock_guard guard(unfinished().mutex);
   const auto parents = make_folders(path.parent_path(), error);
-  if (!error) remove_left(folder_of(path), fmt::format(".{}.partial-", path.filename().string()));
+  if (!error) remove_left(folder_of(path), hidden_name() + ".partial-");
   // What a process of the same number left is not this one's to write into; in a container, all have the same.
   for (int number = 0; !error; ++number) {
     partial_ = beside("partial", number);
@@ -165,8 +165,13 @@ DeletesUnfinishedFolders::~DeletesUnfinishedFolders() {
   watch_.join();
 }
 
+/// What the names begin with under which it lies meanwhile.
+std::string NewFolder::hidden_name() const {
+  return fmt::format(".{}", name_beside(final_, std::string_view("..replaced-2147483647-2147483647").size()));
+}
+
 fs::path NewFolder::beside(const char* kind, int number) const {
-  return final_.parent_path() / fmt::format(".{}.{}-{}-{}", final_.filename().string(), kind, ::getpid(), number);
+  return final_.parent_path() / fmt::format("{}.{}-{}-{}", hidden_name(), kind, ::getpid(), number);
 }
 
 /// Where a process was killed within commit(), this name may hold the only copy of somebody's folder: it stays.

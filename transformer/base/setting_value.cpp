@@ -89,6 +89,11 @@ void assign(const SettingField& field, const std::string& name, const SettingVal
     throw Error(where, fmt::format("{} is out of range: {}", name, printable(text)), "it takes " + field.expectation());
   };
   const bool scalar = value.kind == SettingValue::Kind::scalar;
+  for (const auto& text : value.texts) {
+    // The name of a file would end there.
+    if (text.find('\0') == std::string::npos) continue;
+    throw Error(where, fmt::format("{} takes no character U+0000, found {}", name, in_quotes(text)));
+  }
   std::visit(Overloaded{[&](auto* number) {  // int64_t, uint64_t
                           std::remove_pointer_t<decltype(number)> parsed = 0;
                           if (!scalar) wrong_type();

@@ -104,7 +104,7 @@ SettingOverride parse_override(const std::string& text) {
   const std::string where = "--set " + printable(text);
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    throw Error(where, "section.setting=value was expected", "write, for instance, --set model.d_model=512");
+    throw Error(where, "section.setting=value was expected");
   }
   return {text.substr(0, equals), text.substr(equals + 1), where};
 }

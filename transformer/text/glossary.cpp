@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "transformer/base/error.h"
@@ -166,9 +168,10 @@ std::vector<Glossary::Match> Glossary::find(std::string_view normal) const {
 
 std::vector<std::string> Glossary::targets(std::string_view text) const {
   std::vector<std::string> targets;
+  std::unordered_set<std::string_view> there;
   for (const auto& match : find(normalized(text))) {
     const auto& target = terms()[match.term].target;
-    if (std::find(targets.begin(), targets.end(), target) == targets.end()) targets.push_back(target);
+    if (there.insert(target).second) targets.push_back(target);
   }
   return targets;
 }

@@ -128,6 +128,22 @@ std::string join(const std::vector<std::filesystem::path>& files) {
   return names;
 }
 
+/// SentencePiece takes a field that begins with a quote for a quoted one.
+std::string as_csv(const std::vector<std::string>& symbols) {
+  std::string fields;
+  for (const auto& symbol : symbols) {
+    if (!fields.empty()) fields += ',';
+    if (!symbol.starts_with('"')) {
+      fields += symbol;
+      continue;
+    }
+    fields += '"';
+    for (const char c : symbol) fields += c == '"' ? std::string("\"\"") : std::string(1, c);
+    fields += '"';
+  }
+  return fields;
+}
+
 }  // namespace
 
 void check_symbols(const std::string& what, const std::vector<std::string>& symbols,
@@ -165,7 +181,7 @@ std::string learn_vocabulary(const std::vector<std::filesystem::path>& files, in
       // The unigram model's sums depend on how many threads share them: a fixed number gives the same pieces
       // everywhere.
       {"num_threads", "4"},
-      {"user_defined_symbols", fmt::format("{}", fmt::join(symbols, ","))},
+      {"user_defined_symbols", as_csv(symbols)},
       {"minloglevel", "2"},
   };
   std::string serialized;

@@ -50,12 +50,6 @@ std::map<std::string, std::string> flat_settings(const std::string& yaml) {
   return flat;
 }
 
-std::string checksum_of(const std::string& contents) {
-  Checksum checksum;
-  checksum.add(contents);
-  return checksum.text();
-}
-
 std::string value_of(const std::map<std::string, std::string>& settings, const std::string& name) {
   const auto found = settings.find(name);
   return found == settings.end() ? "" : found->second;
