@@ -15,23 +15,24 @@ that read it, its pieces joined; a word of the target is linked to the source wo
 where the end token has it.
 """
 
-import argparse
 import collections
-import gzip
 import json
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import numpy
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+from common import Parser, above, lines_of, output_file  # noqa: E402
+
 DATA = ROOT / "data" / "tatoeba-en-de"
 
 
-def lines_of(name):
-    with gzip.open(DATA / name, "rt", encoding="utf-8", newline="\n") as file:
-        return [line.rstrip("\r\n").strip() for line in file]
+def corpus(name):
+    return [line.strip() for line in lines_of(DATA / name)]
 
 
 def words_of(line):
@@ -99,7 +100,7 @@ class Statistical:
 
 def statistical_links(sources, targets):
     """Sure and possible links of each pair."""
-    train = [(words_of(a), words_of(b)) for a, b in zip(lines_of("train.en.gz"), lines_of("train.de.gz"))]
+    train = [(words_of(a), words_of(b)) for a, b in zip(corpus("train.en.gz"), corpus("train.de.gz"))]
     both = [([form(w) for w in s], [form(w) for w in t])
             for s, t in train + [(words_of(a), words_of(b)) for a, b in zip(sources, targets)]]
     from_source, from_target = [s for s, _ in both], [t for _, t in both]
@@ -152,14 +153,16 @@ def scores(found, sure, possible, same):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attend", default=ROOT / "build/release/bin/attend")
-    parser.add_argument("--model", default="data/model-en-de")
-    parser.add_argument("--pairs", type=int, default=1500)
-    parser.add_argument("--output")
+    parser = Parser(description=__doc__)
+    parser.add_argument("--attend", type=pathlib.Path, default=ROOT / "build/release/bin/attend")
+    parser.add_argument("--model", type=pathlib.Path, default=ROOT / "data/model-en-de")
+    parser.add_argument("--pairs", type=above(0), default=1500)
+    parser.add_argument("--output", type=output_file)
     options = parser.parse_args()
+    parser.check_model("--model", options.model)
+    model = options.model.resolve()
 
-    sources, targets = lines_of("valid.en.gz")[:options.pairs], lines_of("valid.de.gz")[:options.pairs]
+    sources, targets = corpus("valid.en.gz")[:options.pairs], corpus("valid.de.gz")[:options.pairs]
     sure, possible = statistical_links(sources, targets)
     same = [same_words(s, t) for s, t in zip(sources, targets)]
 
@@ -167,9 +170,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name, lines in (("source", sources), ("target", targets)):
             (pathlib.Path(folder) / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        process = subprocess.Popen([options.attend, "--model", options.model, "--kind", "cross", "--format", "json",
+        process = subprocess.Popen([options.attend.resolve(), "--model", model, "--kind", "cross", "--format", "json",
                                     "--input", f"{folder}/source", "--target", f"{folder}/target"],
-                                   stdout=subprocess.PIPE, cwd=ROOT, text=True, encoding="utf-8")
+                                   stdout=subprocess.PIPE, text=True, encoding="utf-8")
         for line in process.stdout:
             view = json.loads(line)["attention"]["cross"]
             weights = numpy.array(view["weights"])
@@ -194,8 +197,9 @@ def main():
         rows.append({"name": name, "at": ["writing", "reading"][shift], **scores(links, sure, possible, same)})
     rows.sort(key=lambda row: (row["at"], row["name"]))
     best = min(row["aer"] for row in rows)
-    text = [f"{options.model}: {len(sources)} pairs of data/tatoeba-en-de/valid; {sum(map(len, sure))} sure and "
-            f"{sum(map(len, possible))} possible statistical links, {sum(map(len, same))} words spelled alike.",
+    text = [f"{model.relative_to(ROOT) if model.is_relative_to(ROOT) else model}: {len(sources)} pairs of "
+            f"data/tatoeba-en-de/valid; {sum(map(len, sure))} sure and {sum(map(len, possible))} possible statistical links, "
+            f"{sum(map(len, same))} words spelled alike.",
             "Percent; AER: the lower the better. * best AER.", "",
             f"{'attention':<24}{'at':<9}{'AER':>7}{'precision':>11}{'recall':>8}{'F1':>7}{'alike':>7}"]
     for row in rows:
@@ -205,7 +209,7 @@ def main():
     report = "\n".join(text) + "\n"
     print(report, end="")
     if options.output:
-        pathlib.Path(options.output).write_text(report, encoding="utf-8")
+        options.output.write_text(report, encoding="utf-8")
 
 
 if __name__ == "__main__":

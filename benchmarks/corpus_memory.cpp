@@ -6,17 +6,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "benchmarks/benchmark.h"
 #include "transformer/text/batches.h"
 #include "transformer/text/parallel_lines.h"
 
@@ -110,12 +108,13 @@ void run(int64_t pairs, const fs::path& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    if (argc != 3) throw std::runtime_error("usage: corpus_memory PAIRS FOLDER, in the project's root");
-    run(std::stoll(argv[1]), argv[2]);
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+  return run_benchmark(argc, argv, "Whether memory grows with the corpus; runs in the project's root",
+                       [](CLI::App& app, const auto& parse) {
+                         int64_t pairs = 0;
+                         std::string folder;
+                         app.add_option("PAIRS", pairs, "Sentence pairs")->required()->check(above_zero());
+                         app.add_option("FOLDER", folder, "Where text and cache stay")->required();
+                         parse();
+                         run(pairs, folder);
+                       });
 }

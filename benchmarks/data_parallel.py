@@ -8,18 +8,21 @@ the summing is hidden behind the backward pass, read from the Chrome trace of ra
 whole and shared out (training.shard_optimizer). Standard library only.
 """
 
-import argparse
 import json
 import os
 import pathlib
 import statistics
 import subprocess
+import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+from common import Parser, above, lines_of  # noqa: E402
+
 STEPS, TRACED = 12, 8
 
-# A model whose gradients take time to travel: 11 million parameters, 44 MB.
+# A model whose gradients take time to travel: 7.6 million parameters, 30 MB.
 CONFIG = """
 data: {{train_source: [{root}/data/tatoeba-en-de/train.en.gz], train_target: [{root}/data/tatoeba-en-de/train.de.gz],
         max_length: 60, cache: {cache}}}
@@ -64,7 +67,7 @@ def run(train, folder, config, name, processes, first=None):
     if first:
         command += ["--init-from", first]
     subprocess.run(command, check=True, capture_output=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
-    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in lines_of(output / "metrics.jsonl")]
     speeds = [line["tokens_per_second"] for line in lines if line.get("kind") == "train"]
     result = communication(output / "trace.json")
     result["tokens_per_second"] = speeds[-1]  # of steps that are no longer traced
@@ -162,9 +165,9 @@ def moments_on_paper():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("--train", default=ROOT / "build/release/bin/train", type=pathlib.Path)
-    parser.add_argument("--rounds", default=5, type=int)
+    parser.add_argument("--rounds", default=5, type=above(0))
     parser.add_argument("--paper-only", action="store_true", help="no measurement, only the model of 8 and 64 GPUs")
     arguments = parser.parse_args()
     if not arguments.paper_only:

@@ -6,15 +6,14 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "benchmarks/benchmark.h"
 #include "transformer/decoding/module_backend.h"
 #include "transformer/inference/continuous_search.h"
 #include "transformer/inference/inference_model.h"
@@ -143,8 +142,7 @@ void measure_draft(const std::shared_ptr<const InferenceModel>& model,
              before / after, share(drafted.proposed, drafted.steps), 100 * share(drafted.accepted, drafted.proposed));
 }
 
-void run(int argc, char** argv) {
-  CLI::App app{"Output tokens a second of a random model on one thread"};
+void run(CLI::App& app, const std::function<void()>& parse) {
   ModelSettings model_settings;
   int64_t length = 25, sentences = 32;
   std::vector<int64_t> batches = {1, 32}, beams = {4, 1};
@@ -152,26 +150,28 @@ void run(int argc, char** argv) {
   bool modules = false, features = false;
   int64_t draft_layers = 0;
   double others = 0.02;
-  app.add_option("--vocabulary", model_settings.vocabulary_size, "Word pieces")->capture_default_str();
-  app.add_option("--length", length, "Tokens of every input and output")->capture_default_str();
-  app.add_option("--sentences", sentences, "Sentences of a batch of several; a sixteenth of them one by one")
+  app.add_option("--vocabulary", model_settings.vocabulary_size, "Word pieces")
+      ->check(CLI::Range(5, 10'000'000))
       ->capture_default_str();
-  app.add_option("--batch", batches, "Sentences decoded at once")->capture_default_str();
-  app.add_option("--beam", beams, "Hypotheses of a sentence")->capture_default_str();
-  app.add_option("--precision", precisions, "float32, bf16, int8")->capture_default_str();
+  app.add_option("--length", length, "Tokens of every input and output")->check(above_zero())->capture_default_str();
+  app.add_option("--sentences", sentences, "Sentences of a batch of several; a sixteenth of them one by one")
+      ->check(above_zero())
+      ->capture_default_str();
+  app.add_option("--batch", batches, "Sentences decoded at once")->check(above_zero())->capture_default_str();
+  app.add_option("--beam", beams, "Hypotheses of a sentence")->check(above_zero())->capture_default_str();
+  app.add_option("--precision", precisions, "float32, bf16, int8")
+      ->check(CLI::IsMember({"float32", "bf16", "int8"}))
+      ->capture_default_str();
   app.add_flag("--modules", modules, "The torch::nn modules too");
   app.add_flag("--features", features, "Instead, what samples, penalties, required phrases and ensembles cost");
   auto* const draft_option =
-      app.add_option("--draft", draft_layers, "Instead, greedy decoding with a draft of so many of the model's layers");
+      app.add_option("--draft", draft_layers, "Instead, greedy decoding with a draft of so many of the model's layers")
+          ->check(above_zero());
   app.add_option("--others", others, "With --draft: what the outputs of the model's other layers are multiplied by")
       ->needs(draft_option)
       ->capture_default_str();
   app.add_option("--set", overrides, "Model settings: model.d_model=256");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
+  parse();
   Settings settings;
   settings.section("model", model_settings, "");
   settings.set(overrides);
@@ -269,6 +269,6 @@ void run(int argc, char** argv) {
 }  // namespace transformer
 
 int main(int argc, char** argv) {
-  transformer::run(argc, argv);
-  return 0;
+  return transformer::run_benchmark(argc, argv, "Output tokens a second of a random model on one thread",
+                                    transformer::run);
 }

@@ -2,9 +2,7 @@
 with the shipped model. scripts/gpu runs it. Needs Python's torch and nothing else; results go to
 benchmarks/results/gpu-NAME.txt."""
 
-import argparse
 import collections
-import gzip
 import json
 import pathlib
 import re
@@ -19,6 +17,7 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARIES = ROOT / "build" / "release" / "bin"
 sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+from common import Parser, lines_of  # noqa: E402
 from pairs import Side  # noqa: E402
 from tensor_file import save_file  # noqa: E402
 
@@ -107,11 +106,10 @@ def training(model, folder, say, peak):
 
 
 def decoding(folder, say):
-    with gzip.open(ROOT / "data" / "tatoeba-en-de" / "valid.en.gz", "rt") as text:
-        lines = text.read()
+    lines = lines_of(ROOT / "data" / "tatoeba-en-de" / "valid.en.gz")
     few, many = folder / "few.txt", folder / "many.txt"
-    few.write_text("".join(lines.splitlines(True)[:8]))
-    many.write_text(lines * 4)
+    for file, chosen in ((few, lines[:8]), (many, lines * 4)):
+        file.write_text("".join(f"{line}\n" for line in chosen), encoding="utf-8")
     for precision in ("float32", "fp16", "bf16"):
         seconds = {}
         for file in (few, many):  # the start is in both
@@ -119,12 +117,12 @@ def decoding(folder, say):
             subprocess.run([BINARIES / "translate", "--model", ROOT / "data" / "model-en-de", "--device", "cuda",
                             "--precision", precision, "--input", file], check=True, stdout=subprocess.DEVNULL)
             seconds[file] = time.perf_counter() - begun
-        sentences = many.read_text().count("\n") - 8
+        sentences = 4 * len(lines) - 8
         say(f"decoding the shipped model in {precision}: {sentences / (seconds[many] - seconds[few]):.0f} sentences/s")
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    Parser(description=__doc__).parse_args()
     if not torch.cuda.is_available():
         sys.exit("gpu: this machine has no GPU that torch can use; nothing was measured")
     name = torch.cuda.get_device_name()

@@ -6,11 +6,11 @@ part in every precision, scores them (tokenised, lower-cased BLEU), and compares
 writes FOLDER/README.md, with the learning curve, and the translations that were scored. Training goes on after an
 interruption; a finished one is not trained again. data/README.md says where to get the text."""
 
-import argparse
 import json
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 
 import ctranslate2
@@ -18,6 +18,9 @@ import sentencepiece
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+from common import Parser, lines_of  # noqa: E402
+
 CONFIG = ROOT / "configs" / "multi30k.yaml"
 PARTS = ("val", "test_2016_flickr")
 PRECISIONS = ("float32", "bf16", "int8")
@@ -31,14 +34,22 @@ class Model:
     def __init__(self, args):
         self.args, self.folder = args, args.model or ROOT / "runs" / "multi30k"
         if not args.model:
-            run(args.binaries, "train", CONFIG)
+            run(args.binaries, "train", CONFIG, *(word for setting in self.data() for word in ("--set", setting)))
         self.config = yaml.safe_load((self.folder / "config.yaml").read_text())
+
+    def data(self):
+        """The settings of what is trained on; a folder is spelled as the configuration spells it, since a run goes on with
+        the same ones alone."""
+        return [f"data.{use}_{side}=[{json.dumps(os.path.relpath(self.text(part, language), ROOT), ensure_ascii=False)}]"
+                for use, part in (("train", "train"), ("validation", "val"))
+                for side, language in (("source", "en"), ("target", "de"))]
 
     def text(self, part, language):
         return self.args.data / f"{part}.lc.norm.tok.{language}"
 
-    def translated(self, part, precision, *options):
-        output = self.args.output / f"{part}.{precision}.de"
+    def translated(self, part, precision, *options, by=""):
+        """`by` tells a search with `options` from the plain one: what an interruption leaves of it is its own."""
+        output = self.args.output / f"{part}.{precision}{by}.de"
         run(self.args.binaries, "translate", "--model", self.folder, "--precision", precision, *options,
             "--input", self.text(part, "en"), "--output", output)
         return output
@@ -52,29 +63,36 @@ class Model:
     def differences(self, part):
         """Of so many sentences, how many CTranslate2 translates otherwise by its rules."""
         beam = self.config["decoding"]["beam"]
-        ours = self.translated(part, "float32", "--length-penalty", "power", "--stop", "beam_finished")
+        ours = self.translated(part, "float32", "--length-penalty", "power", "--stop", "beam_finished",
+                               by=".ctranslate2-rules")
         vocabulary = sentencepiece.SentencePieceProcessor(model_file=str(self.folder / "vocabulary.model"))
         with tempfile.TemporaryDirectory() as folder:
             exported = f"{folder}/exported"
             run(self.args.binaries, "export", "--to", "ctranslate2", "--model", self.folder, "--output", exported,
                 stdout=subprocess.DEVNULL)
             translator = ctranslate2.Translator(exported, compute_type="float32", inter_threads=1, intra_threads=1)
-        lines = self.text(part, "en").read_text().splitlines()
+        lines = lines_of(self.text(part, "en"))
         results = translator.translate_batch(
             vocabulary.encode(lines, out_type=str), beam_size=beam, length_penalty=self.config["decoding"]["alpha"],
             min_decoding_length=0, max_decoding_length=300, return_end_token=True, max_batch_size=32)
         theirs = [vocabulary.decode(result.hypotheses[0][:-1]) for result in results]
-        return sum(a != b for a, b in zip(ours.read_text().splitlines(), theirs, strict=True)), len(lines)
+        differing = sum(a != b for a, b in zip(lines_of(ours), theirs, strict=True))
+        ours.unlink()
+        return differing, len(lines)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("--model", type=pathlib.Path, help="trained already")
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "data" / "multi30k")
     parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "build" / "release" / "bin")
     parser.add_argument("--output", type=pathlib.Path, required=True, help="a folder")
     args = parser.parse_args()
-    args.output, args.binaries, args.data = (path.resolve() for path in (args.output, args.binaries, args.data))
+    # Programs run in the repository, whose configuration is relative to it.
+    args.output, args.binaries, args.data = map(pathlib.Path.absolute, (args.output, args.binaries, args.data))
+    if args.model:
+        args.model = args.model.absolute()
+        parser.check_model("--model", args.model, "metrics.jsonl", "summary.json", "vocabulary.model")
     missing = [str(file) for part in ("train", *PARTS) for language in ("en", "de")
                if not (file := args.data / f"{part}.lc.norm.tok.{language}").exists()]
     if missing:
@@ -96,7 +114,7 @@ def main():
                 hypotheses.unlink()
     summary = json.loads((model.folder / "summary.json").read_text())
     decoding, training = model.config["decoding"], model.config["training"]
-    metrics = list(map(json.loads, (model.folder / "metrics.jsonl").read_text().splitlines()))
+    metrics = list(map(json.loads, lines_of(model.folder / "metrics.jsonl")))
     text = [
         "# Multi30k, English to German",
         "",

@@ -11,14 +11,18 @@ sentences that are joined as well as on each alone, and the rounds' models toget
 Runs lie in --runs, go on after an interruption, and are not trained again once finished. The treebank in data/gum is the
 default."""
 
-import argparse
 import json
 import os
 import pathlib
 import random
+import re
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "peers"))
+from common import Parser, above, lines_of, output_file  # noqa: E402
+
 BINARIES = ROOT / "build" / "release" / "bin"
 CONFIG = ROOT / "configs" / "parsing-tiny.yaml"
 # Name, what differs, its settings, whether the trees contain the words.
@@ -79,7 +83,7 @@ class Parsing:
         made = [self.folder / f"train.joined-{alone}.{kind}" for kind in ("words", "copied")]
         if all(file.exists() for file in made):
             return made
-        texts = [(self.folder / f"train.{kind}").read_text().splitlines() for kind in ("words", "copied")]
+        texts = [lines_of(self.folder / f"train.{kind}") for kind in ("words", "copied")]
         choose, starts = random.Random(1), []
         for i in range(len(texts[1])):
             if choose.random() >= 0.5:
@@ -116,11 +120,12 @@ class Parsing:
         with parsed.open() as trees:
             scores = run(self.args.binaries, "evaluate", "brackets", "--format", "json", "--reference", *self.args.dev,
                          stdin=trees, stdout=subprocess.PIPE, text=True)
-        return json.loads(scores.stdout), int(done.stderr.split()[0])
+        # Not all that it says: of one that was interrupted, where it goes on.
+        return json.loads(scores.stdout), int(re.search(r"(\d+) of \d+ trees repaired", done.stderr)[1])
 
 
 def steps_of(model):
-    metrics = map(json.loads, (model / "metrics.jsonl").read_text().splitlines())
+    metrics = map(json.loads, lines_of(model / "metrics.jsonl"))
     return str(max(line.get("step", 0) for line in metrics))
 
 
@@ -150,18 +155,20 @@ def rounds(parsing):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("--train", nargs="+", type=pathlib.Path, default=[ROOT / "data" / "gum" / "train.mrg.gz"])
     parser.add_argument("--dev", nargs="+", type=pathlib.Path, default=[ROOT / "data" / "gum" / "dev.mrg.gz"])
     parser.add_argument("--model", type=pathlib.Path,
                         help="a model of the whole recipe, trained already, whose trees contain the words")
-    parser.add_argument("--steps", type=int, default=2500, help="of the runs in which one thing differs (default 2500)")
+    parser.add_argument("--steps", type=above(0), default=2500, help="of the runs in which one thing differs (default 2500)")
     parser.add_argument("--rounds", action="store_true", help="rounds of training, instead of runs that differ")
     parser.add_argument("--device", default="cpu", help="that rounds are trained on (default cpu)")
     parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "runs" / "parsing")
     parser.add_argument("--binaries", type=pathlib.Path, default=BINARIES)
-    parser.add_argument("--output", type=pathlib.Path, help="the table, in Markdown; standard output if not given")
+    parser.add_argument("--output", type=output_file, help="the table, in Markdown; standard output if not given")
     args = parser.parse_args()
+    if args.model:
+        parser.check_model("--model", args.model, "metrics.jsonl")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
     parsing = Parsing(args)

@@ -8,8 +8,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <vector>
+
+#include "benchmarks/benchmark.h"
 
 namespace {
 
@@ -41,10 +42,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  at::set_num_threads(argc > 1 ? std::atoi(argv[1]) : 1);
+void measure() {
   struct Shape {
     int64_t batch, heads, length, width;
   };
@@ -75,4 +73,18 @@ int main(int argc, char** argv) {
       }
     }
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace transformer;
+  return run_benchmark(argc, argv, "Attention in training on a CPU, against LibTorch's fused one",
+                       [](CLI::App& app, const auto& parse) {
+                         int threads = 1;
+                         app.add_option("THREADS", threads)->check(thread_count())->capture_default_str();
+                         parse();
+                         at::set_num_threads(threads);
+                         measure();
+                       });
 }

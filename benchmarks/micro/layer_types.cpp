@@ -8,17 +8,16 @@
 #include <torch/types.h>
 #include <torch/version.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <sstream>
 #include <tuple>
 #include <vector>
 
+#include "benchmarks/benchmark.h"
 #include "benchmarks/table1.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
@@ -278,56 +277,51 @@ void run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Table 1 of the paper, measured: layers of equal width, forward and backward");
-  Options options;
-  app.add_option("--lengths", options.lengths, "n, ascending")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--widths", options.widths, "d, multiples of 64")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--batches", options.batches, "sequences side by side; above 1 only what is compared with recurrence")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--window", options.sizes.window, "r of restricted self-attention")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--kernel", options.sizes.kernel, "k of convolutions, odd")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--threads", options.threads)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--minutes", options.minutes, "for all measurements together")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--longest", options.longest, "seconds that one pass may take")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--memory", options.memory, "GiB that one pass may keep")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--fit-from", options.fit_from, "the least n that exponents are fitted to")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--output", options.output, "write OUTPUT.json, .md, .time.svg and .crossover.svg");
-  app.add_option("--from", options.from, "report the measurements of this JSON file instead of measuring");
-  CLI11_PARSE(app, argc, argv);
-  std::sort(options.lengths.begin(), options.lengths.end());
-  try {
-    for (const int64_t d : options.widths) {
-      if (d % heads_of(d) != 0)
-        throw Error("--widths", fmt::format("{} is not a multiple of 64", d), "choose one that is");
-    }
-    if (options.sizes.kernel % 2 == 0) throw Error("--kernel", "is even, expected an odd width");
-    run(options);
-  } catch (const Error& error) {
-    std::cerr << error.what() << "\n";
-    return 2;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
-  return 0;
+  return run_benchmark(
+      argc, argv, "Table 1 of the paper, measured: layers of equal width, forward and backward",
+      [](CLI::App& app, const auto& parse) {
+        Options options;
+        app.add_option("--lengths", options.lengths, "n, ascending")
+            ->delimiter(',')
+            ->check(above_zero())
+            ->capture_default_str();
+        app.add_option("--widths", options.widths, "d, multiples of 64")
+            ->delimiter(',')
+            ->check(above_zero())
+            ->capture_default_str();
+        app.add_option("--batches", options.batches,
+                       "sequences side by side; above 1 only what is compared with recurrence")
+            ->delimiter(',')
+            ->check(above_zero())
+            ->capture_default_str();
+        app.add_option("--window", options.sizes.window, "r of restricted self-attention")
+            ->check(above_zero())
+            ->capture_default_str();
+        app.add_option("--kernel", options.sizes.kernel, "k of convolutions, odd")
+            ->check(above_zero())
+            ->capture_default_str();
+        app.add_option("--threads", options.threads)->check(thread_count())->capture_default_str();
+        app.add_option("--minutes", options.minutes, "for all measurements together")
+            ->check(above_zero())
+            ->capture_default_str();
+        app.add_option("--longest", options.longest, "seconds that one pass may take")
+            ->check(above_zero())
+            ->capture_default_str();
+        app.add_option("--memory", options.memory, "GiB that one pass may keep")
+            ->check(above_zero())
+            ->capture_default_str();
+        app.add_option("--fit-from", options.fit_from, "the least n that exponents are fitted to")
+            ->check(above_zero())
+            ->capture_default_str();
+        app.add_option("--output", options.output, "write OUTPUT.json, .md, .time.svg and .crossover.svg");
+        app.add_option("--from", options.from, "report the measurements of this JSON file instead of measuring");
+        parse();
+        std::sort(options.lengths.begin(), options.lengths.end());
+        for (const int64_t d : options.widths) {
+          if (d % heads_of(d) != 0)
+            throw Error("--widths", fmt::format("{} is not a multiple of 64", d), "choose one that is");
+        }
+        if (options.sizes.kernel % 2 == 0) throw Error("--kernel", "is even, expected an odd width");
+        run(options);
+      });
 }

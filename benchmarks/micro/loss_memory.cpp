@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
+#include "benchmarks/benchmark.h"
 #include "transformer/base/memory.h"
 #include "transformer/training/label_smoothing_loss.h"
 
@@ -121,28 +121,28 @@ double greatest(const float* a, int64_t count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    Sizes sizes;
-    if (argc > 1) sizes.tokens = std::stoll(argv[1]);
-    if (argc > 2) sizes.vocabulary = std::stoll(argv[2]);
-    if (argc > 3) sizes.d_model = std::stoll(argv[3]);
-    fmt::print("{} tokens, vocabulary {}, d_model {}, float32; the logits are {:.2f} GiB\n", sizes.tokens,
-               sizes.vocabulary, sizes.d_model, 4.0 * sizes.tokens * sizes.vocabulary / (1 << 30));
-    fmt::print("{:<30}{:>13}{:>18}\n", "", "peak", "loss");
-    const auto chunks = in_child(sizes, "projected, in chunks", chunked);
-    const auto whole = in_child(sizes, "over whole logits", plain);
-    fmt::print("ratio {:.1f}\n", whole.numbers[0] / chunks.numbers[0]);
+  return transformer::run_benchmark(
+      argc, argv, "Peak memory of the label-smoothing loss with its gradient on a CPU",
+      [](CLI::App& app, const auto& parse) {
+        Sizes sizes;
+        app.add_option("TOKENS", sizes.tokens)->check(transformer::above_zero())->capture_default_str();
+        app.add_option("VOCABULARY", sizes.vocabulary)->check(CLI::Range(2, 10'000'000))->capture_default_str();
+        app.add_option("D_MODEL", sizes.d_model)->check(transformer::above_zero())->capture_default_str();
+        parse();
+        fmt::print("{} tokens, vocabulary {}, d_model {}, float32; the logits are {:.2f} GiB\n", sizes.tokens,
+                   sizes.vocabulary, sizes.d_model, 4.0 * sizes.tokens * sizes.vocabulary / (1 << 30));
+        fmt::print("{:<30}{:>13}{:>18}\n", "", "peak", "loss");
+        const auto chunks = in_child(sizes, "projected, in chunks", chunked);
+        const auto whole = in_child(sizes, "over whole logits", plain);
+        fmt::print("ratio {:.1f}\n", whole.numbers[0] / chunks.numbers[0]);
 
-    const int64_t hidden = sizes.tokens * sizes.d_model, weight = sizes.vocabulary * sizes.d_model;
-    fmt::print(
-        "greatest difference: loss {:.1e} of itself, hidden states' gradient {:.1e} (greatest value {:.1e}), "
-        "weight's {:.1e} ({:.1e})\n",
-        std::abs(whole.numbers[1] - chunks.numbers[1]) / std::abs(whole.numbers[1]),
-        greatest_difference(whole.gradients, chunks.gradients, hidden), greatest(whole.gradients, hidden),
-        greatest_difference(whole.gradients + hidden, chunks.gradients + hidden, weight),
-        greatest(whole.gradients + hidden, weight));
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "loss_memory_benchmark: {}\n", error.what());
-    return 1;
-  }
+        const int64_t hidden = sizes.tokens * sizes.d_model, weight = sizes.vocabulary * sizes.d_model;
+        fmt::print(
+            "greatest difference: loss {:.1e} of itself, hidden states' gradient {:.1e} (greatest value {:.1e}), "
+            "weight's {:.1e} ({:.1e})\n",
+            std::abs(whole.numbers[1] - chunks.numbers[1]) / std::abs(whole.numbers[1]),
+            greatest_difference(whole.gradients, chunks.gradients, hidden), greatest(whole.gradients, hidden),
+            greatest_difference(whole.gradients + hidden, chunks.gradients + hidden, weight),
+            greatest(whole.gradients + hidden, weight));
+      });
 }

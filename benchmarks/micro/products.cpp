@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <vector>
 
+#include "benchmarks/benchmark.h"
 #include "transformer/kernels/product_kernels.h"
 
 namespace {
@@ -44,10 +44,7 @@ constexpr Layer layers[] = {{"tiny, inner", 2048, 128, 512},     {"small, inner"
                             {"base, outer", 2048, 2048, 512},    {"base, V 8,000", 524, 512, 8000},
                             {"base, V 37,000", 512, 512, 37000}};
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  at::set_num_threads(argc > 1 ? std::atoi(argv[1]) : 1);
+void measure() {
   auto ways = runnable_product_kernels();
   ways.insert(ways.begin(), nullptr);
   for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
@@ -92,4 +89,17 @@ int main(int argc, char** argv) {
     fmt::print("{:<18}{:<24}{:>{}}{:>8.2f}x\n", "", "geometric mean", "", 14 * kernels.size(),
                std::pow(product_of_ratios, 1.0 / count));
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_benchmark(argc, argv, "Matrix products of training, by every set of own kernels and by LibTorch",
+                       [](CLI::App& app, const auto& parse) {
+                         int threads = 1;
+                         app.add_option("THREADS", threads)->check(thread_count())->capture_default_str();
+                         parse();
+                         at::set_num_threads(threads);
+                         measure();
+                       });
 }

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <vector>
 
+#include "benchmarks/benchmark.h"
 #include "transformer/model/attention.h"
 #include "transformer/model/tensor_memory.h"
 
@@ -44,11 +44,7 @@ double megabytes(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int64_t window = argc > 1 ? std::atoll(argv[1]) : 64;
-  at::set_num_threads(argc > 2 ? std::atoi(argv[2]) : 1);
+void measure(int64_t window) {
   fmt::print("batch 1, {} heads of {}, window {}, float32, forward and backward\n", heads, width, window);
   fmt::print("{:>8}{:>16}{:>16}{:>18}{:>10}\n", "length", "window MiB", "fused MiB", "score matrix MiB", "faster");
   for (const int64_t length : {512, 1024, 2048, 4096, 8192}) {
@@ -61,4 +57,20 @@ int main(int argc, char** argv) {
     fmt::print("{:>8}{:>16.1f}{:>16.1f}{:>18.1f}{:>10.2f}\n", length, megabytes(restricted), megabytes(full),
                megabytes(int64_t{4} * heads * length * length), ratios[1]);
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace transformer;
+  return run_benchmark(argc, argv, "Restricted self-attention against full attention on a CPU",
+                       [](CLI::App& app, const auto& parse) {
+                         int64_t window = 64;
+                         int threads = 1;
+                         app.add_option("WINDOW", window)->check(above_zero())->capture_default_str();
+                         app.add_option("THREADS", threads)->check(thread_count())->capture_default_str();
+                         parse();
+                         at::set_num_threads(threads);
+                         measure(window);
+                       });
 }

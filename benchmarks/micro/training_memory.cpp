@@ -14,11 +14,12 @@
 #include <torch/types.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <string>
 #include <vector>
 
+#include "benchmarks/benchmark.h"
+#include "transformer/base/error.h"
 #include "transformer/base/memory.h"
 #include "transformer/model/tensor_memory.h"
 #include "transformer/model/transformer.h"
@@ -88,17 +89,7 @@ bool in_child(Result& result, const std::string& name, int64_t tokens, int64_t l
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  CLI::App app("Peak memory of a training step");
-  std::vector<std::string> models{"base", "big"};
-  std::vector<int64_t> sizes{1024, 4096, 25000};
-  int64_t length = 32;
-  app.add_option("--models", models, "base, big")->delimiter(',');
-  app.add_option("--tokens", sizes, "Sizes of micro-batches, source and target tokens each")->delimiter(',');
-  app.add_option("--length", length, "Tokens of a sentence");
-  CLI11_PARSE(app, argc, argv);
+void measure(const std::vector<std::string>& models, const std::vector<int64_t>& sizes, int64_t length) {
   fmt::print("sentences of {} tokens, float32, {:.1f} GiB available\n\n", length,
              static_cast<double>(available_bytes()) / (1 << 30));
   fmt::print("| model | tokens | layers recomputed | peak memory, GiB | step, relative to not recomputed |\n");
@@ -119,4 +110,24 @@ int main(int argc, char** argv) {
       }
     }
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_benchmark(argc, argv, "Peak memory of a training step", [](CLI::App& app, const auto& parse) {
+    std::vector<std::string> models{"base", "big"};
+    std::vector<int64_t> sizes{1024, 4096, 25000};
+    int64_t length = 32;
+    app.add_option("--models", models, "base, big")->delimiter(',')->check(CLI::IsMember({"base", "big"}));
+    app.add_option("--tokens", sizes, "Sizes of micro-batches, source and target tokens each")
+        ->delimiter(',')
+        ->check(above_zero());
+    app.add_option("--length", length, "Tokens of a sentence")->check(above_zero());
+    parse();
+    for (const int64_t tokens : sizes) {
+      if (tokens < length) throw Error("--tokens", fmt::format("{} is less than a sentence of {}", tokens, length));
+    }
+    measure(models, sizes, length);
+  });
 }

@@ -15,18 +15,18 @@ features are compared with the plain search, and shortlists with CTranslate2's (
 Rounded to int8 the two differ in more than speed: how many outputs agree is printed for what it is. CTranslate2 has no
 bf16 on these processors; ours is measured against our own float32."""
 
-import argparse
-import gzip
+import collections
+import hashlib
 import os
 import pathlib
 import random
-import re
 import sys
 
 import sentencepiece
 
+from common import Parser, above, lines_of, output_file, pattern
 from pairs import (BINARIES, PEER_ENVIRONMENTS, ROOT, WORK, Side, alternate, base_model, begun, export_to_ctranslate2,
-                   parsed, run, summary)
+                   parsed, prepare, run, summary)
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 25
@@ -37,10 +37,10 @@ SECONDS = 1.0                       # that a measurement takes at least, where e
 class Work:
     """A model of both formats, and sentences."""
 
-    def __init__(self, name, ours, sources, steps, unit):
+    def __init__(self, name, ours, sources, steps, unit, folder=None):
         self.name, self.ours, self.steps = name, ours, steps
         self.unit = unit  # sentences of the smallest measurement, by batch
-        self.folder = WORK / name.replace(" ", "-")
+        self.folder = WORK / (folder or name.replace(" ", "-"))
         self.folder.mkdir(parents=True, exist_ok=True)
         self.theirs = self.folder / "ctranslate2"
         self.sources = self.folder / "sources"
@@ -69,8 +69,7 @@ def base(vocabulary):
 def trained(name="trained"):
     model = ROOT / "data" / "model-en-de"
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model / "vocabulary.model"))
-    with gzip.open(ROOT / "data" / "tatoeba-en-de" / "valid.en.gz", "rt", encoding="utf-8") as file:
-        sources = processor.encode([line.rstrip("\n") for line in file])
+    sources = processor.encode(lines_of(ROOT / "data" / "tatoeba-en-de" / "valid.en.gz"))
     return Work(name, model, sources, 0, {1: 32, 32: 256})
 
 
@@ -165,110 +164,14 @@ def measure(work, precision, threads, cases, pairs, environment, results):
             shortened(ours, work, threads, batch, beam, count, pairs, label, results)
 
 
-def measure_imported(args):
-    import imported  # which needs transformers, and sacreBLEU
-
-    results = begun(args, "Decoding an imported MarianMT model on a CPU, one thread: medians, the ratio last.")
-    work = imported.ImportedWork(args.sentences, args.minutes)
-    for precision in ("float32", "int8"):
-        fastest, _ = best_environment(work, precision)
-        results.add(f"{precision}: CTranslate2 {fastest}")
-        imported.measure(work, precision, PEER_ENVIRONMENTS[fastest], args.pairs, results)
+# Only what is asked for is made.
+MAKERS = {"base V 37000": lambda: base(37000), "base V 8000": lambda: base(8000), "trained": trained}
 
 
-def measure_features(args):
-    import features  # which needs sacreBLEU
-
-    results = begun(args, "What decoding's features cost, one thread: medians. features.py says how it is measured.")
-
-    def wanted(label):
-        return not args.only or args.only.search(label)
-
-    work = trained()
-    for precision in features.PRECISIONS:
-        features.costs(work, precision, args.pairs, wanted, results)
-    few = min(args.pairs, 3)  # rounds of what takes seconds
-    # Folders of their own: a vmap.txt takes memory, whether it is used or not.
-    makers = {"lists trained": (trained, args.pairs, args.sentences),
-              "lists base": (lambda name: Work(name, *features.base_text(), STEPS, {1: 2, 32: 32}), few, 0)}
-    environments = {}
-    for name, (make, rounds, sentences) in makers.items():
-        precisions = features.wanted_precisions(name, wanted)
-        listed = make(name) if precisions else None
-        for precision in precisions:
-            if precision not in environments:
-                fastest, _ = best_environment(work, precision)
-                environments[precision] = PEER_ENVIRONMENTS[fastest]
-                results.add(f"{precision}: CTranslate2 {fastest}")
-            features.lists(listed, precision, environments[precision], rounds, sentences, wanted, results)
-    for precision in features.PRECISIONS:
-        features.workers(work, precision, few, wanted, results)
-
-
-def measure_ways(args):
-    import ways  # which needs sacreBLEU
-
-    results = begun(args, "A teacher's translations, every way: one and two workers, medians.")
-
-    def made(model):
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(model / "vocabulary.model"))
-        sources = processor.encode(ways.text("valid.en"))
-        return Work(model.name, model.resolve(), sources, 0, {1: 32, 32: 256})
-
-    teacher, *students = map(made, [args.teacher, *args.student])
-    environments = {}
-    for precision in ("float32", "int8"):
-        fastest, _ = best_environment(teacher, precision)
-        environments[precision] = PEER_ENVIRONMENTS[fastest]
-        results.add(f"{precision}: CTranslate2 {fastest}")
-    ways.measure(teacher, students, args.draft and args.draft.resolve(), environments, args.timed, args.pairs, results,
-                 args.figures)
-
-
-def main():
-    parser = argparse.ArgumentParser(prog="scripts/bench decode", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="with two threads, too")
-    parser.add_argument("--only", type=re.compile, metavar="REGEX",
-                        help="settings whose description matches, as 'base V 8000 int8 1 thread batch 32 beam 4'")
-    parser.add_argument("--imported", action="store_true",
-                        help="a MarianMT model instead, against CTranslate2's own conversion and transformers (trained once)")
-    parser.add_argument("--features", action="store_true",
-                        help="what decoding's features cost instead, and shortlists against CTranslate2's (five minutes)")
-    parser.add_argument("--sentences", type=int, default=500,
-                        help="with --imported or --features: of the validation text, that are scored (default 500)")
-    parser.add_argument("--minutes", type=float, default=20,
-                        help="with --imported: that the model is trained for, where there is none yet (default 20)")
-    parser.add_argument("--all-ways", action="store_true",
-                        help="a teacher and its students instead, every way to be faster in one table")
-    parser.add_argument("--teacher", type=pathlib.Path, default=ROOT / "runs" / "teacher", metavar="MODEL",
-                        help="with --all-ways: what is to be matched (default runs/teacher, of configs/teacher.yaml)")
-    parser.add_argument("--student", type=pathlib.Path, action="append", default=[], metavar="MODEL",
-                        help="with --all-ways: a smaller model of its vocabulary; repeat for more")
-    parser.add_argument("--draft", type=pathlib.Path, metavar="MODEL",
-                        help="with --all-ways: what guesses for the teacher")
-    parser.add_argument("--timed", type=int, default=320,
-                        help="with --all-ways: sentences that are timed; all are scored (default 320)")
-    parser.add_argument("--figures", type=pathlib.Path, metavar="FILE",
-                        help="with --all-ways: write some of them for `evaluate speed --figures`")
-    if "--all-ways" in sys.argv:
-        args = parsed(parser, ["export", "shortlist", "decode_worker"], "benchmarks/results/ways-cpu.txt")
-        measure_ways(args)
-        return
-    if "--imported" in sys.argv:
-        args = parsed(parser, ["import", "decode_worker"], "benchmarks/results/imported-cpu.txt")
-        measure_imported(args)
-        return
-    if "--features" in sys.argv:
-        args = parsed(parser, ["export", "shortlist", "decode_worker"], "benchmarks/results/decode-features-cpu.txt")
-        measure_features(args)
-        return
-    args = parsed(parser, ["export", "decode_worker"], "benchmarks/results/decode-cpu.txt")
-
-    # Only what is asked for is made.
-    makers = {"base V 37000": lambda: base(37000), "base V 8000": lambda: base(8000), "trained": trained}
+def plain_cases(args):
+    """{(work, precision, threads): cases} that are asked for."""
     chosen = {}
-    for work in makers:
+    for work in MAKERS:
         for precision in ("float32", "int8", "bf16"):
             for threads in (1, 2) if args.full else (1,):
                 cases = [(batch, beam) for batch, beam in CASES
@@ -276,27 +179,157 @@ def main():
                              f"{work} {precision} {threads} thread{'s' if threads > 1 else ''} batch {batch} beam {beam}")]
                 if cases:
                     chosen[work, precision, threads] = cases
-    if not chosen:
-        sys.exit("scripts/bench decode: --only leaves no setting")
+    return chosen
 
-    results = begun(args, "Decoding on a CPU, ours to CTranslate2: medians, the ratio last (of speeds: more is better for "
-                    "ours; of memory: less).")
+
+def measure_plain(args):
     works, environments = {}, {}
-    for (name, precision, threads), cases in chosen.items():
-        if name not in works:
-            works[name] = makers[name]()
-        work = works[name]
-        if precision != "bf16" and (name, precision) not in environments:
-            fastest, times = best_environment(work, precision)
-            environments[name, precision] = PEER_ENVIRONMENTS[fastest]
-            tried = ", ".join(f"{way} {seconds:.2f} s" for way, seconds in times.items())
-            with work.our_side(precision, 1) as side, work.their_side(precision, 1, None) as peer:
-                results.add(f"{name} {precision}: kernels {side.ready[0]} to CTranslate2 {peer.ready[0]}, {fastest} (fastest of: "
-                            f"{tried})")
-        if len(os.sched_getaffinity(0)) < threads:
-            results.add(f"{name} {precision}: no {threads} cores for {threads} threads")
-            continue
-        measure(work, precision, threads, cases, args.pairs, environments.get((name, precision)), results)
+    with begun(args, "Decoding on a CPU, ours to CTranslate2: medians, the ratio last (of speeds: more is better for ours; of "
+               "memory: less).") as results:
+        for (name, precision, threads), cases in plain_cases(args).items():
+            if name not in works:
+                works[name] = MAKERS[name]()
+            work = works[name]
+            if precision != "bf16" and (name, precision) not in environments:
+                fastest, times = best_environment(work, precision)
+                environments[name, precision] = PEER_ENVIRONMENTS[fastest]
+                tried = ", ".join(f"{way} {seconds:.2f} s" for way, seconds in times.items())
+                with work.our_side(precision, 1) as side, work.their_side(precision, 1, None) as peer:
+                    results.add(f"{name} {precision}: kernels {side.ready[0]} to CTranslate2 {peer.ready[0]}, {fastest} "
+                                f"(fastest of: {tried})")
+            if len(os.sched_getaffinity(0)) < threads:
+                results.add(f"{name} {precision}: no {threads} cores for {threads} threads")
+                continue
+            measure(work, precision, threads, cases, args.pairs, environments.get((name, precision)), results)
 
 
-main()
+def measure_imported(args):
+    import imported  # which needs transformers, and sacreBLEU
+
+    with begun(args, "Decoding an imported MarianMT model on a CPU, one thread: medians, the ratio last.") as results:
+        work = imported.ImportedWork(args.sentences, args.minutes)
+        for precision in ("float32", "int8"):
+            fastest, _ = best_environment(work, precision)
+            results.add(f"{precision}: CTranslate2 {fastest}")
+            imported.measure(work, precision, PEER_ENVIRONMENTS[fastest], args.pairs, results)
+
+
+def measure_features(args):
+    import features  # which needs sacreBLEU
+
+    def wanted(label):
+        return not args.only or args.only.search(label)
+
+    with begun(args, "What decoding's features cost, one thread: medians. features.py says how it is measured.") as results:
+        work = trained()
+        for precision in features.PRECISIONS:
+            features.costs(work, precision, args.pairs, wanted, results)
+        few = min(args.pairs, 3)  # rounds of what takes seconds
+        # Folders of their own: a vmap.txt takes memory, whether it is used or not.
+        makers = {"lists trained": (trained, args.pairs, min(args.sentences, work.count)),
+                  "lists base": (lambda name: Work(name, *features.base_text(), STEPS, {1: 2, 32: 32}), few, 0)}
+        environments = {}
+        for name, (make, rounds, sentences) in makers.items():
+            precisions = features.wanted_precisions(name, wanted)
+            listed = make(name) if precisions else None
+            for precision in precisions:
+                if precision not in environments:
+                    fastest, _ = best_environment(work, precision)
+                    environments[precision] = PEER_ENVIRONMENTS[fastest]
+                    results.add(f"{precision}: CTranslate2 {fastest}")
+                features.lists(listed, precision, environments[precision], rounds, sentences, wanted, results)
+        for precision in features.PRECISIONS:
+            features.workers(work, precision, few, wanted, results)
+
+
+def measure_ways(args):
+    import ways  # which needs sacreBLEU
+
+    def made(model, name):
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model / "vocabulary.model"))
+        sources = processor.encode(ways.text("valid.en"))
+        # What lies there from earlier runs is of this model, whatever others are called.
+        folder = f"ways/{hashlib.sha256(os.fsencode(model.resolve())).hexdigest()[:16]}"
+        return Work(name, model.resolve(), sources, 0, {1: 32, 32: 256}, folder)
+
+    with begun(args, "A teacher's translations, every way: one and two workers, medians.") as results:
+        models = [args.teacher, *args.student]
+        teacher, *students = map(made, models, ways.names_of(models))
+        environments = {}
+        for precision in ("float32", "int8"):
+            fastest, _ = best_environment(teacher, precision)
+            environments[precision] = PEER_ENVIRONMENTS[fastest]
+            results.add(f"{precision}: CTranslate2 {fastest}")
+        ways.measure(teacher, students, args.draft and args.draft.resolve(), environments,
+                     min(args.timed, teacher.count), args.pairs, results, args.figures)
+
+
+# What may be measured, with the programs that it needs, its results file, and the options that say something to it.
+Mode = collections.namedtuple("Mode", "measure targets output options")
+MODES = {
+    "": Mode(measure_plain, ["export", "decode_worker"], "benchmarks/results/decode-cpu.txt", {"full", "only"}),
+    "imported": Mode(measure_imported, ["import", "decode_worker"], "benchmarks/results/imported-cpu.txt",
+                     {"sentences", "minutes"}),
+    "features": Mode(measure_features, ["export", "shortlist", "decode_worker"],
+                     "benchmarks/results/decode-features-cpu.txt", {"only", "sentences"}),
+    "all-ways": Mode(measure_ways, ["export", "shortlist", "decode_worker"], "benchmarks/results/ways-cpu.txt",
+                     {"teacher", "student", "draft", "timed", "figures"}),
+}
+
+
+def check(parser, args):
+    """Ends the program where options do not go together, or ask for what is not there."""
+    for option in sorted(set().union(*(mode.options for mode in MODES.values())) - MODES[args.mode].options):
+        if getattr(args, option) != parser.get_default(option):
+            takers = " or ".join(f"--{name}" for name, mode in MODES.items() if option in mode.options)
+            parser.error(f"argument --{option}: says nothing " + (f"with --{args.mode}" if args.mode else f"without {takers}"))
+    if not args.mode and not plain_cases(args):
+        parser.error("argument --only: leaves no setting")
+    if args.mode == "all-ways":
+        for option, model in (("teacher", args.teacher), *(("student", model) for model in args.student),
+                              ("draft", args.draft or args.teacher)):
+            parser.check_model(f"--{option}", model, "vocabulary.model")
+        known = {args.teacher.resolve()}
+        for model in args.student:
+            if model.resolve() in known:
+                parser.error(f"argument --student: {model} was named before")
+            known.add(model.resolve())
+
+
+def main():
+    parser = Parser(prog="scripts/bench decode", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="with two threads, too")
+    parser.add_argument("--only", type=pattern, metavar="REGEX",
+                        help="settings whose description matches, as 'base V 8000 int8 1 thread batch 32 beam 4'")
+    modes = parser.add_mutually_exclusive_group()
+
+    def add_mode(name, what):
+        modes.add_argument(f"--{name}", dest="mode", action="store_const", const=name, default="", help=what)
+
+    add_mode("imported",
+             "a MarianMT model instead, against CTranslate2's own conversion and transformers (trained once)")
+    add_mode("features", "what decoding's features cost instead, and shortlists against CTranslate2's (five minutes)")
+    parser.add_argument("--sentences", type=above(0), default=500,
+                        help="with --imported or --features: of the validation text, that are scored (default 500)")
+    parser.add_argument("--minutes", type=above(0, float), default=20,
+                        help="with --imported: that the model is trained for, where there is none yet (default 20)")
+    add_mode("all-ways", "a teacher and its students instead, every way to be faster in one table")
+    parser.add_argument("--teacher", type=pathlib.Path, default=ROOT / "runs" / "teacher", metavar="MODEL",
+                        help="with --all-ways: what is to be matched (default runs/teacher, of configs/teacher.yaml)")
+    parser.add_argument("--student", type=pathlib.Path, action="append", default=[], metavar="MODEL",
+                        help="with --all-ways: a smaller model of its vocabulary; repeat for more")
+    parser.add_argument("--draft", type=pathlib.Path, metavar="MODEL",
+                        help="with --all-ways: what guesses for the teacher")
+    parser.add_argument("--timed", type=above(0), default=320,
+                        help="with --all-ways: sentences that are timed; all are scored (default 320)")
+    parser.add_argument("--figures", type=output_file, metavar="FILE",
+                        help="with --all-ways: write some of them for `evaluate speed --figures`")
+    args = parsed(parser, MODES[""].output)
+    check(parser, args)
+    mode = MODES[args.mode]
+    prepare(args, mode.targets, mode.output)
+    mode.measure(args)
+
+
+if __name__ == "__main__":
+    main()

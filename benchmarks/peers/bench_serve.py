@@ -18,9 +18,7 @@ text its validation sentences, and every answer is compared with what `translate
 
 Without any of these: the first four, which take three minutes. --all: all of them, in ten."""
 
-import argparse
 import asyncio
-import gzip
 import json
 import os
 import pathlib
@@ -33,20 +31,28 @@ import subprocess
 import sys
 import time
 
+from common import Parser, above, lines_of
 from http_load import (Connection, RetryingClient, ask_all, ask_for, asked_by_light_clients, crowd, meanwhile, percentile,
                        request_for, text_of, until, watch_health, write_requests)
 from pairs import (BINARIES, PEER_ENVIRONMENTS, ROOT, WORK, alternate, base_model, begun, export_to_ctranslate2, parsed,
-                   summary)
+                   prepare, summary)
 
 HERE = pathlib.Path(__file__).parent
 MODEL = ROOT / "data" / "model-en-de"
 PIECES = 8000
 LENGTH = 25  # tokens in, with the end, and out
 SHORT = 40  # characters
+OUTPUT = "benchmarks/results/serve-cpu.txt"
 
-# How CTranslate2's two cores may be used: workers, threads of each, and threads that hand batches over.
-PEER_WAYS = {"two workers that share a batch": (2, 1, 1), "two workers, each with its own": (2, 1, 2),
-             "one worker of two threads": (1, 2, 1)}
+
+def peer_ways(threads):
+    """How CTranslate2's cores, one for each of so many threads, may be used: workers, threads of each, and threads that
+    hand batches over."""
+    if threads == 1:
+        return {"one worker": (1, 1, 1)}
+    return {f"{threads} workers that share a batch": (threads, 1, 1),
+            f"{threads} workers, each with its own": (threads, 1, threads),
+            f"one worker of {threads} threads": (1, threads, 1)}
 
 
 class Server:
@@ -87,11 +93,9 @@ class Server:
 
 
 class Bench:
-    def __init__(self, args, cores):
-        self.args, self.cores = args, cores
-        self.results = begun(args, "serve, over the loopback; medians of all pairs.")
-        with gzip.open(ROOT / "data/tatoeba-en-de/valid.en.gz", "rt", encoding="utf-8") as file:
-            self.sentences = [line.rstrip("\n") for line in file]
+    def __init__(self, args, cores, results):
+        self.args, self.cores, self.results = args, cores, results
+        self.sentences = lines_of(ROOT / "data/tatoeba-en-de/valid.en.gz")
         self.requests = [request_for(sentence) for sentence in self.sentences]
         self.common = ["--model", MODEL, "--precision", "int8", "--threads", args.threads]
         self.expected = dict(enumerate(self.translate()[1]))
@@ -106,7 +110,7 @@ class Bench:
         process = self.started(BINARIES / "translate", *self.common, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         text, _ = process.communicate("\n".join(self.sentences) + "\n")
         assert process.returncode == 0, process.returncode
-        return time.perf_counter() - began, text.splitlines()
+        return time.perf_counter() - began, text.removesuffix("\n").split("\n")
 
     def serve(self, *arguments, port=0):
         return Server([BINARIES / "serve", *(arguments or self.common), "--port", port], self.cores)
@@ -373,8 +377,10 @@ class Bench:
 
     def fastest_peer(self, folder, requests):
         """Arguments of ctranslate2_serve.py, and its environment."""
+        ways = peer_ways(self.args.threads)
+
         def command(way):
-            workers, threads, takers = PEER_WAYS[way]
+            workers, threads, takers = ways[way]
             return [sys.executable, HERE / "ctranslate2_serve.py", folder / "ctranslate2", folder / "vocabulary.model",
                     "int8", workers, threads, takers, LENGTH]
 
@@ -390,7 +396,7 @@ class Bench:
             with Server(command(way), self.cores, PEER_ENVIRONMENTS[environment]) as server:
                 return asyncio.run(asked(server.port, patience))
 
-        first, *others = PEER_WAYS
+        first, *others = ways
         tried = {}
         for environment in PEER_ENVIRONMENTS:
             tried[first, environment] = rate(first, environment, max(tried.values(), default=0))
@@ -437,28 +443,30 @@ PARTS = (*QUICK, "peer", "soak")
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="scripts/bench serve", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="scripts/bench serve", description=__doc__)
     for part in PARTS:
         parser.add_argument(f"--{part}", action="store_true", help="as above")
     parser.add_argument("--all", dest="only", action="store_false", help="all of them; figures go to the results file")
-    parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=2, help="of each server, and cores (default 2)")
-    parser.add_argument("--seconds", type=float, default=8, help="that a measurement takes, where it is not of one text")
-    parser.add_argument("--requests", type=int, default=100000, help="with --soak (default 100000)")
-    parser.add_argument("--idle-connections", type=int, default=2000)
-    parser.add_argument("--kills", type=int, default=5, help="and ends, with --restarts (default 5)")
-    args = parsed(parser, ["serve", "translate", "export", "load_client"], "benchmarks/results/serve-cpu.txt")
+    parser.add_argument("--clients", type=above(0), default=32)
+    parser.add_argument("--threads", type=above(0), default=2, help="of each server, and cores (default 2)")
+    parser.add_argument("--seconds", type=above(0, float), default=8, help="that a measurement takes, where it is not of one text")
+    parser.add_argument("--requests", type=above(0), default=100000, help="with --soak (default 100000)")
+    parser.add_argument("--idle-connections", type=above(-1), default=2000)
+    parser.add_argument("--kills", type=above(0), default=5, help="and ends, with --restarts (default 5)")
+    args = parsed(parser, OUTPUT)
     chosen = [part for part in PARTS if getattr(args, part) or not args.only] or QUICK
 
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < args.threads:
-        sys.exit(f"scripts/bench serve: there are no {args.threads} cores for {args.threads} threads")
+        parser.error(f"argument --threads: there are no {args.threads} cores for {args.threads} threads")
+    prepare(args, ["serve", "translate", "export", "load_client"], OUTPUT)
     if others := cores[:-args.threads]:
         os.sched_setaffinity(0, others)
-    bench = Bench(args, cores[-args.threads:])
-    for part in chosen:
-        getattr(bench, part)()
+    with begun(args, "serve, over the loopback; medians of all pairs.") as results:
+        bench = Bench(args, cores[-args.threads:], results)
+        for part in chosen:
+            getattr(bench, part)()
 
 
-main()
+if __name__ == "__main__":
+    main()

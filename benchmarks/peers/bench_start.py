@@ -5,18 +5,18 @@ a Python process that translates the same sentence with the same weights: what c
 being imported to the translation being there, and the process's peak memory. Both take turns; everything is in the
 page cache."""
 
-import argparse
 import os
-import re
 import statistics
 import subprocess
 import sys
 import time
 
-from pairs import BINARIES, ROOT, WORK, alternate, begun, export_to_ctranslate2, parsed
+from common import Parser
+from pairs import BINARIES, ROOT, WORK, alternate, begun, export_to_ctranslate2, parsed, prepare
 
 SENTENCE = "Good morning. Where is the train station?"
 MODEL = ROOT / "data" / "model-en-de"
+OUTPUT = "benchmarks/results/start-cpu.txt"
 PEER = """
 import sys, time
 import ctranslate2, sentencepiece
@@ -60,24 +60,28 @@ def theirs():
     return float(seconds), peak, text
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="scripts/bench start", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=re.compile, help=argparse.SUPPRESS)
-    args = parsed(parser, ["export", "translate"], "benchmarks/results/start-cpu.txt")
-    export_to_ctranslate2(MODEL, WORK / "start")
-    results = begun(args, "One sentence, the shipped model in int8, one thread: ours, a whole process, to CTranslate2 in "
-                    "Python, imports left out of its time.")
+def measure(pairs, results):
     ours(), theirs()  # both are in the page cache
-    pairs = alternate(ours, theirs, args.pairs)
+    measurements = alternate(ours, theirs, pairs)
     for what, index, scale, unit in (("time", 0, 1e3, "ms"), ("peak memory", 1, 1e-6, "MB")):
-        mine, their = (statistics.median(pair[side][index] for pair in pairs) * scale for side in (0, 1))
-        ratio = statistics.median(pair[0][index] / pair[1][index] for pair in pairs)
+        mine, their = (statistics.median(pair[side][index] for pair in measurements) * scale for side in (0, 1))
+        ratio = statistics.median(pair[0][index] / pair[1][index] for pair in measurements)
         results.add(f"{what}: {mine:.1f} to {their:.1f} {unit}; {ratio:.2f}x (less is better for ours)")
-        results.add("    pairs: " + ", ".join(f"{a[index] * scale:.1f} / {b[index] * scale:.1f}" for a, b in pairs),
+        results.add("    pairs: " + ", ".join(f"{a[index] * scale:.1f} / {b[index] * scale:.1f}" for a, b in measurements),
                     print_it=False)
-    same = pairs[0][0][2] == pairs[0][1][2]
-    results.add(f"the translations are {'the same' if same else f'{pairs[0][0][2]!r} and {pairs[0][1][2]!r}'}")
+    same = measurements[0][0][2] == measurements[0][1][2]
+    results.add(f"the translations are {'the same' if same else f'{measurements[0][0][2]!r} and {measurements[0][1][2]!r}'}")
+
+
+def main():
+    parser = Parser(prog="scripts/bench start", description=__doc__)
+    parser.set_defaults(only=None)
+    args = parsed(parser, OUTPUT)
+    prepare(args, ["export", "translate"], OUTPUT)
+    export_to_ctranslate2(MODEL, WORK / "start")
+    with begun(args, "One sentence, the shipped model in int8, one thread: ours, a whole process, to CTranslate2 in Python, "
+               "imports left out of its time.") as results:
+        measure(args.pairs, results)
 
 
 main()

@@ -15,7 +15,6 @@ same run.
 Dropout falls on other elements on the two sides, so their losses are alike, not the same; after as many steps on the same
 batches both are printed."""
 
-import argparse
 import gzip
 import json
 import os
@@ -29,9 +28,11 @@ import numpy
 import safetensors.numpy
 import sentencepiece
 
-from pairs import BINARIES, ROOT, WORK, Side, alternate, begun, parsed, summary
+from common import Parser, pattern
+from pairs import BINARIES, ROOT, WORK, Side, alternate, begun, parsed, prepare, summary
 
 HERE = pathlib.Path(__file__).parent
+OUTPUT = "benchmarks/results/train-cpu.txt"
 SECONDS = 1.0  # that a measurement takes at least
 
 MODELS = {
@@ -143,16 +144,18 @@ def measure(label, work, precision, threads, pairs, results):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="scripts/bench train", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="scripts/bench train", description=__doc__)
     parser.add_argument("--full", action="store_true",
                         help="two threads, real batches of every model, and dropout everywhere, too")
-    parser.add_argument("--only", type=re.compile, metavar="REGEX",
+    parser.add_argument("--only", type=pattern, metavar="REGEX",
                         help="settings, of --full's, whose description matches, as 'small bf16 1 thread unpadded'")
     parser.add_argument("--text", nargs=2, type=pathlib.Path, metavar=("SOURCE", "TARGET"),
                         default=[ROOT / "data" / "tatoeba-en-de" / f"train.{language}.gz" for language in ("en", "de")],
                         help="of the real batches (default: the corpus in data/)")
-    args = parsed(parser, ["train_worker"], "benchmarks/results/train-cpu.txt")
+    args = parsed(parser, OUTPUT)
+    for file in args.text:
+        if not file.is_file():
+            parser.error(f"argument --text: there is no file {file}")
 
     chosen = []
     for name in MODELS:
@@ -164,18 +167,19 @@ def main():
                     if args.only.search(re.sub(" +", " ", label)) if args.only else default or args.full:
                         chosen.append((label, name, kind, precision, threads))
     if not chosen:
-        sys.exit("scripts/bench train: --only leaves no setting")
+        parser.error("argument --only: leaves no setting")
+    prepare(args, ["train_worker"], OUTPUT)
 
-    results = begun(args, "Training on a CPU, ours to PyTorch's nn.Transformer: medians, the ratio of speeds last (more is "
-                    "better for ours; of memory: less).")
     works = {}
-    for label, name, kind, precision, threads in chosen:
-        if len(os.sched_getaffinity(0)) < threads:
-            results.add(f"{label}: no {threads} cores for {threads} threads")
-            continue
-        if (name, kind) not in works:
-            works[name, kind] = Work(name, kind.split(",")[0], "everywhere" in kind, args.text)
-        measure(label, works[name, kind], precision, threads, args.pairs, results)
+    with begun(args, "Training on a CPU, ours to PyTorch's nn.Transformer: medians, the ratio of speeds last (more is better "
+               "for ours; of memory: less).") as results:
+        for label, name, kind, precision, threads in chosen:
+            if len(os.sched_getaffinity(0)) < threads:
+                results.add(f"{label}: no {threads} cores for {threads} threads")
+                continue
+            if (name, kind) not in works:
+                works[name, kind] = Work(name, kind.split(",")[0], "everywhere" in kind, args.text)
+            measure(label, works[name, kind], precision, threads, args.pairs, results)
 
 
 main()

@@ -320,7 +320,7 @@ void serve(int argc, char** argv) {
   if (!precision) throw Error("decode_worker", "wants MODEL PRECISION THREADS SOURCES");
   const int64_t before = status("VmRSS");
   const std::filesystem::path directory = argv[1];
-  const int64_t threads = std::stoll(argv[3]);
+  const int64_t threads = count_of("THREADS", argv[3]);
   const auto model = load_model(directory, *precision);
   const auto sources = read_sources(argv[4]);
   std::cout << "ready " << model->kernels().name << " " << before << std::endl;

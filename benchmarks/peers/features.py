@@ -17,7 +17,6 @@
   what a worker's caches lose to the next one's, too, as they do not where each has a core of its own."""
 
 import collections
-import gzip
 import itertools
 import re
 import statistics
@@ -28,6 +27,7 @@ import sacrebleu
 import sentencepiece
 
 import vmap
+from common import lines_of
 from pairs import BINARIES, ROOT, WORK, alternate, in_turn, run
 
 HERE = ROOT / "benchmarks" / "peers"
@@ -63,8 +63,7 @@ FEATURES = [
 
 
 def text(name):
-    with gzip.open(CORPUS / f"{name}.gz", "rt", encoding="utf-8", newline="\n") as lines:
-        return [line.rstrip("\n") for line in lines]
+    return lines_of(CORPUS / f"{name}.gz")
 
 
 def newer(made, *sources):

@@ -5,7 +5,6 @@ The model is a small one that marian_model.py trains once. All sides are given t
 search alike (length^0.6, done when as many hypotheses have finished as the beam is wide); equal outputs are counted
 against ours, and every side's text is scored. Ours and each of the others take turns."""
 
-import gzip
 import json
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ import sacrebleu
 import transformers
 from ctranslate2.converters import TransformersConverter
 
+from common import lines_of
 from pairs import BINARIES, ROOT, WORK, Side, alternate, run, summary
 
 HERE = ROOT / "benchmarks" / "peers"
@@ -24,8 +24,7 @@ FEW = 64  # sentences that `transformers` is timed on, and ours beside it
 
 
 def corpus(language, count):
-    with gzip.open(ROOT / "data" / "tatoeba-en-de" / f"valid.{language}.gz", "rt", encoding="utf-8") as lines:
-        return [line.rstrip("\n") for _, line in zip(range(count), lines)]
+    return lines_of(ROOT / "data" / "tatoeba-en-de" / f"valid.{language}.gz")[:count]
 
 
 class Numbered:

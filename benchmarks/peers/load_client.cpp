@@ -19,6 +19,8 @@
 #include <string_view>
 #include <vector>
 
+#include "transformer/base/number.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -122,8 +124,10 @@ void run(uint16_t port, size_t clients, const std::string& requests_file, const 
 
 int main(int argc, char** argv) {
   try {
-    check(argc == 5, "load_client PORT CLIENTS REQUESTS ANSWERS");
-    run(static_cast<uint16_t>(std::stoul(argv[1])), std::stoul(argv[2]), argv[3], argv[4]);
+    const auto number = [&](int i) { return argc == 5 ? transformer::number_in<uint16_t>(argv[i]).value_or(0) : 0; };
+    const int port = number(1), clients = number(2);
+    check(port > 0 && clients > 0, "wants PORT CLIENTS REQUESTS ANSWERS");
+    run(static_cast<uint16_t>(port), static_cast<size_t>(clients), argv[3], argv[4]);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "load_client: {}\n", error.what());

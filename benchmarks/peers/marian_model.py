@@ -2,8 +2,6 @@
 `transformers` on the corpus in data/, English to German, for some minutes, and saved as Helsinki-NLP's models are: two
 SentencePiece models, one vocabulary, a padding piece that decoding starts from and whose embedding is zero."""
 
-import argparse
-import gzip
 import json
 import pathlib
 import random
@@ -14,6 +12,8 @@ import sentencepiece
 import torch
 import transformers
 
+from common import Parser, above, lines_of
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PIECES = 2000  # of each language
 WARM_UP = 400
@@ -21,8 +21,7 @@ BATCH_TOKENS = 2000
 
 
 def corpus(part, language):
-    with gzip.open(ROOT / "data" / "tatoeba-en-de" / f"{part}.{language}.gz", "rt", encoding="utf-8") as lines:
-        return [line.rstrip("\n") for line in lines]
+    return lines_of(ROOT / "data" / "tatoeba-en-de" / f"{part}.{language}.gz")
 
 
 def make_tokenizer(folder):
@@ -95,10 +94,10 @@ def train(model, tokenizer, minutes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__)
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--minutes", type=above(0, float), default=20)
+    parser.add_argument("--threads", type=above(0), default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+from common import above, output_file
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / "build" / "release" / "bin"
 WORK = ROOT / "build" / "benchmarks"  # models and inputs, made once
@@ -129,42 +131,53 @@ def summary(rates):
 
 
 class Results:
-    """Lines that are printed as they come, and kept in a file, whole at any time, where one is given."""
+    """Lines that are printed as they come, and kept in a file where one is given. `with` them: until its block has ended
+    well they are in FILE.partial, and figures of an earlier run stay."""
 
     def __init__(self, file):
         self.file = file
-        self.lines = []
+        if file:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self.partial = file.with_name(file.name + ".partial")
+            self.kept = open(self.partial, "w", encoding="utf-8")
 
     def add(self, line="", print_it=True):
-        self.lines.append(line)
         if print_it:
             print(line, flush=True)
         if self.file:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            partial = self.file.with_name(f".{self.file.name}.{os.getpid()}")
-            partial.write_text("\n".join(self.lines) + "\n")
-            partial.replace(self.file)
+            print(line, file=self.kept, flush=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, failed, *_):
+        if self.file:
+            self.kept.close()
+            if not failed:
+                self.partial.replace(self.file)
 
 
-def parsed(parser, targets, default_output):
-    """The command line, with what every benchmark takes added; `targets` are built, unless they are already."""
-    parser.add_argument("--pairs", type=int, default=5, help="measurements of each side (default 5)")
-    parser.add_argument("--output", type=pathlib.Path,
+def parsed(parser, default_output):
+    """The command line, with what every benchmark takes added."""
+    parser.add_argument("--pairs", type=above(0), default=5, help="measurements of each side (default 5)")
+    parser.add_argument("--output", type=output_file,
                         help=f"results file (default {default_output}, where nothing is left out)")
     parser.add_argument("--no-build", action="store_true", help="the programs are built already")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def prepare(args, targets, default_output):
+    """Builds `targets`, unless they are already, and settles where results go."""
     if not args.no_build:
         subprocess.run([ROOT / "scripts" / "build", *targets], check=True)
     args.output = args.output or (None if args.only else ROOT / default_output)
-    return args
 
 
 def begun(args, title):
     """Results that begin with what is measured, where, and of which sources."""
-    of_sources = revision()  # before a results file that git knows is written anew
     results = Results(args.output)
     results.add(title)
-    results.add(f"{machine()}; revision {of_sources}; {args.pairs} pairs a setting")
+    results.add(f"{machine()}; revision {revision()}; {args.pairs} pairs a setting")
     if warning := busy():
         results.add(warning)
     return results

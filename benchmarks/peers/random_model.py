@@ -5,12 +5,13 @@ with a vocabulary of made-up pieces, or a given one. Padding, begin and end have
 logit is 0, far below the best of thousands of random ones, so that no search ever proposes them, whatever its rules about
 them."""
 
-import argparse
 import pathlib
 
 import numpy as np
 import safetensors.numpy
 from sentencepiece import sentencepiece_model_pb2 as sentencepiece_model
+
+from common import Parser, above
 
 RESERVED = ["<pad>", "<s>", "</s>", "<unk>"]
 
@@ -72,13 +73,13 @@ def weights(size, d_model, d_ff, layers, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("directory", type=pathlib.Path)
-    parser.add_argument("--vocabulary", type=int, default=37000)
-    parser.add_argument("--d-model", type=int, default=512)
-    parser.add_argument("--d-ff", type=int, default=2048)
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--vocabulary", type=above(len(RESERVED)), default=37000)
+    parser.add_argument("--d-model", type=above(0), default=512)
+    parser.add_argument("--d-ff", type=above(0), default=2048)
+    parser.add_argument("--heads", type=above(0), default=8)
+    parser.add_argument("--layers", type=above(0), default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pieces", type=pathlib.Path, help="a SentencePiece model of as many pieces, to be copied")
     args = parser.parse_args()

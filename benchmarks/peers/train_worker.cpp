@@ -215,7 +215,8 @@ void serve(int argc, char** argv) {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
   const int64_t before = status("VmRSS");
-  at::set_num_threads(std::stoi(argv[3]));
+  const int threads = count_of("THREADS", argv[3]);
+  at::set_num_threads(threads);
   const auto device = open_device(argc == 7 ? argv[6] : "cpu");
   Run run(settings_of(argv[1]), precision == "bf16", argv[4], device);
   const auto batches = read_batches(argv[5], device);
@@ -229,7 +230,7 @@ void serve(int argc, char** argv) {
     for (size_t i = first; i < first + count; ++i) seconds += alone.time(batches[i % batches.size()]);
     const double most = multiply_adds_a_second(precision == "bf16" ? Precision::bf16 : Precision::float32,
                                                available_kernels().front()->name);
-    return fmt::format("{:.6f} {} {}", seconds, alone.multiply_adds(), most * std::stod(argv[3]));
+    return fmt::format("{:.6f} {} {}", seconds, alone.multiply_adds(), most * threads);
   };
   const Answer steps = [&](std::istringstream& arguments) -> std::string {
     size_t first = 0, count = 0;

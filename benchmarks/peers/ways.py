@@ -9,6 +9,7 @@ import collections
 import itertools
 import json
 import math
+import pathlib
 import statistics
 
 import sacrebleu
@@ -42,6 +43,17 @@ DRAFTED = [Way("float32, greedy, draft", True, "float32", 1, False, True),
 SHOWN = {BASELINE, "CTranslate2 int8, greedy", "int8, beam 4", "int8, beam 2, shortlist", "int8, greedy, shortlist"}
 
 
+def names_of(models):
+    """For each of different folders the shortest end of its path that no other has."""
+    paths, names = [model.absolute().parts for model in models], []
+    for path in paths:
+        count = 1
+        while sum(other[-count:] == path[-count:] for other in paths) > 1:
+            count += 1
+        names.append(str(pathlib.Path(*path[-count:])))
+    return names
+
+
 def parameters(model):
     """How many weights a model directory holds."""
     with (model / "model.safetensors").open("rb") as file:
@@ -56,7 +68,7 @@ class Sides:
         self.environments, self.sides = environments, {}
 
     def of(self, work, way, workers, draft):
-        key = work.name, way.ours, way.precision, way.drafted, workers
+        key = work, way.ours, way.precision, way.drafted, workers
         if key not in self.sides:
             side = (work.our_side(way.precision, workers) if way.ours
                     else work.their_side(way.precision, workers, self.environments[way.precision]))
@@ -94,8 +106,8 @@ def measure(teacher, students, draft, environments, timed, rounds, results, figu
             decoded(work, way, max(BATCHES), 1, work.count, work.file("way"))
             outputs = [list(map(int, line.split())) for line in work.file("way").read_text().splitlines()]
             hypotheses = processor.decode(outputs)
-            scores[work.name, way] = sacrebleu.corpus_bleu(hypotheses, references).score
-            chars[work.name, way] = sacrebleu.corpus_chrf(hypotheses, references).score
+            scores[work, way] = sacrebleu.corpus_bleu(hypotheses, references).score
+            chars[work, way] = sacrebleu.corpus_chrf(hypotheses, references).score
         for batch, workers in itertools.product(BATCHES, WORKERS):
             measured = in_turn([lambda work=work, way=way: decoded(work, way, batch, workers, timed)
                                 for work, way in chosen], rounds)
@@ -103,7 +115,7 @@ def measure(teacher, students, draft, environments, timed, rounds, results, figu
             for at, (work, way) in enumerate(chosen):
                 seconds = statistics.median(each[at] for each in measured)
                 ratio = statistics.median(each[baseline] / each[at] for each in measured)
-                speeds[work.name, way][batch, workers] = words / seconds, words / (seconds * workers), ratio
+                speeds[work, way][batch, workers] = words / seconds, words / (seconds * workers), ratio
         for way in DRAFTED if draft else []:
             steps, proposed, accepted = map(int, sides.of(teacher, way, 1, draft).ask("drafted").split())
             results.add(f"{way.name}: of {proposed} proposals {accepted / max(proposed, 1):.0%} are right, "
@@ -111,22 +123,23 @@ def measure(teacher, students, draft, environments, timed, rounds, results, figu
     results.add(f"{timed} sentences timed, {words} words; {len(lines)} scored. Words a second, and in brackets millions a "
                 "core-hour")
     columns = [(batch, workers) for batch in BATCHES for workers in WORKERS]
-    head = f"{'model':<16} {'way':<28} {'BLEU':>6} {'chrF':>6}"
+    width = max(16, *(len(work.name) for work, _ in chosen))
+    head = f"{'model':<{width}} {'way':<28} {'BLEU':>6} {'chrF':>6}"
     results.add(head + "".join(f"  {f'{batch} at once, {workers} workers':>26}" for batch, workers in columns))
     for work, way in chosen:
-        line = f"{work.name:<16} {way.name:<28} {scores[work.name, way]:6.2f} {chars[work.name, way]:6.2f}"
+        line = f"{work.name:<{width}} {way.name:<28} {scores[work, way]:6.2f} {chars[work, way]:6.2f}"
         for column in columns:
-            rate, core, ratio = speeds[work.name, way][column]
+            rate, core, ratio = speeds[work, way][column]
             line += f"  {rate:8.0f} ({core * 3600 / 1e6:5.1f}) {ratio:6.2f}x"
         results.add(line)
-    whole = scores[teacher.name, WAYS[1]]
-    good = [(work, way) for work, way in chosen if way.ours and scores[work.name, way] >= whole - LOSS]
+    whole = scores[teacher, WAYS[1]]
+    good = [(work, way) for work, way in chosen if way.ours and scores[work, way] >= whole - LOSS]
     for batch in BATCHES:
-        best = max(good, key=lambda each: speeds[each[0].name, each[1]][batch, 1][2], default=None)
+        best = max(good, key=lambda each: speeds[each][batch, 1][2], default=None)
         if best is None:
             results.add(f"{batch} at once: no way loses at most {LOSS} BLEU")
             continue
-        ratio = speeds[best[0].name, best[1]][batch, 1][2]
+        ratio = speeds[best][batch, 1][2]
         results.add(f"{batch} at once, at most {LOSS} BLEU less than {BASELINE} with the teacher ({whole:.2f}): "
                     f"{best[0].name}, {best[1].name}, {ratio:.2f}x; bar {BAR}x: {'met' if ratio >= BAR else 'missed'}")
     if figures:
@@ -134,9 +147,9 @@ def measure(teacher, students, draft, environments, timed, rounds, results, figu
         for work, way in ((work, way) for work, way in chosen if way.name in SHOWN):
             weights = work.ours / "model.safetensors" if way.ours else work.theirs / "model.bin"
             models.append({
-                "name": work.name, "precision": way.name, "bleu": scores[work.name, way], "chrf": chars[work.name, way],
+                "name": work.name, "precision": way.name, "bleu": scores[work, way], "chrf": chars[work, way],
                 "bytes": weights.stat().st_size, "parameters": parameters(work.ours),
-                "speed": [{"sentences_at_once": batch, "words_per_second": speeds[work.name, way][batch, 1][0],
-                           "words_per_core_second": speeds[work.name, way][batch, 1][1]} for batch in BATCHES]})
+                "speed": [{"sentences_at_once": batch, "words_per_second": speeds[work, way][batch, 1][0],
+                           "words_per_core_second": speeds[work, way][batch, 1][1]} for batch in BATCHES]})
         figures.parent.mkdir(parents=True, exist_ok=True)
         figures.write_text(json.dumps({"models": models}, indent=1) + "\n")

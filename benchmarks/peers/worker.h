@@ -8,8 +8,10 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "transformer/base/error.h"
+#include "transformer/base/number.h"
 
 namespace transformer {
 
@@ -44,6 +46,13 @@ inline void obey(const Answer& run, const std::map<std::string, Answer>& others 
     if (words.fail()) throw Error("standard input", "cannot be obeyed: '" + line + "'");
     std::cout << answer << std::endl;
   }
+}
+
+/// A count on the command line, by its name there. Throws Error where it is no number above 0.
+inline int count_of(const std::string& name, std::string_view text) {
+  const auto count = number_in<int>(text);
+  if (!count || *count < 1) throw Error(name, "expected a number above 0, not '" + std::string(text) + "'");
+  return *count;
 }
 
 /// The exit status of a worker whose main is `serve`.
