@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "catch.h"
+#include "error_of.h"
 #include "model/reference.h"
 #include "transformer/architecture/longest_text.h"
 #include "transformer/base/error.h"
@@ -112,4 +114,20 @@ TEST_CASE("texts are as long as positions go, and no longer than memory does") {
   CHECK(most_tokens({.positions = Positions::sinusoidal, .max_positions = 10}) == std::numeric_limits<int64_t>::max());
   CHECK(most_tokens({.positions = Positions::learned, .max_positions = 10}) == 9);
   CHECK(most_tokens({.positions = Positions::learned, .max_positions = 1000000}) == 999999);
+}
+
+TEST_CASE("what a model cannot read or write is refused, by what is wrong with it") {
+  ModelSettings settings{.positions = ModelSettings::Positions::learned, .max_positions = 4};
+  settings.source_vocabulary_size = 20;
+  const auto refusal = [&](const std::vector<int64_t>& source, int64_t max_length) {
+    return error_of([&] { check_sentence(settings, source, max_length); });
+  };
+  CHECK(refusal({4, 19, 0, 2}, 3).empty());
+  CHECK_THAT(refusal({}, 3), StartsWith("source: is empty"));
+  CHECK_THAT(refusal({4, 20, 2}, 3), StartsWith("word piece 20: is not one of the vocabulary's 20 pieces"));
+  CHECK_THAT(refusal({4, -1, 2}, 3), StartsWith("word piece -1"));
+  CHECK_THAT(refusal({4, 4, 4, 4, 2}, 3), StartsWith("model.max_positions: a sequence of 5 tokens"));
+  CHECK_THAT(refusal({4, 2}, 4), StartsWith("model.max_positions: a sequence of 5 tokens"));
+  settings.positions = ModelSettings::Positions::sinusoidal;
+  CHECK(refusal({4, 4, 4, 4, 2}, std::numeric_limits<int64_t>::max()).empty());
 }

@@ -104,6 +104,11 @@ TEST_CASE("attention in parts is attention") {
     if (whole.weights.defined()) CHECK(torch::allclose(parts.weights, whole.weights));
     for (size_t i = 0; i < 3; ++i) CHECK(torch::allclose(gradients[i], whole_gradients[i]));
   }
+  CHECK_THROWS_AS(attention_in_parts(query, key, value, options, 0), c10::Error);
+  options.mask.reset();
+  const auto none = [](const Tensor& given) { return given.narrow(0, 0, 0); };
+  CHECK(attention_in_parts(none(query), none(key), none(value), options, 3).values.sizes() ==
+        at::IntArrayRef({0, heads, queries, 6}));
 }
 
 TEST_CASE("a GPU's kernels take so many sentences at once") {
@@ -271,4 +276,36 @@ TEST_CASE("the parts of multi-head attention make up its forward") {
   auto cross = module->project_memory(memory);
   cross.query = self.query;
   CHECK(difference(module->attend(cross, {}).values, module->forward(x, memory, memory).values) < 1e-12);
+}
+
+TEST_CASE("masks of any number of dimensions are broadcast, whichever way attention goes") {
+  torch::manual_seed(8);
+  const int64_t B = 2, H = 3, length = 5;
+  const auto query = random({B, H, length, 4}), key = random({B, H, length, 4}), value = random({B, H, length, 6});
+  const auto keys = torch::tensor({true, false, true, true, false});
+  for (const auto& mask : {keys, keys[0], keys[1], keys.expand({length, length}), keys.expand({H, length, length})}) {
+    for (const bool causal : {false, true}) {
+      INFO(mask.dim() << " dimensions, causal " << causal);
+      const auto allowed = causal ? mask & lower_triangle(length) : mask;
+      const auto expected = slow_attention(query, key, value, allowed);
+      CHECK(difference(attention(query, key, value, {.mask = mask, .causal = causal}).values, expected) < 1e-12);
+      CHECK(difference(attention(query, key, value, {.mask = mask, .causal = causal, .weights = true}).values,
+                       expected) < 1e-12);
+      const auto near = torch::ones({length, length}, torch::kBool).tril(1).triu(-1);
+      CHECK(difference(attention(query, key, value, {.mask = mask, .causal = causal, .window = 3}).values,
+                       slow_attention(query, key, value, allowed & near)) < 1e-12);
+      const auto bf16 = [](const Tensor& tensor) { return tensor.to(torch::kBFloat16); };
+      CHECK(difference(attention(bf16(query), bf16(key), bf16(value), {.mask = mask, .causal = causal})
+                           .values.to(torch::kFloat64),
+                       expected) < 0.1);
+    }
+  }
+}
+
+TEST_CASE("dropout of everything leaves zeros, whichever way attention goes") {
+  const auto x = random({2, 1, 8, 4});
+  for (const int64_t window : {0, 3}) {
+    CHECK(attention(x, x, x, {.dropout = 1, .window = window}).values.eq(0).all().item<bool>());
+  }
+  CHECK(attention(x, x, x, {.dropout = 1, .additive = random({1, 4})}).values.eq(0).all().item<bool>());
 }

@@ -234,6 +234,7 @@ TEST_CASE("a rate of dropout next to one keeps next to nothing") {
     const Chosen chosen(kernels);
     const auto values = fused_embedding(weight, ids, torch::zeros({20, 100}), 1, 0.9999999999);
     CHECK(values.ne(0).sum().item<int64_t>() <= 1);
+    CHECK(fused_embedding(weight, ids, torch::zeros({20, 100}), 1, 1).eq(0).all().item<bool>());
   }
 }
 
@@ -339,7 +340,7 @@ TEST_CASE("derivatives of derivatives need the modules' way, and the error says 
     const auto gradient = torch::autograd::grad({loss}, {weight}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
     return torch::autograd::grad({gradient.square().sum()}, {weight})[0];
   };
-  CHECK_THAT(message_of<c10::Error>(second), Contains("choose_training_kernels(nullptr)"));
+  CHECK_THAT(message_of<c10::Error>(second), Contains("choose_training_kernels(nullptr) before the forward pass"));
   const Chosen chosen(nullptr);
   // LibTorch's own fused attention has none either; with the weights asked for it is not used.
   EncoderLayer encoder_layer(odd_sizes());
@@ -519,5 +520,60 @@ TEST_CASE("what is not finite spreads through fused functions and their gradient
         }
       }
     }
+  }
+}
+
+TEST_CASE("a backward pass takes the kernels of its forward pass, whatever was chosen meanwhile") {
+  const Ids ids;
+  for (const auto normalization : {Normalization::post, Normalization::pre}) {
+    torch::manual_seed(11);
+    Transformer model(odd_sizes(normalization));
+    const auto gradients = [&](bool changed) {
+      model->zero_grad();
+      const auto loss = model->forward(ids.source, ids.target).square().mean();
+      const Chosen chosen(changed ? nullptr : training_kernels());
+      loss.backward();
+      std::vector<Tensor> found;
+      for (const auto& parameter : model->parameters()) found.push_back(parameter.grad().clone());
+      return found;
+    };
+    const auto expected = gradients(false), found = gradients(true);
+    for (size_t i = 0; i < expected.size(); ++i) CHECK(torch::equal(found[i], expected[i]));
+  }
+}
+
+TEST_CASE("parameters that are not float32 are not fused, and refused as outside training") {
+  const auto x = torch::randn({2, 5, 37});
+  for (const auto normalization : {Normalization::post, Normalization::pre}) {
+    for (const auto type : {torch::kFloat64, torch::kBFloat16}) {
+      INFO(type);
+      EncoderLayer layer(odd_sizes(normalization));
+      layer->to(type);
+      CHECK_THROWS(layer->forward(x));
+      layer->eval();
+      CHECK_THROWS(layer->forward(x));
+    }
+  }
+  // One alone is enough.
+  EncoderLayer layer(odd_sizes());
+  layer->named_children()["after_feed_forward"]->to(torch::kFloat64);
+  CHECK_THROWS(layer->forward(x));
+}
+
+TEST_CASE("inputs and memories of another width than the model's are refused in training as outside of it") {
+  const bool trains = GENERATE(false, true), bf16 = GENERATE(false, true);
+  const auto normalization = GENERATE(Normalization::post, Normalization::pre);
+  const Autocast autocast(bf16);
+  EncoderLayer encoder_layer(odd_sizes(normalization));
+  DecoderLayer decoder_layer(odd_sizes(normalization));
+  encoder_layer->train(trains);
+  decoder_layer->train(trains);
+  const auto x = torch::randn({2, 5, 37});
+  CHECK_NOTHROW(decoder_layer->forward(x, torch::randn({2, 300, 37})));
+  for (const int64_t width : {1, 8, 38, 4096}) {
+    INFO("width " << width << ", training " << trains << ", bf16 " << bf16);
+    CHECK_THROWS_AS(encoder_layer->forward(torch::randn({2, 5, width})), c10::Error);
+    CHECK_THROWS_AS(decoder_layer->forward(x, torch::randn({2, 300, width})), c10::Error);
+    CHECK_THROWS_AS(decoder_layer->forward(torch::randn({2, 5, width}), x), c10::Error);
   }
 }

@@ -75,3 +75,12 @@ TEST_CASE("learned positions are a table that ends") {
   CHECK_THAT(message, Contains("model.max_positions") && Contains("301 tokens") && Contains("300 positions"));
   CHECK_THROWS_AS(encoding->forward(longest, 1, like), Error);
 }
+
+TEST_CASE("a module that was in bfloat16 for a while has its sinusoids back as they were") {
+  PositionalEncoding encoding(Positions::sinusoidal, 10, 4);
+  for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat32}) {
+    encoding->to(type);
+    const auto like = torch::zeros({1}, type);
+    CHECK(torch::equal(encoding->forward(0, 512, like), sinusoid_table(0, 512, 10).to(type)));
+  }
+}

@@ -147,3 +147,38 @@ TEST_CASE("products of nothing, and of what is not a number") {
     }
   }
 }
+
+TEST_CASE("a product goes into results of any type, and onto what is there in bfloat16, too") {
+  torch::manual_seed(3);
+  const auto a = torch::randn({33, 70}).to(torch::kBFloat16), b = torch::randn({70, 20}).to(torch::kBFloat16);
+  const auto expected = exact(a).mm(exact(b)), size = exact(a).abs().mm(exact(b).abs()) + 1;
+  for (const auto* kernels : all_ways()) {
+    const Chosen chosen(kernels);
+    for (const auto type : {torch::kBFloat16, torch::kFloat16, torch::kFloat32, torch::kFloat64}) {
+      INFO((kernels ? kernels->name : "LibTorch") << ", " << type);
+      const auto result = torch::ones({33, 20}, type);
+      product_into(result, a, b, /*accumulated=*/true);
+      CHECK(error(result, expected + 1, size) < 2 * bf16_error);
+      product_into(result, a, b);
+      CHECK(error(result, expected, size) < 2 * bf16_error);
+    }
+  }
+}
+
+TEST_CASE("factors, biases and results of sizes that do not fit are refused") {
+  for (const auto* kernels : all_ways()) {
+    const Chosen chosen(kernels);
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      INFO((kernels ? kernels->name : "LibTorch") << ", " << type);
+      const auto a = torch::ones({4, 64}, type), b = torch::ones({64, 9}, type);
+      CHECK_THROWS_AS(product(a, b.narrow(0, 0, 16)), c10::Error);
+      CHECK_THROWS_AS(product(a.narrow(1, 0, 16), b), c10::Error);
+      CHECK_THROWS_AS(product(a, b, torch::ones({8})), c10::Error);
+      CHECK_THROWS_AS(product_in_float(a, b.narrow(0, 0, 16)), c10::Error);
+      CHECK_THROWS_AS(product_into(torch::ones({4, 9}), a, b.narrow(0, 0, 16)), c10::Error);
+      CHECK_THROWS_AS(product_into(torch::ones({4, 8}), a, b), c10::Error);
+      CHECK_THROWS_AS(product_into(torch::ones({3, 9}), a, b), c10::Error);
+      CHECK_NOTHROW(product_into(torch::ones({4, 9}), a, b));
+    }
+  }
+}

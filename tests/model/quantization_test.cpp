@@ -111,3 +111,37 @@ TEST_CASE("a model rounds in training alone, wherever it multiplies by weights, 
     }
   }
 }
+
+TEST_CASE("models of bf16 and half weights are trained with rounded factors as those of float32 are") {
+  torch::manual_seed(4);
+  const auto source = torch::randint(4, 20, {3, 7}), target = torch::randint(4, 20, {3, 5});
+  for (const auto& part : varied_parts()) {
+    for (const auto& [name, vary] : part) {
+      auto settings = small();
+      settings.dropout = 0;
+      settings.vocabulary_size = 20;
+      vary(settings);
+      Transformer model(settings);
+      model->set_quantization(true);
+      const auto expected = model->forward(source, target);
+      for (const auto type : {torch::kBFloat16, torch::kHalf}) {
+        INFO(name << ", " << type);
+        Transformer rounded(settings);
+        const auto from = model->parameters(), to = rounded->parameters();
+        const torch::NoGradGuard no_grad;
+        for (size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
+        rounded->to(type);
+        rounded->set_quantization(true);
+        const torch::AutoGradMode with_gradients(true);
+        const auto logits = rounded->forward(source, target);
+        CHECK(logits.scalar_type() == type);
+        CHECK(difference(logits.to(torch::kFloat), expected) < 0.2);
+        logits.sum().backward();
+        for (const auto& parameter : rounded->parameters()) {
+          REQUIRE(parameter.grad().defined());
+          CHECK(parameter.grad().scalar_type() == type);
+        }
+      }
+    }
+  }
+}

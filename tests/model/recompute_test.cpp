@@ -3,8 +3,10 @@
 #include <ATen/autocast_mode.h>
 #include <torch/types.h>
 
+#include "for_a_while.h"
 #include "model/reference.h"
 #include "model/variations.h"
+#include "transformer/model/fused/fused_layers.h"
 #include "transformer/model/tensor_memory.h"
 #include "transformer/model/transformer.h"
 
@@ -142,4 +144,26 @@ TEST_CASE("with recomputing a parameter's gradient arrives once, and evaluation 
     REQUIRE(item.value().grad().defined());
     CHECK(item.value().grad().abs().max().item<double>() > 0);
   }
+}
+
+TEST_CASE(
+    "a recomputed layer's backward pass is refused in another mode, and with other kernels, than its forward pass") {
+  auto settings = variations().front().second;
+  settings.dropout = 0.5;
+  torch::manual_seed(5);
+  Transformer model(settings);
+  model->set_recompute(true);
+  const auto ids = torch::randint(4, 19, {2, 5}, torch::kInt64);
+  const auto loss = [&] { return model->forward(ids, ids).square().sum(); };
+  auto of_training = loss();
+  model->eval();
+  CHECK_THAT(message_of<c10::Error>([&] { of_training.backward(); }), Contains("train()"));
+  model->train();
+  // A stack that trains around a layer that does not is as it was, too.
+  model->named_modules()["encoder.layers.0"]->eval();
+  CHECK_NOTHROW(loss().backward());
+  auto of_others = loss();
+  const ChosenKernels<training_kernels, choose_training_kernels> chosen(nullptr);
+  CHECK_THAT(message_of<c10::Error>([&] { of_others.backward(); }), Contains("choose_training_kernels"));
+  CHECK_NOTHROW(loss().backward());
 }

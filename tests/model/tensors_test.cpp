@@ -349,3 +349,21 @@ TEST_CASE("a header with very many tensors is read in good time") {
   CHECK(read_tensors(directory / "t").tensors.size() == 100'000);
   CHECK(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC < 10);
 }
+
+TEST_CASE("whether numbers are finite does not depend on their sum, in any type") {
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  for (const auto type : {torch::kDouble, torch::kFloat, torch::kHalf, torch::kBFloat16}) {
+    INFO(type);
+    const auto numbers = torch::full({3, 4}, 6e4, type);
+    CHECK(all_finite(numbers));
+    CHECK(all_finite(numbers.t()));
+    CHECK(all_finite(numbers.narrow(0, 0, 0)));
+    for (const double bad : {-infinite, infinite, std::nan("")}) {
+      auto damaged = numbers.clone();
+      damaged[1][2] = bad;
+      CHECK_FALSE(all_finite(damaged));
+      CHECK_FALSE(all_finite(damaged.t()));
+    }
+  }
+  CHECK(all_finite(torch::full({2}, 1e308, torch::kDouble)));
+}

@@ -8,6 +8,7 @@
 #include "model/finite_differences.h"
 #include "model/reference.h"
 #include "transformer/base/error.h"
+#include "transformer/model/evaluating.h"
 
 using namespace transformer;
 using namespace transformer::test;
@@ -425,4 +426,50 @@ TEST_CASE("decoding goes on beyond the sinusoids' table, and ends with learned p
   for (int t = 0; t < 3; ++t) learned->step(torch::ones({1}, torch::kInt64), short_cache);
   CHECK_THROWS_AS(learned->step(torch::ones({1}, torch::kInt64), short_cache), Error);
   CHECK_THROWS_AS(learned->encode(ids({4}, 23)), Error);
+}
+
+TEST_CASE("a decoder's layers of one's own need neither keys nor a state") {
+  struct Linear : AnyDecoderLayer {
+    torch::nn::Linear linear = register_module("linear", torch::nn::Linear(small().d_model, small().d_model));
+
+    Output forward(const Tensor& x, const Tensor&, const std::optional<Tensor>&, bool) override {
+      return {linear(x), {}, {}};
+    }
+    DecoderCache::Layer start(const Tensor&) override { return {CachedPositions(), CachedPositions(), {}, {}}; }
+    Tensor step(const Tensor& x, DecoderCache::Layer&, const std::optional<Tensor>&) override { return linear(x); }
+  };
+  Transformer model(small(), LayerFactories{.decoder = [](int64_t) { return std::make_shared<Linear>(); }});
+  model->eval();
+  const torch::NoGradGuard no_grad;
+  auto cache = model->start(model->encode(ids({5, 3}, 23)));
+  const auto tokens = torch::ones({2}, torch::kInt64);
+  model->step(tokens, cache);
+  cache.reorder(torch::tensor({1, 0, 1}));
+  CHECK(model->step(torch::ones({3}, torch::kInt64), cache).size(0) == 3);
+}
+
+TEST_CASE("evaluation mode for a while is everything's, and ends with the mode that each was in") {
+  Transformer model(small());
+  const auto modes = [&] {
+    std::vector<bool> found;
+    for (const auto& module : model->modules()) found.push_back(module->is_training());
+    return found;
+  };
+  model->train();
+  model->named_children()["encoder"]->eval();
+  const auto frozen = modes();
+  {
+    const Evaluating evaluating(*model);
+    CHECK(modes() == std::vector<bool>(frozen.size(), false));
+  }
+  CHECK(modes() == frozen);
+  model->eval();
+  model->named_children()["decoder"]->train();
+  const auto mixed = modes();
+  {
+    const Evaluating evaluating(*model);
+    CHECK(modes() == std::vector<bool>(mixed.size(), false));
+    model->train();  // by somebody else
+  }
+  CHECK(modes() == mixed);
 }

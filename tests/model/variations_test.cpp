@@ -120,6 +120,9 @@ TEST_CASE("a recurrent unit equals its formula, with all gradients, and step by 
     for (int64_t t = 0; t < x.size(1); ++t) {
       CHECK(difference(module->step(x.narrow(1, t, 1), state), output.narrow(1, t, 1)) < tolerance(x.scalar_type()));
     }
+    const auto nothing = module->forward(x.narrow(1, 0, 0));
+    CHECK(nothing.sizes() == at::IntArrayRef({x.size(0), 0, x.size(2)}));
+    CHECK_NOTHROW(nothing.sum().backward());
   }
 }
 

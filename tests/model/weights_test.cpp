@@ -153,6 +153,11 @@ TEST_CASE(
     Transformer teacher(deep), student(shallow);
     save_weights(*teacher, file);
     load_layers(student, file, deep.resolved());
+    auto deeper = deep;
+    deeper.decoder_layers = 5;
+    Transformer too_deep(deeper);
+    CHECK_THAT(message_of<Error>([&] { load_layers(too_deep, file, deep.resolved()); }),
+               Contains(file.string()) && Contains("4 layers of the decoder"));
     const auto theirs = parameters_of(teacher);
     size_t layers = 0;
     for (const auto& [name, tensor] : parameters_of(student)) {
@@ -224,4 +229,34 @@ TEST_CASE("a model directory is loaded as it was trained, ready to translate") {
   CHECK(loaded->settings().d_model == 8);
   const auto ids = torch::tensor({{3, 4, 0}, {5, 1, 2}}, torch::kInt64);
   CHECK(difference(loaded->forward(ids, ids), model->forward(ids, ids)) == 0);
+}
+
+TEST_CASE("weights that are finite in their file's type alone are refused both ways") {
+  const TemporaryDirectory folder;
+  const auto file = folder / "model.safetensors";
+  Transformer model(tiny());
+  const auto before = parameters_of(model);
+  auto weights = weights_of(*model);
+  const std::string name = "decoder.layers.0.feed_forward.inner.weight";
+  for (auto& [key, tensor] : weights) tensor = tensor.to(torch::kFloat64) * 2;
+  weights.at(name)[3][5] = 1e300;
+  write_weights(file, weights);
+  const auto load = [&](Transformer& into) { return message_of<Error>([&] { load_weights(*into, file); }); };
+  CHECK_THAT(load(model), Contains(file.string()) && Contains(name));
+  CHECK_THAT(message_of<Error>([&] { load_layers(model, file, tiny().resolved()); }), Contains(name));
+  for (const auto& [key, tensor] : parameters_of(model)) CHECK(torch::equal(tensor, before.at(key)));
+  Transformer exact(tiny());
+  exact->to(torch::kFloat64);
+  CHECK_NOTHROW(load_weights(*exact, file));
+  CHECK_THAT(message_of<Error>([&] { save_weights(*exact, folder / "rounded"); }), Contains(name));
+
+  weights.at(name)[3][5] = 1e6;
+  write_weights(file, weights, torch::kFloat32);
+  Transformer half(tiny());
+  half->to(torch::kHalf);
+  CHECK_THAT(load(half), Contains(name));
+  CHECK_NOTHROW(load_weights(*model, file));
+  CHECK_THAT(message_of<Error>([&] { save_weights(*model, folder / "rounded", torch::kHalf); }), Contains(name));
+  CHECK_THROWS_AS(save_weights(*model, folder / "rounded", torch::kChar), std::invalid_argument);
+  CHECK_FALSE(std::filesystem::exists(folder / "rounded"));
 }

@@ -95,3 +95,20 @@ TEST_CASE("an optimizer's state of another model is refused by the name of what 
     }
   }
 }
+
+TEST_CASE("the joint norm is float32 whatever the gradients' types, and nothing's is 0") {
+  CHECK(Adam({}, {}).gradient_norm().item<double>() == 0);
+  const auto norm_of = [](int64_t count, double gradient, at::ScalarType type) {
+    const auto weight = torch::zeros({count}, type).requires_grad_();
+    weight.mutable_grad() = torch::full({count}, gradient, type);
+    return Adam(Named{{"weight", weight}}, {}).gradient_norm();
+  };
+  CHECK(norm_of(101, 300, torch::kBFloat16).scalar_type() == torch::kFloat);
+  CHECK(norm_of(101, 300, torch::kBFloat16).item<double>() == Approx(300 * std::sqrt(101.0)).epsilon(1e-6));
+  CHECK(norm_of(10000, 3000, torch::kHalf).item<double>() == Approx(300000).epsilon(1e-5));
+  CHECK(norm_of(101, 0.1, torch::kDouble).scalar_type() == torch::kDouble);
+  const auto some = torch::randn({1000});
+  const auto weight = torch::zeros({1000}).requires_grad_();
+  weight.mutable_grad() = some.clone();
+  CHECK(torch::equal(Adam(Named{{"weight", weight}}, {}).gradient_norm(), some.norm()));
+}

@@ -8,6 +8,8 @@
 
 #include "catch.h"
 #include "emulated_gpu.h"
+#include "for_a_while.h"
+#include "transformer/model/fused/products.h"
 #include "transformer/training/rdrop_loss.h"
 
 using namespace transformer;
@@ -216,5 +218,50 @@ TEST_CASE("the loss that projects takes a GPU's kernel, in chunks as well", "[gp
   const auto found = sums_and_gradients();
   for (size_t i = 0; i < expected.size(); ++i) {
     CHECK(((found[i] - expected[i]).norm() / expected[i].norm()).item<double>() < 1e-2);
+  }
+}
+
+TEST_CASE("the loss that projects has the gradients of hidden states and weights of any type, over several chunks") {
+  const auto type = GENERATE(torch::kDouble, torch::kFloat, torch::kBFloat16, torch::kHalf);
+  const auto product_type =
+      GENERATE_COPY(filter([=](auto given) { return given == torch::kBFloat16 || given == type; },
+                           values({torch::kDouble, torch::kFloat, torch::kBFloat16, torch::kHalf})));
+  const int64_t tokens = 520, pieces = 8200;  // chunks of 512, and of 256 for two passes
+  torch::manual_seed(7);
+  const auto leaf = [&](const Tensor& tensor) { return tensor.to(type).requires_grad_(); };
+  const auto hidden = leaf(torch::randn({tokens, 16})), weight = leaf(torch::randn({pieces, 16}) * 0.1),
+             bias = leaf(torch::randn({pieces}));
+  const auto targets = torch::randint(1, pieces, {tokens}, torch::kLong);
+  const auto exact = [](const Tensor& tensor) { return tensor.detach().to(torch::kDouble).requires_grad_(); };
+  const std::vector<Tensor> inputs = {hidden, weight, bias}, exact_inputs = {exact(hidden), exact(weight), exact(bias)};
+  const auto logits = torch::addmm(exact_inputs[2], exact_inputs[0], exact_inputs[1].t());
+  const auto loss = torch::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum, -100, smoothing);
+  const auto expected = torch::autograd::grad({loss}, exact_inputs);
+  const double tolerance = product_type == torch::kBFloat16 ? 0.02 : type == torch::kHalf ? 5e-3 : 1e-5;
+  const auto check = [&](const LossSums& sums) {
+    CHECK(sums.loss.item<double>() == Approx(loss.item<double>()).epsilon(tolerance));
+    const auto gradients = torch::autograd::grad({sums.loss}, inputs);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      CHECK(gradients[i].scalar_type() == type);
+      CHECK(((exact(gradients[i]) - expected[i]).norm() / expected[i].norm()).item<double>() < tolerance);
+    }
+  };
+  auto kernels = std::vector{product_kernels()};
+  if (kernels.front()) kernels.push_back(nullptr);
+  for (const auto* chosen : kernels) {
+    INFO(type << ", products in " << product_type << (chosen ? " by own kernels" : " by LibTorch"));
+    const test::ChosenKernels<product_kernels, choose_product_kernels> products(chosen);
+    check(projected_label_smoothing_loss(hidden, weight, targets, smoothing, 0, product_type, {}, bias));
+    check(projected_rdrop_loss(torch::cat({hidden, hidden}), weight, targets, smoothing, /*strength=*/0, 0,
+                               product_type, {}, bias));
+  }
+}
+
+TEST_CASE("another number of targets than of rows is refused") {
+  const auto hidden = torch::randn({batch, length, width}), weight = torch::randn({vocabulary, width});
+  for (const auto& targets : {some_targets().flatten(), some_targets().narrow(1, 0, 2), some_targets()[0],
+                              torch::zeros({batch, length + 1}, torch::kLong)}) {
+    CHECK_THROWS_AS(label_smoothing_loss(hidden.matmul(weight.t()), targets, smoothing, 0), c10::Error);
+    CHECK_THROWS_AS(projected_label_smoothing_loss(hidden, weight, targets, smoothing, 0, torch::kFloat), c10::Error);
   }
 }

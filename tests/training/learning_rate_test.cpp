@@ -58,6 +58,10 @@ TEST_CASE("the linear schedule falls to its last share at the last step") {
   CHECK(rate(11) == Approx(0.1).epsilon(1e-12));
   CHECK(rate(12) == 0);
   CHECK(rate(1000) == 0);
+  // Also where the last step comes before the peak.
+  const LinearSchedule cut{.peak_rate = 1, .warmup_steps = 10, .steps = 5};
+  CHECK(cut(5) == Approx(0.5).epsilon(1e-12));
+  CHECK(cut(6) == 0);
 }
 
 TEST_CASE("Noam's schedule is the inverse square root with its peak derived from the width") {

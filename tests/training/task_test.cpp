@@ -238,6 +238,9 @@ TEST_CASE("layers that may be left out are the paper's, and as often left out as
   settings.dropout = 0;
   settings = settings.resolved();
   CHECK_FALSE(layer_drop(settings, 0).encoder);
+  for (const double none : {-0.5, 1.0, 1.5, std::nan("")}) {
+    CHECK_THROWS_AS(layer_drop(settings, none), std::invalid_argument);
+  }
   const auto source = torch::randint(4, 20, {2, 5}, torch::kLong), target = torch::randint(4, 20, {2, 4}, torch::kLong);
   torch::manual_seed(1);
   Transformer plain(settings);

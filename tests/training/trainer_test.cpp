@@ -317,6 +317,32 @@ TEST_CASE("how much fits into memory is measured with all layers, however many t
   CHECK_FALSE(all_layers.back());
 }
 
+TEST_CASE("a validation leaves every part of the model in the mode that it was in") {
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(4);
+  settings.validate_every = 2;
+  Transformer model(task.model_settings());
+  auto translating = translation_task(model, {*task.corpus}, settings);
+  const auto encoder = model->named_children()["encoder"];
+  translating.loss = [&, loss = translating.loss](const DeviceBatch& batch) {
+    encoder->eval();  // frozen, from the first step on
+    return loss(batch);
+  };
+  std::vector<bool> evaluated;
+  TrainerHooks hooks;
+  hooks.validate = [&](torch::nn::Module& judged, int64_t) {
+    evaluated.push_back(!judged.is_training() && !encoder->is_training());
+    return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}};
+  };
+  Communicator alone({}, {});
+  Trainer(alone, translating, settings, runs.path(), {}, hooks).run();
+  REQUIRE_FALSE(evaluated.empty());
+  CHECK(evaluated == std::vector<bool>(evaluated.size(), true));
+  CHECK(model->is_training());
+  CHECK_FALSE(encoder->is_training());
+}
+
 TEST_CASE("averaged weights are the mean of the checkpoints' weights") {
   auto& task = copy_task();
   TemporaryDirectory runs;

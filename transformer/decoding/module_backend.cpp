@@ -9,9 +9,10 @@
 #include <numeric>
 #include <optional>
 
+#include "transformer/architecture/longest_text.h"
 #include "transformer/base/error.h"
-#include "transformer/decoding/evaluating.h"
 #include "transformer/inference/inference_model.h"
+#include "transformer/model/evaluating.h"
 
 namespace transformer {
 
@@ -158,13 +159,15 @@ std::vector<std::vector<Hypothesis>> ModuleBackend::decode(std::vector<DecodingR
   for (const auto& request : requests) {
     request.check(model_->projection_weight().size(0));
     check_for_modules(request.settings);
+    const int64_t most = std::numeric_limits<int64_t>::max() - 1 - request.told;  // as SentenceSearch has it
+    check_sentence(model_->settings(), request.source, request.told + std::min(request.max_length, most));
   }
   std::vector<std::vector<Hypothesis>> results(requests.size());
   std::vector<size_t> places(requests.size());  // in order of length: little padding is computed
   std::iota(places.begin(), places.end(), size_t{0});
   std::stable_sort(places.begin(), places.end(),
                    [&](size_t a, size_t b) { return requests[a].source.size() < requests[b].source.size(); });
-  const Evaluating evaluating(model_);
+  const Evaluating evaluating(*model_);
   const auto& parameter = model_->projection_weight();
   for (size_t first = 0, size = 0; first < places.size(); first += size) {
     size = batch_size(requests, places, first, model_->settings(), parameter);

@@ -21,8 +21,8 @@ StepFunction transformer_step(Transformer model, const torch::Tensor& source,
                               std::vector<std::shared_ptr<const OutputConstraint>> constraints = {});
 
 /// Decodes through the modules, on their device and in the type of their weights, with LibTorch's threads: on GPUs, and
-/// as what tests compare packed weights with. A model in training mode is put into evaluation mode while it decodes,
-/// which only one thread may do.
+/// as what tests compare packed weights with. A model of which anything is in training mode is put into evaluation mode
+/// while it decodes, which only one thread may do.
 class ModuleBackend : public DecodingBackend {
  public:
   /// `model` is shared, not copied.

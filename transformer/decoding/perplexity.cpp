@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <numeric>
 
-#include "transformer/decoding/evaluating.h"
+#include "transformer/model/evaluating.h"
 #include "transformer/text/batches.h"
 
 namespace transformer {
 
 BatchLosses batch_losses(Transformer& model, const Corpus& corpus, const PerplexityOptions& options) {
   torch::NoGradGuard no_grad;
-  const Evaluating evaluating(model);
+  const Evaluating evaluating(*model);
   const auto device = model->projection_weight().device();
   int64_t longest = 0;
   for (int64_t pair = 0; pair < corpus.size(); ++pair) {

@@ -8,6 +8,7 @@
 
 #include "transformer/model/blockwise_attention.h"
 #include "transformer/model/compatibility.h"
+#include "transformer/model/fused/sublayer_parts.h"
 
 namespace transformer {
 
@@ -78,6 +79,11 @@ Attended attention(const Tensor& query, const Tensor& key, const Tensor& value, 
     unrestricted.window = 0;
     return attention(query, key, value, unrestricted);
   }
+  if (options.mask && options.mask->dim() < 2) {  // which LibTorch's attention does not take
+    auto widened = options;
+    widened.mask = at::atleast_2d(*options.mask);
+    return attention(query, key, value, widened);
+  }
   if (options.weights) return attention_with_weights(query, key, value, options);
   if (options.window > 0 || options.additive) return {blockwise_attention(query, key, value, options), {}};
   if (query.is_cuda()) {
@@ -98,6 +104,8 @@ Attended attention(const Tensor& query, const Tensor& key, const Tensor& value, 
 
 Attended attention_in_parts(const Tensor& query, const Tensor& key, const Tensor& value,
                             const AttentionOptions& options, int64_t most) {
+  TORCH_CHECK(most > 0, "attention of ", most, " sentences at a time");
+  if (query.size(0) <= most) return attention(query, key, value, options);
   std::vector<Tensor> values, weights;
   for (int64_t first = 0; first < query.size(0); first += most) {
     const int64_t count = std::min(most, query.size(0) - first);
@@ -190,6 +198,7 @@ Attended MultiHeadAttentionImpl::attend(const Heads& heads, AttentionOptions cal
 
 std::optional<FusedProjections> MultiHeadAttentionImpl::fusable_projections() const {
   if (additive() || quantized()) return {};
+  if (!in_float({input_weight_, input_bias_, output_->weight, output_->bias})) return {};
   const bool scaled = options_.compatibility == ModelSettings::Compatibility::scaled_dot_product;
   return FusedProjections{.input_weight = input_weight_,
                           .input_bias = input_bias_,

@@ -96,7 +96,8 @@ class MultiHeadAttentionImpl : public torch::nn::Module, public QuantizationAwar
 
   /// As they were given.
   const MultiHeadAttentionOptions& options() const { return options_; }
-  /// What a fused sub-layer computes with; none for additive attention, and where products are of rounded factors.
+  /// What a fused sub-layer computes with; none for additive attention, where products are of rounded factors, and for
+  /// parameters that are not float32.
   std::optional<FusedProjections> fusable_projections() const;
 
  private:

@@ -68,7 +68,8 @@ std::optional<Tensor> block_mask(const Block& block, const AttentionOptions& opt
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const std::optional<Tensor>& mask,
               const Tensor& kept, const AttentionOptions& options) {
   auto weights = masked_softmax(compatibility(query, key, options), mask);
-  if (kept.defined()) weights = weights * kept / (1 - options.dropout);
+  if (kept.defined()) weights = weights * kept;
+  if (kept.defined() && options.dropout < 1) weights = weights / (1 - options.dropout);
   return weights.matmul(value);
 }
 

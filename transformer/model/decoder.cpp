@@ -7,13 +7,16 @@ namespace transformer {
 using torch::Tensor;
 
 void DecoderCache::reorder(const Tensor& rows, bool memory) {
+  const auto follow = [&](Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.index_select(0, rows);
+  };
   for (auto& layer : layers) {
     layer.self_keys.reorder(rows, spare);
     layer.self_values.reorder(rows, spare);
-    if (layer.state.defined()) layer.state = layer.state.index_select(0, rows);
+    follow(layer.state);
     if (!memory) continue;
-    layer.memory_keys = layer.memory_keys.index_select(0, rows);
-    layer.memory_values = layer.memory_values.index_select(0, rows);
+    follow(layer.memory_keys);
+    follow(layer.memory_values);
   }
   if (memory && memory_mask) memory_mask = memory_mask->index_select(0, rows);
 }
@@ -90,7 +93,9 @@ DecoderImpl::Output DecoderImpl::forward(Tensor x, const Tensor& memory, const s
   Output output;
   for (auto& layer : layers_) {
     if (recompute_ && is_training() && !weights) {
-      const auto forward = [layer, memory_mask](const Tensor& input, const Tensor& encoded) mutable {
+      const auto forward = [layer, memory_mask, training = layer->is_training()](const Tensor& input,
+                                                                                 const Tensor& encoded) {
+        check_mode(*layer, training);
         return layer->forward(input, encoded, memory_mask, /*weights=*/false).values;
       };
       x = recomputed(forward, x, memory);

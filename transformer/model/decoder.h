@@ -15,7 +15,7 @@ namespace transformer {
 /// Keys and values that decoding has computed already. With an attention window r the cache keeps those of a position
 /// and of the r/2 before it, all that it sees.
 struct DecoderCache {
-  /// Of a layer.
+  /// Of a layer. One of one's own leaves undefined what it does not need.
   struct Layer {
     CachedPositions self_keys, self_values;    // [N, H, t, d_k], [N, H, t, d_v]
     torch::Tensor memory_keys, memory_values;  // [N, H, S, d_k], [N, H, S, d_v]

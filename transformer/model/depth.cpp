@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "transformer/architecture/weights.h"
+#include "transformer/base/error.h"
 #include "transformer/model/tensors.h"
 
 namespace transformer {
@@ -29,6 +30,10 @@ void load_layers(Transformer& model, const std::filesystem::path& file, const Mo
   std::map<std::string, std::string> names;  // theirs of ours
   for (const auto& [stack, shallow, deep] : {std::tuple{"encoder", ours.encoder_layers, theirs.encoder_layers},
                                              std::tuple{"decoder", ours.decoder_layers, theirs.decoder_layers}}) {
+    if (shallow > deep) {
+      throw Error(file.string(), fmt::format("holds {} layers of the {}, and the model has {}", deep, stack, shallow),
+                  "a model begins with no more layers than there are");
+    }
     const auto kept = layers_kept(shallow, deep);
     for (int64_t i = 0; i < shallow; ++i) {
       names[fmt::format("{}.layers.{}.", stack, i)] = fmt::format("{}.layers.{}.", stack, kept[i]);
@@ -59,7 +64,8 @@ void load_layers(Transformer& model, const std::filesystem::path& file, const Mo
   }
   check_weights(kept, shapes, file.string());
   const auto tensors = read_tensors(file).tensors;
-  for (const auto& [name, tensor] : tensors) check_finite(file.string(), name, tensor);
+  const auto type = model->projection_weight().scalar_type();
+  for (const auto& [name, tensor] : tensors) check_finite(file.string(), name, tensor.to(type));
   torch::NoGradGuard no_grad;
   for (auto& [name, parameter] : taken) parameter.copy_(tensors.at(their_name(name)));
 }

@@ -1,6 +1,7 @@
 #include "transformer/model/encoder.h"
 
 #include "transformer/model/fused/gpu_layers.h"
+#include "transformer/model/fused/sublayer_parts.h"
 #include "transformer/model/recompute.h"
 
 namespace transformer {
@@ -28,7 +29,7 @@ Tensor ResidualImpl::forward(const Tensor& x, const Tensor& sublayer_output) {
 }
 
 std::optional<FusedResidual> ResidualImpl::fused_residual() const {
-  if (!is_training()) return {};
+  if (!is_training() || !in_float({norm_->weight, norm_->bias})) return {};
   return FusedResidual{.gain = norm_->weight,
                        .bias = norm_->bias,
                        .epsilon = epsilon_,
@@ -105,8 +106,11 @@ EncoderImpl::Output EncoderImpl::forward(Tensor x, const AttentionOptions& call)
   Output output;
   for (auto& layer : layers_) {
     if (recompute_ && is_training() && !call.weights) {
-      x = recomputed(
-          [layer, call](const Tensor& input, const Tensor&) mutable { return layer->forward(input, call).values; }, x);
+      const auto forward = [layer, call, training = layer->is_training()](const Tensor& input, const Tensor&) {
+        check_mode(*layer, training);
+        return layer->forward(input, call).values;
+      };
+      x = recomputed(forward, x);
       continue;
     }
     auto [values, weights] = layer->forward(x, call);

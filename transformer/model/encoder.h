@@ -34,7 +34,7 @@ class ResidualImpl : public torch::nn::Module {
   torch::Tensor around(PositionWise& network, const torch::Tensor& x);
 
  private:
-  /// What a fused sub-layer is wrapped in; none outside training.
+  /// What a fused sub-layer is wrapped in; none outside training and for parameters that are not float32.
   std::optional<FusedResidual> fused_residual() const;
 
   bool normalised_before_;

@@ -18,7 +18,7 @@ class PositionWise : public torch::nn::Module, public QuantizationAware {
  public:
   /// x [.., D] -> [.., D].
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
-  /// What a fused sub-layer computes with; none where there is no fused one for this function.
+  /// What a fused sub-layer computes with; none where there is no fused one for this function and its parameters' type.
   virtual std::optional<FusedNetwork> fusable_network() const { return {}; }
 };
 

@@ -25,9 +25,10 @@ class PositionalEncodingImpl : public torch::nn::Module {
  private:
   ModelSettings::Positions kind_;
   int64_t d_model_;
-  torch::Tensor table_;   // sinusoids: a buffer of the first positions, which is not saved
-  std::mutex mutex_;      // for `longer_`: a model may encode in several threads
-  torch::Tensor longer_;  // sinusoids that a longer input has asked for, where and as it last did; may be undefined
+  torch::Tensor learned_;    // undefined for sinusoids
+  std::mutex mutex_;         // for `sinusoids_`: a model may encode in several threads
+  torch::Tensor sinusoids_;  // as far as an input has asked for, where and as it last did; no buffer, whose type
+                             // changes with the module's, and which would come back rounded
 };
 TORCH_MODULE(PositionalEncoding);
 

@@ -22,9 +22,9 @@ class QuantizationAware {
   QuantizationAware() = default;
   /// Whether they are rounded.
   bool quantized() const { return quantized_; }
-  /// x [.., K] as it is, or rounded_to_int8 where factors are rounded and the module `trains`.
+  /// x [.., K] as it is, or rounded_to_int8, in x's type, where factors are rounded and the module `trains`.
   torch::Tensor factor(const torch::Tensor& x, bool trains) const {
-    return quantized_ && trains ? rounded_to_int8(x) : x;
+    return quantized_ && trains ? rounded_to_int8(x).to(x.scalar_type()) : x;
   }
   /// x W^T + bias of such factors: x [.., K], weight [N, K], bias [N] or undefined -> [.., N].
   torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,

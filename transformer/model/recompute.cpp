@@ -7,6 +7,7 @@
 
 #include "transformer/model/autocast.h"
 #include "transformer/model/differentiable_once.h"
+#include "transformer/model/fused/fused_layers.h"
 
 namespace transformer {
 
@@ -48,6 +49,7 @@ struct RecomputedCall : torch::CustomClassHolder {
   Tensor random;
   Tensor host_random;  // whatever the device: it decides which layers are left out
   Autocast::State autocast;
+  const TrainingKernels* kernels = nullptr;
 };
 
 class Recomputed : public torch::autograd::Function<Recomputed> {
@@ -57,6 +59,7 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     call->random = random_state(x.device());
     call->host_random = random_state(torch::kCPU);
     call->autocast = Autocast::State::of(x.device());
+    call->kernels = training_kernels();
     const Autocast autocast(x.device(), call->autocast, /*cached=*/false);
     context->save_for_backward({x, memory.value_or(Tensor())});
     context->saved_data["call"] = c10::IValue::make_capsule(call);
@@ -69,6 +72,8 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     const auto saved = context->get_saved_variables();
     const auto held = context->saved_data["call"].toCapsule();
     auto& call = static_cast<RecomputedCall&>(*held);
+    TORCH_CHECK(call.kernels == training_kernels(), "choose_training_kernels was called between a recomputed layer's ",
+                "forward and backward pass");
     const auto leaf = [](const Tensor& tensor) {
       return tensor.defined() ? tensor.detach().requires_grad_(tensor.requires_grad()) : Tensor();
     };

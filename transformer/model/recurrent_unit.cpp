@@ -25,6 +25,7 @@ RecurrentUnitImpl::Gates RecurrentUnitImpl::gates(const Tensor& x) const {
 Tensor RecurrentUnitImpl::forward(const Tensor& x) {
   const auto [all_kept, all_added] = gates(x);
   const auto kept = all_kept.unbind(1), added = all_added.unbind(1);
+  if (kept.empty()) return all_added.to(x.scalar_type());
   std::vector<Tensor> states;
   for (size_t t = 0; t < kept.size(); ++t) {
     states.push_back(t == 0 ? added[t] : torch::addcmul(added[t], kept[t], states.back()));

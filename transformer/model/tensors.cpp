@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <stdexcept>
 #include <utility>
@@ -75,8 +74,7 @@ bool all_finite(const at::Tensor& values) {
   if (values.is_cpu() && values.scalar_type() == at::kFloat && values.is_contiguous()) {
     return all_finite(std::span(values.const_data_ptr<float>(), static_cast<size_t>(values.numel())));
   }
-  // A sum of finite float32 numbers does not leave float64's, and one of others does not come back.
-  return std::isfinite(values.detach().to(at::kDouble).abs().sum().item<double>());
+  return values.detach().to(at::kDouble).isfinite().all().item<bool>();
 }
 
 void check_finite(const std::string& origin, const std::string& name, const at::Tensor& values) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,16 @@ namespace {
 
 void convert(TensorMap& weights, std::optional<torch::ScalarType> type) {
   if (!type) return;
-  for (auto& [name, tensor] : weights) tensor = tensor.to(*type);
+  if (!at::isFloatingType(*type)) {
+    throw std::invalid_argument(fmt::format("weights are not written as {}", c10::toString(*type)));
+  }
+  for (auto& [name, tensor] : weights) {
+    if (tensor.scalar_type() == *type) continue;
+    tensor = tensor.to(*type);
+    if (all_finite(tensor)) continue;
+    throw Error(fmt::format("weight '{}'", name), fmt::format("is not finite as {}", c10::toString(*type)),
+                "choose a wider type");
+  }
 }
 
 // Parameters are written as soon as they are allocated, and a system that has promised more memory than it has ends the
@@ -212,7 +222,9 @@ void load_weights(torch::nn::Module& module, const std::filesystem::path& file) 
   for (const auto& [name, parameter] : parameters) shapes[name] = parameter.sizes().vec();
   check_weights(stored_weights(file), shapes, file.string());
   const auto tensors = read_tensors(file).tensors;
-  for (const auto& [name, tensor] : tensors) check_finite(file.string(), name, tensor);
+  for (const auto& [name, parameter] : parameters) {
+    check_finite(file.string(), name, tensors.at(name).to(parameter.scalar_type()));
+  }
   torch::NoGradGuard no_grad;
   for (const auto& [name, parameter] : parameters) torch::Tensor(parameter).copy_(tensors.at(name));
 }

@@ -70,7 +70,10 @@ class TransformerImpl : public torch::nn::Module {
 
   /// Saves memory at the price of time: in training the results inside encoder and decoder layers are dropped
   /// after the forward pass, all but the layer's own output, and computed again, with the same dropout, in the backward
-  /// pass. Gradients are the same bit for bit. Off unless switched on; no parameter, so a model is saved without it.
+  /// pass. Gradients are the same bit for bit, if between the two passes the model stays as it is and nobody else draws
+  /// from LibTorch's generator: such models are trained by one thread of a process at a time. The backward pass throws
+  /// where train() or eval() was called meanwhile. Off unless switched on; no parameter, so a model is saved without
+  /// it.
   void set_recompute(bool on);
 
   /// Quantization-aware training: in training mode the factors of linear layers, embeddings and the projection are
@@ -103,21 +106,24 @@ TORCH_MODULE(Transformer);
 TensorMap weights_of(const torch::nn::Module& module);
 
 /// Writes a model's weights as safetensors, converted to `type` where one is given (whole or not at all; see
-/// base/tensor_file.h).
+/// base/tensor_file.h). Throws std::invalid_argument for a type that is not floating-point, and Error where a weight is
+/// not finite once converted.
 void write_weights(const std::filesystem::path& file, TensorMap weights, std::optional<torch::ScalarType> type = {});
 
 /// The same, bound to the settings of the `config_yaml` that lies beside them (bound_metadata in
-/// architecture/model_directory.h).
+/// architecture/model_directory.h). Throws as write_weights does.
 void write_bound_weights(const std::filesystem::path& file, TensorMap weights, const std::filesystem::path& config_yaml,
                          std::optional<torch::ScalarType> type = {},
                          const std::map<std::string, std::string>& provenance = {});
 
-/// Writes all parameters as safetensors in `type` (whole or not at all; see base/tensor_file.h).
+/// Writes all parameters as safetensors in `type` (whole or not at all; see base/tensor_file.h). Throws as
+/// write_weights does.
 void save_weights(const torch::nn::Module& module, const std::filesystem::path& file,
                   torch::ScalarType type = torch::kFloat32);
 
 /// Reads parameters back, converted to the module's type and device. Throws Error naming the first parameter that is
-/// missing, unknown to the module, of another shape, of integers or not finite; the module is then as it was.
+/// missing, unknown to the module, of another shape, of integers or, in the module's type, not finite; the module is
+/// then as it was.
 void load_weights(torch::nn::Module& module, const std::filesystem::path& file);
 
 /// The model of a model directory: config.yaml's `model` section and model.safetensors, in evaluation mode.

@@ -21,10 +21,10 @@ namespace {
 
 using at::Tensor;
 
-// Whether the kernels of training on a CPU take the logits of these factors.
-bool has_kernels(const Tensor& inputs) {
-  return training_kernels() && inputs.is_cpu() &&
-         (inputs.scalar_type() == at::kFloat || inputs.scalar_type() == at::kBFloat16);
+// The kernels of training on a CPU that take the logits of these factors; null for others.
+const TrainingKernels* kernels_for(const Tensor& inputs) {
+  const bool taken = inputs.is_cpu() && (inputs.scalar_type() == at::kFloat || inputs.scalar_type() == at::kBFloat16);
+  return taken ? training_kernels() : nullptr;
 }
 
 template <class T>
@@ -53,9 +53,9 @@ std::pair<double, double> judge_rows(const TypedTrainingKernels<T>& kernels, con
 
 // Sums of loss and negative log-likelihood over rows of `logits` [N, V], which then hold their gradient where that is
 // wanted.
-std::pair<double, double> judge(const Tensor& logits, const Tensor& targets, double smoothing, bool with_gradient) {
+std::pair<double, double> judge(const TrainingKernels& kernels, const Tensor& logits, const Tensor& targets,
+                                double smoothing, bool with_gradient) {
   RECORD_FUNCTION("transformer::smoothed_loss", std::vector<c10::IValue>({logits}));
-  const auto& kernels = *training_kernels();
   return logits.scalar_type() == at::kFloat ? judge_rows(kernels.in_float, logits, targets, smoothing, with_gradient)
                                             : judge_rows(kernels.in_bf16, logits, targets, smoothing, with_gradient);
 }
@@ -105,7 +105,7 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
     ProjectionGradients gradients;
     if (with_gradient) gradients = ProjectionGradients(hidden, weight, bias);
     const auto* on_gpu = gpu_kernels_for(inputs, vocabulary);
-    const bool kernels = on_gpu || has_kernels(inputs);
+    const auto* on_cpu = kernels_for(inputs);
     const int64_t step = chunk_rows(hidden, vocabulary, on_gpu != nullptr);
     for (int64_t first = 0; first < rows; first += step) {
       const int64_t count = std::min(step, rows - first);
@@ -121,8 +121,8 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
         if (with_gradient) gradients.add(logits, chunk, matrix, first);
         continue;
       }
-      if (kernels) {
-        const auto sums = judge(logits, targets.narrow(0, first, count), smoothing, with_gradient);
+      if (on_cpu) {
+        const auto sums = judge(*on_cpu, logits, targets.narrow(0, first, count), smoothing, with_gradient);
         loss += sums.first;
         negative_log_likelihood += sums.second;
         if (with_gradient) gradients.add(logits, chunk, matrix, first);
@@ -141,7 +141,7 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
       gradient.scatter_(1, target, (of_targets.exp() - (1 - smoothing)).to(product_type));
       gradients.add(gradient, chunk, matrix, first);
     }
-    if (!kernels && smoothing > 0) {
+    if (!on_gpu && !on_cpu && smoothing > 0) {
       loss -= sum_of_mean_logits(inputs, matrix, bias, sum_type) * smoothing;
       if (with_gradient) gradients.add_to_all(-smoothing / static_cast<double>(vocabulary), inputs, matrix);
     }
@@ -162,9 +162,16 @@ class ProjectedLoss : public torch::autograd::Function<ProjectedLoss> {
   }
 };
 
+// Of another number of targets, those that are too many, or the rows that are, would be left out without a word.
+void check_targets(const Tensor& rows, const Tensor& targets) {
+  TORCH_CHECK(rows.dim() > 0 && rows.sizes().slice(0, static_cast<size_t>(rows.dim() - 1)) == targets.sizes(),
+              "targets ", targets.sizes(), " for ", rows.sizes());
+}
+
 }  // namespace
 
 LossSums label_smoothing_loss(const Tensor& logits, const Tensor& targets, double smoothing, int64_t padding) {
+  check_targets(logits, targets);
   const auto sum_type = logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto flat = targets.reshape({-1});
   const auto kept = (flat != padding).nonzero().squeeze(1);
@@ -181,6 +188,7 @@ LossSums label_smoothing_loss(const Tensor& logits, const Tensor& targets, doubl
 LossSums projected_label_smoothing_loss(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                                         double smoothing, int64_t padding, at::ScalarType product_type,
                                         std::optional<int64_t> target_tokens, const Tensor& bias) {
+  check_targets(hidden, targets);
   const auto flat = targets.reshape({-1});
   const auto is_token = flat != padding;
   const auto kept = (target_tokens ? at::nonzero_static(is_token, *target_tokens) : is_token.nonzero()).squeeze(1);

@@ -2,10 +2,12 @@
 
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <atomic>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -91,6 +93,9 @@ KeepLayers::~KeepLayers() {
 }
 
 LayerFactories layer_drop(const ModelSettings& settings, double probability) {
+  if (!(probability >= 0 && probability < 1)) {
+    throw std::invalid_argument(fmt::format("layers cannot be left out with a probability of {}", probability));
+  }
   if (probability == 0) return {};
   return {.encoder = [=](int64_t) { return std::make_shared<DroppableEncoderLayer>(settings, probability); },
           .decoder = [=](int64_t) { return std::make_shared<DroppableDecoderLayer>(settings, probability); }};

@@ -17,9 +17,9 @@ double ConstantSchedule::operator()(int64_t step) const {
 
 double LinearSchedule::operator()(int64_t step) const {
   const int64_t warmup = std::max<int64_t>(1, warmup_steps);
+  if (step > steps) return 0;
   if (step <= warmup) return peak_rate * static_cast<double>(step) / static_cast<double>(warmup);
-  return peak_rate * static_cast<double>(std::max<int64_t>(0, steps + 1 - step)) /
-         static_cast<double>(std::max<int64_t>(1, steps + 1 - warmup));
+  return peak_rate * static_cast<double>(steps + 1 - step) / static_cast<double>(steps + 1 - warmup);
 }
 
 }  // namespace transformer

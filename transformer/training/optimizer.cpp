@@ -51,8 +51,14 @@ std::vector<Tensor> Optimizer::gradients() const {
 Tensor Optimizer::gradient_norm() const {
   const at::NoGradGuard no_grad;
   const auto all = gradients();
-  if (all.empty()) return at::zeros({}, parameters_.front().second.options().dtype(at::kFloat).requires_grad(false));
-  return at::stack(at::_foreach_norm(all)).norm();
+  if (all.empty()) {
+    const auto options = parameters_.empty() ? at::TensorOptions() : parameters_.front().second.options();
+    return at::zeros({}, options.dtype(at::kFloat).requires_grad(false));
+  }
+  // In bfloat16 a norm has eight bits, and in float16 it is soon infinite.
+  auto type = at::kFloat;
+  for (const auto& gradient : all) type = at::promote_types(type, gradient.scalar_type());
+  return at::stack(at::_foreach_norm(all, 2, type)).norm();
 }
 
 void Optimizer::clip(double limit, const Tensor& norm) {

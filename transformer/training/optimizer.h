@@ -34,7 +34,7 @@ class Optimizer {
 
   /// Drops all gradients.
   virtual void clear_gradients();
-  /// The joint norm of all gradients, a float32 number on their device.
+  /// The joint norm of all gradients, a float32 number on their device; float64 where one of them is.
   virtual at::Tensor gradient_norm() const;
   /// Scales all gradients, whose joint norm is `norm`, so that it is at most `limit`.
   virtual void clip(double limit, const at::Tensor& norm);

@@ -33,9 +33,12 @@ struct ProjectionGradients {
   /// Memory for gradients of such tensors, which `add` fills.
   ProjectionGradients(const at::Tensor& of_hidden, const at::Tensor& of_weight, const at::Tensor& of_bias)
       : hidden(at::empty(of_hidden.sizes(), of_hidden.options())),
-        weight(of_hidden.size(0) > 0 ? at::empty(of_weight.sizes(), of_weight.options())
-                                     : at::zeros(of_weight.sizes(), of_weight.options())) {
-    if (of_bias.defined()) bias = at::zeros(of_bias.sizes(), of_bias.options());
+        weight(of_hidden.size(0) > 0 ? at::empty(of_weight.sizes(), sums_of(of_weight))
+                                     : at::zeros(of_weight.sizes(), sums_of(of_weight))),
+        weight_type_(of_weight.scalar_type()) {
+    if (!of_bias.defined()) return;
+    bias = at::zeros(of_bias.sizes(), sums_of(of_bias));
+    bias_type_ = of_bias.scalar_type();
   }
 
   /// From the `gradient` of the logits of `chunk`, the hidden states of rows `first` and following, under `matrix`, the
@@ -55,12 +58,20 @@ struct ProjectionGradients {
     if (bias.defined()) bias.add_(gradient * static_cast<double>(inputs.size(0)));
   }
 
-  /// For the backward pass, whose upstream gradient they still lack.
-  std::vector<at::Tensor> list() const { return {hidden, weight, bias}; }
+  /// For the backward pass, whose upstream gradient they still lack, in the types of what they are gradients of.
+  std::vector<at::Tensor> list() const {
+    return {hidden, weight.to(weight_type_), bias.defined() ? bias.to(bias_type_) : at::Tensor()};
+  }
 
-  at::Tensor hidden, weight, bias;  // of the loss, [N, D], [V, D] and [V]
+  at::Tensor hidden, weight, bias;  // of the loss, [N, D], [V, D] and [V]; the latter two sums over chunks
 
  private:
+  // Chunk after chunk, what is small would be lost in bfloat16 and in float16.
+  static at::TensorOptions sums_of(const at::Tensor& tensor) {
+    return tensor.options().dtype(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  }
+
+  at::ScalarType weight_type_ = at::kFloat, bias_type_ = at::kFloat;
   bool begun_ = false;
 };
 

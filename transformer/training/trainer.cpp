@@ -19,6 +19,7 @@
 #include "transformer/base/settings.h"
 #include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
+#include "transformer/model/evaluating.h"
 #include "transformer/model/fused/gpu_kernels.h"
 #include "transformer/model/named_parameters.h"
 #include "transformer/model/tensor_memory.h"
@@ -92,19 +93,17 @@ std::unique_ptr<Optimizer> optimizer_of(const TrainingTask& task, const Training
 /// program's own hook throws, it has its model back.
 class Judged {
  public:
-  Judged(torch::nn::Module& model, MovingAverage* average) : model_(model), average_(average) {
+  Judged(const torch::nn::Module& model, MovingAverage* average) : evaluating_(model), average_(average) {
     if (average_) average_->swap();
-    model_.eval();
   }
   ~Judged() {
-    model_.train();
     if (average_) average_->swap();
   }
   Judged(const Judged&) = delete;
   Judged& operator=(const Judged&) = delete;
 
  private:
-  torch::nn::Module& model_;
+  Evaluating evaluating_;
   MovingAverage* average_;
 };
 

@@ -31,7 +31,7 @@ RowDropout draw_dropout(double rate) {
   // Compared as int32_t, so that a rate next to 1 keeps one number in 2^31.
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
   const int64_t threshold = std::min<int64_t>(std::llround(std::ldexp(rate, 31)), most);
-  return {drawn_seed(), static_cast<uint32_t>(threshold), static_cast<float>(1 / (1 - rate))};
+  return {drawn_seed(), static_cast<uint32_t>(threshold), rate < 1 ? static_cast<float>(1 / (1 - rate)) : 0};
 }
 
 std::atomic<const TrainingKernels*>& chosen_kernels() {
@@ -39,13 +39,18 @@ std::atomic<const TrainingKernels*>& chosen_kernels() {
   return chosen;
 }
 
-template <class T>
-const TypedTrainingKernels<T>& typed_kernels() {
+const TrainingKernels& kernels_of_a_pass() {
   const auto* kernels = training_kernels();
+  TORCH_CHECK(kernels, "sub-layers are fused where there are training kernels");
+  return *kernels;
+}
+
+template <class T>
+const TypedTrainingKernels<T>& typed(const TrainingKernels& kernels) {
   if constexpr (std::is_same_v<T, float>) {
-    return kernels->in_float;
+    return kernels.in_float;
   } else {
-    return kernels->in_bf16;
+    return kernels.in_bf16;
   }
 }
 
@@ -78,7 +83,7 @@ void over_rows(const Tensor& matrix, const Body& body) {
 // The same with sums over rows: body(rows, sums), sums [outputs, width] to add to. Rows are summed in blocks of one
 // size and blocks in their order, so that threads change nothing.
 template <class Body>
-Tensor summing_rows(const Tensor& matrix, int64_t outputs, const Body& body) {
+Tensor summing_rows(const TrainingKernels& kernels, const Tensor& matrix, int64_t outputs, const Body& body) {
   constexpr int64_t block = 128;
   const int64_t width = matrix.size(-1), count = matrix.numel() / width, blocks = (count + block - 1) / block;
   auto partial = torch::zeros({std::max<int64_t>(blocks, 1), outputs, width}, torch::kFloat32);
@@ -89,24 +94,24 @@ Tensor summing_rows(const Tensor& matrix, int64_t outputs, const Body& body) {
     }
   });
   for (int64_t i = 1; i < blocks; ++i) {
-    typed_kernels<float>().accumulate(sums, sums + i * outputs * width, outputs * width);
+    typed<float>(kernels).accumulate(sums, sums + i * outputs * width, outputs * width);
   }
   return partial[0];
 }
 
-Tensor column_sums(const Tensor& matrix) {
+Tensor column_sums(const TrainingKernels& kernels, const Tensor& matrix) {
   return by_type(matrix.scalar_type(), [&](auto type) {
     using T = decltype(type);
-    return summing_rows(
-        matrix, 1, [&](Rows rows, float* sums) { typed_kernels<T>().add_rows(data<const T>(matrix), rows, sums); });
+    return summing_rows(kernels, matrix, 1,
+                        [&](Rows rows, float* sums) { typed<T>(kernels).add_rows(data<const T>(matrix), rows, sums); });
   })[0];
 }
 
-void add_to(const Tensor& sum, const Tensor& term) {
+void add_to(const TrainingKernels& kernels, const Tensor& sum, const Tensor& term) {
   by_type(term.scalar_type(), [&](auto type) {
     using T = decltype(type);
     parallel_for(0, term.numel(), 16384, [&](int64_t begin, int64_t end) {
-      typed_kernels<T>().accumulate(data<float>(sum) + begin, data<const T>(term) + begin, end - begin);
+      typed<T>(kernels).accumulate(data<float>(sum) + begin, data<const T>(term) + begin, end - begin);
     });
   });
 }
@@ -121,6 +126,7 @@ Tensor flattened(const Tensor& x, torch::ScalarType type) {
 
 // What a backward pass needs beside tensors.
 struct Extra : torch::CustomClassHolder {
+  const TrainingKernels& kernels = kernels_of_a_pass();  // of both passes, whatever is chosen between them
   RowDropout residual_dropout, inner_dropout;
   double epsilon = 0;
   bool normalised_before = false;
@@ -166,9 +172,9 @@ Tensor sublayer_input(const Tensor& stream, torch::ScalarType type, const Norm& 
   by_type(type, [&](auto element) {
     using T = decltype(element);
     over_rows(input, [&](Rows rows) {
-      typed_kernels<T>().normalise(data<const float>(stream), rows, data<const float>(norm.gain),
-                                   data<const float>(norm.bias), static_cast<float>(extra.epsilon), data<T>(input),
-                                   data<float>(normalised.moments));
+      typed<T>(extra.kernels)
+          .normalise(data<const float>(stream), rows, data<const float>(norm.gain), data<const float>(norm.bias),
+                     static_cast<float>(extra.epsilon), data<T>(input), data<float>(normalised.moments));
     });
   });
   return input;
@@ -184,13 +190,14 @@ Tensor sublayer_output(const Tensor& stream, const Tensor& y, const Norm& norm, 
     using T = decltype(type);
     over_rows(y, [&](Rows rows) {
       if (extra.normalised_before) {
-        typed_kernels<T>().add(data<const float>(stream), data<const T>(y), rows, extra.residual_dropout,
-                               data<float>(sum));
+        typed<T>(extra.kernels)
+            .add(data<const float>(stream), data<const T>(y), rows, extra.residual_dropout, data<float>(sum));
       } else {
-        typed_kernels<T>().add_and_normalise(data<const float>(stream), data<const T>(y), rows, extra.residual_dropout,
-                                             data<const float>(norm.gain), data<const float>(norm.bias),
-                                             static_cast<float>(extra.epsilon), data<float>(sum), data<float>(result),
-                                             data<float>(normalised.moments));
+        typed<T>(extra.kernels)
+            .add_and_normalise(data<const float>(stream), data<const T>(y), rows, extra.residual_dropout,
+                               data<const float>(norm.gain), data<const float>(norm.bias),
+                               static_cast<float>(extra.epsilon), data<float>(sum), data<float>(result),
+                               data<float>(normalised.moments));
       }
     });
   });
@@ -213,15 +220,16 @@ ResidualGradients sublayer_output_backward(const Tensor& upstream, const Normali
   result.stream = extra.normalised_before ? given : torch::empty(values.sizes(), torch::kFloat32);
   const auto sums = by_type(type, [&](auto element) {
     using T = decltype(element);
-    return summing_rows(values, extra.normalised_before ? 1 : 3, [&](Rows rows, float* into) {
+    return summing_rows(extra.kernels, values, extra.normalised_before ? 1 : 3, [&](Rows rows, float* into) {
       if (extra.normalised_before) {
-        typed_kernels<T>().add_backward(data<const float>(given), rows, extra.residual_dropout, data<T>(result.y),
-                                        into);
+        typed<T>(extra.kernels)
+            .add_backward(data<const float>(given), rows, extra.residual_dropout, data<T>(result.y), into);
       } else {
-        typed_kernels<T>().add_and_normalise_backward(
-            data<const float>(given), data<const float>(values), data<const float>(normalised.moments),
-            data<const float>(gain), rows, extra.residual_dropout, data<float>(result.stream), data<T>(result.y),
-            into + rows.width, into + 2 * rows.width, into);
+        typed<T>(extra.kernels)
+            .add_and_normalise_backward(data<const float>(given), data<const float>(values),
+                                        data<const float>(normalised.moments), data<const float>(gain), rows,
+                                        extra.residual_dropout, data<float>(result.stream), data<T>(result.y),
+                                        into + rows.width, into + 2 * rows.width, into);
       }
     });
   });
@@ -238,18 +246,18 @@ ResidualGradients sublayer_output_backward(const Tensor& upstream, const Normali
 void sublayer_input_backward(const Tensor& input_gradient, const Normalised& normalised, const Tensor& gain,
                              const Extra& extra, ResidualGradients& gradients) {
   if (!extra.normalised_before) {
-    add_to(gradients.stream, input_gradient);
+    add_to(extra.kernels, gradients.stream, input_gradient);
     return;
   }
   const auto past = gradients.stream;
   gradients.stream = torch::empty(past.sizes(), torch::kFloat32);
   const auto sums = by_type(input_gradient.scalar_type(), [&](auto element) {
     using T = decltype(element);
-    return summing_rows(past, 2, [&](Rows rows, float* into) {
-      typed_kernels<T>().normalise_backward(data<const T>(input_gradient), data<const float>(normalised.values),
-                                            data<const float>(normalised.moments), data<const float>(gain), rows,
-                                            data<const float>(past), data<float>(gradients.stream), into,
-                                            into + rows.width);
+    return summing_rows(extra.kernels, past, 2, [&](Rows rows, float* into) {
+      typed<T>(extra.kernels)
+          .normalise_backward(data<const T>(input_gradient), data<const float>(normalised.values),
+                              data<const float>(normalised.moments), data<const float>(gain), rows,
+                              data<const float>(past), data<float>(gradients.stream), into, into + rows.width);
     });
   });
   gradients.gain = sums[0].clone();
@@ -306,9 +314,9 @@ Tensor attended(const Heads& heads, const Extra& extra) {
   by_type(result.scalar_type(), [&](auto type) {
     using T = decltype(type);
     over_heads(heads, result.stride(1), extra, [&](int64_t b, int64_t h, const AttentionHead& head, float* scratch) {
-      typed_kernels<T>().attend(head_of<const T>(heads.query, b, h, p.d_k), head_of<const T>(heads.key, b, h, p.d_k),
-                                head_of<const T>(heads.value, b, h, p.d_v), head, head_of<T>(result, b, h, p.d_v),
-                                scratch);
+      typed<T>(extra.kernels)
+          .attend(head_of<const T>(heads.query, b, h, p.d_k), head_of<const T>(heads.key, b, h, p.d_k),
+                  head_of<const T>(heads.value, b, h, p.d_v), head, head_of<T>(result, b, h, p.d_v), scratch);
     });
   });
   return result.view({batch * queries, -1});
@@ -321,11 +329,11 @@ void attended_backward(const Heads& heads, const Tensor& upstream, const Extra& 
   by_type(upstream.scalar_type(), [&](auto type) {
     using T = decltype(type);
     over_heads(heads, given.stride(1), extra, [&](int64_t b, int64_t h, const AttentionHead& head, float* scratch) {
-      typed_kernels<T>().attend_backward(
-          head_of<const T>(heads.query, b, h, p.d_k), head_of<const T>(heads.key, b, h, p.d_k),
-          head_of<const T>(heads.value, b, h, p.d_v), head, head_of<const T>(given, b, h, p.d_v),
-          head_of<T>(gradients.query, b, h, p.d_k), head_of<T>(gradients.key, b, h, p.d_k),
-          head_of<T>(gradients.value, b, h, p.d_v), scratch);
+      typed<T>(extra.kernels)
+          .attend_backward(head_of<const T>(heads.query, b, h, p.d_k), head_of<const T>(heads.key, b, h, p.d_k),
+                           head_of<const T>(heads.value, b, h, p.d_v), head, head_of<const T>(given, b, h, p.d_v),
+                           head_of<T>(gradients.query, b, h, p.d_k), head_of<T>(gradients.key, b, h, p.d_k),
+                           head_of<T>(gradients.value, b, h, p.d_v), scratch);
     });
   });
 }
@@ -424,11 +432,14 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
       memory_gradient = product_in_float(second_gradient, weight.narrow(0, query_rows, rows - query_rows))
                             .view({batch, -1, sizes[2]});
       input_gradient = product(first_gradient, weight.narrow(0, 0, query_rows));
-      if (biases[0]) bias_gradient = torch::cat({column_sums(first_gradient), column_sums(second_gradient)});
+      if (biases[0]) {
+        bias_gradient =
+            torch::cat({column_sums(extra.kernels, first_gradient), column_sums(extra.kernels, second_gradient)});
+      }
     } else {
       weight_gradient = product_in_float(first_gradient.t(), input);
       input_gradient = product(first_gradient, weight);
-      if (biases[0]) bias_gradient = column_sums(first_gradient);
+      if (biases[0]) bias_gradient = column_sums(extra.kernels, first_gradient);
     }
     sublayer_input_backward(input_gradient, normalised, gain, extra, gradients);
     return {gradients.stream.view(sizes),
@@ -461,7 +472,7 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
     const auto hidden = product(input, inner.t(), inner_bias);
     by_type(type, [&](auto element) {
       using T = decltype(element);
-      over_rows(hidden, [&](Rows rows) { typed_kernels<T>().relu(data<T>(hidden), rows, extra->inner_dropout); });
+      over_rows(hidden, [&](Rows rows) { typed<T>(extra->kernels).relu(data<T>(hidden), rows, extra->inner_dropout); });
     });
     auto result = sublayer_output(stream, product(hidden, outer.t(), outer_bias), norm, *extra, normalised);
     hold(context, extra);
@@ -485,9 +496,9 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
     const auto hidden_gradient = product(gradients.y, outer);
     const auto inner_bias_gradient = by_type(type, [&](auto element) {
       using T = decltype(element);
-      return summing_rows(hidden_gradient, 1, [&](Rows rows, float* sums) {
-        typed_kernels<T>().relu_backward(data<T>(hidden_gradient), data<const T>(hidden), rows,
-                                         extra.inner_dropout.scale, sums);
+      return summing_rows(extra.kernels, hidden_gradient, 1, [&](Rows rows, float* sums) {
+        typed<T>(extra.kernels)
+            .relu_backward(data<T>(hidden_gradient), data<const T>(hidden), rows, extra.inner_dropout.scale, sums);
       });
     })[0];
     const auto inner_gradient = product_in_float(hidden_gradient.t(), input);
@@ -516,9 +527,9 @@ class FusedEmbedding : public torch::autograd::Function<FusedEmbedding> {
       for (int64_t row = rows.first; row < rows.first + rows.count; ++row) {
         TORCH_CHECK_INDEX(id[row] >= 0 && id[row] < vocabulary, "id ", id[row], " is not in a vocabulary of ",
                           vocabulary);
-        training_kernels()->embed(data<const float>(weight) + id[row] * width,
-                                  data<const float>(positions) + row % length * width, width, static_cast<float>(scale),
-                                  extra->inner_dropout, row, data<float>(result) + row * width);
+        extra->kernels.embed(data<const float>(weight) + id[row] * width,
+                             data<const float>(positions) + row % length * width, width, static_cast<float>(scale),
+                             extra->inner_dropout, row, data<float>(result) + row * width);
       }
     });
     hold(context, extra);
@@ -541,8 +552,8 @@ class FusedEmbedding : public torch::autograd::Function<FusedEmbedding> {
     const auto* id = ids.data_ptr<int64_t>();
     // On one thread: rows of the gradient are met again.
     for (int64_t row = 0; row < ids.numel(); ++row) {
-      training_kernels()->embed_backward(data<const float>(given) + row * width, width, scale, extra.inner_dropout, row,
-                                         data<float>(gradient) + id[row] * width);
+      extra.kernels.embed_backward(data<const float>(given) + row * width, width, scale, extra.inner_dropout, row,
+                                   data<float>(gradient) + id[row] * width);
     }
     return {gradient, {}, {}, {}, {}};
   }
@@ -588,6 +599,7 @@ bool fusable_attention(const Tensor& x, const Tensor& memory, const std::optiona
 Tensor fused_attention(const Tensor& x, const Tensor& memory, const std::optional<Tensor>& mask, bool causal,
                        const FusedProjections& projections, const FusedResidual& residual) {
   TRANSFORMER_RECORDED("transformer::attention", x);
+  check_widths(x, projections.input_weight, projections.output_weight, residual.gain);
   auto extra = extra_of(projections.dropout, residual);
   extra->projections = projections;
   auto& kept = extra->projections;
@@ -603,6 +615,7 @@ Tensor fused_attention(const Tensor& x, const Tensor& memory, const std::optiona
 
 Tensor fused_feed_forward(const Tensor& x, const FusedNetwork& network, const FusedResidual& residual) {
   TRANSFORMER_RECORDED("transformer::feed_forward", x);
+  check_widths(x, network.inner_weight, network.outer_weight, residual.gain);
   const auto extra = extra_of(network.dropout, residual);
   return FusedFeedForward::apply(x, network.inner_weight, network.inner_bias, network.outer_weight, network.outer_bias,
                                  residual.gain, residual.bias, extra);

@@ -8,7 +8,7 @@
 // Sub-layers of the paper's model with their residual connection and normalisation, forward and backward each in one
 // piece, for training on CPUs: own loops (training_kernels.h) between matrix products, no masks of dropout, and nothing
 // stored twice. What they compute is what the modules compute that use them; those go their general way wherever
-// `fusable` says no.
+// `fusable` says no. Widths that do not fit throw c10::Error.
 
 namespace transformer {
 
@@ -18,8 +18,9 @@ struct TrainingKernels;  // kernels/training_kernels.h
 const TrainingKernels* training_kernels();
 /// Every set of kernels that this processor can run, the best first.
 std::vector<const TrainingKernels*> runnable_training_kernels();
-/// Chooses the kernels of all models in this process from now on; null: the modules' general way is taken everywhere,
-/// for derivatives of derivatives, say, which the fused sub-layers do not have.
+/// Chooses the kernels of all models in this process for forward passes from now on, each of which has its backward
+/// pass by the same; null: the modules' general way is taken everywhere, for derivatives of derivatives, say, which the
+/// fused sub-layers do not have.
 void choose_training_kernels(const TrainingKernels* kernels);
 
 /// Whether sub-layers on x are fused: float32 on a CPU, autocast off or to bfloat16.

@@ -4,6 +4,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <atomic>
@@ -96,19 +97,22 @@ bool is_factor(const Tensor& x) {
 bool multiplied(const Tensor& result, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulated) {
   const auto* kernels = product_kernels();
   if (!kernels || !is_factor(a) || !is_factor(b) || a.scalar_type() != b.scalar_type()) return false;
-  const bool into_float = result.scalar_type() == at::kFloat;
-  if (a.scalar_type() == at::kFloat && into_float) {
-    if (!kernels->in_float) return false;
+  const auto from = a.scalar_type(), into = result.scalar_type();
+  if (from == at::kFloat && into == at::kFloat && kernels->in_float) {
     multiply(*kernels, kernels->in_float, a, b, bias, result, accumulated);
-    return true;
-  }
-  if (a.scalar_type() != at::kBFloat16 || !kernels->bf16_into_float) return false;
-  if (into_float) {
+  } else if (from == at::kBFloat16 && into == at::kFloat && kernels->bf16_into_float) {
     multiply(*kernels, kernels->bf16_into_float, a, b, bias, result, accumulated);
+  } else if (from == at::kBFloat16 && into == at::kBFloat16 && !accumulated && kernels->bf16_into_bf16) {
+    multiply(*kernels, kernels->bf16_into_bf16, a, b, bias, result, false);
   } else {
-    multiply(*kernels, kernels->bf16_into_bf16, a, b, bias, result, accumulated);
+    return false;
   }
   return true;
+}
+
+// Kernels take the sizes from here and there and would read and write past an end.
+void check_factors(const Tensor& a, const Tensor& b) {
+  TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0), "no product of ", a.sizes(), " and ", b.sizes());
 }
 
 Tensor result_of(const Tensor& a, const Tensor& b, at::ScalarType type) {
@@ -118,18 +122,25 @@ Tensor result_of(const Tensor& a, const Tensor& b, at::ScalarType type) {
 }  // namespace
 
 Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias) {
+  check_factors(a, b);
+  TORCH_CHECK(!bias.defined() || bias.sizes() == at::IntArrayRef{b.size(1)}, "a bias of ", bias.sizes(), " for ",
+              b.size(1), " columns");
   const auto result = result_of(a, b, a.scalar_type());
   if (multiplied(result, a, b, bias, false)) return result;
   return bias.defined() ? at::addmm(bias.to(a.scalar_type()), a, b) : at::mm(a, b);
 }
 
 Tensor product_in_float(const Tensor& a, const Tensor& b) {
+  check_factors(a, b);
   const auto result = result_of(a, b, at::kFloat);
   product_into(result, a, b);
   return result;
 }
 
 void product_into(const Tensor& result, const Tensor& a, const Tensor& b, bool accumulated) {
+  check_factors(a, b);
+  TORCH_CHECK(result.sizes() == at::IntArrayRef({a.size(0), b.size(1)}), "a product of ", a.sizes(), " and ", b.sizes(),
+              " into ", result.sizes());
   if (multiplied(result, a, b, {}, accumulated)) return;
   auto into = result;
   if (result.is_cuda() && result.scalar_type() == at::kFloat && a.scalar_type() != at::kFloat) {

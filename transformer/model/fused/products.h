@@ -6,7 +6,7 @@
 
 // Matrix products of training: of factors a [M, K] and b [K, N] of one type, either of them perhaps a transposed view,
 // without gradient. On a CPU, those of float32 and bfloat16 are made by product_kernels(); the others, and all where
-// there are none, by LibTorch.
+// there are none, by LibTorch. Sizes that do not fit throw c10::Error.
 
 namespace transformer {
 
@@ -19,8 +19,8 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& b
 /// a b in float32, whatever the factors' type; LibTorch's products on a CPU round to that type before.
 at::Tensor product_in_float(const at::Tensor& a, const at::Tensor& b);
 
-/// result = a b, or result + a b where it is to be `accumulated`, for a result [M, N] of the factors' type or float32,
-/// its rows contiguous. Not accumulated in bfloat16.
+/// result = a b, or result + a b where it is to be `accumulated`, for a result [M, N], its rows contiguous. One that is
+/// neither of the factors' type nor float32, and one accumulated in bfloat16, is LibTorch's: rounded on the way.
 void product_into(const at::Tensor& result, const at::Tensor& a, const at::Tensor& b, bool accumulated = false);
 
 /// The kernels for this processor, or those that were chosen; null: LibTorch's products. On Intel's processors, where
