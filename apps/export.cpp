@@ -20,10 +20,12 @@ int main(int argc, char** argv) {
     std::string system, precision;
     std::filesystem::path model, output;
     bool force = false;
-    app.add_option("--to", system,
-                   "ctranslate2: for CTranslate2 4.8 (float32, which it rounds itself when it loads); hugging-face: a "
-                   "folder of MarianMT, which transformers loads (float32); packed: a model directory for decoding "
-                   "alone, its weights rounded and packed, that loads at once")
+    app.add_option(
+           "--to", system,
+           "ctranslate2: for CTranslate2 4.8 (float32, which it rounds itself when it loads); hugging-face: a "
+           "folder of MarianMT, which transformers loads (float32); packed: a model directory for decoding "
+           "alone, its weights rounded and packed, that loads at once; as programs map them, replace one that is in "
+           "use by renaming (as --force does), never by writing into its files")
         ->required()
         ->check(CLI::IsMember({"ctranslate2", "hugging-face", "packed"}))
         ->option_text("{ctranslate2,hugging-face,packed} REQUIRED");

@@ -1,13 +1,17 @@
 #include "apps/program.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "apps/manual.h"
 #include "apps/messages.h"
@@ -23,6 +27,14 @@ namespace {
 struct Printed {
   std::string text;
 };
+
+/// Takes the places of standard streams that are closed, so that no file or connection of the program's comes to lie
+/// there, among what it reads, prints and logs. Reading and writing them stays the error that it is for closed ones.
+void take_closed_streams() {
+  for (const int stream : {0, 1, 2}) {
+    if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF) ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
+  }
+}
 
 /// Parsing throws Error where a file, folder, device or anything else is given without a name, or nothing in place of
 /// an argument without a flag, as an unset variable of a shell gives it: taken as not given, it would do something
@@ -45,9 +57,20 @@ void refuse_empty_arguments(CLI::App& command) {
   }
 }
 
+/// Throws Error for --name= with nothing behind it, which would take the next word for its value.
+void refuse_unfinished(std::span<char* const> words) {
+  for (const std::string_view word : words) {
+    if (word == "--") return;
+    const auto equals = word.find('=');
+    if (!word.starts_with("--") || equals + 1 != word.size()) continue;
+    throw Error(printable(word.substr(0, equals)), "is empty", "give something, or leave it out");
+  }
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv, const ProgramBody& body) {
+  take_closed_streams();
   // A parent may have SIGPIPE ignored; `program | head` should end quietly all the same.
   std::signal(SIGPIPE, SIG_DFL);
   // A file that may grow no further (ulimit -f) is told of as a full disk is.
@@ -78,6 +101,7 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
       if (argc == 2 && asked == "--man") throw Printed{man_page(app, TRANSFORMER_VERSION)};
       if (argc == 3 && asked == "--completion" && argv[2] == std::string("bash")) throw Printed{bash_completion(app)};
       refuse_empty_arguments(app);
+      if (argc > 1) refuse_unfinished({argv + 1, argv + argc});
       app.parse(argc, argv);
       for (const char* alone : {"--completion", "--man"}) {
         if (app.count(alone) > 0) throw Error(alone, "stands alone", "leave out what else was given");

@@ -25,8 +25,8 @@ namespace transformer {
 
 namespace {
 
-/// Serves until a signal ends it, and returns the exit status.
-int serve(const ServingSettings& settings) {
+/// Serves until a signal ends it, and returns the exit status. `without_keys`: keys were asked for, from no file.
+int serve(const ServingSettings& settings, bool without_keys) {
   ignore_broken_pipes();
   // Before anything starts threads: signals are to arrive in one place.
   const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP};
@@ -34,6 +34,10 @@ int serve(const ServingSettings& settings) {
   HttpServer server(settings, service);
   service.count_connections_by([&] { return server.connections(); });
   service.log("listening", {{"address", server.address()}});
+  if (without_keys) {
+    service.log("no keys",
+                {{"reason", "--api-keys is empty, as an unset variable of a shell gives it: none is asked for"}});
+  }
   if (const auto most = server.connections_at_most(); most < static_cast<size_t>(settings.max_connections)) {
     service.log("fewer connections",
                 {{"connections", std::to_string(most)}, {"reason", "the limit of open files (ulimit -n) is too low"}});
@@ -179,6 +183,6 @@ int main(int argc, char** argv) {
     }
     if (!languages.empty()) settings.languages = languages;
     if (!drafts.empty()) settings.drafts = drafts;
-    return serve(settings.validated());
+    return serve(settings.validated(), /*without_keys=*/app.count("--api-keys") > 0 && settings.api_keys.empty());
   });
 }

@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -86,9 +87,9 @@ class ServePageTest(unittest.TestCase):
         cls.addClassCleanup(cls.browser.close)
 
     @staticmethod
-    def serve(model, port):
+    def serve(model, port, *arguments):
         """A server, and its port."""
-        server = subprocess.Popen([SERVE, "--model", model, "--port", str(port)], stderr=subprocess.PIPE, text=True)
+        server = subprocess.Popen([SERVE, "--model", model, "--port", str(port), *arguments], stderr=subprocess.PIPE, text=True)
         for line in server.stderr:
             event = json.loads(line)
             if event["event"] == "listening":
@@ -186,6 +187,35 @@ class ServePageTest(unittest.TestCase):
         page.click("#alternatives button")
         self.assert_translated(page, other)
         self.assertIn("Das Wetter ist heute schön.", page.texts("#alternatives button"))
+
+    def test_words_are_the_servers(self):
+        page = self.open()
+        self.type(page, "I\x85see\ufeffTom.")  # only the first of these two is blank there
+        eventually(lambda: page.texts(".word"), bool)
+        said = set()
+        for number in range(1, 1 + len(page.texts(".word"))):
+            page.click(f".word:nth-of-type({number})")
+            said.add(page.text("#say"))
+        named = set(re.findall("“([^”]*)”", " ".join(sentence.split("stands for")[-1] for sentence in said)))
+        self.assertTrue(named)
+        self.assertLessEqual(named, {"I", "see\ufeffTom."})
+
+    def test_a_key_may_hold_any_character(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = pathlib.Path(folder, "keys")
+            keys.write_text("plain-key-1\nlatin-schlüssel\npasswört-€uro\n", encoding="utf-8")
+            server, self.port = self.serve(SOURCE / "data/model-en-de", 0, "--api-keys", str(keys))
+            self.addCleanup(self.end, server)
+        page = self.open(errors=("Failed to load",))
+        self.type(page, "Good morning.")
+        self.assert_said(page, "an API key is needed")
+        for key, said in (("€€€€€€€€", "the API key is none of this server's"), ("plain-key-1", "Translated."),
+                          ("no-such-key", "the API key is none of this server's"), ("latin-schlüssel", "Translated."),
+                          ("no-such-key", "the API key is none of this server's"), (" passwört-€uro ", "Translated.")):
+            with self.subTest(key=key):
+                page.value(f"""(() => {{ const key = document.querySelector("#key"); key.value = {json.dumps(key)};
+                                         key.dispatchEvent(new Event("change")); }})()""")
+                self.assert_said(page, said)
 
     def test_only_the_last_of_what_was_typed_counts(self):
         page = self.open()

@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 from programs import ENVIRONMENT, ProgramTest
@@ -126,9 +127,14 @@ class MessagesTest(ProgramTest):
         model = self.root / "copied"
         shutil.copytree(MODEL, model)
         (self.root / "wishes").write_text("gut\n" * 2)
+        # What an output is called meanwhile is its own.
+        unfinished = ["new.partial", "new.partial.journal"]
+        for name in unfinished:
+            shutil.copy(self.root / "text.en", self.root / name)
         before = {file: file.read_bytes() for file in self.root.rglob("*") if file.is_file()}
         wishes = [(["translate", "--model", model, "--input", "text.en", option, "wishes"], "--output", "wishes")
                   for option in ("--prefix", "--require", "--forbid", "--bias", "--glossary", "--shortlist")]
+        wishes += [(["translate", "--model", model, "--input", name], "--output", "new") for name in unfinished]
         models = [(command, option, model / name)
                   for name in ("config.yaml", "model.safetensors", "vocabulary.model", "checksums.xxh128")
                   for command, option in ((["translate", "--model", model, "--input", "text.en"], "--output"),
@@ -190,6 +196,29 @@ class MessagesTest(ProgramTest):
             with self.subTest(program=program, arguments=arguments):
                 self.refused(programs / program, *arguments, parts=["is empty"])
 
+    def test_an_option_with_nothing_behind_its_sign_takes_no_other_word(self):
+        for program, option in ((TRANSLATE, "--beam"), (TRANSLATE, "--input"), (TRAIN, "--set")):
+            with self.subTest(option=option):
+                self.refused(program, "--model" if program == TRANSLATE else "my.yaml", MODEL, f"{option}=", "--threads", "1",
+                             parts=[f"{option}: is empty"])
+
+    def test_standard_streams_that_are_closed_stay_closed(self):
+        for stream, name in ((0, "standard input"), (1, "standard output")):
+            with self.subTest(stream=name):
+                done = subprocess.run([TRANSLATE, "--model", MODEL, "--beam", "1"], input=b"Good morning.\n",
+                                      stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=120,
+                                      preexec_fn=lambda: os.close(stream))
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(f"{name}: cannot be".encode(), done.stderr)
+        # What a program opens lies elsewhere: this one waits for its input.
+        process = subprocess.Popen([TRANSLATE, "--model", MODEL, "--beam", "1", "--output", "out"], stdin=subprocess.PIPE,
+                                   env=ENVIRONMENT, cwd=self.root, preexec_fn=lambda: (os.close(1), os.close(2)))
+        self.addCleanup(process.communicate, timeout=120)
+        until = time.monotonic() + 60
+        while not list(self.root.glob("out.*")) and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertEqual({os.readlink(f"/proc/{process.pid}/fd/{stream}") for stream in (1, 2)}, {"/dev/null"})
+
     def test_numbers_are_spelled_as_in_settings(self):
         programs = pathlib.Path(TRANSLATE).parent
         (self.root / "one").write_text("Good morning.\n")
@@ -247,6 +276,9 @@ class MessagesTest(ProgramTest):
                      parts=["--beam takes an integer, from 1 to 10000, found 'wide'"])
         self.refused(TRANSLATE, "--model", "x", "--threads", "9" * 25, parts=["--threads takes an integer, from 1 to 1024"])
         self.refused(TRANSLATE, "--model", "x", "--precision", "bf61", parts=["--precision takes one of", "'bf61'"])
+        for truth in ("", "7", "on", "-"):
+            self.refused(TRANSLATE, "--model", "x", "--write-unknown", truth,
+                         parts=[f"--write-unknown takes true or false, found '{truth}'"])
         self.refused(TRANSLATE, "--model", parts=["--model needs a value"])
         self.refused(TRANSLATE, parts=["--model is required"])
         self.refused(TRAIN, "my.yaml", "--steps", "20", parts=["--steps", "write --set training.steps=VALUE"])

@@ -148,6 +148,48 @@ def in_threads(count, work):
     return results
 
 
+class Schemas:
+    """JSON schemas, as far as /spec uses them."""
+
+    KINDS = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "array": list, "object": dict}
+
+    def __init__(self, specification):
+        self.specification = specification
+
+    def resolved(self, part):
+        if "$ref" not in part:
+            return part
+        found = self.specification
+        for name in part["$ref"].split("/")[1:]:
+            found = found[name]
+        return found
+
+    def allows(self, schema, value):
+        schema = self.resolved(schema)
+        if value is None and "anyOf" not in schema and "oneOf" not in schema:
+            return schema.get("nullable", False)
+        kind = schema.get("type", "")
+        if kind and (not isinstance(value, self.KINDS[kind]) or isinstance(value, bool) != (kind == "boolean")):
+            return False
+        for which, right in (("anyOf", lambda count: count > 0), ("oneOf", lambda count: count == 1)):
+            if which in schema and not right(sum(self.allows(each, value) for each in schema[which])):
+                return False
+        if "enum" in schema and value not in schema["enum"]:
+            return False
+        if isinstance(value, dict):
+            properties = schema.get("properties", {})
+            return (set(schema.get("required", ())) <= value.keys() and len(value) <= schema.get("maxProperties", len(value))
+                    and (schema.get("additionalProperties", True) or value.keys() <= properties.keys())
+                    and all(self.allows(properties[name], each) for name, each in value.items() if name in properties))
+        if isinstance(value, list):
+            return all(self.allows(schema.get("items", {}), each) for each in value)
+        if isinstance(value, str):
+            return len(value) >= schema.get("minLength", 0) and bool(re.search(schema.get("pattern", ""), value))
+        if isinstance(value, (int, float)):
+            return schema.get("minimum", value) <= value <= schema.get("maximum", value)
+        return True
+
+
 class ServeTest(ProgramTest):
     @classmethod
     def setUpClass(cls):
@@ -233,6 +275,61 @@ class ServeTest(ProgramTest):
                     self.assertNotIn(found[0], (404, 405))
         status, headers, nothing = self.server.ask("HEAD", "/health", raw=True)
         self.assertEqual((status, headers["Content-Length"], nothing), (200, "15", b""))
+
+    def test_the_description_is_what_the_server_does(self):
+        specification = self.server.ask("GET", "/spec")[2]
+        schemas, paths = Schemas(specification), specification["paths"]
+        line = {"text": "Hi.", "target": "de"}
+        score = {**line, "translation": "Hallo."}
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        for path, body, status in (
+                ("/translate", {"q": "Hi.", "target": "de", "alternatives": 2}, 200),
+                ("/translate", {"q": ["Hi.", "A dog."], "target": "de", "alternatives": "2", "newer": 1}, 200),
+                ("/translate", {"q": "Hi.", "target": "de", "source": None, "format": None, "alternatives": None}, 200),
+                ("/translate", {"q": "Hi."}, 400), ("/translate", {"q": "Hi.", "target": ""}, 400),
+                ("/translate", {"q": None, "target": "de"}, 400), ("/translate", {"q": "Hi.", "target": "de", "format": "pdf"}, 400),
+                ("/translate", {"q": "Hi.", "target": "de", "alternatives": "two"}, 400),
+                ("/translate", {"q": "Hi.", "target": "de", "alternatives": 10001}, 400),
+                ("/v1/translate", {**line, "alignments": True, "attention": True}, 200),
+                ("/v1/translate", {"text": ["Hi. Ho.", ""], "model": "model-en-de", "document": True}, 200),
+                ("/v1/translate", {**line, "model": None, "source": None, "stream": None, "decoding": None, "api_key": None}, 200),
+                ("/v1/translate", {"text": "Hi."}, 400), ("/v1/translate", {"text": "Hi.", "target": None}, 400),
+                ("/v1/translate", {**line, "nosuch": 1}, 400), ("/v1/translate", {**line, "stream": 1}, 400),
+                ("/v1/translate", {**line, "decoding": {"beam": 2, "alpha": "0.5", "stop": "exact", "seed": None,
+                                                        "write_unknown": False}}, 200),
+                ("/v1/translate", {**line, "decoding": {"baem": 2}}, 400),
+                ("/v1/translate", {**line, "decoding": {"beam": 0}}, 400), ("/v1/translate", {**line, "decoding": {"beam": [2]}}, 400),
+                ("/v1/translate", {**line, "decoding": {"stop": "never"}}, 400), ("/v1/translate", {**line, "decoding": [2]}, 400),
+                ("/v1/translate", {**line, "decoding": {f"k{i}": 1 for i in range(101)}}, 400),
+                ("/v1/score", score, 200), ("/v1/score", {"text": "Hi.", "translation": "Hallo.", "model": "model-en-de"}, 200),
+                ("/v1/score", {"text": "Hi.", "translation": "Hallo."}, 400), ("/v1/score", {**score, "nosuch": 1}, 400)):
+            with self.subTest(path=path, body=body):
+                operation = paths[path]["post"]
+                asked = operation["requestBody"]["content"]["application/json"]["schema"]
+                found = self.server.ask("POST", path, body)
+                self.assertEqual((found[0], schemas.allows(asked, body)), (status, status == 200), found)
+                answer = schemas.resolved(operation["responses"][str(status)])["content"]["application/json"]["schema"]
+                self.assertTrue(schemas.allows(answer, found[2]), found)
+        # What the HTTP server says, whatever is asked.
+        for path, methods in paths.items():
+            for method, operation in methods.items():
+                head = f"{method.upper()} {path} HTTP/1.1\r\n".encode()
+                for rest, status in ((b"Host: a\r\nHost: b\r\n\r\n", "400"), (b"Host: a\r\nContent-Encoding: gzip\r\n\r\n", "415"),
+                                     (b"Host: a\r\nContent-Length: 3000000\r\n\r\n", "413"), (b"A: " + b"a" * 20000, "431")):
+                    with self.subTest(path=path, status=status):
+                        self.assertEqual(self.server.raw(head + rest).split()[1].decode(), status)
+                        self.assertIn(status, operation["responses"])
+                self.assertLess({"408", "500", "503"}, operation["responses"].keys())
+        status, headers, _ = self.server.ask("POST", "/v1/translate", {**line, "stream": True}, raw=True)
+        self.assertIn(headers["Content-Type"], paths["/v1/translate"]["post"]["responses"][str(status)]["content"])
+        for path in ("/v1/translate", "/v1/score"):
+            self.assertEqual(self.server.ask("POST", path, "text=Hi.", form)[0], 415)
+        self.assertEqual(self.server.ask("POST", "/detect", {"q": "a"})[0], 501)
+        self.assertEqual({405, 404}, {int(number) for number in re.findall(r"\b40\d\b", specification["info"]["description"])})
+        named = specification["components"]["securitySchemes"]
+        self.assertEqual((named["bearer"]["scheme"], named["header"]["name"]), ("bearer", "X-API-Key"))
+        for path in ("/translate", "/v1/translate", "/v1/score"):
+            self.assertEqual({name for one in paths[path]["post"]["security"] for name in one}, set(named))
 
     # --- its own interface
 
@@ -417,6 +514,10 @@ class ServeTest(ProgramTest):
         self.assert_refused(self.own("a", decoding={"beam": "two"}), 400, "decoding.beam")
         self.assert_refused(self.own("a", decoding={"beam": 1e300}), 400, "decoding.beam")
         self.assert_refused(self.own("a", decoding={"beam": 33}), 400, "32")
+        fields = {"q": "a", "target": "de"}
+        self.assertEqual(ask("POST", "/translate", {**fields, "alternatives": 31})[0], 200)
+        self.assert_refused(ask("POST", "/translate", {**fields, "alternatives": 32}), 400,
+                            "32 alternatives are more than this server allows: 31 at most")
         self.assert_refused(self.own("a", decoding={"search": "sampling", "n_best": 33}), 400, "32")
         self.assert_refused(self.own("a", decoding={"max_extra_length": 1001}), 400, "1000")
         self.assert_refused(self.own("a", decoding={"batch_sentences": 1}), 400, "batch_sentences")
@@ -586,7 +687,7 @@ class ServeTest(ProgramTest):
 
     def test_keys(self):
         keys = self.root / "keys"
-        keys.write_text("# clients\nfirst-client-key\nsecond-client-key\n")
+        keys.write_text("\ufeff# clients\nfirst-client-key\nsecond-client-key\npasswört-€uro\n", encoding="utf-8")
         server = self.start("--api-keys", keys)
         fields = {"q": SENTENCES[0], "source": "en", "target": "de"}
         self.assert_refused(server.ask("POST", "/translate", fields), 403, "needed")
@@ -594,6 +695,10 @@ class ServeTest(ProgramTest):
         self.assertEqual(server.ask("POST", "/translate", {**fields, "api_key": "first-client-key"})[0], 200)
         for header in ({"Authorization": "Bearer second-client-key"}, {"X-API-Key": "second-client-key"}):
             self.assertEqual(server.ask("POST", "/v1/translate", {"text": "a", "target": "de"}, header)[0], 200)
+        # As curl sends it, and as JSON has it.
+        body = {"text": "a", "target": "de"}
+        self.assertEqual(server.ask("POST", "/v1/translate", body, {"X-API-Key": "passwört-€uro".encode()})[0], 200)
+        self.assertEqual(server.ask("POST", "/v1/translate", {**body, "api_key": "passwört-€uro"})[0], 200)
         self.assertTrue(server.ask("GET", "/frontend/settings")[2]["keyRequired"])
         self.assertEqual(server.ask("GET", "/languages")[0], 200)
         keys.write_text("another-client-key\n")
@@ -601,6 +706,74 @@ class ServeTest(ProgramTest):
         server.event("reloaded")
         self.assertEqual(server.ask("POST", "/translate", {**fields, "api_key": "first-client-key"})[0], 403)
         self.assertEqual(server.ask("POST", "/translate", {**fields, "api_key": "another-client-key"})[0], 200)
+
+    def test_without_keys_that_were_wanted_is_logged(self):
+        server = self.start("--api-keys", "")
+        self.assertIn("--api-keys is empty", server.event("no keys")["reason"])
+        self.assertFalse(server.ask("GET", "/frontend/settings")[2]["keyRequired"])
+        self.assertNotIn("no keys", [line["event"] for line in self.server.log()])
+
+    def test_a_stream_that_is_given_up_says_so_and_is_counted(self):
+        server = self.start("--deadline-seconds", "1.5")
+        status, _, data = server.ask("POST", "/v1/translate", {"text": "\n".join(SENTENCES * 4), "target": "de", "stream": True,
+                                                               "decoding": {"beam": 32, "n_best": 32}}, raw=True)
+        events = [event.split("\n")[0] for event in data.decode().split("\n\n") if event]
+        self.assertEqual((status, events[-1], set(events[:-1])), (200, "event: error", {"event: line"}))
+        self.assertIn("not done within 1.5 seconds", data.decode().split("\n\n")[-2])
+        told = server.event("request")
+        self.assertEqual((told["status"], told["model"]), (503, "model-en-de"))
+        self.assertGreaterEqual(told["lines"], len(events) - 1)
+        self.assertLess(told["lines"], 4 * len(SENTENCES))
+        self.assertGreater(told["source_tokens"], told["lines"])
+        self.assertGreater(told["output_tokens"], told["lines"])
+
+    def test_a_model_behind_a_link_keeps_its_name(self):
+        for name in ("r1", "r2"):
+            shutil.copytree(MODEL, self.root / name)
+        current = self.root / "current"
+        current.symlink_to("r1")
+        server = self.start(model=current)
+        body = {"text": SENTENCES[0], "model": "current"}
+        self.assertEqual(server.ask("POST", "/v1/translate", body)[0], 200)
+        current.unlink()
+        current.symlink_to("r2")
+        shutil.rmtree(self.root / "r1")
+        server.process.send_signal(signal.SIGHUP)
+        server.event("reloaded")
+        self.assertEqual(server.ask("POST", "/v1/translate", body)[0], 200)
+        self.assertEqual([model["name"] for model in server.ask("GET", "/v1/models")[2]["models"]], ["current"])
+        self.assertEqual(server.figures()["transformer_lines_total", ("model", "current")], 2)
+
+    def test_a_name_that_is_no_text_is_one_everywhere(self):
+        model = os.fsencode(self.root) + b"/na\xffme"
+        os.symlink(MODEL, model)
+        server = self.start(model=model)
+        self.assertEqual(server.ask("GET", "/v1/models")[2]["models"][0]["name"], "na\ufffdme")
+        self.assertEqual(server.ask("POST", "/v1/translate", {"text": "Hi.", "model": "na\ufffdme"})[0], 200)
+        self.assertEqual(server.figures()["transformer_lines_total", ("model", "na\ufffdme")], 1)
+
+    def test_closed_standard_streams_are_not_a_connection(self):
+        def close():
+            for stream in (0, 1, 2):
+                os.close(stream)
+
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        process = subprocess.Popen([SERVE, "--model", MODEL, "--port", str(port), "--threads", "1"], env=ENVIRONMENT,
+                                   preexec_fn=close)
+        self.addCleanup(process.wait, PATIENCE)
+        self.addCleanup(process.terminate)
+
+        def answers():
+            with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:
+                connection.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+                return read_all(connection)
+
+        self.wait_until(answers)
+        for _ in range(10):
+            self.assertTrue(answers().endswith(b'\r\n\r\n{"status":"ok"}'))
+        self.assertEqual({os.readlink(f"/proc/{process.pid}/fd/{stream}") for stream in (0, 1, 2)}, {"/dev/null"})
 
     def test_metrics_and_the_log(self):
         server = self.start()
@@ -886,6 +1059,9 @@ class ServeTest(ProgramTest):
         self.assertIn("config.yaml", mistake("--model", self.root))
         self.assertIn("did you mean", mistake("--model", MODEL, "--set", "serving.prot=1"))
         self.assertIn("is no address", mistake("--model", MODEL, "--host", "nowhere"))
+        self.assertIn("serving.allow_origin: 'https://a.example\\x0d\\x0aSet-Cookie: x=1'",
+                      mistake("--model", MODEL, "--allow-origin", "https://a.example\r\nSet-Cookie: x=1"))
+        self.assertIn("--host: is empty", mistake("--model", MODEL, "--host=", "--port", "0"))
         self.assertIn("no pair of languages", mistake("--model", MODEL, "--languages", "german"))
         unknown = self.root / "unknown"
         shutil.copytree(MODEL, unknown)

@@ -1,10 +1,13 @@
 #include "transformer/inference/engine.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 
@@ -14,6 +17,7 @@
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/inference/continuous_search.h"
+#include "transformer/inference/shortlist.h"
 
 namespace transformer::test {
 
@@ -194,23 +198,71 @@ TEST_CASE("what cannot be decoded is refused when it is submitted, and harms nob
   CHECK_THROWS_AS(Engine(model, {.threads = 0}), std::invalid_argument);
 }
 
-TEST_CASE("a sentence that cannot be begun is told of once, and so are those that were taken up with it") {
+TEST_CASE("a shortlist that does not go with a sentence harms that sentence alone") {
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  Engine engine(model, {.threads = 1, .batch_sentences = 8});
+  const auto list = [](int64_t sources, int64_t targets) {
+    return std::make_shared<const Shortlist>(std::vector<int32_t>{5},
+                                             std::vector<std::vector<int32_t>>(static_cast<size_t>(sources)), targets);
+  };
+  /// Asks for 5 and, from the second time on, for what it is given.
+  struct Asking : OutputConstraint {
+    explicit Asking(std::vector<Ids> given) : asked(std::move(given)) {}
+    Ids allowed() const override { return {5, Vocabulary::end}; }
+    std::shared_ptr<const OutputConstraint> after(int64_t) const override { return std::make_shared<Asking>(asked); }
+    std::optional<Ids> asked_for() const override {
+      return asked[std::min(static_cast<size_t>(times++), asked.size() - 1)];
+    }
+    std::vector<Ids> asked;
+    mutable std::atomic<int> times = 0;
+  };
+  const auto refusal = [&](std::shared_ptr<const Shortlist> shortlist, Ids asked) {
+    DecodingRequest request{{30, Vocabulary::end}, 3};
+    request.shortlist = std::move(shortlist);
+    request.constraint = std::make_shared<Asking>(std::vector<Ids>{std::move(asked)});
+    return error_of([&] { engine.submit({std::move(request)}, [](size_t, const DecodingResult&) {}); });
+  };
+  CHECK(refusal(list(pieces, pieces), {5}).empty());
+  CHECK_THAT(refusal(list(20, pieces), {5}), StartsWith("shortlist: ") && Contains("piece 30"));
+  CHECK_THAT(refusal(list(pieces, pieces + 1), {5}), StartsWith("shortlist: "));
+  for (const int64_t token : {int64_t{-1}, Vocabulary::padding, Vocabulary::begin, pieces}) {
+    CHECK_THAT(refusal(list(pieces, pieces), {5, token}),
+               StartsWith("constraint: ") && Contains(fmt::format("token {} ", token)));
+  }
+
+  // One that changes its mind is found out with others in the batch.
+  auto requests = mixed_requests(3, 3);
+  requests[1] = {{5, Vocabulary::end}, 3};
+  requests[1].shortlist = list(pieces, pieces);
+  requests[1].constraint = std::make_shared<Asking>(std::vector<Ids>{{5}, {1000}});
+  std::vector<DecodingResult> results(requests.size());
+  const auto job =
+      engine.submit(requests, [&](size_t index, DecodingResult result) { results[index] = std::move(result); });
+  engine.wait(*job);
+  CHECK(results[1].error);
+  for (const size_t innocent : {0, 2}) {
+    REQUIRE_FALSE(results[innocent].error);
+    check_same(results[innocent].hypotheses, alone(model, requests[innocent]));
+  }
+}
+
+TEST_CASE("a sentence that cannot be begun is told of once, and harms none of those that are taken up with it") {
   const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
   Engine engine(model, {.threads = 1, .batch_sentences = 8});
   auto requests = mixed_requests(2, 3);
   requests[0].source = {5, 6, 7, Vocabulary::end};  // the longer one, and so the first
   requests[1] = {{5, Vocabulary::end}, 3, {.n_best = -1, .search = DecodingSettings::Search::sampling}};
   std::vector<int> told(2);
-  bool failed = false;
+  std::vector<bool> failed(2);
   const auto job = engine.submit(requests, [&](size_t index, const DecodingResult& result) {
     ++told[index];
-    failed = failed || (index == 1 && result.error);
+    failed[index] = result.error != nullptr;
   });
   engine.wait(*job);
   // Whatever else the worker says of them, it has said before it takes another up.
   check_same(decode_all(engine, {requests[0]})[0], alone(model, requests[0]));
   CHECK(told == std::vector<int>{1, 1});
-  CHECK(failed);
+  CHECK(failed == std::vector<bool>{false, true});
 }
 
 TEST_CASE("a sentence whose scores are not numbers fails alone") {

@@ -268,10 +268,12 @@ TEST_CASE("weights packed into a file are those that are packed at loading, bit 
       write_file(packed / "config.yaml", file.yaml());
       InferenceModel::pack(folder.path(), settings, precision, packed / "model.safetensors");
       const auto trained = InferenceModel::load(folder.path(), settings, precision),
-                 stored = InferenceModel::load(packed.path(), read_model_settings(packed.path()));
+                 stored = InferenceModel::load(packed.path(), read_model_settings(packed.path())),
+                 copied = InferenceModel::load(packed.path(), settings, {}, PackedIn::memory);
       CHECK(stored->precision() == precision);
       CHECK(stored->bytes() == trained->bytes());
       CHECK(log_probabilities(*stored, sources, targets) == log_probabilities(*trained, sources, targets));
+      CHECK(log_probabilities(*copied, sources, targets) == log_probabilities(*trained, sources, targets));
 
       // For nothing else, and in no other precision.
       CHECK_THAT(error_of([&] { load_transformer(packed.path()); }), Contains("packed for decoding"));
@@ -744,6 +746,16 @@ TEST_CASE("word pieces that do not exist and positions that were not learned are
   CHECK_THAT(refusal({5, 6, 7, 2}), StartsWith("model.max_positions: a sequence of 4 tokens"));
   CHECK_THAT(refusal({pieces, 2}), StartsWith("word piece 40: is not one of the vocabulary's 40"));
   CHECK_THAT(refusal({-1, 2}), StartsWith("word piece -1"));
+  // The modules say the same.
+  const ModuleBackend modules(tiny_transformer(settings));
+  const auto modules_refusal = [&](const Ids& source, int64_t max_length) {
+    return error_of([&] { modules.decode({DecodingRequest{.source = source, .max_length = max_length}}); });
+  };
+  CHECK(modules_refusal({5, 6, 2}, 2).empty());
+  CHECK_THAT(modules_refusal({5, 6, 7, 2}, 2), StartsWith("model.max_positions: a sequence of 4 tokens"));
+  CHECK_THAT(modules_refusal({5, 2}, 3), StartsWith("model.max_positions: a sequence of 4 tokens"));
+  CHECK_THAT(modules_refusal({pieces, 2}, 2), StartsWith("word piece 40: is not one of the vocabulary's 40"));
+  CHECK_THAT(modules_refusal({}, 2), StartsWith("source: is empty"));
 }
 
 TEST_CASE("on a CPU a model directory of any settings is packed, in every precision") {

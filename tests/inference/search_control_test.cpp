@@ -15,6 +15,7 @@
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/inference/beam_search.h"
+#include "transformer/inference/draft_pace.h"
 #include "transformer/inference/output_prefix.h"
 #include "transformer/inference/sampling.h"
 
@@ -230,6 +231,59 @@ TEST_CASE("a bias is what a softmax in double precision makes of it, however sur
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("whatever looks at whole rows finds the same where a row leaves out what is impossible") {
+  // As a model that never proposes its first tokens, and once in a while nothing but the lower half of the others.
+  constexpr int64_t vocabulary = 12, first = 2;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    RandomTable table(seed + 9000, vocabulary);
+    auto request = request_of(6, {.beam = 3, .n_best = 3});
+    request.end = 3;
+    if (seed % 4 == 0) {
+      request.settings = {.n_best = 3, .search = Search::sampling};
+      request.settings.seed = static_cast<int64_t>(seed);
+    }
+    if (seed % 4 == 1) request.settings.min_length = 3;
+    if (seed % 4 == 2) request.settings.repetition_penalty = 1.4;
+    if (seed % 4 == 3) request.control.required = {{5, vocabulary - 1}, {7}};
+    // Some are tokens that no row has.
+    if (seed % 3 == 0) request.control.bias = {{vocabulary - 1, 2.0}, {vocabulary + 100, 1.0}};
+    const auto by = [&](bool left_out) {
+      std::vector<Tokens> prefixes;
+      const StepFunction step = [&](std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t) {
+        std::vector<Tokens> next;
+        for (size_t i = 0; i < tokens.size(); ++i) {
+          next.push_back(prefixes.empty() ? Tokens() : prefixes[static_cast<size_t>(parents[i])]);
+          if (!prefixes.empty()) next.back().push_back(tokens[i]);
+        }
+        prefixes = std::move(next);
+        Continuations all{left_out ? vocabulary - first : vocabulary, {}, {}};
+        for (const auto& prefix : prefixes) {
+          const auto& row = table.row(prefix);
+          std::vector<Continuations::Candidate> candidates;
+          const int64_t last = prefix.size() == 3 ? vocabulary / 2 : vocabulary;
+          for (int64_t token = 0; token < vocabulary; ++token) {
+            const bool possible = token >= first && token < last;
+            if (!possible && left_out) continue;
+            candidates.push_back(
+                {possible ? row[static_cast<size_t>(token)] : -std::numeric_limits<double>::infinity(), token});
+          }
+          all.add_row(std::move(candidates));
+        }
+        return all;
+      };
+      return beam_search(step, std::span(&request, 1), begin).front();
+    };
+    INFO(seed);
+    const auto found = by(true), expected = by(false);
+    REQUIRE(found.size() == expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      CHECK(found[i].tokens == expected[i].tokens);
+      CHECK(found[i].log_probability == expected[i].log_probability);
+      CHECK(found[i].score == expected[i].score);
     }
   }
 }
@@ -593,6 +647,23 @@ TEST_CASE("many phrases are all held, however few hypotheses there are for their
   }
 }
 
+TEST_CASE("the time that phrases take grows with their number, not with its square") {
+  constexpr int64_t vocabulary = 3000;
+  std::vector<Continuations::Candidate> all;
+  for (int64_t token = 0; token < vocabulary; ++token) all.push_back({-8 - static_cast<double>(token) / 1000, token});
+  const auto seconds = [&](int64_t phrases) {
+    auto request = request_of(6, {.beam = 4});
+    for (int64_t i = 0; i < phrases; ++i) request.control.required.push_back({100 + i, 101 + i});
+    const CpuClock clock;
+    const auto found = search(
+                           vocabulary, [&](const Tokens&) { return all; }, request)
+                           .front();
+    CHECK(std::ssize(found.missing) < phrases);
+    return clock.seconds();
+  };
+  CHECK(seconds(2400) < 20 * seconds(240));
+}
+
 TEST_CASE("a search does not stop at what lacks a phrase while something may still hold it") {
   // Behind 4 nothing but an end can follow, which comes all the same; behind 5 comes the phrase.
   const auto row = [](const Tokens& prefix) -> std::vector<Continuations::Candidate> {
@@ -841,6 +912,22 @@ TEST_CASE("groups search by the letter of diverse beam search") {
     CHECK(
         std::any_of(all.begin(), all.end(), [&](const auto& hypothesis) { return hypothesis.tokens == plain.tokens; }));
   }
+}
+
+TEST_CASE("many groups take hardly longer than the beam that they share") {
+  constexpr int64_t vocabulary = 200;
+  std::vector<Continuations::Candidate> all;
+  for (int64_t token = 0; token < vocabulary; ++token) all.push_back({-7 + static_cast<double>(token) / 100, token});
+  const auto seconds = [&](int64_t groups) {
+    auto request = request_of(4, {.beam = 2000});
+    request.settings.beam_groups = groups;
+    request.end = SentenceSearch::no_end;  // all are as long
+    const CpuClock clock;
+    search(
+        vocabulary, [&](const Tokens&) { return all; }, request);
+    return clock.seconds();
+  };
+  CHECK(seconds(1000) < 5 * seconds(1));
 }
 
 TEST_CASE("certain tokens only ever become more, and begin the first hypothesis") {

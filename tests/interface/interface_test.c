@@ -238,6 +238,7 @@ static void what_is_wrong_is_named(void) {
   REFUSED(transformer_load("/nowhere/model", NULL, &model), TRANSFORMER_MISTAKE, "/nowhere/model");
   REQUIRE(model == NULL);
   REFUSED(transformer_load(NULL, NULL, &model), TRANSFORMER_MISTAKE, "directory: is NULL");
+  REFUSED(transformer_load("", NULL, &model), TRANSFORMER_MISTAKE, "directory: is empty");
   REFUSED(transformer_load(directory, NULL, NULL), TRANSFORMER_MISTAKE, "model: is NULL");
   // A message is UTF-8, and one line, whatever is in it.
   REFUSED(transformer_load("/no\xFF\nwhere", NULL, &model), TRANSFORMER_MISTAKE, "/no\\xff\\x0awhere");

@@ -94,6 +94,24 @@ class PythonTest(unittest.TestCase):
             with self.assertRaisesRegex(Mistake, part):
                 self.translator.score(LINES[0], second.text, **settings)
 
+    def test_what_is_refused_is_named(self):
+        for settings, message in (
+                ({"seed=1\nbeam": 3}, "'seed=1\\nbeam': is the name of no setting"), ({"beam=2": 3}, "'beam=2': is the name of no setting"),
+                ({"a\0": 3}, "'a\\x00': is the name of no setting"), ({"seed": "1\nbeam=3"}, "seed: takes one line, found '1\\nbeam=3'")):
+            for call in (lambda: self.translator.translate(LINES, **settings), lambda: self.translator.score("a", "b", **settings)):
+                with self.assertRaises(Mistake) as refused:
+                    call()
+                self.assertEqual(str(refused.exception), message)
+        for number in (-1, 1 << 63):
+            with self.assertRaises(Mistake) as refused:
+                self.translator.translate(LINES, beam=number)
+            self.assertEqual(str(refused.exception), f"beam: takes a number from 0 to {2**63 - 1}, found {number}")
+        for arguments, message in (({"directory": ""}, "directory: is empty; name a folder"),
+                                   ({"directory": MODEL, "draft": ""}, "transformer_options.draft: is empty; name a folder")):
+            with self.assertRaises(Mistake) as refused:
+                Translator(**arguments)
+            self.assertEqual(str(refused.exception), message)
+
     def test_numbers_of_others_are_numbers(self):
         class Four:
             def __index__(self):
@@ -179,7 +197,7 @@ class PythonTest(unittest.TestCase):
                 "NUL": lambda: Translator("a\0b"),
                 "float32, bf16, int8, found 'fp64'": lambda: Translator(MODEL, precision="fp64"),
                 "threads": lambda: Translator(MODEL, threads=5000),
-                "at least 0, found -1": lambda: translate(LINES, beam=-1),
+                "from 0 to 9223372036854775807, found -1": lambda: translate(LINES, beam=-1),
                 "decoding.beam": lambda: translate(LINES, beam=0),
                 "decoding.n_best": lambda: translate(LINES, beam=2, n_best=3),
                 "decoding.alpha": lambda: translate(LINES, alpha=float("nan")),

@@ -27,15 +27,27 @@ namespace {
 /// More than sockets hold for a client that reads nothing.
 const std::string large(size_t{32} << 20, 'a');
 
+/// Says what it has done, and how it ends.
+class Halfway : public HttpTask {
+ public:
+  void cancel() override { is_cancelled_ = true; }
+  Served served() override { return {.model = "m", .lines = is_cancelled_ ? 7 : 0}; }
+  std::string last_part(const HttpResponse& error) override { return "last: " + error.body + "\n"; }
+
+ private:
+  bool is_cancelled_ = false;
+};
+
 /// Fails at /fails. Answers with who asks and what they sent, at /who with their key and what it is, at /large with a
-/// lot; at /parts it is the test that answers.
+/// lot; at /parts it is the test that answers, at /halfway likewise, for a task.
 class Echo : public HttpHandler {
  public:
   HttpResponse refusal(const std::string&, const std::string&) override { return {.status = 0}; }
   std::shared_ptr<HttpTask> handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
     if (request.path == "/fails") throw std::runtime_error("of this request alone");
-    if (request.path == "/parts") {
+    if (request.path == "/parts" || request.path == "/halfway") {
       parts_.set_value(std::move(reply));
+      if (request.path == "/halfway") return std::make_shared<Halfway>();
     } else if (request.path == "/large") {
       reply->send({.status = 200, .body = large}, {});
     } else if (request.path == "/who") {
@@ -80,6 +92,7 @@ class Running {
   }
 
   Echo& echo() { return echo_; }
+  void drain() { server_.drain(); }
   /// Whether it comes to have so many connections.
   bool comes_to(size_t connections) const {
     for (int i = 0; i < 3000 && server_.connections() != connections; ++i) {
@@ -436,6 +449,57 @@ TEST_CASE("an answer in parts has its deadline, however many there are") {
   CHECK(all.find("part\n") != all.npos);
   CHECK_FALSE(all.ends_with("\r\n0\r\n\r\n"));
   CHECK(server.echo().last().status == 503);
+}
+
+TEST_CASE("what is given up tells its client why, and its record what was done") {
+  auto settings = Running::quick();
+  settings.deadline_seconds = 0.3;
+  settings.drain_seconds = 0.3;
+  const std::string head = " /halfway HTTP/1.1\r\nHost: a\r\n\r\n", last = "\r\n0\r\n\r\n";
+  SECTION("in parts, past its deadline") {
+    Running server(settings);
+    Client client(server);
+    client.send("GET" + head);
+    const auto reply = server.echo().parts();
+    reply->begin({.status = 200});
+    reply->write("part\n");
+    const auto all = client.receive_all();
+    CHECK_THAT(all, Contains("part\n") && Contains("last: {\"error\":\"this was not done within 0.3 seconds\"}\n") &&
+                        EndsWith(last));
+    CHECK(server.echo().last().status == 503);
+    CHECK(server.echo().last().served.lines == 7);
+  }
+  SECTION("in parts, where the server ends") {
+    settings.deadline_seconds = 60;
+    Running server(settings);
+    Client client(server);
+    client.send("GET" + head);
+    server.echo().parts()->begin({.status = 200});
+    client.receive_until("\r\n\r\n");
+    server.drain();
+    CHECK_THAT(client.receive_all(), Contains("last: {\"error\":\"the server ends\"}\n") && EndsWith(last));
+    CHECK(server.echo().last().status == 503);
+  }
+  SECTION("in one piece") {
+    Running server(settings);
+    Client client(server);
+    client.send("GET" + head);
+    CHECK_THAT(client.receive_until("}"), StartsWith("HTTP/1.1 503 ") && EndsWith("0.3 seconds\"}"));
+    CHECK(server.echo().last().served.model == "m");
+    CHECK(server.echo().last().served.lines == 7);
+  }
+  SECTION("by a client that leaves") {
+    settings.deadline_seconds = 60;
+    Running server(settings);
+    {
+      Client client(server);
+      client.send("GET" + head);
+      server.echo().parts();
+    }
+    CHECK(server.comes_to(0));
+    CHECK(server.echo().last().status == 499);
+    CHECK(server.echo().last().served.lines == 7);
+  }
 }
 
 TEST_CASE("empty lines before a request are none of it") {

@@ -1,14 +1,21 @@
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
+#include <regex>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "catch.h"
 #include "error_of.h"
 #include "support.h"
+#include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
 #include "transformer/inference/inference_model.h"
 #include "transformer/inference/packed_model.h"
 #include "transformer/inference/translator.h"
@@ -48,6 +55,16 @@ TEST_CASE("API keys are a file's lines") {
   CHECK(error_of([&] { ApiKeys{file}; }) == file.string() + ":2: the key is shorter than 8 bytes");
   test::write_file(file, "two keys-in-a-line\n");
   CHECK(error_of([&] { ApiKeys{file}; }) == file.string() + ":1: there is a blank in the key; write a key a line");
+  test::write_file(file,
+                   "\xEF\xBB\xBF"
+                   "first-key\r\nschlüssel\n");
+  CHECK(ApiKeys(file).find("first-key") == 0);
+  CHECK(ApiKeys(file).find("schlüssel") == 1);  // as curl sends it
+  for (const char control : {'\0', '\x01', '\x1B', '\x7F'}) {
+    test::write_file(file, std::string("first-key\nsecond") + control + "key\n");
+    CHECK(error_of([&] { ApiKeys{file}; }) ==
+          file.string() + ":2: there is a control character in the key, which no header can carry");
+  }
   test::write_file(file, "# none\n");
   CHECK(error_of([&] { ApiKeys{file}; }) == file.string() + ": there is no key in it; write one a line");
 }
@@ -109,6 +126,133 @@ TEST_CASE("models must be there, and their languages known") {
   CHECK(places[1].languages == LanguagePair{"nl", "sv"});
   settings.models = {"/nowhere"};
   CHECK_FALSE(error_of([&] { model_places(settings); }).empty());
+}
+
+TEST_CASE("a model is called what its operator calls it, in text that a request can hold") {
+  const test::TemporaryDirectory folder;
+  const auto model = std::filesystem::path(TRANSFORMER_SOURCE_DIR) / "data/model-en-de";
+  const auto link = [&](const std::filesystem::path& to, const std::string& name) {
+    std::filesystem::remove(folder / name);
+    std::filesystem::create_directory_symlink(to, folder / name);
+    return (folder / name).string();
+  };
+  const auto names = [&](const std::vector<std::string>& models) {
+    ServingSettings settings;
+    settings.models = models;
+    std::vector<std::string> found;
+    for (const auto& place : model_places(settings)) found.push_back(place.name);
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  link(model, "r1");
+  link(model, "r2");
+  const auto current = link(folder / "r1", "current");
+  CHECK(names({current}) == Names{"current"});
+  link(folder / "r2", "current");
+  CHECK(names({current}) == Names{"current"});
+  CHECK(names({current + "/"}) == Names{"current"});
+  CHECK(names({current + "/."}) == Names{"current"});
+  // A path that ends in no name.
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(current);
+  CHECK(names({"."}) == Names{"model-en-de"});
+  std::filesystem::current_path(before);
+
+  const auto broken = link(model, "na\xFFme"), other = link(model, "na\xFEme");
+  const auto found = names({broken, other, other});
+  const std::string parent = folder.path().string() + "/na\uFFFDme";
+  CHECK(found == Names{"na\uFFFDme", parent, parent + "-2"});
+  CHECK(names({link(model, "n\u00E4me")}) == Names{"n\u00E4me"});
+}
+
+TEST_CASE("pages of one origin, of any or of none may ask") {
+  ServingSettings settings;
+  settings.models = {"a"};
+  const auto refusal = [&](const std::string& origin) {
+    settings.allow_origin = origin;
+    return error_of([&] { settings.validated(); });
+  };
+  for (const char* good : {"", "*", "null", "https://a.example", "http://localhost:8080", "http://[::1]:80",
+                           "moz-extension://0a1b-2c", "capacitor://localhost"}) {
+    INFO(good);
+    CHECK(refusal(good).empty());
+  }
+  for (const char* bad : {"https://a.example\n", "https://a.example\r\nSet-Cookie: x=1", "https://a.example/",
+                          "https://a.example, https://b.example", "https://a.example https://b.example", "a.example",
+                          "://a", "https://", "https://\u00FC.example", " *", "**"}) {
+    INFO(bad);
+    CHECK_THAT(refusal(bad), StartsWith("serving.allow_origin: '") && Contains("is no origin of pages"));
+  }
+  CHECK_THAT(refusal("https://a.example\n"), Contains("'https://a.example\\x0a'"));
+}
+
+TEST_CASE("a folder without a name is named by its setting") {
+  ServingSettings settings;
+  settings.models = {""};
+  CHECK(error_of([&] { settings.validated(); }) == "serving.models: a folder's name is empty; name a folder");
+  settings.models = {"a"};
+  settings.drafts = {""};
+  CHECK(error_of([&] { settings.validated(); }) == "serving.drafts: a folder's name is empty; name a folder");
+}
+
+TEST_CASE("the page's blanks are the server's") {
+  const auto page = read_file(TRANSFORMER_SOURCE_DIR "/transformer/serving/page.js");
+  const std::string begin = "const words = (text) => text.split(/[";
+  const auto from = page.find(begin);
+  REQUIRE(from != page.npos);
+  const auto at = from + begin.size();
+  const auto blanks = page.substr(at, page.find("]+/u)", at) - at);
+  std::vector<bool> is_of_page(0x110000);
+  const std::regex ranges(R"((\\u[0-9a-f]{4}|\\x[0-9a-f]{2}|\\[tr])(-(\\u[0-9a-f]{4}|\\x[0-9a-f]{2}|\\[tr]))?)");
+  const auto code_of = [](const std::string& escape) -> size_t {
+    if (escape[1] == 't' || escape[1] == 'r') return escape[1] == 't' ? 0x9 : 0xD;
+    return std::stoul(escape.substr(2), nullptr, 16);
+  };
+  size_t read = 0;
+  for (std::sregex_iterator range(blanks.begin(), blanks.end(), ranges), end; range != end; ++range) {
+    const auto first = code_of((*range)[1]), last = (*range)[3].matched ? code_of((*range)[3]) : first;
+    for (size_t code = first; code <= last; ++code) is_of_page[code] = true;
+    read += static_cast<size_t>(range->length());
+  }
+  CHECK(read == blanks.size());
+  for (char32_t code = 0; code < 0x110000; ++code) {
+    if (is_of_page[code] == is_blank(code)) continue;
+    FAIL_CHECK("U+" << std::hex << static_cast<uint32_t>(code));
+  }
+}
+
+TEST_CASE("a packed model that is written over is served as it was loaded, and its draft, too") {
+  const test::TemporaryDirectory folder;
+  const auto packed = folder / "packed", draft = folder / "draft", file = packed / "model.safetensors";
+  export_packed(TRANSFORMER_SOURCE_DIR "/data/model-en-de", packed, Precision::int8, false);
+  export_packed(TRANSFORMER_SOURCE_DIR "/data/model-en-de", draft, Precision::bf16, false);
+  ServingSettings settings;
+  settings.models = {packed.string()};
+  settings.languages = {"en:de"};
+  settings.drafts = {draft.string()};
+  settings.threads = 1;
+  const ServedModel served(model_places(settings).front(), settings, {});
+  const std::vector<std::string> lines = {"Good morning, my friend.", "The children are playing in the garden."};
+  const auto translations = [&](int64_t beam) {
+    auto search = served.translator().settings();
+    search.beam = beam;
+    std::vector<std::string> texts;
+    for (const auto& found : served.translator().with(search).translate(lines)) texts.push_back(found.front().text);
+    return texts;
+  };
+  const auto greedy = translations(1), expected = translations(4);
+  CHECK(Translator(packed).translate(lines).front().front().text == expected.front());  // mapped
+  const auto bytes = std::filesystem::file_size(file);
+  for (const auto& folder_written : {packed, draft}) {
+    std::fstream written(folder_written / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    written.seekp(static_cast<std::streamoff>(bytes / 2));
+    written << std::string(bytes / 4, '\x55');
+  }
+  CHECK(translations(4) == expected);
+  CHECK(translations(1) == greedy);
+  for (const auto& cut : {packed, draft}) std::filesystem::resize_file(cut / "model.safetensors", 0);
+  CHECK(translations(4) == expected);
+  CHECK(translations(1) == greedy);
 }
 
 TEST_CASE("a packed model is served as it is stored, and in no other precision") {

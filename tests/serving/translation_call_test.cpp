@@ -1,5 +1,7 @@
 #include "transformer/serving/translation_call.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <functional>
 #include <future>
@@ -138,6 +140,11 @@ TEST_CASE("the server's own interface takes settings of the search, and refuses 
         "decoding takes an object of settings, found a list");
   CHECK(sentence_of_own(R"({"text": "a", "target": "de", "decoding": {"beam": {}}})") ==
         "decoding.beam takes a value or a list, found an object");
+  CHECK(parse_translation(R"({"text": "a", "target": "de", "decoding": {"beam": null}})", 1).decoding.empty());
+  std::string settings;
+  for (int i = 0; i < 101; ++i) settings += fmt::format("{}\"k{}\": 1", i > 0 ? ", " : "", i);
+  CHECK(sentence_of_own(fmt::format(R"({{"text": "a", "target": "de", "decoding": {{{}}}}})", settings)) ==
+        "decoding takes 100 settings at most, found 101");
   CHECK(sentence_of_own(R"({"text": "a", "target": "de", "stream": "yes"})") ==
         "stream takes true or false, found 'yes'");
 }

@@ -7,7 +7,8 @@
 namespace transformer {
 
 /// A file's bytes as memory, read from the disk when they are touched and dropped by the system when memory is short:
-/// they take no memory of the process's own. The file must keep its size while it is mapped; it may be deleted.
+/// they take no memory of the process's own. Who writes into the file changes them, and who cuts it short ends the
+/// process (SIGBUS) where it touches what is gone; the file may be deleted, or another renamed to its name.
 class MappedFile {
  public:
   /// Throws Failure when the file cannot be opened or mapped.

@@ -8,6 +8,7 @@
 #include <limits>
 #include <stdexcept>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "transformer/base/error.h"
@@ -69,6 +70,11 @@ DecodingSettings search_of(const DecodingRequest& request) {
 
 constexpr float impossible = -std::numeric_limits<float>::infinity();
 
+/// Of any token: what a row does not reach to is impossible.
+float logit_of(std::span<const float> logits, int64_t token) {
+  return token >= 0 && token < std::ssize(logits) ? logits[static_cast<size_t>(token)] : impossible;
+}
+
 bool ranks_before(const Hypothesis& a, const Hypothesis& b) {
   const size_t of_a = a.missing.size(), of_b = b.missing.size();
   return std::tie(b.finished, of_a, b.score) < std::tie(a.finished, of_b, a.score);
@@ -87,12 +93,14 @@ std::vector<int64_t> completing_ngrams(std::span<const int64_t> history, int64_t
   return tokens;
 }
 
-/// Tells a search of a row whose continuations are all that there are.
+/// Tells a search of a row whose continuations are all that there are; tokens that are none of them are impossible.
 void take_continuations(SentenceSearch& search, int64_t row, const Continuations& continuations, int64_t at,
                         std::vector<float>& logits) {
   const int64_t first = at * continuations.width;
   double normaliser = 0;
-  logits.assign(static_cast<size_t>(continuations.width), impossible);
+  int64_t size = 0;
+  for (int64_t i = first; i < first + continuations.width; ++i) size = std::max(size, continuations.tokens[i] + 1);
+  logits.assign(static_cast<size_t>(size), impossible);
   for (int64_t i = first; i < first + continuations.width; ++i) {
     const double log_probability = continuations.log_probabilities[i];
     // It shows in the normaliser.
@@ -225,12 +233,13 @@ void SentenceSearch::find_likely(const RowScores& scores) {
 /// Adds what may follow a live hypothesis for the sake of its phrases to its candidates, the best from `first` on.
 void SentenceSearch::add_for_phrases(size_t row, int64_t first, const RowScores& scores, double normaliser) {
   const auto& required = carried_[row].required;
+  std::unordered_set<int64_t> there;
+  for (auto candidate = candidates_.begin() + first; candidate != candidates_.end(); ++candidate) {
+    there.insert(candidate->token);
+  }
   const auto add = [&](int64_t token) {
-    const bool there = std::any_of(candidates_.begin() + first, candidates_.end(),
-                                   [&](const Candidate& candidate) { return candidate.token == token; });
-    if (!there && scores.logits[static_cast<size_t>(token)] != impossible) {
-      add_candidate(row, token, scores, normaliser);
-    }
+    if (logit_of(scores.logits, token) == impossible || !there.insert(token).second) return;
+    add_candidate(row, token, scores, normaliser);
   };
   for (const int64_t token : required.next()) add(token);
   const auto keeps = [&](const auto& likely) { return required.keeps(likely.second); };
@@ -258,8 +267,9 @@ void SentenceSearch::edit_row(size_t row, std::span<float> logits, double& norma
   if (control_ && !control_->bias.empty()) {
     const double before = log_sum_exp(logits);
     for (const auto& [token, addition] : control_->bias) {
-      const double logit = static_cast<double>(logits[static_cast<size_t>(token)]);
-      change(logits, token, static_cast<float>(logit + addition));
+      const float logit = logit_of(logits, token);
+      if (logit == impossible) continue;
+      change(logits, token, static_cast<float>(static_cast<double>(logit) + addition));
     }
     // What the row had of the whole distribution it keeps. Never by what a likely token leaves of 1, which rounding has
     // eaten.
@@ -273,7 +283,9 @@ void SentenceSearch::edit_row(size_t row, std::span<float> logits, double& norma
     std::sort(held.begin(), held.end());
     held.erase(std::unique(held.begin(), held.end()), held.end());
     for (const int64_t token : held) {
-      const double log_probability = static_cast<double>(logits[static_cast<size_t>(token)]) - normaliser;
+      const float logit = logit_of(logits, token);
+      if (logit == impossible) continue;
+      const double log_probability = static_cast<double>(logit) - normaliser;
       change(logits, token, static_cast<float>(normaliser + log_probability * options_.repetition_penalty));
     }
     return edits_.size();
@@ -398,7 +410,7 @@ bool SentenceSearch::advance_group(const Continuations& continuations, int64_t f
 }
 
 bool SentenceSearch::advance_groups(const Continuations& continuations, int64_t first_row) {
-  std::vector<int64_t> chosen;
+  std::vector<int64_t> chosen;  // ascending
   live_.clear();
   int64_t offset = 0;
   bool done = true;
@@ -413,7 +425,7 @@ bool SentenceSearch::advance_groups(const Continuations& continuations, int64_t 
       done = false;
     }
     for (auto live : group.live_) {
-      chosen.push_back(live.token);
+      chosen.insert(std::upper_bound(chosen.begin(), chosen.end(), live.token), live.token);
       live.parent += own;
       live_.push_back(live);
     }
@@ -517,14 +529,22 @@ void SentenceSearch::rank_candidates() {
       return std::tie(b.ranked, a.row, a.token) < std::tie(a.ranked, b.row, b.token);
     });
   } else {
-    const auto value = [&](const Candidate& candidate) {
-      const auto times = std::count(avoided_.begin(), avoided_.end(), candidate.token);
-      return candidate.ranked - options_.diversity * static_cast<double>(times);
+    struct Valued {
+      double value;
+      Candidate candidate;
     };
-    std::partial_sort(candidates_.begin(), end, candidates_.end(), [&](const Candidate& a, const Candidate& b) {
-      const double of_a = value(a), of_b = value(b);
-      return std::tie(of_b, a.row, a.token) < std::tie(of_a, b.row, b.token);
+    std::vector<Valued> valued;
+    valued.reserve(candidates_.size());
+    for (const auto& candidate : candidates_) {
+      const auto [first, behind] = std::equal_range(avoided_.begin(), avoided_.end(), candidate.token);
+      valued.push_back({candidate.ranked - options_.diversity * static_cast<double>(behind - first), candidate});
+    }
+    const auto last = valued.begin() + static_cast<std::ptrdiff_t>(kept);
+    std::partial_sort(valued.begin(), last, valued.end(), [](const Valued& one, const Valued& other) {
+      const auto &a = one.candidate, &b = other.candidate;
+      return std::tie(other.value, a.row, a.token) < std::tie(one.value, b.row, b.token);
     });
+    std::transform(valued.begin(), last, candidates_.begin(), [](const Valued& each) { return each.candidate; });
   }
   candidates_.resize(kept);
 }

@@ -109,8 +109,9 @@ inline constexpr float least_attention = 1e-10F;
 std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const int64_t> max_lengths,
                                                  int64_t begin, int64_t end, const DecodingSettings& options);
 
-/// The same for sentences that are each searched in its own way. Constraints are the step function's affair. Where a
-/// search needs all log-probabilities, `width` is as many as an int64_t holds.
+/// The same for sentences that are each searched in its own way, with wishes that DecodingRequest::check takes for the
+/// model's vocabulary. Constraints are the step function's affair. Where a search needs all log-probabilities, `width`
+/// is as many as an int64_t holds; tokens that are not among a row's continuations are impossible.
 std::vector<std::vector<Hypothesis>> beam_search(const StepFunction& step, std::span<const DecodingRequest> requests,
                                                  int64_t begin);
 
@@ -240,7 +241,7 @@ class SentenceSearch {
   std::vector<Node> nodes_;       // all hypotheses as a tree of back pointers
   std::vector<Hypothesis> best_;
   std::vector<Candidate> candidates_;
-  std::vector<int64_t> avoided_;                   // tokens that groups before have chosen
+  std::vector<int64_t> avoided_;                   // tokens that groups before have chosen, ascending
   std::vector<SentenceSearch> groups_;             // where there are several
   std::vector<std::pair<int64_t, float>> edits_;   // of the row that is being taken: tokens and logits before
   std::vector<std::pair<float, int64_t>> likely_;  // scratch

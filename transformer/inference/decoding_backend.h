@@ -10,6 +10,7 @@
 #include "transformer/architecture/settings.h"
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/engine.h"
+#include "transformer/inference/packed_matrix.h"
 #include "transformer/inference/precision.h"
 
 namespace transformer {
@@ -18,6 +19,7 @@ namespace transformer {
 struct InferenceOptions {
   std::optional<Precision> precision = std::nullopt;  // none: as the weights are stored, float32 as they were trained
   int64_t threads = 1;                                // workers on a CPU, each with sentences of its own
+  PackedIn packed_in = PackedIn::file;                // where weights that are stored packed lie
 };
 
 /// A model that finds outputs for sources of ids: packed weights on a CPU, or modules (room `decoding`).
@@ -50,7 +52,7 @@ class PackedBackend : public DecodingBackend {
 };
 
 /// What transformer_modules.so exports, under a name that changes with what passes through it.
-#define TRANSFORMER_OPEN_MODULE_BACKEND transformer_open_module_backend_8
+#define TRANSFORMER_OPEN_MODULE_BACKEND transformer_open_module_backend_9
 /// That function: the caller owns what it returns.
 using OpenModuleBackend = DecodingBackend*(const std::filesystem::path& directory, const std::string& device,
                                            const InferenceOptions& inference);

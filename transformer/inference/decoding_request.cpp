@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -36,7 +35,7 @@ std::vector<int32_t> DecodingRequest::candidates() const {
   auto tokens = shortlist->candidates(source);
   if (asked_for.empty()) return tokens;
   for (const int64_t token : asked_for) {
-    if (token <= std::max(Vocabulary::padding, Vocabulary::begin) || token > std::numeric_limits<int32_t>::max()) {
+    if (token <= std::max(Vocabulary::padding, Vocabulary::begin) || token >= shortlist->target_size()) {
       throw std::out_of_range(fmt::format("an output constraint asks for token {}, which no output holds", token));
     }
     tokens.push_back(static_cast<int32_t>(token));
@@ -86,6 +85,19 @@ void DecodingRequest::check(int64_t size) const {
     if (!(std::abs(addition) <= 100)) {
       throw Error("bias", fmt::format("of token {} is {}; expected -100 to 100", token, addition));
     }
+  }
+  if (shortlist) {
+    if (shortlist->target_size() != size) {
+      throw Error("shortlist", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",
+                                           shortlist->target_size(), size));
+    }
+    for (const int64_t piece : source) {
+      if (piece >= 0 && piece < shortlist->source_size()) continue;
+      throw Error("shortlist", fmt::format("is made for {} pieces of sources, and this one holds piece {}",
+                                           shortlist->source_size(), piece));
+    }
+    const auto asked_for = constraint ? constraint->asked_for() : std::nullopt;
+    for (const int64_t token : asked_for.value_or(std::vector<int64_t>())) check_token(token, "constraint");
   }
   if (control.required.empty()) return;
   if (settings.search == DecodingSettings::Search::sampling) {

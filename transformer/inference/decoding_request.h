@@ -55,10 +55,10 @@ struct DecodingRequest {
 
   /// The tokens that the output is written in, ascending and each once, where there is a shortlist: its candidates, and
   /// whatever the constraint and the wishes ask for. Empty: in the whole vocabulary. Throws std::out_of_range
-  /// where the constraint asks for what no output holds.
+  /// where what is asked for is held by no output, or the source by no shortlist.
   std::vector<int32_t> candidates() const;
-  /// Throws Error where wishes contradict each other or the settings, and for tokens that are none of a vocabulary of
-  /// `size`.
+  /// Throws Error where wishes contradict each other or the settings, for a shortlist of other vocabularies, and for
+  /// tokens that are none of a vocabulary of `size`, what a constraint asks a shortlist for among them.
   void check(int64_t size) const;
 };
 

@@ -186,27 +186,35 @@ class Engine::Implementation::Worker {
       }
       engine_.active += taken.size();
     }
-    if (!taken.empty()) begin(taken);
+    if (!taken.empty()) begin(std::move(taken));
     return true;
   }
 
-  void begin(const std::vector<Waiting>& taken) {
+  void begin(std::vector<Waiting> taken) {
     const bool others_wait = !active_.empty();
     const CpuClock clock;
     try {
       active_.reserve(active_.size() + taken.size());
       std::vector<InferenceBatch::Source> sources;
-      for (const auto& [job, index] : taken) {
-        const auto& request = job->request(index);
-        sources.push_back({request.source, request.hypotheses(), request.constraint, request.candidates()});
-      }
-      const auto places = batch_.add(sources);
       std::vector<Active> begun;
-      for (size_t i = 0; i < taken.size(); ++i) {
-        const auto& request = taken[i].job->request(taken[i].index);
-        begun.push_back(
-            {.job = taken[i].job, .index = taken[i].index, .place = places[i], .search = SentenceSearch(request)});
-      }
+      sources.reserve(taken.size());
+      begun.reserve(taken.size());
+      // What a sentence's own wishes make fail, fails before the batch knows of it, and fails alone.
+      std::erase_if(taken, [&](const Waiting& waiting) {
+        const auto& [job, index] = waiting;
+        try {
+          const auto& request = job->request(index);
+          auto candidates = request.candidates();
+          begun.push_back({.job = job, .index = index, .place = 0, .search = SentenceSearch(request)});
+          sources.push_back({request.source, request.hypotheses(), request.constraint, std::move(candidates)});
+        } catch (...) {
+          leave(*job, index, {.hypotheses = {}, .error = std::current_exception()});
+          return true;
+        }
+        return false;
+      });
+      const auto places = batch_.add(sources);
+      for (size_t i = 0; i < begun.size(); ++i) begun[i].place = places[i];
       // All or none: what fails on the way is told of once.
       std::move(begun.begin(), begun.end(), std::back_inserter(active_));
       count_cache();

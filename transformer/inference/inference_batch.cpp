@@ -396,30 +396,48 @@ struct InferenceBatch::Implementation {
     }
   }
 
-  /// Whether `bytes` more are kept for sentences to come: a little, beside what is in use.
-  bool keeps(int64_t bytes) const { return kept_bytes + bytes <= std::max(always_kept_bytes, cache_bytes / 4); }
+  int64_t page_bytes(int64_t beam) const {
+    return static_cast<int64_t>(model.decoder().size()) * tokens_of_page(beam) * record_bytes;
+  }
 
-  /// For the next sentence that needs one of its size, which most often is the size of those that were used last.
-  void keep_page(Buffer<Bytes>&& page) {
-    const int64_t bytes = page.size();
-    cache_bytes -= bytes;
-    if (!keeps(bytes)) {
-      std::erase_if(free_pages, [&](const auto& free) {
-        if (free.first == bytes) return false;
-        kept_bytes -= free.first * std::ssize(free.second);
-        return true;
-      });
+  /// What sentences that are gone leave to those to come is little, beside what is in use: frees the rest. Pages of
+  /// `page_size` go last, the size that was used last and most often is the next to be needed.
+  void keep_little(int64_t page_size) {
+    const auto too_much = [&] { return kept_bytes > std::max(always_kept_bytes, cache_bytes / 4); };
+    if (!too_much()) return;
+    std::erase_if(free_pages, [&](const auto& free) {
+      if (free.first == page_size) return false;
+      kept_bytes -= free.first * std::ssize(free.second);
+      return true;
+    });
+    // The place that was left last is taken first.
+    for (auto place = free_places.begin(); place != free_places.end() && too_much(); ++place) {
+      auto& memory = sentences[static_cast<size_t>(*place)].memory;
+      kept_bytes -= memory.size();
+      memory = {};
     }
-    if (!keeps(bytes)) return;
+    for (auto& pages = free_pages[page_size]; !pages.empty() && too_much(); pages.pop_back()) kept_bytes -= page_size;
+  }
+
+  /// For the next sentence that needs one of its size.
+  void keep_page(Buffer<Bytes> page) {
+    const int64_t bytes = page.size();
     free_pages[bytes].push_back(std::move(page));
+    cache_bytes -= bytes;
     kept_bytes += bytes;
+    keep_little(bytes);
+  }
+
+  /// The first position that is read in taking a sentence of so many positions one further.
+  int64_t first_read(int64_t length) const {
+    return recurrent ? std::max<int64_t>(0, length - 1) : seen(length, length + 1).first;
   }
 
   /// Gives back the pages whose positions nothing will read any more, whatever is taken back.
   void leave_pages(Sentence& sentence) {
     const int64_t least =
         sentence.beam == 1 ? std::max<int64_t>(0, sentence.length - most_taken_back) : sentence.length;
-    const int64_t first = recurrent ? std::max<int64_t>(0, least - 1) : seen(least, least + 1).first;
+    const int64_t first = first_read(least);
     const int64_t positions = positions_of_page(sentence.beam);
     for (auto& page = sentence.pages_left; (static_cast<int64_t>(page) + 1) * positions <= first; ++page) {
       keep_page(std::move(sentence.pages[page]));
@@ -433,7 +451,7 @@ struct InferenceBatch::Implementation {
     const auto page = static_cast<size_t>(position / positions);
     if (page == sentence.pages.size()) {
       leave_pages(sentence);
-      const int64_t bytes = static_cast<int64_t>(model.decoder().size()) * tokens_of_page(sentence.beam) * record_bytes;
+      const int64_t bytes = page_bytes(sentence.beam);
       if (auto& free = free_pages[bytes]; free.empty()) {
         sentence.pages.emplace_back(bytes);
       } else {
@@ -836,9 +854,17 @@ InferenceBatch& InferenceBatch::operator=(InferenceBatch&&) noexcept = default;
 std::vector<int64_t> InferenceBatch::add(std::span<const Source> sources) {
   auto& self = *implementation_;
   for (const auto& source : sources) {
-    if (source.candidates.empty() || source.candidates.back() < self.model.projection().outputs()) continue;
-    throw std::out_of_range(fmt::format("token {} is to be a candidate, and there are {}", source.candidates.back(),
-                                        self.model.projection().outputs()));
+    if (source.beam < 1) throw std::invalid_argument("InferenceBatch::add: a sentence without a hypothesis");
+    const auto& candidates = source.candidates;
+    if (candidates.empty()) continue;
+    if (std::adjacent_find(candidates.begin(), candidates.end(), std::greater_equal<>()) != candidates.end()) {
+      throw std::invalid_argument("InferenceBatch::add: candidates are ascending, each once");
+    }
+    for (const int64_t token : {candidates.front(), candidates.back()}) {
+      if (token > Vocabulary::begin && token < self.model.projection().outputs()) continue;
+      throw std::out_of_range(fmt::format("token {} is to be a candidate; expected {} to {}", token,
+                                          Vocabulary::begin + 1, self.model.projection().outputs() - 1));
+    }
   }
   std::vector<int64_t> places;
   for (const auto& source : sources) {
@@ -873,12 +899,6 @@ void InferenceBatch::remove(int64_t place) {
   }
   sentence.pages.clear();
   sentence.pages_left = 0;
-  self.cache_bytes -= sentence.memory.size();
-  if (self.keeps(sentence.memory.size())) {
-    self.kept_bytes += sentence.memory.size();
-  } else {
-    sentence.memory = {};
-  }
   sentence.histories.clear();
   sentence.memory_records.clear();
   sentence.constraint = nullptr;
@@ -891,6 +911,9 @@ void InferenceBatch::remove(int64_t place) {
   }
   sentence.length = 0;
   self.free_places.push_back(place);
+  self.cache_bytes -= sentence.memory.size();
+  self.kept_bytes += sentence.memory.size();
+  self.keep_little(self.page_bytes(sentence.beam));
 }
 
 void InferenceBatch::clear() {
@@ -928,7 +951,9 @@ Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width, con
 
 void InferenceBatch::take_back(int64_t place, int64_t positions) {
   auto& sentence = implementation_->sentences.at(place);
-  if (sentence.beam != 1 || positions < 0 || positions > most_taken_back || positions >= sentence.length) {
+  const auto first_there = static_cast<int64_t>(sentence.pages_left) * positions_of_page(sentence.beam);
+  if (sentence.beam != 1 || positions < 0 || positions > most_taken_back || positions >= sentence.length ||
+      implementation_->first_read(sentence.length - positions) < first_there) {
     throw std::logic_error("InferenceBatch::take_back: positions that are not there to be taken back");
   }
   sentence.length -= positions;

@@ -50,12 +50,13 @@ class InferenceBatch {
   /// A sentence to be decoded.
   struct Source {
     std::span<const int64_t> pieces;                               // and the end
-    int64_t beam = 1;                                              // hypotheses at most
+    int64_t beam = 1;                                              // hypotheses at most, 1 or more
     std::shared_ptr<const OutputConstraint> constraint = nullptr;  // what the output may be; null: anything
     std::vector<int32_t> candidates = {};  // what it is written in, ascending, each once; empty: all
   };
   /// Encodes sources and projects their keys and values. Returns each one's place in the batch: 0, 1, ... where none
-  /// has left it.
+  /// has left it. Throws std::invalid_argument for no hypothesis and for candidates in another order, and
+  /// std::out_of_range for those that no output holds, before any is added.
   std::vector<int64_t> add(std::span<const Source> sources);
   /// The sentence is done; its place goes to another.
   void remove(int64_t place);
@@ -82,10 +83,11 @@ class InferenceBatch {
   /// mean nothing; what it is told of stays until the next step, of a shortlist until the next row. Attention, where it
   /// is wanted, is the last layer's, the mean of its heads.
   Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {});
-  /// The most that `take_back` forgets at once.
+  /// The most that `take_back` forgets.
   static constexpr int64_t most_taken_back = DecodingSettings::most_proposals;
   /// Forgets the last positions of a sentence with one hypothesis, as if they had never been read: most_taken_back at
-  /// most, and not all.
+  /// most, counted from the furthest that was ever read where a window or recurrent units leave positions behind, and
+  /// not all. Throws std::logic_error where they are not there to be forgotten.
   void take_back(int64_t place, int64_t positions);
   /// Whether no constraint of the sentence's has any say from here on.
   bool free(int64_t place) const;
@@ -106,7 +108,7 @@ class InferenceBatch {
 
   /// Bytes that the sentences' keys and values take.
   int64_t cache_bytes() const;
-  /// Bytes of sentences that are gone, kept for others: a few MiB, or a quarter of what is in use.
+  /// Bytes of sentences that are gone, kept for others: 8 MiB at most, or a quarter of what is in use.
   int64_t kept_bytes() const;
   /// Gives back what is kept.
   void release();

@@ -239,8 +239,8 @@ void InferenceModel::read(WeightSource& source) {
 }
 
 std::unique_ptr<InferenceModel> InferenceModel::load(const std::filesystem::path& directory,
-                                                     const ModelSettings& settings,
-                                                     std::optional<Precision> precision) {
+                                                     const ModelSettings& settings, std::optional<Precision> precision,
+                                                     PackedIn packed_in) {
   verify_model_directory(directory);
   const auto file = directory / weights_name;
   const auto& kernels = *available_kernels().front();
@@ -255,7 +255,7 @@ std::unique_ptr<InferenceModel> InferenceModel::load(const std::filesystem::path
                             printable(directory.string()), precision_name(*packed), precision_name(*precision)),
                 "leave the precision out, or use the model that they were packed from");
   }
-  PackedWeights weights(file, *packed, kernels);
+  PackedWeights weights(file, *packed, kernels, packed_in);
   return std::unique_ptr<InferenceModel>(new InferenceModel(settings, weights, *packed, kernels));
 }
 
@@ -275,10 +275,7 @@ void InferenceModel::pack(const std::filesystem::path& directory, const ModelSet
 }
 
 void InferenceModel::check(std::span<const int64_t> source, int64_t max_length) const {
-  if (source.empty()) throw Error("source", "is empty", "give its pieces and the end");
-  for (const int64_t token : source) check_token(token, *source_embedding_);
-  source_positions_->check(static_cast<int64_t>(source.size()));
-  target_positions_->check(max_length + 1);  // what is read, begin included
+  check_sentence(settings_, source, max_length);
 }
 
 void InferenceModel::embed_source(int64_t token, int64_t position, float* x) const {

@@ -72,10 +72,11 @@ class InferenceModel {
   ~InferenceModel();
   /// The model of a model directory, without the modules that training needs, in a precision: if none is asked for, as
   /// it is stored. Weights as they were trained are read some rows at a time, and are in memory in their packed form
-  /// alone; weights that were packed are mapped, and cost next to nothing. Throws Error for what is damaged or does not
-  /// fit together, and for packed weights of another precision.
+  /// alone; weights that were packed are mapped, and cost next to nothing, or copied. Throws Error for what is damaged
+  /// or does not fit together, and for packed weights of another precision; Failure where the file is cut meanwhile.
   static std::unique_ptr<InferenceModel> load(const std::filesystem::path& directory, const ModelSettings& settings,
-                                              std::optional<Precision> precision = std::nullopt);
+                                              std::optional<Precision> precision = std::nullopt,
+                                              PackedIn packed_in = PackedIn::file);
   /// Packs the weights of a model directory into a file, which `load` gives the same model from as from the directory.
   /// Throws as `load` does, and Failure when the file cannot be written.
   static void pack(const std::filesystem::path& directory, const ModelSettings& settings, Precision precision,
@@ -90,8 +91,7 @@ class InferenceModel {
   /// Of the packed weights.
   size_t bytes() const { return bytes_; }
 
-  /// Throws Error where a source is empty or holds an id that is none of the vocabulary's, and where a source or an
-  /// output of `max_length` tokens needs more positions than were learned.
+  /// Throws as check_sentence of its settings does.
   void check(std::span<const int64_t> source, int64_t max_length) const;
 
   /// Embedding, times sqrt(D) where embeddings are scaled, plus positional encoding, normalised
@@ -127,7 +127,7 @@ class InferenceModel {
   const Kernels& kernels_;
   size_t bytes_ = 0;
   float embedding_scale_ = 0;
-  std::shared_ptr<const MappedFile> mapping_;  // that packed weights lie in
+  std::shared_ptr<const MappedFile> mapping_;  // that packed weights lie in; may be null
   PackedMatrix embeddings_[3];                 // as many as there are different ones
   const PackedMatrix *source_embedding_ = nullptr, *target_embedding_ = nullptr, *projection_ = nullptr;
   std::shared_ptr<const PositionTable> source_positions_, target_positions_;

@@ -50,14 +50,14 @@ std::vector<std::vector<int64_t>> spellings_of(std::string_view phrase, const Vo
 
 RequiredPhrases::RequiredPhrases(const Phrases& phrases, std::span<const OtherSpelling> others,
                                  const PieceTexts* pieces)
-    : phrases_(&phrases),
-      others_(others),
-      pieces_(pieces),
-      held_(phrases.size() + others.size()),
-      met_(phrases.size()) {
-  for (size_t i = 0; i < held_.size(); ++i) {
-    begins_in_word_.push_back(pieces_ && pieces_->begin_in_word(tokens_of(i)));
+    : phrases_(&phrases), others_(others), pieces_(pieces), met_(phrases.size()) {
+  Fixed fixed;
+  for (size_t i = 0; i < spellings(); ++i) {
+    fixed.begins_in_word.push_back(pieces_ && pieces_->begin_in_word(tokens_of(i)));
+    fixed.firsts.emplace_back(tokens_of(i).front(), i);
   }
+  std::sort(fixed.firsts.begin(), fixed.firsts.end());
+  fixed_ = std::make_shared<const Fixed>(std::move(fixed));
 }
 
 size_t RequiredPhrases::phrase_of(size_t spelling) const {
@@ -66,6 +66,18 @@ size_t RequiredPhrases::phrase_of(size_t spelling) const {
 
 const std::vector<int64_t>& RequiredPhrases::tokens_of(size_t spelling) const {
   return spelling < phrases_->size() ? (*phrases_)[spelling] : others_[spelling - phrases_->size()].tokens;
+}
+
+std::span<const std::pair<int64_t, size_t>> RequiredPhrases::beginning_with(int64_t token) const {
+  const auto [first, last] = std::ranges::equal_range(fixed_->firsts, token, {}, &std::pair<int64_t, size_t>::first);
+  return {first, last};
+}
+
+void RequiredPhrases::set_met(size_t phrase, bool met) {
+  if (met_[phrase] == met) return;
+  met_[phrase] = met;
+  const size_t tokens = (*phrases_)[phrase].size();
+  tokens_of_met_ = met ? tokens_of_met_ + tokens : tokens_of_met_ - tokens;
 }
 
 std::vector<size_t> RequiredPhrases::missing() const {
@@ -80,12 +92,12 @@ void RequiredPhrases::append(int64_t token) {
   const bool behind_word = end_.in_word();
   settle(token);
   std::vector<size_t> now;  // those that the token ends
-  for (size_t i = 0; i < held_.size(); ++i) {
+  const auto take_up = [&](size_t i, size_t held_before) {
     const size_t phrase = phrase_of(i);
     // One that the token ends may become a part of a longer word, and has to be followed in all its spellings.
-    if (met_[phrase] && std::find(now.begin(), now.end(), phrase) == now.end()) continue;
+    if (met_[phrase] && std::find(now.begin(), now.end(), phrase) == now.end()) return held_before;
     const auto& tokens = tokens_of(i);
-    const auto held = std::span(tokens).first(held_[i]);
+    const auto held = std::span(tokens).first(held_before);
     // Of phrases that are the same, each needs an end of its own.
     const bool another = std::any_of(now.begin(), now.end(), [&](size_t before) {
       return before != phrase && (*phrases_)[before] == (*phrases_)[phrase];
@@ -98,11 +110,24 @@ void RequiredPhrases::append(int64_t token) {
       return may_begin(i, pieces_ && pieces_->end_in_word(held.first(held.size() + 1 - count)));
     };
     while (count > 0 && !begins()) --count;
-    held_[i] = count;
-    if (count < tokens.size() || met_[phrase]) continue;
-    met_[phrase] = true;
-    now.push_back(phrase);
+    if (count == tokens.size() && !met_[phrase]) {
+      set_met(phrase, true);
+      now.push_back(phrase);
+    }
+    return count;
+  };
+  // Of the spellings, those that have begun and those that may now, in their order.
+  std::vector<Held> after;
+  auto old = held_.begin();
+  auto beginning = beginning_with(token);
+  while (old != held_.end() || !beginning.empty()) {
+    const bool has_begun = old != held_.end() && (beginning.empty() || old->spelling <= beginning.front().second);
+    const Held before = has_begun ? *old++ : Held{beginning.front().second, 0};
+    if (!beginning.empty() && beginning.front().second == before.spelling) beginning = beginning.subspan(1);
+    const size_t count = take_up(before.spelling, before.tokens);
+    if (count > 0) after.push_back({before.spelling, count});
   }
+  held_ = std::move(after);
   if (!pieces_) return;
   std::copy_if(now.begin(), now.end(), std::back_inserter(open_),
                [&](size_t phrase) { return pieces_->end_in_word((*phrases_)[phrase]); });
@@ -115,18 +140,17 @@ void RequiredPhrases::settle(int64_t token) {
     const bool broken = end_.broken_by(byte);
     if (!end_.append(byte) && !broken) continue;
     if (!broken && end_.in_word()) {
-      for (const size_t phrase : open_) met_[phrase] = false;
+      for (const size_t phrase : open_) set_met(phrase, false);
     }
     open_.clear();
   }
 }
 
 bool RequiredPhrases::stays(int64_t token) const {
-  if (!open_.empty()) return false;
-  for (size_t i = 0; i < held_.size(); ++i) {
-    if (!met_[phrase_of(i)] && (held_[i] > 0 || tokens_of(i).front() == token)) return false;
-  }
-  return true;
+  if (!open_.empty() || within()) return false;
+  const auto beginning = beginning_with(token);
+  return std::all_of(beginning.begin(), beginning.end(),
+                     [&](const auto& each) { return met_[phrase_of(each.second)]; });
 }
 
 bool RequiredPhrases::all_met() const {
@@ -135,27 +159,25 @@ bool RequiredPhrases::all_met() const {
 
 size_t RequiredPhrases::begun() const {
   size_t most = 0;
-  for (size_t i = 0; i < held_.size(); ++i) {
-    if (!met_[phrase_of(i)]) most = std::max(most, held_[i]);
+  for (const auto& [spelling, tokens] : held_) {
+    if (!met_[phrase_of(spelling)]) most = std::max(most, tokens);
   }
   return most;
 }
 
 int64_t RequiredPhrases::tokens() const {
-  size_t count = begun();
-  for (size_t i = 0; i < met_.size(); ++i) {
-    if (met_[i]) count += (*phrases_)[i].size();
-  }
-  return static_cast<int64_t>(count);
+  return static_cast<int64_t>(begun() + tokens_of_met_);
 }
 
 std::vector<int64_t> RequiredPhrases::next() const {
   std::vector<int64_t> tokens;
   const size_t most = begun();
   if (most == 0 && end_.in_character()) return tokens;
-  for (size_t i = 0; i < held_.size(); ++i) {
-    if (met_[phrase_of(i)] || held_[i] != most || (most == 0 && !may_begin(i, end_.in_word()))) continue;
-    tokens.push_back(tokens_of(i)[most]);
+  for (const auto& [spelling, held] : held_) {
+    if (!met_[phrase_of(spelling)] && held == most) tokens.push_back(tokens_of(spelling)[most]);
+  }
+  for (size_t i = 0; most == 0 && i < spellings(); ++i) {
+    if (!met_[phrase_of(i)] && may_begin(i, end_.in_word())) tokens.push_back(tokens_of(i).front());
   }
   std::sort(tokens.begin(), tokens.end());
   tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "transformer/text/piece_texts.h"
@@ -24,7 +26,8 @@ struct OtherSpelling {
   std::vector<int64_t> tokens;  // at least one
 };
 
-/// Phrases that an output shall hold, and how far a hypothesis is with them.
+/// Phrases that an output shall hold, and how far a hypothesis is with them. A copy takes little, and so does a token,
+/// however many phrases have not begun.
 class RequiredPhrases {
  public:
   /// Each as its tokens.
@@ -60,21 +63,36 @@ class RequiredPhrases {
   std::vector<int64_t> next() const;
 
  private:
+  /// What does not change as tokens come.
+  struct Fixed {
+    std::vector<bool> begins_in_word;                // each spelling
+    std::vector<std::pair<int64_t, size_t>> firsts;  // each spelling's first token, and the spelling; ascending
+  };
+  /// Of a spelling, the tokens of its beginning that the output ends with.
+  struct Held {
+    size_t spelling, tokens;
+  };
+
   // All spellings in one order: the phrases' own, and then the others.
+  size_t spellings() const { return phrases_->size() + others_.size(); }
   size_t phrase_of(size_t spelling) const;
   const std::vector<int64_t>& tokens_of(size_t spelling) const;
+  /// The spellings that begin with `token`, ascending: the second of each pair.
+  std::span<const std::pair<int64_t, size_t>> beginning_with(int64_t token) const;
   /// Tokens of the missing phrase that most has begun of.
   size_t begun() const;
   void settle(int64_t token);
+  void set_met(size_t phrase, bool met);
   /// Whether a spelling may begin behind what ends in a word or does not.
-  bool may_begin(size_t spelling, bool behind_word) const { return !behind_word || !begins_in_word_[spelling]; }
+  bool may_begin(size_t spelling, bool behind_word) const { return !behind_word || !fixed_->begins_in_word[spelling]; }
 
   const Phrases* phrases_;
   std::span<const OtherSpelling> others_;
   const PieceTexts* pieces_;
-  std::vector<bool> begins_in_word_;  // each spelling
-  std::vector<size_t> held_;          // of each spelling: the tokens of its beginning that the output ends with
-  std::vector<bool> met_;             // of each phrase
+  std::shared_ptr<const Fixed> fixed_;
+  std::vector<Held> held_;  // of spellings that have begun, ascending
+  std::vector<bool> met_;   // of each phrase
+  size_t tokens_of_met_ = 0;
   /// Of the output: as behind a word at first, where words are written behind a space.
   TextEnd end_{true};
   std::vector<size_t> open_;  // phrases that the output ends with, and whose last word may go on

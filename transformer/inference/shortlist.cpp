@@ -49,7 +49,7 @@ std::vector<std::vector<int32_t>> translations(const Lexicon& lexicon, const Voc
 }  // namespace
 
 Shortlist::Shortlist(std::vector<int32_t> always, std::vector<std::vector<int32_t>> translations, int64_t target_size)
-    : always_(std::move(always)) {
+    : always_(std::move(always)), target_size_(target_size) {
   const auto put_in_order = [&](std::vector<int32_t>& ids) {
     std::sort(ids.begin(), ids.end());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -106,6 +106,7 @@ Shortlist Shortlist::read(const std::filesystem::path& file, const Vocabularies&
   Shortlist list;
   list.source_checksum_ = said("source_vocabulary");
   list.target_checksum_ = said("target_vocabulary");
+  list.target_size_ = vocabularies.target->size();
   load("always", ElementType::int32, list.always_);
   load("starts", ElementType::int64, list.starts_);
   load("translations", ElementType::int32, list.translations_);
@@ -142,7 +143,7 @@ std::vector<int32_t> Shortlist::candidates(std::span<const int64_t> source) cons
 }
 
 double Shortlist::mean_translations() const {
-  return static_cast<double>(translations_.size()) / static_cast<double>(std::max<size_t>(starts_.size() - 1, 1));
+  return static_cast<double>(translations_.size()) / static_cast<double>(std::max<int64_t>(source_size(), 1));
 }
 
 }  // namespace transformer

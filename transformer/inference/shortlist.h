@@ -36,7 +36,12 @@ class Shortlist {
   /// A safetensors file. Throws Failure where it cannot be written.
   void write(const std::filesystem::path& file) const;
 
+  /// Pieces of the source's vocabulary that it has translations of, and of the target's vocabulary.
+  int64_t source_size() const { return static_cast<int64_t>(starts_.size()) - 1; }
+  int64_t target_size() const { return target_size_; }
+
   /// What the output for a source (pieces and the end) may be written in, the end included: ascending ids, each once.
+  /// Throws std::out_of_range for pieces beyond `source_size`.
   std::vector<int32_t> candidates(std::span<const int64_t> source) const;
 
   /// Of all source pieces.
@@ -49,6 +54,7 @@ class Shortlist {
   std::vector<int32_t> always_;
   std::vector<int64_t> starts_;  // of each source piece's translations; one more, of the end
   std::vector<int32_t> translations_;
+  int64_t target_size_ = 0;
 };
 
 }  // namespace transformer

@@ -33,6 +33,7 @@ struct Translator::Implementation {
   std::shared_ptr<Engine> engine;  // of it
   std::shared_ptr<const DecodingBackend> backend;
   int64_t threads = 1;  // of packed decoding
+  PackedIn packed_in = PackedIn::file;
   Vocabularies vocabularies;
   DecodingSettings settings;
   std::vector<std::string> tags;  // that texts may begin with
@@ -156,7 +157,8 @@ Translator::Translator(const std::filesystem::path& directory, const std::string
     self.backend = open_module_backend(directory, device, inference);
   } else {
     self.threads = inference.threads;
-    self.start({.models = {InferenceModel::load(directory, model_settings, inference.precision)}});
+    self.packed_in = inference.packed_in;
+    self.start({.models = {InferenceModel::load(directory, model_settings, inference.precision, inference.packed_in)}});
   }
   self.vocabularies =
       Vocabularies::load(directory, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
@@ -178,9 +180,10 @@ Translator::Translator(const std::vector<std::filesystem::path>& directories, st
       throw Error(directory.string(), fmt::format("has another vocabulary than {}", directories.front().string()),
                   "take models that were trained with one vocabulary");
     }
-    ensemble.models.push_back(InferenceModel::load(directory, settings, inference.precision));
+    ensemble.models.push_back(InferenceModel::load(directory, settings, inference.precision, inference.packed_in));
   }
   self.threads = inference.threads;
+  self.packed_in = inference.packed_in;
   self.start(ensemble);
 }
 
@@ -259,7 +262,8 @@ void Translator::set_draft(const std::filesystem::path& directory, OtherSearches
   const auto file = directory / weights_name;
   std::optional<Precision> precision = self.ensemble.models.front()->precision();
   if (PackedWeights::precision_of(file, TensorReader(file).metadata())) precision.reset();
-  const auto before = std::exchange(self.draft, InferenceModel::load(directory, model_settings, precision));
+  const auto before =
+      std::exchange(self.draft, InferenceModel::load(directory, model_settings, precision, self.packed_in));
   const auto others_before = std::exchange(self.others, others);
   try {
     self.check_draft(self.settings);

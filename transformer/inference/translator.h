@@ -61,9 +61,10 @@ class Translator {
   /// Loads `directory`: model.safetensors, config.yaml, and vocabulary.model or source.model and target.model. Its own
   /// decoding settings are the defaults. Throws Error naming what is missing, damaged or does not fit together.
   ///
-  /// On the device "cpu" weights are packed and rounded as `inference` says. Elsewhere ("cuda", "cuda:1") it decodes
-  /// with the modules of the paper (open_module_backend), in float32, bf16 or fp16, everything but the
-  /// log-probabilities. A precision that cannot be had throws Error: int8 on a GPU, fp16 on a CPU.
+  /// On the device "cpu" weights are packed and rounded as `inference` says, and lie where it says, a draft's, too.
+  /// Elsewhere ("cuda", "cuda:1") it decodes with the modules of the paper (open_module_backend), in float32, bf16 or
+  /// fp16, everything but the log-probabilities. A precision that cannot be had throws Error: int8 on a GPU, fp16 on a
+  /// CPU.
   explicit Translator(const std::filesystem::path& directory, const std::string& device = "cpu",
                       const InferenceOptions& inference = {});
   /// Several models of one vocabulary, on a CPU, decode together; decoding settings are the first one's, and what

@@ -196,19 +196,18 @@ std::optional<Precision> PackedWeights::precision_of(const std::filesystem::path
   return precision;
 }
 
-PackedWeights::PackedWeights(const std::filesystem::path& file, Precision precision, const Kernels& kernels)
-    : file_(file),
-      precision_(precision),
-      kernels_(kernels),
-      reader_(file),
-      mapping_(std::make_shared<const MappedFile>(file)) {
+PackedWeights::PackedWeights(const std::filesystem::path& file, Precision precision, const Kernels& kernels,
+                             PackedIn packed_in)
+    : file_(file), precision_(precision), kernels_(kernels), reader_(file) {
+  if (packed_in == PackedIn::memory) return;
+  mapping_ = std::make_shared<const MappedFile>(file);
   if (mapping_->bytes() != reader_.file_bytes()) {
     throw Failure("cannot read " + file.string(), "the file was replaced while it was read");
   }
 }
 
-const unsigned char* PackedWeights::tensor(const std::string& name, ElementType type,
-                                           const std::vector<int64_t>& shape) {
+const unsigned char* PackedWeights::tensor(const std::string& name, ElementType type, const std::vector<int64_t>& shape,
+                                           bool stays) {
   const auto refuse = [&](const std::string& what) {
     throw Error(file_.string(), what, "the file belongs to a model of other settings");
   };
@@ -221,6 +220,17 @@ const unsigned char* PackedWeights::tensor(const std::string& name, ElementType 
                        element_name(type), fmt::join(shape, ", ")));
   }
   used_.insert(name);
+  if (!mapping_) {
+    unsigned char* to = nullptr;
+    if (stays) {
+      to = memory_->take(entry.bytes());
+    } else {
+      read_.resize(static_cast<size_t>(entry.bytes()));
+      to = read_.data();
+    }
+    reader_.read(name, to);
+    return to;
+  }
   return mapping_->as<unsigned char>().data() + reader_.data_begin() + entry.begin;
 }
 
@@ -233,12 +243,7 @@ std::vector<float> PackedWeights::numbers(const std::string& name, const std::ve
 }
 
 PackedMatrix PackedWeights::matrix(const MatrixOf& wanted, const float* bias) {
-  const auto* panels =
-      tensor(wanted.name, element_type(precision_), stored_shape(precision_, wanted.outputs, wanted.depth));
-  PackedMatrix::Stored stored{
-      {panels, static_cast<size_t>(PackedMatrix::stored_panels_bytes(precision_, wanted.outputs, wanted.depth))},
-      {},
-      {}};
+  PackedMatrix::Stored stored;
   std::vector<float> scales;
   std::vector<int32_t> sums(static_cast<size_t>(wanted.outputs));
   if (precision_ == Precision::int8) {
@@ -248,6 +253,11 @@ PackedMatrix PackedWeights::matrix(const MatrixOf& wanted, const float* bias) {
     stored.scales = scales;
     stored.sums = sums;
   }
+  // Kernels of narrower panels have them copied.
+  const bool stays = kernels_.columns == PackedMatrix::widest_panel;
+  const auto shape = stored_shape(precision_, wanted.outputs, wanted.depth);
+  stored.panels = {tensor(wanted.name, element_type(precision_), shape, stays),
+                   static_cast<size_t>(PackedMatrix::stored_panels_bytes(precision_, wanted.outputs, wanted.depth))};
   return {kernels_, precision_, wanted.outputs, wanted.depth, stored, bias, memory_};
 }
 

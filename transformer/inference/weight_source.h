@@ -105,7 +105,8 @@ class PackedWeightsWriter : public WeightSource {
   std::map<std::string, Pairs> pairs_;
 };
 
-/// A file of packed weights, which is mapped.
+/// A file of packed weights. Whether numbers in its matrices and records are finite is left to the folder's checksums:
+/// what is packed is not read to be loaded.
 class PackedWeights : public WeightSource {
  public:
   /// The precision of a file of packed weights, by its metadata; nothing for weights as they were trained. Throws Error
@@ -113,8 +114,8 @@ class PackedWeights : public WeightSource {
   static std::optional<Precision> precision_of(const std::filesystem::path& file,
                                                const std::map<std::string, std::string>& metadata);
 
-  /// Maps `file`. Throws Error where it is damaged, or its weights are of another precision.
-  PackedWeights(const std::filesystem::path& file, Precision precision, const Kernels& kernels);
+  /// Opens `file`. Throws Error where it is damaged, or its weights are of another precision.
+  PackedWeights(const std::filesystem::path& file, Precision precision, const Kernels& kernels, PackedIn packed_in);
 
   PackedMatrix matrix(const MatrixOf& wanted, const float* bias) override;
   std::vector<float> numbers(const std::string& name, const std::vector<int64_t>& shape) override;
@@ -123,18 +124,21 @@ class PackedWeights : public WeightSource {
 
   /// Throws Error where the file holds more than was asked for.
   void check_all_used() const;
-  /// What the matrices lie in.
+  /// What the matrices lie in; null where they have memory of their own.
   std::shared_ptr<const MappedFile> mapping() const { return mapping_; }
 
  private:
-  /// A tensor's bytes, which are of `type` and `shape`.
-  const unsigned char* tensor(const std::string& name, ElementType type, const std::vector<int64_t>& shape);
+  /// A tensor's bytes, which are of `type` and `shape`, until the next are asked for; `stays`: as long as what keeps
+  /// the matrices.
+  const unsigned char* tensor(const std::string& name, ElementType type, const std::vector<int64_t>& shape,
+                              bool stays = false);
 
   std::filesystem::path file_;
   Precision precision_;
   const Kernels& kernels_;
   TensorReader reader_;
-  std::shared_ptr<const MappedFile> mapping_;
+  std::shared_ptr<const MappedFile> mapping_;  // null: tensors are read
+  std::vector<unsigned char> read_;            // the last that does not stay
   std::set<std::string> used_;
   std::shared_ptr<WeightMemory> memory_ = std::make_shared<WeightMemory>();
 };

@@ -73,6 +73,11 @@ void need(const void* argument, const char* name) {
   if (!argument) throw Error(name, "is NULL");
 }
 
+void need_folder(const char* path, const char* name) {
+  need(path, name);
+  if (!*path) throw Error(name, "is empty", "name a folder");
+}
+
 /// Throws Error for a struct's size that no version has: of one that was never set, or between two fields.
 void check_size(size_t size, size_t first_size, const char* name) {
   constexpr size_t most = 4096;  // far beyond any later version's
@@ -245,7 +250,7 @@ transformer_status transformer_load(const char* directory, const transformer_opt
                                     transformer_model** model) {
   if (model) *model = nullptr;
   return guarded([&] {
-    need(directory, "directory");
+    need_folder(directory, "directory");
     need(model, "model");
     const transformer_options defaults{
         .size = sizeof(transformer_options), .precision = nullptr, .threads = 0, .draft = nullptr};
@@ -255,6 +260,7 @@ transformer_status transformer_load(const char* directory, const transformer_opt
       throw Error("transformer_options.threads",
                   fmt::format("takes a number from 0 to {}, found {}", most_threads, given.threads));
     }
+    if (given.draft) need_folder(given.draft, "transformer_options.draft");
     const int64_t threads = given.threads ? number(given.threads) : transformer::default_threads();
     transformer::Translator translator(directory, "cpu",
                                        {.precision = precision_of(given.precision), .threads = threads});

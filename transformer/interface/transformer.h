@@ -63,7 +63,9 @@ typedef struct transformer_options {
   const char* draft;
 } transformer_options;
 
-/// Loads a model directory: model.safetensors, config.yaml and the vocabularies. `options`: NULL for the defaults.
+/// Loads a model directory: model.safetensors, config.yaml and the vocabularies. `options`: NULL for the defaults. The
+/// weights of a packed model are mapped, not copied: while it is in use, put another in its place by renaming, never by
+/// writing into its files, which would change translations or end the process (SIGBUS).
 transformer_status transformer_load(const char* directory, const transformer_options* options,
                                     transformer_model** model);
 /// NULL is nothing to free.

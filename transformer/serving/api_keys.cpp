@@ -29,13 +29,20 @@ std::string_view before_comment(std::string_view line) {
   return line;
 }
 
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+}
+
 }  // namespace
 
 ApiKeys::ApiKeys(const std::filesystem::path& file) {
   constexpr size_t shortest = 8;
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   const std::string text = read_file(file, size_t{1} << 20);
   size_t number = 0;
-  for (std::string_view rest = text; !rest.empty();) {
+  std::string_view rest = text;
+  if (rest.starts_with(byte_order_mark)) rest.remove_prefix(byte_order_mark.size());
+  while (!rest.empty()) {
     const auto line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
     ++number;
@@ -43,6 +50,9 @@ ApiKeys::ApiKeys(const std::filesystem::path& file) {
     if (key.empty()) continue;
     const auto where = fmt::format("{}:{}", file.string(), number);
     if (split_words(key).size() > 1) throw Error(where, "there is a blank in the key", "write a key a line");
+    if (std::any_of(key.begin(), key.end(), is_control)) {
+      throw Error(where, "there is a control character in the key, which no header can carry");
+    }
     if (key.size() < shortest) throw Error(where, fmt::format("the key is shorter than {} bytes", shortest));
     keys_.emplace_back(key);
   }

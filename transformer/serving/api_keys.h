@@ -17,8 +17,9 @@ class ApiKeys {
  public:
   /// None is needed.
   ApiKeys() = default;
-  /// A key a line; empty lines, and what follows a # that begins a line or stands behind a blank, count for nothing.
-  /// Throws Error for a file without any, for keys with blanks in them and for such as are shorter than 8 bytes.
+  /// A key a line; empty lines, and what follows a # that begins a line or stands behind a blank, count for nothing,
+  /// nor does a byte order mark at the start. Throws Error for a file without any, for keys with blanks or control
+  /// characters in them and for such as are shorter than 8 bytes.
   explicit ApiKeys(const std::filesystem::path& file);
 
   /// Whether requests have to bring one.

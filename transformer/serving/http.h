@@ -71,6 +71,10 @@ class HttpTask {
   virtual ~HttpTask() = default;
   /// Nobody waits for its answer any more. Must return soon, and may be called at any time.
   virtual void cancel() = 0;
+  /// What it has led to so far, for the record of one that was cancelled. Likewise.
+  virtual Served served() = 0;
+  /// The part that ends an answer in parts as `error` would end another; empty: parts of this answer have none such.
+  virtual std::string last_part(const HttpResponse& error) = 0;
 };
 
 /// A request that was answered, or given up.
@@ -79,7 +83,7 @@ struct HttpRecord {
   int status = 0;                                            // 499: the client left
   double seconds = 0;    // from when it had come whole until its answer was handed over
   bool is_whole = true;  // false: it was refused, or given up, before it had come whole
-  Served served = {};    // as the reply was told
+  Served served = {};    // as the reply was told, or of one that was given up its task
 };
 
 /// What the server asks of whoever answers.

@@ -593,18 +593,29 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   }
 
   void give_up_working(HttpResponse response) {
+    const auto task = task_;
     drop_task();
     if (streams_) {
-      // What was sent already cannot be taken back; that no end follows says that something is missing.
-      record(response.status);
-      return close();
+      // What was sent already cannot be taken back: a last part says why, or else that no end follows.
+      const auto last = task ? task->last_part(response) : "";
+      if (last.empty() || is_writing_) {
+        record(response.status);
+        return close();
+      }
+      keep_alive_ = false;
+      served_.status = response.status;
+      write(exchange_, last);
+      return end(exchange_, served_);
     }
     stop_watching();
     send(std::move(response));
   }
 
   void drop_task() {
-    if (const auto task = std::exchange(task_, nullptr)) task->cancel();
+    const auto task = std::exchange(task_, nullptr);
+    if (!task) return;
+    task->cancel();
+    served_ = task->served();
   }
 
   template <class Body>

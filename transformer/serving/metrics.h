@@ -30,7 +30,7 @@ class ServingMetrics {
   /// All of it, behind `gauges`, of which those of one name are neighbours.
   std::string text(const std::vector<Gauge>& gauges) const;
 
-  /// NAME="VALUE", the value escaped.
+  /// NAME="VALUE", the value, in UTF-8, escaped.
   static std::string label(std::string_view name, std::string_view value);
 
  private:

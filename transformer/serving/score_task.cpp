@@ -44,6 +44,13 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
     if (ticket) context_.scoring.cancel(*ticket);
   }
 
+  Served served() override {
+    const std::lock_guard lock(mutex_);
+    return ticket_ ? served_ : Served();  // else it may be being written
+  }
+
+  std::string last_part(const HttpResponse&) override { return {}; }
+
  private:
   /// Of the work, while somebody waits for it: `method` of this, which is called with `arguments`.
   template <class Method, class... Arguments>
@@ -55,7 +62,7 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
       } catch (...) {
         const auto response = answer_of_exception();
         self->cancel();
-        self->reply_->send(response, {});
+        self->reply_->send(response, self->served());
       }
     };
   }
@@ -91,11 +98,8 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
     targets_ = encoded(*vocabularies.target, call.translations, "translation");
     for (size_t i = 0; i < sources_.size(); ++i) {
       if (sources_[i].empty()) throw RequestError(400, fmt::format("text {} is blank", i + 1));
-      served_.source_tokens += std::ssize(sources_[i]);
-      served_.output_tokens += std::ssize(targets_[i]);
     }
     served_.model = model_->name();
-    served_.lines = std::ssize(sources_);
     if (context_.settings.log_texts) served_.texts = json_text(Json(all));
     if (sources_.empty()) return answer();
     const std::lock_guard lock(mutex_);
@@ -119,6 +123,14 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
     const auto turn = [&](const auto& all) { return std::span(all).subspan(begin, end - begin); };
     auto found = model_->translator().score(turn(sources_), turn(targets_), model_->search(languages_));
     std::move(found.begin(), found.end(), std::back_inserter(scores_));
+    {
+      const std::lock_guard lock(mutex_);
+      served_.lines += static_cast<int64_t>(end - begin);
+      for (size_t i = begin; i < end; ++i) {
+        served_.source_tokens += std::ssize(sources_[i]);
+        served_.output_tokens += std::ssize(targets_[i]);
+      }
+    }
     if (end == sources_.size()) context_.pool.post(step(&ScoreTask::answer));
   }
 
@@ -147,13 +159,13 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
   std::atomic<bool> is_over_ = false;  // nobody waits any more
   std::mutex mutex_;                   // of what follows, and so that no turns come after the end
   std::optional<TurnQueue::Ticket> ticket_;
+  Served served_;  // of what is done
 
   // Steps follow each other:
   std::shared_ptr<const ServedModel> model_;
   LanguagePair languages_;
   std::vector<std::vector<int64_t>> sources_, targets_;
   std::vector<std::vector<double>> scores_;
-  Served served_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "transformer/architecture/model_directory.h"
@@ -42,6 +43,21 @@ std::string told_as(const std::string& code, const Vocabulary::Languages& known)
   return meant.front();
 }
 
+/// Text as JSON, metrics and requests have it: each byte that is no UTF-8 becomes U+FFFD.
+std::string valid_text(std::string_view text) {
+  std::string valid;
+  for (size_t position = 0; position < text.size();) append_utf8(next_code_point(text, position), valid);
+  return valid;
+}
+
+/// What a folder is called by who names it. Where that is a link, not what it leads to, which may be another at the
+/// next reload; only of "." and "..", which are no names, what they are.
+std::string name_of(const std::filesystem::path& directory) {
+  const auto written = (directory / "").lexically_normal().parent_path().filename();
+  const bool is_name = !written.empty() && written != "." && written != "..";
+  return valid_text((is_name ? written : std::filesystem::weakly_canonical(directory).filename()).string());
+}
+
 std::string languages_json_of(const ServedModels::Models& models) {
   std::map<std::string, std::set<std::string>> targets;
   for (const auto& model : models) {
@@ -73,6 +89,8 @@ ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& setting
   InferenceOptions inference;
   inference.precision = settings.asked_precision();
   inference.threads = settings.threads > 0 ? settings.threads : default_threads();
+  // Operators copy new versions over old ones, and a server must neither end at that nor answer from halves of both.
+  inference.packed_in = PackedIn::memory;
   translator_ = std::make_unique<Translator>(place.directory, "cpu", inference);
   if (settings.batch_sentences > 0) {
     auto search = translator_->settings();
@@ -82,7 +100,7 @@ ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& setting
   // Who asks for several hypotheses is answered, too.
   if (!place.draft.empty()) {
     translator_->set_draft(place.draft, Translator::OtherSearches::decoded_without_it);
-    draft_ = std::filesystem::weakly_canonical(place.draft).filename().string();
+    draft_ = name_of(place.draft);
   }
   const auto& known = translator_->vocabularies().target->languages();
   if (!place.languages) {
@@ -175,12 +193,13 @@ std::vector<ModelPlace> model_places(const ServingSettings& settings) {
   for (size_t i = 0; i < settings.models.size(); ++i) {
     const std::filesystem::path directory = settings.models[i];
     check_model_directory(directory);
-    ModelPlace place{std::filesystem::weakly_canonical(directory).filename().string(), directory, std::nullopt, {}};
+    ModelPlace place{name_of(directory), directory, std::nullopt, {}};
     const auto is_known = [&] {
       return std::any_of(places.begin(), places.end(), [&](const auto& other) { return other.name == place.name; });
     };
-    if (is_known()) place.name = directory.string();
-    for (int number = 2; is_known(); ++number) place.name = fmt::format("{}-{}", directory.string(), number);
+    const auto whole = valid_text(directory.string());
+    if (is_known()) place.name = whole;
+    for (int number = 2; is_known(); ++number) place.name = fmt::format("{}-{}", whole, number);
     const auto given = i < settings.languages.size() ? settings.languages[i] : "?";
     const auto known = languages_to_tell(directory);
     if (given != "?") {

@@ -17,7 +17,7 @@ namespace transformer {
 
 /// Where a model lies, and what it is served as.
 struct ModelPlace {
-  std::string name;                       // by which requests ask for it; no other has it
+  std::string name;                       // by which requests ask for it: the directory's as written; no other has it
   std::filesystem::path directory;        // a model directory
   std::optional<LanguagePair> languages;  // the only ones it is to translate; none: those that it knows
   std::filesystem::path draft;            // that of the model that guesses for it (Translator::set_draft); empty: none

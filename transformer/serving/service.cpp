@@ -9,6 +9,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <variant>
 
 #include "transformer/base/memory.h"
 #include "transformer/base/unicode.h"
@@ -58,6 +59,37 @@ HttpResponse page_part(const char* content_type, std::string_view text) {
                       {"Content-Security-Policy",
                        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
                        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"}}};
+}
+
+/// What /spec says of a setting: its value by its type, or any as --set takes it, as text.
+Json setting_schema(const SettingField& field) {
+  Json schema = {{"description", fmt::format("{} ({})", field.meaning, field.expectation())}};
+  Json value = {{"type", "string"}, {"nullable", true}};
+  if (const auto* choice = std::get_if<SettingField::Choice>(&field.target)) {
+    value["enum"] = choice->names;
+    value["enum"].push_back(nullptr);
+    schema.update(value);
+    return schema;
+  }
+  const bool is_list = std::holds_alternative<std::vector<std::string>*>(field.target) ||
+                       std::holds_alternative<std::vector<double>*>(field.target);
+  const bool is_integer =
+      std::holds_alternative<int64_t*>(field.target) || std::holds_alternative<uint64_t*>(field.target);
+  const bool is_number = is_integer || std::holds_alternative<double*>(field.target);
+  if (is_list) {
+    value = {{"type", "array"}, {"nullable", true}, {"items", Json::object()}};
+  } else if (is_number) {
+    value["type"] = is_integer ? "integer" : "number";
+    const auto& range = field.range;
+    if (std::isfinite(range.lowest)) value["minimum"] = range.lowest;
+    if (std::isfinite(range.highest)) value["maximum"] = range.highest;
+    if (range.lowest_excluded) value["exclusiveMinimum"] = true;
+    if (range.highest_excluded) value["exclusiveMaximum"] = true;
+  } else if (std::holds_alternative<bool*>(field.target)) {
+    value["type"] = "boolean";
+  }
+  schema["anyOf"] = {std::move(value), {{"type", "string"}}};
+  return schema;
 }
 
 /// A language as JSON for clients that show it.
@@ -341,9 +373,18 @@ HttpResponse Service::specification() const {
     Json properties;
     for (const auto& field : fields) {
       if (field.name != "batch_sentences" && field.name != "source_language" && field.name != "target_language")
-        properties[field.name] = {{"description", fmt::format("{} ({})", field.meaning, field.expectation())}};
+        properties[field.name] = setting_schema(field);
     }
     specification["components"]["schemas"]["Decoding"]["properties"] = std::move(properties);
+    // What the HTTP server says itself, whatever was asked for.
+    for (auto& [path, methods] : specification["paths"].items()) {
+      for (auto& [method, operation] : methods.items()) {
+        for (const char* status : {"400", "408", "413", "415", "431", "500", "503"}) {
+          auto& responses = operation["responses"];
+          if (!responses.contains(status)) responses[status] = {{"$ref", "#/components/responses/Error"}};
+        }
+      }
+    }
     return specification.dump();
   }();
   return {.status = 200, .body = text};

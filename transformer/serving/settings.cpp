@@ -1,9 +1,29 @@
 #include "transformer/serving/settings.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "transformer/base/check_ranges.h"
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 
 namespace transformer {
+
+namespace {
+
+/// What a browser may say that a page is from, to be compared letter by letter: SCHEME://HOST[:PORT], or null.
+bool is_origin(std::string_view text) {
+  const auto all_of = [](std::string_view part, std::string_view signs) {
+    return !part.empty() && std::all_of(part.begin(), part.end(), [&](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || signs.find(c) != signs.npos;
+    });
+  };
+  const auto colon = text.find("://");
+  return text == "null" ||
+         (colon != text.npos && all_of(text.substr(0, colon), "+-.") && all_of(text.substr(colon + 3), "-._~[]:"));
+}
+
+}  // namespace
 
 void ServingSettings::describe(Fields<ServingSettings>& field) {
   field("models", &ServingSettings::models, "model directories, as train writes them").free();
@@ -121,6 +141,16 @@ ServingSettings ServingSettings::validated() const {
   }
   if (!drafts.empty() && drafts.size() != models.size()) {
     throw Error("serving.drafts", "there is one entry for each model, in their order", "none is for one without");
+  }
+  const auto refuse_empty = [](const char* name, const std::vector<std::string>& folders) {
+    if (std::find(folders.begin(), folders.end(), "") == folders.end()) return;
+    throw Error(name, "a folder's name is empty", "name a folder");
+  };
+  refuse_empty("serving.models", models);
+  refuse_empty("serving.drafts", drafts);
+  if (!allow_origin.empty() && allow_origin != "*" && !is_origin(allow_origin)) {
+    throw Error("serving.allow_origin", in_quotes(allow_origin) + " is no origin of pages",
+                "write *, or one such as https://example.org:8080, with nothing behind it");
   }
   return settings;
 }

@@ -20,7 +20,7 @@ namespace {
 using Value = nlohmann::json;
 
 constexpr int deepest = 8;
-constexpr size_t most_fields = 100;
+constexpr size_t most_settings = 100;
 constexpr int64_t most_alternatives = 10000;
 
 [[noreturn]] void mistake(const std::string& sentence) {
@@ -251,9 +251,11 @@ TranslationCall parse_translation(std::string_view body, size_t most_texts) {
        {"stream", [&](const std::string& name, const Value& value) { call.stream = truth_of(name, value); }},
        {"document", [&](const std::string& name, const Value& value) { call.document = truth_of(name, value); }},
        {"decoding", [&](const std::string& name, const Value& value) {
-          if (!value.is_object() || value.size() > most_fields)
-            mistake(fmt::format("{} takes an object of settings, found {}", name, found(value)));
+          if (!value.is_object()) mistake(fmt::format("{} takes an object of settings, found {}", name, found(value)));
+          if (value.size() > most_settings)
+            mistake(fmt::format("{} takes {} settings at most, found {}", name, most_settings, value.size()));
           for (const auto& [setting, given] : value.items()) {
+            if (given.is_null()) continue;  // as in every other field: it is not given
             call.decoding.push_back({fmt::format("decoding.{}", setting), setting_text(setting, given), ""});
           }
         }}});

@@ -80,6 +80,15 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     if (ticket) model_->dispatcher().cancel(*ticket);
   }
 
+  Served served() override {
+    const std::lock_guard lock(mutex_);
+    return ticket_ ? served_ : Served();  // else it may be being written
+  }
+
+  std::string last_part(const HttpResponse& error) override {
+    return fmt::format("event: error\ndata: {}\n\n", error.body);
+  }
+
  private:
   /// What is decoded at once: a line, or a part of one.
   struct Segment {
@@ -129,17 +138,25 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     Settings settings;
     settings.section("decoding", search, "");
     settings.override_with(call_.decoding);
+    const auto& own = model_->translator().settings();
     if (call_.alternatives > 0) {
+      // As many as the checks below let through.
+      const auto beam = std::max(own.beam, context_.settings.max_beam);
+      const auto most =
+          std::min(beam - beam % search.beam_groups, std::max(own.n_best, context_.settings.max_beam)) - 1;
+      if (call_.alternatives > most) {
+        throw RequestError(
+            400, fmt::format("{} alternatives are more than this server allows: {} at most", call_.alternatives, most));
+      }
       search.n_best = call_.alternatives + 1;
       search.beam = std::max(search.beam, search.n_best);
       search.beam += (search.beam_groups - search.beam % search.beam_groups) % search.beam_groups;  // equal groups
     }
-    const auto check = [&](const char* name, int64_t value, int64_t own, int64_t most) {
-      if (value <= std::max(own, most)) return;
-      throw RequestError(400,
-                         fmt::format("{} of {} is more than this server allows: {}", name, value, std::max(own, most)));
+    const auto check = [&](const char* name, int64_t value, int64_t usual, int64_t most) {
+      if (value <= std::max(usual, most)) return;
+      throw RequestError(
+          400, fmt::format("{} of {} is more than this server allows: {}", name, value, std::max(usual, most)));
     };
-    const auto& own = model_->translator().settings();
     check("a beam", search.beam, own.beam, context_.settings.max_beam);
     check("a number of translations", search.n_best, own.n_best, context_.settings.max_beam);
     check("an extra length", search.max_extra_length, own.max_extra_length, context_.settings.max_extra_length);
@@ -205,7 +222,6 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       auto& line = lines_[i];
       auto sources = encoded(line);
       line.first = segments_.size();
-      served_.lines += !sources.pieces.empty();
       for (size_t k = 0; k < sources.pieces.size(); ++k) {
         auto& source = sources.pieces[k];
         auto& segment =
@@ -216,7 +232,6 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
           continue;
         }
         ++line.left;
-        served_.source_tokens += std::ssize(source);
         requests.push_back(model_->translator().request(std::move(source), settings));
         places.push_back(segments_.size() - 1);
       }
@@ -228,6 +243,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     for (size_t i = 0; i < lines_.size(); ++i) {
       left_ += lines_[i].left > 0;
       if (lines_[i].left > 0) continue;
+      served_.lines += !lines_[i].split.segments().empty();
       join(lines_[i]);
       for (size_t rank = 0; rank < lines_[i].translated.size(); ++rank) mark(lines_[i], rank);
       if (call_.stream) events.push_back(line_event(i));
@@ -322,8 +338,10 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     {
       const std::lock_guard lock(mutex_);
       if (is_over_) return;
+      served_.source_tokens += static_cast<int64_t>(segment.pieces);
       served_.output_tokens += std::ssize(segment.found.front().tokens);
       if (--lines_[segment.line].left > 0) return;
+      ++served_.lines;
     }
     // All of its line are done.
     auto& line = lines_[segment.line];
@@ -376,7 +394,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     }
     served.status = response.status;
     if (call_.stream) {
-      reply_->write(fmt::format("event: error\ndata: {}\n\n", response.body));
+      reply_->write(last_part(response));
       reply_->end(std::move(served));
     } else {
       reply_->send(response, std::move(served));
@@ -596,8 +614,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   std::vector<size_t> first_lines_;     // of each text, and behind the last
 
   std::mutex mutex_;  // of what follows, once decoding has begun
-  Served served_;
-  size_t left_ = 0;  // lines that are not done, as Line::left is of their segments
+  Served served_;     // of what is done
+  size_t left_ = 0;   // lines that are not done, as Line::left is of their segments
   std::shared_ptr<Dispatcher::Ticket> ticket_;
 
   std::atomic<bool> is_over_ = false;  // answered, or nobody waits any more

@@ -70,8 +70,9 @@ def _number(name: str, given: int) -> int:
         value = None
     if value is None:
         raise TypeError(f"{name} takes an integer, found {given!r}")
-    if not 0 <= value < 1 << 63:
-        raise Mistake(f"{name}: takes a number of at least 0, found {value}")
+    most = (1 << 63) - 1
+    if not 0 <= value <= most:
+        raise Mistake(f"{name}: takes a number from 0 to {most}, found {value}")
     return value
 
 
@@ -92,6 +93,8 @@ def _setting_lines(settings: Dict[str, Union[bool, int, float, str]]) -> bytes:
     lines = []
     for name, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
+        if any(mark in name for mark in "=\n\0"):
+            raise Mistake(f"{name!r}: is the name of no setting")
         if "\n" in text or "\0" in text:
             raise Mistake(f"{name}: takes one line, found {value!r}")
         lines.append(f"{name}={text}")
@@ -115,7 +118,8 @@ def _lines(name: str, lines: Sequence[str]):
 
 class Translator:
     """A model directory, loaded. Threads may share one; its memory is released by `close`, at the end of a `with`, or
-    with the last reference, as soon as no call uses it any more.
+    with the last reference, as soon as no call uses it any more. The weights of a packed model are mapped: while it is in
+    use, put another in its place by renaming, never by writing into its files, which may end the process.
 
     precision: what weights and activations are rounded to, "float32" (as trained), "bf16" or "int8"; None: as the
     model is stored, which for most is float32, and for a packed one what it was packed to.
