@@ -491,7 +491,8 @@ LineWork::LineWork(Options options, BadLines& bad_lines)
     }
     if (self.resumes) {
       for (const auto& meanwhile : {UnfinishedOutput::partial_of(files[i]), UnfinishedOutput::journal_of(files[i])}) {
-        check_not_read("", meanwhile, inputs);
+        check_not_read(fmt::format("{} is unfinished as {}", files[i], meanwhile.filename().string()), meanwhile,
+                       inputs);
       }
     }
     for (size_t k = 0; k < i; ++k) {

@@ -149,7 +149,7 @@ def scores(found, sure, possible, same):
     # A word that is linked to its like and to another one is not counted.
     alike = sum(1 for f, words in zip(found, same) for s, t in words if [l for l in f if s == l[0] or t == l[1]] == [(s, t)])
     return {"aer": 1 - (hits + allowed) / (links + sures), "precision": precision, "recall": recall,
-            "f1": 2 * hits / (links + sures), "same": alike / sum(map(len, same))}
+            "f1": 2 * hits / (links + sures), "same": alike / max(1, sum(map(len, same)))}
 
 
 def main():
@@ -160,6 +160,8 @@ def main():
     parser.add_argument("--output", type=output_file)
     options = parser.parse_args()
     parser.check_model("--model", options.model)
+    if not options.attend.is_file():
+        parser.error(f"argument --attend: {options.attend}: no such program")
     model = options.model.resolve()
 
     sources, targets = corpus("valid.en.gz")[:options.pairs], corpus("valid.de.gz")[:options.pairs]

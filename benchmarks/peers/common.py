@@ -46,6 +46,10 @@ def output_file(text):
     file = pathlib.Path(text)
     if file.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a folder; name a file")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: {error.strerror}") from None
     return file
 
 

@@ -59,6 +59,21 @@ TEST_CASE("a new folder appears whole or not at all, in place of an older one") 
   CHECK_THROWS_AS(NewFolder(directory / "file/model"), Error);
 }
 
+TEST_CASE("a new folder may be a name alone") {
+  TemporaryDirectory directory;
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(directory.path());
+  const auto refused = error_of([] {
+    write_folder("model", "first");
+    write_folder("./model", "second");
+    write_folder("../" + std::filesystem::current_path().filename().string() + "/other/../deep/model", "third");
+  });
+  std::filesystem::current_path(before);
+  CHECK(refused == "");
+  CHECK(read_file(directory / "model/file") == "second");
+  CHECK(read_file(directory / "deep/model/file") == "third");
+}
+
 TEST_CASE("a new folder may have the longest of names") {
   TemporaryDirectory directory;
   const auto path = directory / std::string(255, 'n');

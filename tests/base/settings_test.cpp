@@ -421,7 +421,8 @@ TEST_CASE("overrides by --set take lists with commas or in brackets") {
   // What follows a list is no part of it, and is not left out either.
   for (const std::string text : {"[a],b", "[a] b", "[a].en", "[a]\n---\nb"}) {
     INFO(text);
-    CHECK_THAT(set_error("run.train_source=" + text), Contains("--set run.train_source=[a]") && Contains("look at"));
+    CHECK_THAT(set_error("run.train_source=" + text),
+               Contains("--set run.train_source=[a]") && Contains("stands behind the end"));
   }
   CHECK_THAT(set_error("run.name=\xff"), Contains("not UTF-8"));
 }

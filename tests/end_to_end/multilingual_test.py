@@ -384,8 +384,8 @@ training: {{output: {self.root}/tuned, init_from: {self.root}/mbart, steps: 1, b
                   ("nllb", "tokenizer_config.json", "extra_special_tokens", ["<sep>"], "'extra_special_tokens'"),
                   ("nllb", "tokenizer_config.json", "extra_special_tokens", ["the"], "'extra_special_tokens'"),
                   ("nllb", "tokenizer.json", "added_tokens", [], "names no languages"),
-                  ("nllb", "special_tokens_map.json", "cls_token", {"content": "the"}, "'cls_token' is a token ('the')"),
-                  *[("nllb", "tokenizer_config.json", key, "the", f"'{key}' is a token ('the')")
+                  ("nllb", "special_tokens_map.json", "cls_token", {"content": "the"}, "'cls_token' names a token ('the')"),
+                  *[("nllb", "tokenizer_config.json", key, "the", f"'{key}' names a token ('the')")
                     for key in ("mask_token", "sep_token", "answer_token")],
                   ("mbart", "tokenizer_config.json", "mask_token", "en_XX", "'mask_token'"),
                   ("nllb", "tokenizer_config.json", "model_specific_special_tokens", {"answer": "the"},

@@ -298,6 +298,7 @@ class ServeTest(ProgramTest):
                 ("/v1/translate", {**line, "decoding": {"beam": 2, "alpha": "0.5", "stop": "exact", "seed": None,
                                                         "write_unknown": False}}, 200),
                 ("/v1/translate", {**line, "decoding": {"baem": 2}}, 400),
+                ("/v1/translate", {**line, "decoding": {"baem": None}}, 400),
                 ("/v1/translate", {**line, "decoding": {"beam": 0}}, 400), ("/v1/translate", {**line, "decoding": {"beam": [2]}}, 400),
                 ("/v1/translate", {**line, "decoding": {"stop": "never"}}, 400), ("/v1/translate", {**line, "decoding": [2]}, 400),
                 ("/v1/translate", {**line, "decoding": {f"k{i}": 1 for i in range(101)}}, 400),
@@ -714,18 +715,20 @@ class ServeTest(ProgramTest):
         self.assertNotIn("no keys", [line["event"] for line in self.server.log()])
 
     def test_a_stream_that_is_given_up_says_so_and_is_counted(self):
-        server = self.start("--deadline-seconds", "1.5")
-        status, _, data = server.ask("POST", "/v1/translate", {"text": "\n".join(SENTENCES * 4), "target": "de", "stream": True,
+        server = self.start("--deadline-seconds", "2")
+        # Lines that are blank, and one of a word, are done early however busy the machine is.
+        text = "\n\nYes.\n" + "\n".join(SENTENCES * 8)
+        status, _, data = server.ask("POST", "/v1/translate", {"text": text, "target": "de", "stream": True,
                                                                "decoding": {"beam": 32, "n_best": 32}}, raw=True)
         events = [event.split("\n")[0] for event in data.decode().split("\n\n") if event]
         self.assertEqual((status, events[-1], set(events[:-1])), (200, "event: error", {"event: line"}))
-        self.assertIn("not done within 1.5 seconds", data.decode().split("\n\n")[-2])
+        self.assertIn("not done within 2 seconds", data.decode().split("\n\n")[-2])
         told = server.event("request")
         self.assertEqual((told["status"], told["model"]), (503, "model-en-de"))
-        self.assertGreaterEqual(told["lines"], len(events) - 1)
-        self.assertLess(told["lines"], 4 * len(SENTENCES))
-        self.assertGreater(told["source_tokens"], told["lines"])
-        self.assertGreater(told["output_tokens"], told["lines"])
+        self.assertGreaterEqual(told["lines"], len(events) - 1 - 2)  # blank ones are none
+        self.assertLess(told["lines"], 8 * len(SENTENCES))
+        self.assertGreaterEqual(told["source_tokens"], told["lines"])
+        self.assertGreaterEqual(told["output_tokens"], told["lines"])
 
     def test_a_model_behind_a_link_keeps_its_name(self):
         for name in ("r1", "r2"):

@@ -198,23 +198,28 @@ TEST_CASE("what cannot be decoded is refused when it is submitted, and harms nob
   CHECK_THROWS_AS(Engine(model, {.threads = 0}), std::invalid_argument);
 }
 
+namespace {
+
+/// Asks for 5 and, from the second time on, for what it is given.
+struct Asking : OutputConstraint {
+  explicit Asking(std::vector<Ids> given) : asked(std::move(given)) {}
+  Ids allowed() const override { return {5, Vocabulary::end}; }
+  std::shared_ptr<const OutputConstraint> after(int64_t) const override { return std::make_shared<Asking>(asked); }
+  std::optional<Ids> asked_for() const override {
+    return asked[std::min(static_cast<size_t>(times++), asked.size() - 1)];
+  }
+  std::vector<Ids> asked;
+  mutable std::atomic<int> times = 0;
+};
+
+}  // namespace
+
 TEST_CASE("a shortlist that does not go with a sentence harms that sentence alone") {
   const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
   Engine engine(model, {.threads = 1, .batch_sentences = 8});
   const auto list = [](int64_t sources, int64_t targets) {
     return std::make_shared<const Shortlist>(std::vector<int32_t>{5},
                                              std::vector<std::vector<int32_t>>(static_cast<size_t>(sources)), targets);
-  };
-  /// Asks for 5 and, from the second time on, for what it is given.
-  struct Asking : OutputConstraint {
-    explicit Asking(std::vector<Ids> given) : asked(std::move(given)) {}
-    Ids allowed() const override { return {5, Vocabulary::end}; }
-    std::shared_ptr<const OutputConstraint> after(int64_t) const override { return std::make_shared<Asking>(asked); }
-    std::optional<Ids> asked_for() const override {
-      return asked[std::min(static_cast<size_t>(times++), asked.size() - 1)];
-    }
-    std::vector<Ids> asked;
-    mutable std::atomic<int> times = 0;
   };
   const auto refusal = [&](std::shared_ptr<const Shortlist> shortlist, Ids asked) {
     DecodingRequest request{{30, Vocabulary::end}, 3};
@@ -223,6 +228,8 @@ TEST_CASE("a shortlist that does not go with a sentence harms that sentence alon
     return error_of([&] { engine.submit({std::move(request)}, [](size_t, const DecodingResult&) {}); });
   };
   CHECK(refusal(list(pieces, pieces), {5}).empty());
+  const DecodingRequest none{{30, Vocabulary::end}, 3, {.beam = 0, .n_best = 0}};
+  CHECK_THAT(error_of([&] { engine.submit({none}, [](size_t, const DecodingResult&) {}); }), Contains("0 hypotheses"));
   CHECK_THAT(refusal(list(20, pieces), {5}), StartsWith("shortlist: ") && Contains("piece 30"));
   CHECK_THAT(refusal(list(pieces, pieces + 1), {5}), StartsWith("shortlist: "));
   for (const int64_t token : {int64_t{-1}, Vocabulary::padding, Vocabulary::begin, pieces}) {
@@ -251,7 +258,10 @@ TEST_CASE("a sentence that cannot be begun is told of once, and harms none of th
   Engine engine(model, {.threads = 1, .batch_sentences = 8});
   auto requests = mixed_requests(2, 3);
   requests[0].source = {5, 6, 7, Vocabulary::end};  // the longer one, and so the first
-  requests[1] = {{5, Vocabulary::end}, 3, {.n_best = -1, .search = DecodingSettings::Search::sampling}};
+  requests[1] = {{5, Vocabulary::end}, 3};
+  requests[1].shortlist =
+      std::make_shared<const Shortlist>(std::vector<int32_t>{5}, std::vector<std::vector<int32_t>>(pieces), pieces);
+  requests[1].constraint = std::make_shared<Asking>(std::vector<Ids>{{5}, {1000}});
   std::vector<int> told(2);
   std::vector<bool> failed(2);
   const auto job = engine.submit(requests, [&](size_t index, const DecodingResult& result) {

@@ -172,14 +172,16 @@ TEST_CASE("pages of one origin, of any or of none may ask") {
     settings.allow_origin = origin;
     return error_of([&] { settings.validated(); });
   };
-  for (const char* good : {"", "*", "null", "https://a.example", "http://localhost:8080", "http://[::1]:80",
+  for (const char* good : {"", "*", "null", "https://a.example", "http://localhost:8080", "http://[::1]:8080",
                            "moz-extension://0a1b-2c", "capacitor://localhost"}) {
     INFO(good);
     CHECK(refusal(good).empty());
   }
-  for (const char* bad : {"https://a.example\n", "https://a.example\r\nSet-Cookie: x=1", "https://a.example/",
-                          "https://a.example, https://b.example", "https://a.example https://b.example", "a.example",
-                          "://a", "https://", "https://\u00FC.example", " *", "**"}) {
+  for (const char* bad :
+       {"https://a.example\n", "https://a.example\r\nSet-Cookie: x=1", "https://a.example/",
+        "https://a.example, https://b.example", "https://a.example https://b.example", "a.example", "://a", "https://",
+        "https://\u00FC.example", " *", "**", "HTTPS://a.example", "https://A.example", "https://a.example:443",
+        "http://[::1]:80", "https://a:", "https://[[["}) {
     INFO(bad);
     CHECK_THAT(refusal(bad), StartsWith("serving.allow_origin: '") && Contains("is no origin of pages"));
   }

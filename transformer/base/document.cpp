@@ -200,6 +200,11 @@ Document Document::read(const std::filesystem::path& file, const std::string& wh
 }
 
 Document Document::parse(const std::string& text, const std::string& where) {
+  const auto starts = parsed_yaml(where, text, [&] { return first_documents(text); });
+  if (starts.size() > 1 && starts[1].pos > starts[0].pos) {
+    const auto rest = trim(std::string_view(text).substr(std::min(static_cast<size_t>(starts[1].pos), text.size())));
+    throw Error(where, fmt::format("{} stands behind the end", in_quotes(rest)), "leave it out, or put it in brackets");
+  }
   return {where, std::make_shared<Node>(Node{one_document(text, where)})};
 }
 

@@ -105,7 +105,7 @@ NewFolder::NewFolder(const fs::path& given) : final_(followed_links(given)) {
   const auto& path = final_;
   std::error_code error;
   const std::lock_guard guard(unfinished().mutex);
-  const auto parents = make_folders(path.parent_path(), error);
+  const auto parents = make_folders(folder_of(path), error);
   if (!error) remove_left(folder_of(path), hidden_name() + ".partial-");
   // What a process of the same number left is not this one's to write into; in a container, all have the same.
   for (int number = 0; !error; ++number) {

@@ -15,8 +15,8 @@ namespace transformer {
 
 /// A folder that appears whole or not at all: what is written goes to another name beside it, which is deleted unless
 /// it is given its own in the end. What a killed process left of a folder of the same name is deleted as well, where
-/// nobody holds it any more, and folders that were made for it to lie in go again with it. Where the name is a symbolic
-/// link, it is the folder that this leads to.
+/// nobody holds it any more, and folders that were made for it to lie in go again with it if they hold nothing else.
+/// Where the name is a symbolic link, it is the folder that this leads to.
 class NewFolder {
  public:
   /// Throws as throw_refused (folder.h) where the folder cannot be made.

@@ -159,8 +159,7 @@ std::vector<std::vector<Hypothesis>> ModuleBackend::decode(std::vector<DecodingR
   for (const auto& request : requests) {
     request.check(model_->projection_weight().size(0));
     check_for_modules(request.settings);
-    const int64_t most = std::numeric_limits<int64_t>::max() - 1 - request.told;  // as SentenceSearch has it
-    check_sentence(model_->settings(), request.source, request.told + std::min(request.max_length, most));
+    check_sentence(model_->settings(), request.source, request.told + request.most_tokens());
   }
   std::vector<std::vector<Hypothesis>> results(requests.size());
   std::vector<size_t> places(requests.size());  // in order of length: little padding is computed

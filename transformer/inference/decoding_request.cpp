@@ -50,6 +50,9 @@ void DecodingRequest::check(int64_t size) const {
     if (token >= 0 && token < size && token != Vocabulary::padding && token != Vocabulary::begin) return;
     throw Error(where, fmt::format("token {} is none that an output of this vocabulary holds", token));
   };
+  if (settings.hypotheses() < 1) {
+    throw Error("decoding", fmt::format("asks for {} hypotheses", settings.hypotheses()), "give 1 or more");
+  }
   if (max_length < 0 || told < 0) {
     throw Error("max_length", fmt::format("is {}, with {} tokens told", max_length, told), "give 0 or more");
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -44,6 +46,8 @@ struct DecodingRequest {
   /// source: languages, which are none of the text, so that no limit of lengths, n-gram or wish counts them. The length
   /// penalty does, as it did where such models were made.
   int64_t told = 0;
+  /// `max_length`, as far as it can be added to what is told and the end.
+  int64_t most_tokens() const { return std::min(max_length, std::numeric_limits<int64_t>::max() - 1 - told); }
 
   /// Hypotheses that the sentence has at the same time, at most: what its settings say, and where phrases are required
   /// one more for each of their tokens, up to `most_for_phrases`.

@@ -8,7 +8,6 @@
 #include <condition_variable>
 #include <deque>
 #include <iterator>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -200,19 +199,19 @@ class Engine::Implementation::Worker {
       sources.reserve(taken.size());
       begun.reserve(taken.size());
       // What a sentence's own wishes make fail, fails before the batch knows of it, and fails alone.
-      std::erase_if(taken, [&](const Waiting& waiting) {
-        const auto& [job, index] = waiting;
+      for (auto each = taken.begin(); each != taken.end();) {
+        const auto [job, index] = *each;
         try {
           const auto& request = job->request(index);
           auto candidates = request.candidates();
           begun.push_back({.job = job, .index = index, .place = 0, .search = SentenceSearch(request)});
           sources.push_back({request.source, request.hypotheses(), request.constraint, std::move(candidates)});
+          ++each;
         } catch (...) {
+          each = taken.erase(each);
           leave(*job, index, {.hypotheses = {}, .error = std::current_exception()});
-          return true;
         }
-        return false;
-      });
+      }
       const auto places = batch_.add(sources);
       for (size_t i = 0; i < begun.size(); ++i) begun[i].place = places[i];
       // All or none: what fails on the way is told of once.
@@ -533,9 +532,8 @@ std::shared_ptr<Engine::Job> Engine::submit(std::vector<DecodingRequest> request
   // Here, where it harms nobody: sentences of others would share a batch with it.
   for (const auto& request : requests) {
     request.check(engine.ensemble.models.front()->projection().outputs());
-    const int64_t most = std::numeric_limits<int64_t>::max() - 1 - request.told;  // as SentenceSearch has it
     for (const auto& model : engine.ensemble.models) {
-      model->check(request.source, request.told + std::min(request.max_length, most));
+      model->check(request.source, request.told + request.most_tokens());
     }
   }
   std::vector<size_t> order(requests.size());

@@ -36,8 +36,9 @@ class Shortlist {
   /// A safetensors file. Throws Failure where it cannot be written.
   void write(const std::filesystem::path& file) const;
 
-  /// Pieces of the source's vocabulary that it has translations of, and of the target's vocabulary.
+  /// Pieces of the source's vocabulary that it has translations of.
   int64_t source_size() const { return static_cast<int64_t>(starts_.size()) - 1; }
+  /// Pieces of the target's vocabulary.
   int64_t target_size() const { return target_size_; }
 
   /// What the output for a source (pieces and the end) may be written in, the end included: ascending ids, each once.

@@ -250,7 +250,7 @@ SpecialTokens read_tokens_of(const fs::path& folder) {
     const Configuration added(folder / "added_tokens.json");
     for (const auto& [token, id] : added.entries()) {
       if (known(token)) added.refuse(printable(token), "is added to the vocabulary");
-      if (!harmless(token)) added.refuse_token(printable(token), token);
+      if (!harmless(token)) added.refuse(printable(token), "is added, and a text would be split at it");
     }
   }
   return tokens;

@@ -15,9 +15,9 @@ class Evaluating {
   explicit Evaluating(const torch::nn::Module& module) {
     bool any = false;
     for (auto& each : module.modules()) {  // a module before those in it
-      any = any || each->is_training();
-      modes_.emplace_back(std::move(each), false);
-      modes_.back().second = modes_.back().first->is_training();
+      const bool training = each->is_training();
+      any = any || training;
+      modes_.emplace_back(std::move(each), training);
     }
     if (any) modes_.front().first->eval();
   }

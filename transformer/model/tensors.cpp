@@ -74,7 +74,7 @@ bool all_finite(const at::Tensor& values) {
   if (values.is_cpu() && values.scalar_type() == at::kFloat && values.is_contiguous()) {
     return all_finite(std::span(values.const_data_ptr<float>(), static_cast<size_t>(values.numel())));
   }
-  return values.detach().to(at::kDouble).isfinite().all().item<bool>();
+  return values.detach().isfinite().all().item<bool>();
 }
 
 void check_finite(const std::string& origin, const std::string& name, const at::Tensor& values) {

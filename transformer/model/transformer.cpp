@@ -5,6 +5,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transformer/architecture/model_directory.h"
@@ -40,8 +41,8 @@ void convert(TensorMap& weights, std::optional<torch::ScalarType> type) {
   }
   for (auto& [name, tensor] : weights) {
     if (tensor.scalar_type() == *type) continue;
-    tensor = tensor.to(*type);
-    if (all_finite(tensor)) continue;
+    const auto before = std::exchange(tensor, tensor.to(*type));
+    if (all_finite(tensor) || !all_finite(before)) continue;
     throw Error(fmt::format("weight '{}'", name), fmt::format("is not finite as {}", c10::toString(*type)),
                 "choose a wider type");
   }

@@ -72,7 +72,7 @@ class TransformerImpl : public torch::nn::Module {
   /// after the forward pass, all but the layer's own output, and computed again, with the same dropout, in the backward
   /// pass. Gradients are the same bit for bit, if between the two passes the model stays as it is and nobody else draws
   /// from LibTorch's generator: such models are trained by one thread of a process at a time. The backward pass throws
-  /// where train() or eval() was called meanwhile. Off unless switched on; no parameter, so a model is saved without
+  /// where a layer is in another mode by then. Off unless switched on; no parameter, so a model is saved without
   /// it.
   void set_recompute(bool on);
 
@@ -106,8 +106,8 @@ TORCH_MODULE(Transformer);
 TensorMap weights_of(const torch::nn::Module& module);
 
 /// Writes a model's weights as safetensors, converted to `type` where one is given (whole or not at all; see
-/// base/tensor_file.h). Throws std::invalid_argument for a type that is not floating-point, and Error where a weight is
-/// not finite once converted.
+/// base/tensor_file.h). Throws std::invalid_argument for a type that is not floating-point, and Error where a weight
+/// that is finite is no longer so once converted.
 void write_weights(const std::filesystem::path& file, TensorMap weights, std::optional<torch::ScalarType> type = {});
 
 /// The same, bound to the settings of the `config_yaml` that lies beside them (bound_metadata in

@@ -89,7 +89,8 @@ ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& setting
   InferenceOptions inference;
   inference.precision = settings.asked_precision();
   inference.threads = settings.threads > 0 ? settings.threads : default_threads();
-  // Operators copy new versions over old ones, and a server must neither end at that nor answer from halves of both.
+  // Operators copy new versions over old ones: once it has loaded one, a server must neither end at that nor answer
+  // from halves of both.
   inference.packed_in = PackedIn::memory;
   translator_ = std::make_unique<Translator>(place.directory, "cpu", inference);
   if (settings.batch_sentences > 0) {

@@ -1,7 +1,8 @@
 #include "transformer/serving/settings.h"
 
 #include <algorithm>
-#include <string_view>
+#include <regex>
+#include <string>
 
 #include "transformer/base/check_ranges.h"
 #include "transformer/base/error.h"
@@ -11,16 +12,14 @@ namespace transformer {
 
 namespace {
 
-/// What a browser may say that a page is from, to be compared letter by letter: SCHEME://HOST[:PORT], or null.
-bool is_origin(std::string_view text) {
-  const auto all_of = [](std::string_view part, std::string_view signs) {
-    return !part.empty() && std::all_of(part.begin(), part.end(), [&](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || signs.find(c) != signs.npos;
-    });
-  };
-  const auto colon = text.find("://");
-  return text == "null" ||
-         (colon != text.npos && all_of(text.substr(0, colon), "+-.") && all_of(text.substr(colon + 3), "-._~[]:"));
+/// What a browser may say that a page is from, to be compared letter by letter: SCHEME://HOST[:PORT], or null. It says
+/// names in small letters, and no port that the scheme has anyway.
+bool is_origin(const std::string& text) {
+  static const std::regex origin(R"(([a-z][a-z0-9+.-]*)://([a-z0-9._~-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?)");
+  constexpr size_t longest = 300;
+  std::smatch parts;
+  if (text.size() > longest || !std::regex_match(text, parts, origin)) return text == "null";
+  return !(parts[1] == "http" && parts[3] == ":80") && !(parts[1] == "https" && parts[3] == ":443");
 }
 
 }  // namespace
@@ -150,7 +149,7 @@ ServingSettings ServingSettings::validated() const {
   refuse_empty("serving.drafts", drafts);
   if (!allow_origin.empty() && allow_origin != "*" && !is_origin(allow_origin)) {
     throw Error("serving.allow_origin", in_quotes(allow_origin) + " is no origin of pages",
-                "write *, or one such as https://example.org:8080, with nothing behind it");
+                "write *, or one as browsers spell it, such as https://example.org or http://localhost:8080");
   }
   return settings;
 }

@@ -255,8 +255,12 @@ TranslationCall parse_translation(std::string_view body, size_t most_texts) {
           if (value.size() > most_settings)
             mistake(fmt::format("{} takes {} settings at most, found {}", name, most_settings, value.size()));
           for (const auto& [setting, given] : value.items()) {
-            if (given.is_null()) continue;  // as in every other field: it is not given
-            call.decoding.push_back({fmt::format("decoding.{}", setting), setting_text(setting, given), ""});
+            const auto full_name = fmt::format("decoding.{}", setting);
+            if (given.is_null()) {
+              call.not_given.push_back(full_name);  // as in every other field
+            } else {
+              call.decoding.push_back({full_name, setting_text(setting, given), ""});
+            }
           }
         }}});
   call.is_html = is_html(format);

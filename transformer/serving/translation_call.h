@@ -18,6 +18,7 @@ struct TranslationCall {
   std::string source, target, model, api_key;                  // empty where they are not said
   int64_t alternatives = 0;                                    // besides the best
   std::vector<SettingOverride> decoding;                       // settings of the search that are not the model's
+  std::vector<std::string> not_given;                          // such settings whose value is null
   bool is_html = false;                                        // tags stay, text between them is translated
   bool alignments = false, attention = false, stream = false;  // /v1/translate alone
   std::optional<bool> document;                                // likewise: whether lines are split into sentences

@@ -138,6 +138,10 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     Settings settings;
     settings.section("decoding", search, "");
     settings.override_with(call_.decoding);
+    const auto known = settings.values();
+    for (const auto& name : call_.not_given) {
+      if (!known.contains(name)) settings.override_with({{name, "", ""}});  // which says what it may have meant
+    }
     const auto& own = model_->translator().settings();
     if (call_.alternatives > 0) {
       // As many as the checks below let through.

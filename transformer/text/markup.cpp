@@ -267,10 +267,12 @@ class Parser {
     for (size_t at = marked_.find("</", from); at != none; at = marked_.find("</", at + 2)) {
       const auto found = marked_.substr(at, wanted.size());
       const size_t end = at + wanted.size();
-      const auto goes_on = [&] { return end < marked_.size() && !is_ascii_blank(marked_[end]) && marked_[end] != '/'; };
+      const auto ends = [&] {
+        return end == marked_.size() || is_ascii_blank(marked_[end]) || marked_[end] == '/' || marked_[end] == '>';
+      };
       if (found.size() == wanted.size() &&
           std::equal(found.begin(), found.end(), wanted.begin(), [](char a, char b) { return lower(a) == b; }) &&
-          (!goes_on() || marked_[end] == '>')) {
+          ends()) {
         return end;
       }
     }
