@@ -10,7 +10,7 @@
 #include "transformer/architecture/settings.h"
 #include "transformer/inference/beam_search.h"
 #include "transformer/inference/engine.h"
-#include "transformer/inference/packed_matrix.h"
+#include "transformer/inference/packed_in.h"
 #include "transformer/inference/precision.h"
 
 namespace transformer {

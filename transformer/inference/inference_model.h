@@ -10,6 +10,7 @@
 
 #include "transformer/architecture/settings.h"
 #include "transformer/architecture/weights.h"
+#include "transformer/inference/packed_in.h"
 #include "transformer/inference/packed_matrix.h"
 
 namespace transformer {

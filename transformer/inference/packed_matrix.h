@@ -64,12 +64,6 @@ class WeightMemory {
   int64_t left_ = 0;
 };
 
-/// Where the weights of a file of packed ones lie once they are loaded.
-enum class PackedIn {
-  file,    // mapped: processes share them; who writes into the file harms whoever has it mapped, who renames does not
-  memory,  // a copy in large pages: whatever becomes of the file
-};
-
 /// Rows of activations [rows, depth], rounded as the matrix they meet wants them. Reused from product to product.
 class Activations {
  public:

@@ -12,6 +12,7 @@
 #include "transformer/architecture/weights.h"
 #include "transformer/base/mapped_file.h"
 #include "transformer/base/tensor_file.h"
+#include "transformer/inference/packed_in.h"
 #include "transformer/inference/packed_matrix.h"
 
 namespace transformer {
