@@ -4,6 +4,7 @@
 #include "transformer/model/attention.h"
 
 #include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/types.h>
 
 #include <algorithm>
