@@ -18,8 +18,6 @@ namespace {
 // Where a line has no end at all, its rest is not looked for forever.
 constexpr size_t longest_rest = size_t{1} << 30;
 
-constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-
 /// `text` with U+FFFD in the place of every byte that belongs to no character.
 std::string repaired(std::string_view text) {
   std::string result;

@@ -252,30 +252,20 @@ TEST_CASE("whatever looks at whole rows finds the same where a row leaves out wh
     // Some are tokens that no row has.
     if (seed % 3 == 0) request.control.bias = {{vocabulary - 1, 2.0}, {vocabulary + 100, 1.0}};
     const auto by = [&](bool left_out) {
-      std::vector<Tokens> prefixes;
-      const StepFunction step = [&](std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t) {
-        std::vector<Tokens> next;
-        for (size_t i = 0; i < tokens.size(); ++i) {
-          next.push_back(prefixes.empty() ? Tokens() : prefixes[static_cast<size_t>(parents[i])]);
-          if (!prefixes.empty()) next.back().push_back(tokens[i]);
+      const auto row = [&](const Tokens& prefix) {
+        const auto& log_probabilities = table.row(prefix);
+        std::vector<Continuations::Candidate> candidates;
+        const int64_t last = prefix.size() == 3 ? vocabulary / 2 : vocabulary;
+        for (int64_t token = 0; token < vocabulary; ++token) {
+          const bool possible = token >= first && token < last;
+          if (!possible && left_out) continue;
+          candidates.push_back(
+              {possible ? log_probabilities[static_cast<size_t>(token)] : -std::numeric_limits<double>::infinity(),
+               token});
         }
-        prefixes = std::move(next);
-        Continuations all{left_out ? vocabulary - first : vocabulary, {}, {}};
-        for (const auto& prefix : prefixes) {
-          const auto& row = table.row(prefix);
-          std::vector<Continuations::Candidate> candidates;
-          const int64_t last = prefix.size() == 3 ? vocabulary / 2 : vocabulary;
-          for (int64_t token = 0; token < vocabulary; ++token) {
-            const bool possible = token >= first && token < last;
-            if (!possible && left_out) continue;
-            candidates.push_back(
-                {possible ? row[static_cast<size_t>(token)] : -std::numeric_limits<double>::infinity(), token});
-          }
-          all.add_row(std::move(candidates));
-        }
-        return all;
+        return candidates;
       };
-      return beam_search(step, std::span(&request, 1), begin).front();
+      return search(left_out ? vocabulary - first : vocabulary, row, request);
     };
     INFO(seed);
     const auto found = by(true), expected = by(false);

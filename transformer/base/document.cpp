@@ -158,17 +158,16 @@ std::vector<YAML::Mark> first_documents(const std::string& text) {
   return std::move(found.starts);
 }
 
-/// The one document in `text`, which stands in `file`; nothing where the text holds nothing.
-YAML::Node one_document(const std::string& text, const std::string& file) {
+/// The one document in `text`, which stands in `file`; nothing where the text holds nothing. `refuse_second` throws
+/// where a second one begins.
+template <class RefuseSecond>
+YAML::Node one_document(const std::string& text, const std::string& file, RefuseSecond refuse_second) {
   const auto starts = parsed_yaml(file, text, [&] { return first_documents(text); });
   if (starts.size() > 1 && starts[1].pos == starts[0].pos) {
     throw Error(at_line(file, starts[0]), "this is not valid YAML: nothing can begin like this",
                 fmt::format("look at column {}", starts[0].column + 1));
   }
-  if (starts.size() > 1) {
-    throw Error(at_line(file, starts[1]), "a second YAML document begins here",
-                fmt::format("keep one (look at column {})", starts[1].column + 1));
-  }
+  if (starts.size() > 1) refuse_second(starts[1]);
   return parsed_yaml(file, text, [&] { return YAML::Load(text); });
 }
 
@@ -176,7 +175,11 @@ YAML::Node one_document(const std::string& text, const std::string& file) {
 /// cannot be read; an empty one must hold `content`.
 YAML::Node read_yaml(const std::filesystem::path& file, const std::string& where, const std::string& subject,
                      const std::string& content) {
-  const auto document = one_document(read_text(file, where, subject), file.string());
+  const auto refuse_second = [&](const YAML::Mark& mark) {
+    throw Error(at_line(file, mark), "a second YAML document begins here",
+                fmt::format("keep one (look at column {})", mark.column + 1));
+  };
+  const auto document = one_document(read_text(file, where, subject), file.string(), refuse_second);
   if (document.IsNull()) throw Error(file.string(), "the file is empty", "it must hold " + content);
   return document;
 }
@@ -200,12 +203,11 @@ Document Document::read(const std::filesystem::path& file, const std::string& wh
 }
 
 Document Document::parse(const std::string& text, const std::string& where) {
-  const auto starts = parsed_yaml(where, text, [&] { return first_documents(text); });
-  if (starts.size() > 1 && starts[1].pos > starts[0].pos) {
-    const auto rest = trim(std::string_view(text).substr(std::min(static_cast<size_t>(starts[1].pos), text.size())));
+  const auto refuse_second = [&](const YAML::Mark& mark) {
+    const auto rest = trim(std::string_view(text).substr(std::min(static_cast<size_t>(mark.pos), text.size())));
     throw Error(where, fmt::format("{} stands behind the end", in_quotes(rest)), "leave it out, or put it in brackets");
-  }
-  return {where, std::make_shared<Node>(Node{one_document(text, where)})};
+  };
+  return {where, std::make_shared<Node>(Node{one_document(text, where, refuse_second)})};
 }
 
 Document::Kind Document::kind() const {

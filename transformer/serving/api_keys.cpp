@@ -7,6 +7,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/text/lines.h"
 
 namespace transformer {
 
@@ -37,7 +38,6 @@ bool is_control(char c) {
 
 ApiKeys::ApiKeys(const std::filesystem::path& file) {
   constexpr size_t shortest = 8;
-  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   const std::string text = read_file(file, size_t{1} << 20);
   size_t number = 0;
   std::string_view rest = text;

@@ -8,12 +8,6 @@
 
 namespace transformer {
 
-namespace {
-
-constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-
-}  // namespace
-
 struct LineReader::Implementation {
   explicit Implementation(const std::filesystem::path& file) : bytes(file) {}
 

@@ -14,8 +14,10 @@ namespace transformer {
 /// Bytes of the longest line, its end left out, that any reader of lines takes: a hundred times the longest sentence,
 /// and little memory for a file of one line, which may be far smaller on the disk than it is here.
 inline constexpr size_t most_line_bytes = size_t{1} << 20;
-/// The same with what may still go from its ends: a byte order mark and a carriage return.
-inline constexpr size_t most_raw_line_bytes = most_line_bytes + 3 + 1;
+/// What a text may begin with that is no part of it.
+inline constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+/// Those bytes with what may still go from its ends: a byte order mark and a carriage return.
+inline constexpr size_t most_raw_line_bytes = most_line_bytes + byte_order_mark.size() + 1;
 
 /// Reads a text file (plain or gzip, told apart by content) line by line, so that a corpus need not fit in memory.
 ///
