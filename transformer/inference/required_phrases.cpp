@@ -69,8 +69,10 @@ const std::vector<int64_t>& RequiredPhrases::tokens_of(size_t spelling) const {
 }
 
 std::span<const std::pair<int64_t, size_t>> RequiredPhrases::beginning_with(int64_t token) const {
-  const auto [first, last] = std::ranges::equal_range(fixed_->firsts, token, {}, &std::pair<int64_t, size_t>::first);
-  return {first, last};
+  // Not ranges::equal_range: Clang 14 does not take its subrange from GCC 12's headers.
+  const auto& firsts = fixed_->firsts;
+  return {std::lower_bound(firsts.begin(), firsts.end(), std::pair(token, size_t{0})),
+          std::upper_bound(firsts.begin(), firsts.end(), std::pair(token, SIZE_MAX))};
 }
 
 void RequiredPhrases::set_met(size_t phrase, bool met) {
