@@ -349,6 +349,8 @@ TEST_CASE("mistakes around extends are named") {
   };
   write_file(directory / "a.yaml", "net: {width: 3}\nextends: none.yaml\n");
   CHECK(load("a.yaml") == root + "a.yaml:2: extends " + root + "none.yaml: no such file; check the path");
+  write_file(directory / "a.yaml", "extends: " + std::string(300, 'a') + "\n");
+  CHECK_THAT(load("a.yaml"), Contains("a.yaml:1: extends ") && Contains("it cannot be opened: File name too long"));
   write_file(directory / "a.yaml", "extends: [b.yaml]\n");
   CHECK_THAT(load("a.yaml"), Contains("a.yaml:1: extends takes the path of a settings file, found a list"));
   write_file(directory / "a.yaml", "extends: ''\n");

@@ -121,6 +121,7 @@ TEST_CASE("a grid's mistakes are named with file, line and key") {
   const std::vector<std::pair<std::string, std::string>> mistakes = {
       {"bsae: base.yaml\n", "grid.yaml:1: a grid has no key 'bsae'; did you mean 'base'?"},
       {"base: none.yaml\nrows: [{name: a}]\n", "grid.yaml:1: base: there is no file none.yaml"},
+      {"base: " + std::string(300, 'a') + "\nrows: [{name: a}]\n", "grid.yaml:1: base: there is no file aaa"},
       {"rows: [{name: a}]\n", "grid.yaml: the grid has no base"},
       {"base: base.yaml\n", "grid.yaml: the grid has no rows"},
       {"base: base.yaml\nrows: 3\n", "grid.yaml:2: rows takes a list, found '3'"},

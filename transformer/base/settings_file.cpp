@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
@@ -65,7 +66,8 @@ struct Settings::Loader {
                   "extends takes the path of a settings file, found " + entry.value.setting_value().found());
     }
     const auto base = (file.parent_path() / given).lexically_normal();
-    const auto canonical = std::filesystem::weakly_canonical(base);
+    std::error_code refused;  // what cannot be a path is told of where it is read
+    const auto canonical = std::filesystem::weakly_canonical(base, refused);
     if (std::find(open.begin(), open.end(), canonical) != open.end()) {
       std::string circle;
       for (const auto& path : open) circle += path.filename().string() + " -> ";

@@ -20,6 +20,7 @@
 #include "transformer/architecture/weights.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
@@ -334,7 +335,7 @@ void write_all(const fs::path& directory, const fs::path& model, const ModelSett
     write_vocabulary(directory / "target_vocabulary.json", target);
   }
   for (const char* name : vocabulary_names) {
-    if (fs::exists(model / name)) {
+    if (something_at(model / name)) {
       write_atomically(directory / name, read_file(model / name, SentencePieceModel::most_bytes));
     }
   }

@@ -202,7 +202,7 @@ Json tokenizer_configuration(const std::string& padding, const std::string& end,
 }
 
 void write_text(const fs::path& directory, const fs::path& model, const Vocabularies& vocabularies) {
-  const bool joint = fs::exists(model / vocabulary_name);
+  const bool joint = something_at(model / vocabulary_name);
   for (const auto& [theirs, ours] :
        {std::pair{"source.spm", source_vocabulary_name}, {"target.spm", target_vocabulary_name}}) {
     const auto file = model / (joint ? vocabulary_name : ours);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <system_error>
 
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
@@ -216,7 +217,7 @@ struct Reader {
       if (entry.key == "description") grid.description = text_of(entry);
       if (entry.key == "base") {
         grid.base = (file.parent_path() / text_of(entry)).lexically_normal();
-        if (!std::filesystem::is_regular_file(grid.base)) {
+        if (std::error_code refused; !std::filesystem::is_regular_file(grid.base, refused)) {
           throw Error(entry.where, fmt::format("base: there is no file {}", grid.base.string()),
                       "name a configuration, relative to this file");
         }

@@ -84,7 +84,7 @@ void VocabularySettings::describe(Fields<VocabularySettings>& field) {
 void Vocabulary::train(const std::vector<std::filesystem::path>& files, int64_t size,
                        const VocabularySettings& settings, const std::filesystem::path& model) {
   const auto folder = folder_of(model);
-  if (!std::filesystem::is_directory(folder)) {
+  if (std::error_code refused; !std::filesystem::is_directory(folder, refused)) {
     throw Error(model.string(), "cannot be written: there is no such folder", "create " + folder.string());
   }
   write_atomically(model, learn_vocabulary(files, size, settings, {}, {}));
@@ -366,7 +366,7 @@ const std::string& Vocabulary::piece(int64_t id) const {
 Vocabularies Vocabularies::load(const std::filesystem::path& directory, int64_t source_size, int64_t target_size) {
   const auto open = [&](const char* name, int64_t size) {
     const auto file = directory / name;
-    if (!std::filesystem::exists(file)) {
+    if (!something_at(file)) {
       throw Error(directory.string(), fmt::format("is not a model directory: {} is missing", name),
                   "it needs vocabulary.model, or source.model and target.model, as train writes them");
     }
@@ -379,7 +379,7 @@ Vocabularies Vocabularies::load(const std::filesystem::path& directory, int64_t 
     }
     return vocabulary;
   };
-  if (!std::filesystem::exists(directory / vocabulary_name)) {
+  if (!something_at(directory / vocabulary_name)) {
     return {open(source_vocabulary_name, source_size), open(target_vocabulary_name, target_size)};
   }
   const auto joint = open(vocabulary_name, source_size);

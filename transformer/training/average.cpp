@@ -62,7 +62,8 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
       throw Error("--last", fmt::format("{} folders are named", directories.size()), "name one run, or leave it out");
     }
     const auto run = directories.front();
-    if (!fs::is_directory(run)) throw Error(run.string(), "is not a folder", "name a run, as train writes it");
+    std::error_code refused;
+    if (!fs::is_directory(run, refused)) throw Error(run.string(), "is not a folder", "name a run, as train writes it");
     directories = counted_checkpoints(run);
     const int64_t count = std::ssize(directories), others = std::ssize(list_checkpoints(run)) - count;
     if (count < options.last) {

@@ -213,7 +213,8 @@ std::function<std::string()> vocabulary_text_of(const RunSettings& settings) {
     Checksum all;
     for (const auto* files : {&settings.data.train_source, &settings.data.train_target}) {
       // What is no file is refused where the texts are looked at.
-      for (const auto& file : *files) all.add(fs::is_regular_file(file) ? file_checksum(file) : file);
+      std::error_code refused;
+      for (const auto& file : *files) all.add(fs::is_regular_file(file, refused) ? file_checksum(file) : file);
     }
     return all.text();
   };
