@@ -18,13 +18,6 @@ namespace {
 // Where a line has no end at all, its rest is not looked for forever.
 constexpr size_t longest_rest = size_t{1} << 30;
 
-/// `text` with U+FFFD in the place of every byte that belongs to no character.
-std::string repaired(std::string_view text) {
-  std::string result;
-  for (size_t position = 0; position < text.size();) append_utf8(next_code_point(text, position), result);
-  return result;
-}
-
 }  // namespace
 
 struct LineInput::Implementation {
@@ -108,11 +101,11 @@ LineInput::Read LineInput::next(InputLine& line, bool wait) {
     // Not in the middle of a character.
     while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80) text.remove_suffix(1);
     if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) text.remove_suffix(1);
-    line.text = repaired(text);
+    line.text = repaired_utf8(text);
     line.problem = too_long_problem;
     line.remedy = "break it into lines of at most 1 MiB";
   } else if (const size_t broken = find_broken_utf8(text); broken != std::string_view::npos) {
-    line.text = repaired(text);
+    line.text = repaired_utf8(text);
     line.problem = fmt::format("is not UTF-8 (byte {} of the line is 0x{:02X})", broken + 1,
                                static_cast<unsigned char>(text[broken]));
     line.remedy = not_utf8_remedy(text);

@@ -37,6 +37,17 @@ TEST_CASE("what is UTF-8 and what is not") {
   CHECK(find_broken_utf8(std::string_view("\0", 1)) == std::string_view::npos);
 }
 
+TEST_CASE("text is made UTF-8 byte by byte, and its control characters are known") {
+  CHECK(repaired_utf8("").empty());
+  CHECK(repaired_utf8("Übel \U0001F600") == "Übel \U0001F600");
+  CHECK(repaired_utf8("a\xFF\xC3"
+                      "b\xE2\x82") == "a\uFFFD\uFFFDb\uFFFD\uFFFD");
+  CHECK(find_broken_utf8(repaired_utf8("\xED\xA0\x80\xC0\x80\xF4\x90\x80\x80")) == std::string_view::npos);
+  for (const std::string_view control : {"\t", "a\nb", "\x1B", "\x7F", "\x01"}) CHECK(has_control_characters(control));
+  CHECK(has_control_characters(std::string_view("\0", 1)));
+  for (const std::string_view none : {"", "a b", "~", "\u0085", "ä"}) CHECK_FALSE(has_control_characters(none));
+}
+
 TEST_CASE("what a character begins with is what begins one, by trying them all") {
   std::set<std::string> beginnings;
   for (char32_t character = 0; character <= 0x10FFFF; ++character) {

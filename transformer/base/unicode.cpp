@@ -94,6 +94,16 @@ size_t find_broken_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
+std::string repaired_utf8(std::string_view text) {
+  std::string result;
+  for (size_t position = 0; position < text.size();) append_utf8(next_code_point(text, position), result);
+  return result;
+}
+
+bool has_control_characters(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+}
+
 bool is_blank(char32_t code_point) {
   return (code_point >= 0x9 && code_point <= 0xD) || (code_point >= 0x1C && code_point <= 0x20) || code_point == 0x85 ||
          code_point == 0xA0 || code_point == 0x1680 || (code_point >= 0x2000 && code_point <= 0x200A) ||

@@ -24,6 +24,11 @@ void append_utf8(char32_t code_point, std::string& text);
 
 /// Where `text` stops being UTF-8: the offset of the first byte of the broken character, or npos.
 size_t find_broken_utf8(std::string_view text);
+/// `text` as UTF-8, for what takes nothing else (JSON): each byte that begins no character becomes U+FFFD.
+std::string repaired_utf8(std::string_view text);
+
+/// Whether there is an ASCII control character in `text`: a tab, a line end or anything else that shows nothing.
+bool has_control_characters(std::string_view text);
 
 /// White space as Python's str.isspace() has it: spaces of every width, tabs, line ends and separators.
 bool is_blank(char32_t code_point);

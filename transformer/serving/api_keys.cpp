@@ -30,10 +30,6 @@ std::string_view before_comment(std::string_view line) {
   return line;
 }
 
-bool is_control(char c) {
-  return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-}
-
 }  // namespace
 
 ApiKeys::ApiKeys(const std::filesystem::path& file) {
@@ -50,7 +46,7 @@ ApiKeys::ApiKeys(const std::filesystem::path& file) {
     if (key.empty()) continue;
     const auto where = fmt::format("{}:{}", file.string(), number);
     if (split_words(key).size() > 1) throw Error(where, "there is a blank in the key", "write a key a line");
-    if (std::any_of(key.begin(), key.end(), is_control)) {
+    if (has_control_characters(key)) {
       throw Error(where, "there is a control character in the key, which no header can carry");
     }
     if (key.size() < shortest) throw Error(where, fmt::format("the key is shorter than {} bytes", shortest));

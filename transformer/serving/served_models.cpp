@@ -43,19 +43,12 @@ std::string told_as(const std::string& code, const Vocabulary::Languages& known)
   return meant.front();
 }
 
-/// Text as JSON, metrics and requests have it: each byte that is no UTF-8 becomes U+FFFD.
-std::string valid_text(std::string_view text) {
-  std::string valid;
-  for (size_t position = 0; position < text.size();) append_utf8(next_code_point(text, position), valid);
-  return valid;
-}
-
 /// What a folder is called by who names it. Where that is a link, not what it leads to, which may be another at the
 /// next reload; only of "." and "..", which are no names, what they are.
 std::string name_of(const std::filesystem::path& directory) {
   const auto written = (directory / "").lexically_normal().parent_path().filename();
   const bool is_name = !written.empty() && written != "." && written != "..";
-  return valid_text((is_name ? written : std::filesystem::weakly_canonical(directory).filename()).string());
+  return repaired_utf8((is_name ? written : std::filesystem::weakly_canonical(directory).filename()).string());
 }
 
 std::string languages_json_of(const ServedModels::Models& models) {
@@ -198,7 +191,7 @@ std::vector<ModelPlace> model_places(const ServingSettings& settings) {
     const auto is_known = [&] {
       return std::any_of(places.begin(), places.end(), [&](const auto& other) { return other.name == place.name; });
     };
-    const auto whole = valid_text(directory.string());
+    const auto whole = repaired_utf8(directory.string());
     if (is_known()) place.name = whole;
     for (int number = 2; is_known(); ++number) place.name = fmt::format("{}-{}", whole, number);
     const auto given = i < settings.languages.size() ? settings.languages[i] : "?";
