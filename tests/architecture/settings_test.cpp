@@ -99,7 +99,7 @@ TEST_CASE("the model's section is read from YAML and --set, and saved completely
   CHECK(again.shared_embeddings == Shared::target);
 
   for (const std::string wrong : {"model.heads=0", "model.dropout=1", "model.positions=none", "model.d_modle=3",
-                                  "model.layer_norm_epsilon=0", "model.layers=0"}) {
+                                  "model.layer_norm_epsilon=0", "model.layer_norm_epsilon=1e-40", "model.layers=0"}) {
     INFO(wrong);
     CHECK_THROWS_AS(settings.set({wrong}), Error);
   }

@@ -91,8 +91,7 @@ void ModelSettings::describe(Fields<ModelSettings>& field) {
         "biases in the attention projections; the paper's parameter counts have none");
   field("output_bias", &ModelSettings::output_bias,
         "a bias for each word piece in the pre-softmax projection; the paper's has none");
-  field("layer_norm_epsilon", &ModelSettings::layer_norm_epsilon, "epsilon of layer normalisation",
-        Range{.lowest = 0, .highest = 1, .lowest_excluded = true});
+  field("layer_norm_epsilon", &ModelSettings::layer_norm_epsilon, "epsilon of layer normalisation", between(1e-30, 1));
 }
 
 ModelSettings ModelSettings::resolved() const {
