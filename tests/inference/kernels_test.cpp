@@ -263,7 +263,7 @@ TEST_CASE("a sum of int8 products has room for every depth that is taken, and a 
   }
 }
 
-TEST_CASE("int8 products are the same bit for bit on every processor that fuses multiplications and additions") {
+TEST_CASE("int8 products are the same bit for bit on every instruction set, with or without fused multiplications") {
   const Shape shape{7, 203, 70};
   const auto x = random_values(shape.rows * shape.depth, 24), weight = random_values(shape.outputs * shape.depth, 25);
   const auto rounded = [&](const std::vector<float>& values, int64_t row, std::vector<int>& integers) {
@@ -289,9 +289,28 @@ TEST_CASE("int8 products are the same bit for bit on every processor that fuses 
     }
   }
   for (const auto* kernels : tested_kernels()) {
-    if (kernels->name == std::string("portable")) continue;
     INFO(kernels->name);
     CHECK(product(*kernels, Precision::int8, shape, x.data(), weight.data(), nullptr, false) == expected);
+  }
+}
+
+TEST_CASE("numbers next to ties are rounded to int8 once, on every instruction set") {
+  for (const float largest : {1.0f, 0.7f, 3.1415927f, 1e-29f, 1e37f}) {
+    const float inverse = 127.0f / largest;
+    std::vector<float> x{largest};
+    for (int step = -127; step < 127; ++step) {
+      const auto tie = static_cast<float>((step + 0.5) / double(inverse));
+      for (const float end : {-INFINITY, INFINITY}) x.push_back(std::nextafter(tie, end));
+      x.push_back(tie);
+    }
+    std::vector<int> expected;  // doubles hold a product of two floats exactly
+    for (const float value : x) expected.push_back(128 + static_cast<int>(std::nearbyint(double(value) * inverse)));
+    for (const auto* kernels : tested_kernels()) {
+      INFO(kernels->name << ", largest " << largest);
+      std::vector<uint8_t> bytes(x.size());
+      CHECK(kernels->to_int8(x.data(), static_cast<int64_t>(x.size()), bytes.data()) == largest / 127.0f);
+      CHECK(std::vector<int>(bytes.begin(), bytes.end()) == expected);
+    }
   }
 }
 

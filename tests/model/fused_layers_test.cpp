@@ -208,6 +208,14 @@ TEST_CASE("what is not fused takes the modules' way, bit for bit") {
       }
     }
   }
+  SECTION("matrices that lie column by column") {
+    torch::manual_seed(3);
+    Transformer model(odd_sizes());
+    for (auto& item : model->named_parameters()) {
+      if (item.value().dim() == 2) item.value().set_data(item.value().t().contiguous().t());
+    }
+    CHECK(same(with(model, training_kernels()), with(model, nullptr)));
+  }
   SECTION("float16, masks of other shapes, long sentences") {
     const auto x = torch::zeros({2, 4, 8});
     CHECK(fusable(x));
@@ -540,6 +548,123 @@ TEST_CASE("a backward pass takes the kernels of its forward pass, whatever was c
     const auto expected = gradients(false), found = gradients(true);
     for (size_t i = 0; i < expected.size(); ++i) CHECK(torch::equal(found[i], expected[i]));
   }
+}
+
+TEST_CASE("models compute the same however their parameters lie in memory") {
+  for (const auto normalization : {Normalization::post, Normalization::pre}) {
+    auto settings = odd_sizes(normalization);
+    settings.projection_bias = true;
+    torch::manual_seed(13);
+    Transformer model(settings);
+    const Ids ids;
+    {
+      torch::NoGradGuard no_grad;
+      for (auto& item : model->named_parameters()) item.value().add_(torch::randn_like(item.value()), 0.1);
+    }
+    const auto expected = pass(model, ids, false);
+    for (const auto& name : model->named_parameters().keys()) {
+      INFO(name << ", normalised before " << (normalization == Normalization::pre));
+      auto parameter = model->named_parameters()[name];
+      const auto before = parameter.detach();
+      model->zero_grad();
+      parameter.set_data(torch::stack({before, before * 3}, -1).select(-1, 0));
+      const auto found = pass(model, ids, false);
+      CHECK(difference(found.hidden, expected.hidden) < 2e-5);
+      REQUIRE(found.gradients.size() == expected.gradients.size());
+      for (size_t i = 0; i < expected.gradients.size(); ++i) {
+        CHECK(difference(found.gradients[i].second, expected.gradients[i].second) < 5e-5);
+      }
+      model->zero_grad();
+      parameter.set_data(before);
+    }
+  }
+}
+
+TEST_CASE("a fused feed-forward network does without biases, or one of them") {
+  torch::manual_seed(14);
+  const int64_t inner = 19;
+  for (const bool before : {false, true}) {
+    for (const bool has_inner : {false, true}) {
+      for (const bool has_outer : {false, true}) {
+        INFO("inner " << has_inner << ", outer " << has_outer << ", normalised before " << before);
+        const auto bias = [](bool there, int64_t size) { return there ? torch::randn({size}) : Tensor(); };
+        const std::vector<Tensor> given{torch::randn({3, 4, width}),  torch::randn({inner, width}),
+                                        torch::randn({width, inner}), torch::randn({width}),
+                                        torch::randn({width}),        bias(has_inner, inner),
+                                        bias(has_outer, width)};
+        const auto run = [&](torch::ScalarType type, auto function) {
+          std::vector<Tensor> in, defined;
+          for (const auto& tensor : given) {
+            in.push_back(tensor.defined() ? tensor.detach().to(type).requires_grad_() : tensor);
+            if (tensor.defined()) defined.push_back(in.back());
+          }
+          const auto values = function(in);
+          const auto cotangent = torch::linspace(-1, 1, values.numel()).sin().view(values.sizes()).to(type);
+          auto results = torch::autograd::grad({(values * cotangent).sum()}, defined);
+          results.push_back(values.detach());
+          return results;
+        };
+        const auto expected = run(torch::kFloat64, [&](const std::vector<Tensor>& in) {
+          return plain_residual(in[0], in[3], in[4], before, [&](const Tensor& x) {
+            return torch::linear(torch::linear(x, in[1], in[5]).relu(), in[2], in[6]);
+          });
+        });
+        const auto found = run(torch::kFloat32, [&](const std::vector<Tensor>& in) {
+          return fused_feed_forward(in[0], {in[1], in[5], in[2], in[6], 0}, {in[3], in[4], 1e-5, 0, before});
+        });
+        for (size_t i = 0; i < expected.size(); ++i) {
+          CHECK(difference(found[i], expected[i].to(torch::kFloat32)) < 5e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("parameters of sizes that do not fit are refused, and so is what kernels would misread") {
+  const auto x = torch::randn({3, 4, width});
+  const auto strided = [](int64_t size) { return torch::randn({size, 2}).select(1, 0); };
+  const std::vector<Tensor> sizes{torch::randn({19, width}), torch::randn({19}),    torch::randn({width, 19}),
+                                  torch::randn({width}),     torch::randn({width}), torch::randn({width})};
+  const auto network = [&](const std::vector<Tensor>& p) {
+    fused_feed_forward(x, {p[0], p[1], p[2], p[3], 0}, {p[4], p[5], 1e-5, 0, false});
+  };
+  CHECK_NOTHROW(network(sizes));
+  const int64_t rows = heads * (2 * d_k + d_v);
+  const std::vector<Tensor> attention_sizes{
+      torch::randn({rows, width}), torch::randn({rows}),  torch::randn({width, heads * d_v}),
+      torch::randn({width}),       torch::randn({width}), torch::randn({width})};
+  const auto attend = [&](const std::vector<Tensor>& p) {
+    fused_attention(x, {}, {}, false, {p[0], p[1], p[2], p[3], heads, d_k, d_v, 0.5, 0}, {p[4], p[5], 1e-5, 0, false});
+  };
+  CHECK_NOTHROW(attend(attention_sizes));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    INFO("parameter " << i);
+    const auto refused = [&](const auto& call, std::vector<Tensor> parameters, const Tensor& other) {
+      parameters[i] = other;
+      CHECK_THROWS_AS(call(parameters), c10::Error);
+    };
+    for (const int64_t dimension : {0, 1}) {
+      if (dimension == sizes[i].dim()) continue;
+      refused(network, sizes, sizes[i].narrow(dimension, 1, sizes[i].size(dimension) - 1));
+      refused(attend, attention_sizes, attention_sizes[i].narrow(dimension, 1, attention_sizes[i].size(dimension) - 1));
+    }
+    if (i < 4) continue;
+    for (const auto& other : {strided(width), torch::randn({width}, torch::kFloat64)}) {
+      refused(network, sizes, other);
+      refused(attend, attention_sizes, other);
+    }
+  }
+  const auto weight = torch::randn({14, width}), positions = torch::randn({4, width});
+  const auto ids = torch::arange(0, 12, torch::kInt64).view({3, 4});
+  CHECK_NOTHROW(fused_embedding(weight, ids, positions, 3, 0));
+  for (const auto& other : {positions.narrow(0, 0, 2), positions.narrow(1, 0, width - 1), positions.to(torch::kFloat64),
+                            positions.flatten()}) {
+    CHECK_THROWS_AS(fused_embedding(weight, ids, other, 3, 0), c10::Error);
+  }
+  const auto turned = weight.t().contiguous().t();
+  CHECK(fusable_embedding(weight, ids));
+  CHECK_FALSE(fusable_embedding(turned, ids));
+  CHECK_THROWS_AS(fused_embedding(turned, ids, positions, 3, 0), c10::Error);
 }
 
 TEST_CASE("parameters that are not float32 are not fused, and refused as outside training") {

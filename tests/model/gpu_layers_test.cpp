@@ -109,6 +109,35 @@ TEST_CASE("sub-layers as a GPU makes them are those of the modules", "[gpu]") {
   }
 }
 
+TEST_CASE("a GPU's sub-layers leave parameters that are not contiguous to the modules", "[gpu]") {
+  const auto normalization = GENERATE(Normalization::post, Normalization::pre);
+  torch::manual_seed(1);
+  Transformer model(small(normalization));
+  const auto expected = [&] {
+    const ChosenEmulatedGpu gpu;
+    return pass(model, true);
+  }();
+  for (auto& item : model->named_parameters()) {
+    if (item.value().dim() > 1) continue;
+    const auto before = item.value().detach().clone();
+    model->zero_grad();
+    item.value().set_data(torch::stack({before, before * 3}, 1).select(1, 0));
+    CHECK_FALSE(item.value().is_contiguous());
+  }
+  const auto general = [&] {
+    const General chosen(nullptr);
+    return pass(model, true);
+  }();
+  const ChosenEmulatedGpu gpu;
+  const auto found = pass(model, true);
+  CHECK(error(found.hidden, expected.hidden) < 0.02);
+  CHECK(error(found.hidden, general.hidden) < 1e-5);  // but for the embedding
+  for (size_t i = 0; i < general.gradients.size(); ++i) {
+    INFO(general.gradients[i].first);
+    CHECK(error(found.gradients[i].second, general.gradients[i].second) < 1e-4);
+  }
+}
+
 TEST_CASE("a GPU's residual connection is LibTorch's", "[gpu]") {
   const int64_t width = GENERATE(64, 128, 192, 512), rows = 37;
   torch::manual_seed(2);

@@ -49,10 +49,11 @@ struct Sizes {
   int64_t rows, depth, columns;
 };
 
-// One, odd, whole tiles, and beyond every block of rows (120), depth (512 floats, 1,024 bf16) and columns (2,048).
-const Sizes all_sizes[] = {{1, 1, 1},       {5, 7, 3},       {1, 64, 1},    {33, 1, 20},
-                           {64, 48, 32},    {12, 512, 32},   {13, 513, 33}, {121, 1025, 70},
-                           {240, 2051, 96}, {7, 1030, 2081}, {17, 3, 4130}, {250, 130, 64}};
+// One, odd, whole tiles, and beyond every block of rows (120, and 2,048 whose sums wait), depth (512 floats, 1,024
+// bf16) and columns (2,048).
+const Sizes all_sizes[] = {{1, 1, 1},     {5, 7, 3},      {1, 64, 1},      {33, 1, 20},     {64, 48, 32},
+                           {12, 512, 32}, {13, 513, 33},  {121, 1025, 70}, {240, 2051, 96}, {7, 1030, 2081},
+                           {17, 3, 4130}, {250, 130, 64}, {2100, 1030, 33}};
 
 constexpr double float_error = 1e-6;
 constexpr double bf16_error = 1.0 / 256;  // rounded once to eight bits
@@ -103,6 +104,43 @@ TEST_CASE("products of every layout, size and type equal those of float64 on eve
           }
         }
       }
+    }
+  }
+}
+
+TEST_CASE("biases and results may lie in memory in any way") {
+  torch::manual_seed(4);
+  for (const auto* kernels : all_ways()) {
+    const Chosen chosen(kernels);
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      INFO((kernels ? kernels->name : "LibTorch") << ", " << type);
+      const auto a = torch::randn({33, 70}).to(type), b = torch::randn({70, 20}).to(type);
+      const auto bias = torch::randn({20, 2}).select(1, 1);
+      CHECK(product(a, b, bias).equal(product(a, b, bias.contiguous())));
+      CHECK(product(a, b, bias[3].expand({20})).equal(product(a, b, bias[3].repeat({20}))));
+      const auto expected = exact(a).mm(exact(b)), size = exact(a).abs().mm(exact(b).abs()) + 1;
+      for (const auto into : {torch::kFloat32, torch::kBFloat16}) {
+        const auto around = torch::ones({22, 68}, into);
+        const auto result = around.narrow(0, 1, 20).slice(1, 1, 67, 2).t();  // columns side by side, two apart
+        product_into(result, a, b, /*accumulated=*/true);
+        CHECK(error(result, expected + 1, size) < 2 * bf16_error);
+        product_into(result, a, b);
+        CHECK(error(result, expected, size) < 2 * bf16_error);
+        result.fill_(1);
+        CHECK(around.eq(1).all().item<bool>());
+      }
+    }
+  }
+}
+
+TEST_CASE("a product's memory has a bound, however many rows it has") {
+  for (const auto* kernels : tested_kernels()) {
+    for (const bool into_bf16 : {false, true}) {
+      const auto floats_for = [&](int64_t rows, int64_t columns) {
+        return kernels->scratch({rows, columns, 4096}, into_bf16);
+      };
+      CHECK(floats_for(1000000, 100000) == floats_for(2048, 2048));
+      CHECK(floats_for(1000000, 100000) * sizeof(float) < (32 << 20));
     }
   }
 }

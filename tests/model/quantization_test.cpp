@@ -46,6 +46,17 @@ TEST_CASE("rows are rounded to 127 steps of their largest magnitude, whatever li
   }
 }
 
+TEST_CASE("a row that decoding takes for zeros is zeros in training, and the next larger one is not") {
+  for (const auto type : {torch::kFloat, torch::kDouble}) {
+    const auto x = torch::tensor({{1e-31, -1e-31, 5e-32}, {1e-30, -1e-30, 5e-31}, {0., 0., -0.}, {2e-30, -1e-30, 0.}},
+                                 torch::kDouble)
+                       .to(type);
+    const auto rounded = rounded_to_int8(x);
+    CHECK(rounded.narrow(0, 0, 3).eq(0).all().item<bool>());
+    CHECK(difference(rounded[3] / 2e-30, torch::tensor({1., -64. / 127, 0.}, torch::kDouble).to(type)) < 1e-6);
+  }
+}
+
 TEST_CASE("gradients pass through rounding, and products have those of the rounded factors") {
   torch::manual_seed(2);
   const auto x = torch::randn({4, 6}, torch::kDouble).requires_grad_();

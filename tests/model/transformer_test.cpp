@@ -86,6 +86,19 @@ int64_t extrapolated_count(ModelSettings settings) {
 
 }  // namespace
 
+TEST_CASE("ids of another type than int64 are refused in plain words, in training as outside of it") {
+  Transformer model(small());
+  const auto tokens = ids({5, 3}, 23);
+  for (const bool trains : {false, true}) {
+    model->train(trains);
+    CHECK_NOTHROW(model->encode(tokens));
+    for (const auto type : {torch::kInt32, torch::kInt16, torch::kFloat32}) {
+      const auto message = message_of<c10::Error>([&] { model->encode(tokens.to(type)); });
+      CHECK_THAT(message, StartsWith("ids are int64, and these "));
+    }
+  }
+}
+
 TEST_CASE("the whole model equals a stack of PyTorch's modules, with all gradients") {
   const Reference reference("transformer.py");
   for (const std::string type : {"float32", "float64"}) {

@@ -3,12 +3,15 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <stdexcept>
 
 #include "error_of.h"
+#include "model/reference.h"
 #include "support.h"
 
 using namespace transformer;
 using transformer::test::error_of;
+using transformer::test::message_of;
 
 namespace {
 
@@ -48,6 +51,28 @@ TEST_CASE("a parameter without a gradient keeps its value, its moments and its s
   }
   adam.clear_gradients();
   CHECK_FALSE(moved.grad().defined());
+}
+
+TEST_CASE("a parameter with gaps in memory is refused by name, and a turned one is moved as any other") {
+  const auto matrix = torch::zeros({4, 3});
+  for (const auto& odd : {matrix.select(1, 1), matrix.narrow(1, 0, 2), torch::zeros({1}).expand({4})}) {
+    const Named parameters{{"whole", parameter({1})}, {"odd", odd.detach().requires_grad_()}};
+    CHECK_THAT(message_of<std::invalid_argument>([&] { Adam(parameters, {}); }), Contains("'odd'"));
+  }
+  const auto values = torch::randn({4, 3}), gradient = torch::randn({4, 3});
+  const auto moved = [&](const at::Tensor& weight, const at::Tensor& slope) {
+    const auto leaf = weight.detach().requires_grad_();
+    leaf.mutable_grad() = slope;
+    Adam(Named{{"weight", leaf}}, {}).step(0.5);
+    return leaf.detach();
+  };
+  const auto turned = [](const at::Tensor& x) { return x.t().clone().t(); };
+  const auto expected = moved(values.clone(), gradient.clone());
+  CHECK(torch::allclose(expected, values - 0.5 * gradient.sign()));  // a first step
+  for (const auto& slope : {gradient, turned(gradient)}) {
+    CHECK(torch::equal(moved(values.clone(), slope.clone()), expected));
+    CHECK(torch::equal(moved(turned(values), slope.clone()), expected));
+  }
 }
 
 TEST_CASE("gradients are clipped at the joint norm, and shorter ones not touched") {

@@ -69,8 +69,8 @@ struct Kernels {
 
   /// x [count] to bf16, nearest even.
   void (*to_bf16)(const float* x, int64_t count, uint16_t* rounded);
-  /// x [count] to bytes around 128; returns the scale that restores them. Not a number where x holds one that is not
-  /// finite.
+  /// x [count] to bytes around 128, the same by every set; returns the scale that restores them. Not a number where x
+  /// holds one that is not finite.
   float (*to_int8)(const float* x, int64_t count, uint8_t* quantised);
 
   /// normalised = LayerNorm(x + y); may be x.

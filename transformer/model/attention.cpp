@@ -198,7 +198,7 @@ Attended MultiHeadAttentionImpl::attend(const Heads& heads, AttentionOptions cal
 
 std::optional<FusedProjections> MultiHeadAttentionImpl::fusable_projections() const {
   if (additive() || quantized()) return {};
-  if (!in_float({input_weight_, input_bias_, output_->weight, output_->bias})) return {};
+  if (!kernels_take({input_weight_, input_bias_, output_->weight, output_->bias})) return {};
   const bool scaled = options_.compatibility == ModelSettings::Compatibility::scaled_dot_product;
   return FusedProjections{.input_weight = input_weight_,
                           .input_bias = input_bias_,

@@ -29,7 +29,7 @@ Tensor ResidualImpl::forward(const Tensor& x, const Tensor& sublayer_output) {
 }
 
 std::optional<FusedResidual> ResidualImpl::fused_residual() const {
-  if (!is_training() || !in_float({norm_->weight, norm_->bias})) return {};
+  if (!is_training() || !kernels_take({norm_->weight, norm_->bias})) return {};
   return FusedResidual{.gain = norm_->weight,
                        .bias = norm_->bias,
                        .epsilon = epsilon_,

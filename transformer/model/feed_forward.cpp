@@ -56,7 +56,7 @@ Tensor FeedForwardImpl::activated(const Tensor& x) const {
 
 std::optional<FusedNetwork> FeedForwardImpl::fusable_network() const {
   if (activation_ != Activation::relu || quantized()) return {};
-  if (!in_float({inner_->weight, inner_->bias, outer_->weight, outer_->bias})) return {};
+  if (!kernels_take({inner_->weight, inner_->bias, outer_->weight, outer_->bias})) return {};
   return FusedNetwork{.inner_weight = inner_->weight,
                       .inner_bias = inner_->bias,
                       .outer_weight = outer_->weight,

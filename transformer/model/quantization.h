@@ -5,7 +5,8 @@
 namespace transformer {
 
 /// x [.., K] with every row rounded as decoding in int8 rounds it: to whole multiples, from -127 to 127, of the row's
-/// largest magnitude / 127; a row of zeros stays. Gradients pass straight through, as if nothing had been rounded
+/// largest magnitude / 127, and to zeros where that magnitude is 1e-30 or less; but for ties, which decoding,
+/// multiplying where this divides, may break otherwise. Gradients pass straight through, as if nothing had been rounded
 /// (Bengio, Léonard and Courville 2013). float32 or float64 comes back as it came, other types as float32. Rows with
 /// numbers that are none become NaN.
 torch::Tensor rounded_to_int8(const torch::Tensor& x);

@@ -117,6 +117,7 @@ Tensor TransformerImpl::with_symbol_dropout(const Tensor& ids) const {
 
 Tensor TransformerImpl::embed(TokenEmbedding& embedding, PositionalEncoding& positions, EmbeddingNorm& norm,
                               const Tensor& ids, int64_t first) {
+  TORCH_CHECK(ids.scalar_type() == torch::kInt64, "ids are int64, and these ", ids.scalar_type());
   if (is_training() && !norm && settings_.positions == ModelSettings::Positions::sinusoidal &&
       fusable_embedding(embedding->weight(), ids)) {
     const auto weight = embedding->used_weight();

@@ -24,9 +24,9 @@ struct LayerFactories {
   DecoderLayerFactory decoder = {};  // of the decoder's
 };
 
-/// The encoder-decoder of §3 (Figure 1). Ids are int64; `padding_id` fills sequences up on the right, and all masks
-/// follow from it. In training symbol dropout replaces input ids by `unknown_id`, which vocabularies that spell unknown
-/// characters in bytes never use otherwise.
+/// The encoder-decoder of §3 (Figure 1). Ids are int64, others throw c10::Error; `padding_id` fills sequences up on the
+/// right, and all masks follow from it. In training symbol dropout replaces input ids by `unknown_id`, which
+/// vocabularies that spell unknown characters in bytes never use otherwise.
 class TransformerImpl : public torch::nn::Module {
  public:
   /// The ids that every vocabulary reserves (Vocabulary).

@@ -2,8 +2,10 @@
 
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adam.h>
+#include <fmt/format.h>
 
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 namespace transformer {
@@ -12,6 +14,10 @@ using at::Tensor;
 
 Adam::Adam(NamedParameters given, const Options& options) : Optimizer(std::move(given)), options_(options) {
   for (const auto& [name, parameter] : parameters()) {
+    if (!parameter.is_non_overlapping_and_dense()) {
+      throw std::invalid_argument(
+          fmt::format("Adam: the parameter '{}' has gaps in memory, or lies over itself", name));
+    }
     first_moments_.push_back(at::zeros_like(parameter));
     second_moments_.push_back(at::zeros_like(parameter));
     steps_.push_back(at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false)));
@@ -24,8 +30,11 @@ void Adam::step(double rate, const Tensor& norm) {
   for (size_t i = 0; i < parameters().size(); ++i) {
     const auto& parameter = parameters()[i].second;
     if (!parameter.grad().defined()) continue;
+    // The fused pass sees no strides. A gradient that autograd made lies as its parameter does.
+    const auto& gradient = parameter.grad();
+    const bool alike = gradient.strides() == parameter.strides();
     updated.push_back(parameter);
-    gradients.push_back(parameter.grad());
+    gradients.push_back(alike ? gradient : at::empty_like(parameter).copy_(gradient));
     first.push_back(first_moments_[i]);
     second.push_back(second_moments_[i]);
     steps.push_back(steps_[i]);

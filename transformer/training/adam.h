@@ -18,7 +18,8 @@ class Adam : public Optimizer {
     double epsilon = 1e-9;  // what is added to its root
   };
 
-  /// `parameters` by name; they are updated in place.
+  /// `parameters` by name; they are updated in place. Throws std::invalid_argument for one that has gaps in memory,
+  /// such as a column of a matrix, or lies over itself: LibTorch's pass would write to its neighbours.
   Adam(NamedParameters parameters, const Options& options);
 
   /// Where `norm` is given and not finite, nothing changes: the device decides that, and the host does not wait for it.

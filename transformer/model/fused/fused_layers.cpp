@@ -459,9 +459,10 @@ class FusedAttention : public torch::autograd::Function<FusedAttention> {
 
 class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
  public:
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& inner_weight, const Tensor& inner_bias,
-                        const Tensor& outer_weight, const Tensor& outer_bias, const Tensor& gain,
-                        const Tensor& norm_bias, const c10::intrusive_ptr<Extra>& extra) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& inner_weight,
+                        const std::optional<Tensor>& inner_bias, const Tensor& outer_weight,
+                        const std::optional<Tensor>& outer_bias, const Tensor& gain, const Tensor& norm_bias,
+                        const c10::intrusive_ptr<Extra>& extra) {
     const auto type = product_type();
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     const auto stream = x.contiguous();
@@ -469,13 +470,15 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
     Normalised normalised;
     const auto input = sublayer_input(stream, type, norm, *extra, normalised);
     const auto inner = inner_weight.to(type), outer = outer_weight.to(type);
-    const auto hidden = product(input, inner.t(), inner_bias);
+    const auto hidden = product(input, inner.t(), inner_bias.value_or(Tensor()));
     by_type(type, [&](auto element) {
       using T = decltype(element);
       over_rows(hidden, [&](Rows rows) { typed<T>(extra->kernels).relu(data<T>(hidden), rows, extra->inner_dropout); });
     });
-    auto result = sublayer_output(stream, product(hidden, outer.t(), outer_bias), norm, *extra, normalised);
+    auto result =
+        sublayer_output(stream, product(hidden, outer.t(), outer_bias.value_or(Tensor())), norm, *extra, normalised);
     hold(context, extra);
+    context->saved_data["biases"] = std::vector<int64_t>{inner_bias.has_value(), outer_bias.has_value()};
     context->save_for_backward({input, hidden, inner, outer, normalised.values, normalised.moments, gain});
     return result;
   }
@@ -487,6 +490,7 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
     const auto saved = context->get_saved_variables();
     const Tensor &input = saved[0], &hidden = saved[1], &inner = saved[2], &outer = saved[3], &gain = saved[6];
     const Normalised normalised{saved[4], saved[5]};
+    const auto biases = context->saved_data["biases"].toIntVector();
     const auto held = context->saved_data["extra"].toCapsule();
     const auto& extra = static_cast<const Extra&>(*held);
     const auto type = input.scalar_type();
@@ -505,9 +509,9 @@ class FusedFeedForward : public torch::autograd::Function<FusedFeedForward> {
     sublayer_input_backward(product(hidden_gradient, inner), normalised, gain, extra, gradients);
     return {gradients.stream.view(upstream[0].sizes()),
             inner_gradient,
-            inner_bias_gradient,
+            biases[0] ? inner_bias_gradient : Tensor(),
             outer_gradient,
-            gradients.rows,
+            biases[1] ? gradients.rows : Tensor(),
             gradients.gain,
             gradients.bias,
             {}};
@@ -599,15 +603,13 @@ bool fusable_attention(const Tensor& x, const Tensor& memory, const std::optiona
 Tensor fused_attention(const Tensor& x, const Tensor& memory, const std::optional<Tensor>& mask, bool causal,
                        const FusedProjections& projections, const FusedResidual& residual) {
   TRANSFORMER_RECORDED("transformer::attention", x);
-  check_widths(x, projections.input_weight, projections.output_weight, residual.gain);
+  check_parameters(x, projections, residual);
   auto extra = extra_of(projections.dropout, residual);
   extra->projections = projections;
   auto& kept = extra->projections;
   kept.input_weight = kept.input_bias = kept.output_weight = kept.output_bias = Tensor();
   extra->causal = causal;
   const auto allowed = mask ? mask->reshape({x.size(0), -1}).contiguous() : Tensor();
-  // Autograd takes what may be undefined as an optional alone.
-  const auto some = [](const Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
   return FusedAttention::apply(x, some(memory), some(allowed), projections.input_weight, some(projections.input_bias),
                                projections.output_weight, some(projections.output_bias), residual.gain, residual.bias,
                                extra);
@@ -615,19 +617,22 @@ Tensor fused_attention(const Tensor& x, const Tensor& memory, const std::optiona
 
 Tensor fused_feed_forward(const Tensor& x, const FusedNetwork& network, const FusedResidual& residual) {
   TRANSFORMER_RECORDED("transformer::feed_forward", x);
-  check_widths(x, network.inner_weight, network.outer_weight, residual.gain);
+  check_parameters(x, network, residual);
   const auto extra = extra_of(network.dropout, residual);
-  return FusedFeedForward::apply(x, network.inner_weight, network.inner_bias, network.outer_weight, network.outer_bias,
-                                 residual.gain, residual.bias, extra);
+  return FusedFeedForward::apply(x, network.inner_weight, some(network.inner_bias), network.outer_weight,
+                                 some(network.outer_bias), residual.gain, residual.bias, extra);
 }
 
 bool fusable_embedding(const Tensor& weight, const Tensor& ids) {
-  return training_kernels() && weight.is_cpu() && weight.scalar_type() == torch::kFloat32 && ids.dim() == 2 &&
-         ids.numel() > 0;
+  return training_kernels() && weight.is_cpu() && kernels_take({weight}) && ids.dim() == 2 && ids.numel() > 0;
 }
 
 Tensor fused_embedding(const Tensor& weight, const Tensor& ids, const Tensor& positions, double scale, double dropout) {
   TRANSFORMER_RECORDED("transformer::embedding", weight);
+  TORCH_CHECK(positions.sizes() == at::IntArrayRef({ids.size(1), weight.size(1)}), "positions ", positions.sizes(),
+              " for ids ", ids.sizes(), " and an embedding ", weight.sizes());
+  TORCH_CHECK(kernels_take({weight}) && positions.scalar_type() == torch::kFloat32,
+              "a fused embedding needs float32, and a contiguous weight");
   auto extra = c10::make_intrusive<Extra>();
   extra->inner_dropout = draw_dropout(dropout);
   return FusedEmbedding::apply(weight, ids.contiguous(), positions.contiguous(), scale, extra);

@@ -8,7 +8,8 @@
 // Sub-layers of the paper's model with their residual connection and normalisation, forward and backward each in one
 // piece, for training on CPUs: own loops (training_kernels.h) between matrix products, no masks of dropout, and nothing
 // stored twice. What they compute is what the modules compute that use them; those go their general way wherever
-// `fusable` says no. Widths that do not fit throw c10::Error.
+// `fusable` says no. Parameters of sizes that do not fit throw c10::Error, and so do embeddings and the gain and bias
+// of a normalisation that are not contiguous float32.
 
 namespace transformer {
 
@@ -60,7 +61,7 @@ struct FusedNetwork {
 /// max(0, x W_1 + b_1) W_2 + b_2, within `residual`.
 torch::Tensor fused_feed_forward(const torch::Tensor& x, const FusedNetwork& network, const FusedResidual& residual);
 
-/// Whether embeddings of ids [B, T] by `weight` are fused.
+/// Whether embeddings of ids [B, T] by `weight` are fused: contiguous float32 on a CPU.
 bool fusable_embedding(const torch::Tensor& weight, const torch::Tensor& ids);
 /// Dropout(scale * weight[ids] + positions): ids [B, T], positions [T, D] without gradient -> [B, T, D].
 torch::Tensor fused_embedding(const torch::Tensor& weight, const torch::Tensor& ids, const torch::Tensor& positions,

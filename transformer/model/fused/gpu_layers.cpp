@@ -48,10 +48,6 @@ T* data(const Tensor& tensor) {
   return tensor.defined() ? static_cast<T*>(tensor.data_ptr()) : nullptr;
 }
 
-OptionalTensor some(const Tensor& tensor) {
-  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
-}
-
 const GpuKernels& kernels_for(const Tensor& x) {
   const auto* kernels = gpu_kernels(x.device());
   TORCH_CHECK(kernels, "the kernels of this device were taken away between a pass and its way back");
@@ -364,7 +360,7 @@ bool fusable_on_gpu(const Tensor& x) {
 Tensor attention_on_gpu(const Tensor& x, const Tensor& memory, AttentionOptions call,
                         const FusedProjections& projections, const FusedResidual& residual) {
   RECORD_FUNCTION("transformer::attention", std::vector<c10::IValue>({x}));
-  check_widths(x, projections.input_weight, projections.output_weight, residual.gain);
+  check_parameters(x, projections, residual);
   const auto& p = projections;
   const int64_t query_rows = p.heads * p.d_k, all_rows = p.heads * (2 * p.d_k + p.d_v);
   const auto part = [&](const Tensor& whole, int64_t first, int64_t end) {
@@ -405,7 +401,7 @@ Tensor attention_on_gpu(const Tensor& x, const Tensor& memory, AttentionOptions 
 
 Tensor feed_forward_on_gpu(const Tensor& x, const FusedNetwork& network, const FusedResidual& residual) {
   RECORD_FUNCTION("transformer::feed_forward", std::vector<c10::IValue>({x}));
-  check_widths(x, network.inner_weight, network.outer_weight, residual.gain);
+  check_parameters(x, network, residual);
   auto [hidden, stream] = projected(x, network.inner_weight, network.inner_bias, true, residual);
   if (network.dropout > 0) hidden = torch::dropout(hidden, network.dropout, /*train=*/true);
   return joined(stream, hidden, network.outer_weight, network.outer_bias, residual);

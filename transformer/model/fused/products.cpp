@@ -93,10 +93,15 @@ bool is_factor(const Tensor& x) {
   return x.is_cpu() && x.numel() > 0 && (x.stride(0) == 1 || x.stride(1) == 1);
 }
 
+bool has_contiguous_rows(const Tensor& x) {
+  return x.size(1) == 1 || x.stride(1) == 1;
+}
+
 // Whether own kernels have made it.
 bool multiplied(const Tensor& result, const Tensor& a, const Tensor& b, const Tensor& bias, bool accumulated) {
   const auto* kernels = product_kernels();
   if (!kernels || !is_factor(a) || !is_factor(b) || a.scalar_type() != b.scalar_type()) return false;
+  if (!has_contiguous_rows(result)) return false;
   const auto from = a.scalar_type(), into = result.scalar_type();
   if (from == at::kFloat && into == at::kFloat && kernels->in_float) {
     multiply(*kernels, kernels->in_float, a, b, bias, result, accumulated);
@@ -126,7 +131,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias) {
   TORCH_CHECK(!bias.defined() || bias.sizes() == at::IntArrayRef{b.size(1)}, "a bias of ", bias.sizes(), " for ",
               b.size(1), " columns");
   const auto result = result_of(a, b, a.scalar_type());
-  if (multiplied(result, a, b, bias, false)) return result;
+  if (multiplied(result, a, b, bias.defined() ? bias.contiguous() : bias, false)) return result;
   return bias.defined() ? at::addmm(bias.to(a.scalar_type()), a, b) : at::mm(a, b);
 }
 

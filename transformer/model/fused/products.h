@@ -19,8 +19,9 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& b
 /// a b in float32, whatever the factors' type; LibTorch's products on a CPU round to that type before.
 at::Tensor product_in_float(const at::Tensor& a, const at::Tensor& b);
 
-/// result = a b, or result + a b where it is to be `accumulated`, for a result [M, N], its rows contiguous. One that is
-/// neither of the factors' type nor float32, and one accumulated in bfloat16, is LibTorch's: rounded on the way.
+/// result = a b, or result + a b where it is to be `accumulated`, for a result [M, N]. One that is neither of the
+/// factors' type nor float32, one accumulated in bfloat16, and one whose rows are not contiguous is LibTorch's: rounded
+/// on the way.
 void product_into(const at::Tensor& result, const at::Tensor& a, const at::Tensor& b, bool accumulated = false);
 
 /// The kernels for this processor, or those that were chosen; null: LibTorch's products. On Intel's processors, where
