@@ -397,6 +397,16 @@ TEST_CASE("a model that looks where we say aligns so") {
   CHECK(to_pharaoh(reading.align({text}, {text})[0]) == "1-0 2-1 3-2 4-3");
 }
 
+TEST_CASE("weights that are no numbers are a failure of the model") {
+  auto model = tiny_transformer(tiny_settings(pieces));
+  torch::NoGradGuard no_grad;
+  model->named_parameters()["encoder.layers.0.self_attention.input_weight"].fill_(3e38);
+  const auto packed = packed_model(model);
+  const Ids source = {5, 9, 12}, target = {7, 8};
+  CHECK_THROWS_AS(attention_maps(*packed, source, target), Failure);
+  CHECK_THROWS_AS(cross_attention(*packed, {source}, {target}, 1), Failure);
+}
+
 TEST_CASE("layers and heads that a model has not are refused, and pairs too long to align") {
   TemporaryDirectory directory;
   const auto vocabulary = vocabulary_of(directory, made_up_sentences(60, 4), 300);

@@ -3,7 +3,9 @@
 #include <set>
 
 #include "inference/tiny_model.h"
+#include "model/reference.h"
 #include "support.h"
+#include "transformer/base/error.h"
 #include "transformer/inference/confidence.h"
 #include "transformer/inference/ensemble.h"
 #include "transformer/inference/inference_batch.h"
@@ -15,6 +17,7 @@ namespace transformer::test {
 
 namespace {
 
+using Catch::Matchers::Contains;
 using Ids = std::vector<int64_t>;
 
 /// By the modules: -Σ p log p at each position of a target, its end's last.
@@ -85,8 +88,18 @@ TEST_CASE("entropy is the logarithm of the choices where all are alike, and noth
   CHECK(entropies() == std::vector<double>(4, 0.0));
   bias[8] = 300;
   check_near(entropies(), std::vector<double>(4, std::log(2.0)), 1e-6);
+}
+
+TEST_CASE("given outputs are not judged by what is no number") {
+  auto model = tiny_transformer(tiny_settings(pieces), 4);
+  torch::NoGradGuard no_grad;
   model->projection_weight().fill_(3e38);
-  for (const double entropy : entropies()) CHECK(std::isnan(entropy));
+  const auto packed = packed_model(model);
+  const std::vector<Ids> source = {{5, 9}}, target = {{7, 8, 30}};
+  const std::string diverged = "its weights are damaged, or its training diverged";
+  CHECK_THAT(message_of<Failure>([&] { token_entropies(*packed, source, target); }), Contains(diverged));
+  CHECK_THAT(message_of<Failure>([&] { token_log_probabilities(*packed, source, target); }), Contains(diverged));
+  CHECK_THAT(message_of<Failure>([&] { log_probabilities(*packed, source, target); }), Contains(diverged));
 }
 
 TEST_CASE("translations are told how open each choice was, their words and sentence by the mean") {

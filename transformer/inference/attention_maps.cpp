@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "transformer/base/error.h"
+#include "transformer/base/finite.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/inference_batch.h"
 #include "transformer/inference/inference_model.h"
@@ -63,8 +65,12 @@ AttentionWeights zeros(int64_t layers, int64_t heads, size_t queries, size_t key
   return weights;
 }
 
-/// Takes over what is told of one attention as a layer of `weights`.
+/// Takes over what is told of one attention as a layer of `weights`. Throws Failure for what is no number.
 void put(const WatchedAttention& told, int64_t layer, AttentionWeights& weights) {
+  if (!all_finite(told.weights)) {
+    throw Failure("attention", "the model gave a weight that is no finite number",
+                  "its weights are damaged, or its training diverged");
+  }
   for (int64_t head = 0; head < weights.heads; ++head) {
     const auto given = told.weights.subspan(static_cast<size_t>(head * told.keys), static_cast<size_t>(told.keys));
     std::copy(given.begin(), given.end(), weights.row(layer, head, told.query).begin());

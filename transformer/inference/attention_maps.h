@@ -35,11 +35,12 @@ struct AttentionMaps {
 };
 
 /// Ids are pieces without begin and end. Throws Error for one that is none of the vocabulary's, and past the last
-/// learned position.
+/// learned position; Failure where the model gives weights that are no numbers.
 AttentionMaps attention_maps(const InferenceModel& model, const std::vector<int64_t>& source,
                              const std::vector<int64_t>& target);
 
 /// `AttentionMaps::cross` alone, of several pairs in one pass and of decoder layer `layer`, from 0: [1, H, T, S] each.
+/// Throws the same.
 std::vector<AttentionWeights> cross_attention(const InferenceModel& model,
                                               const std::vector<std::vector<int64_t>>& sources,
                                               const std::vector<std::vector<int64_t>>& targets, int64_t layer);

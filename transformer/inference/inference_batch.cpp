@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <variant>
 
+#include "transformer/base/error.h"
 #include "transformer/inference/sampling.h"
 #include "transformer/text/vocabulary.h"
 
@@ -990,6 +991,15 @@ std::vector<std::vector<double>> InferenceBatch::score(std::span<const Target> t
     self.score(targets.subspan(first, end - first), std::span(scores).subspan(first, end - first),
                entropies ? std::span(*entropies).subspan(first, end - first) : std::span<std::vector<double>>());
     first = end;
+  }
+  // Nothing is ruled out here: every logarithm is a number, as long as the logits are.
+  const auto are_numbers = [](const std::vector<double>& values) {
+    return std::all_of(values.begin(), values.end(), [](double value) { return std::isfinite(value); });
+  };
+  if (!std::all_of(scores.begin(), scores.end(), are_numbers) ||
+      (entropies && !std::all_of(entropies->begin(), entropies->end(), are_numbers))) {
+    throw Failure("scoring", "the model gave a probability that is no finite number",
+                  "its weights are damaged, or its training diverged");
   }
   return scores;
 }

@@ -100,6 +100,7 @@ class InferenceBatch {
   /// log p of every token that follows, given those before it: to the last bit what steps over the same tokens give,
   /// but computed for all positions at once, as the encoder does. The sentences stay as they were. `entropies`, where
   /// given, gets as many numbers: the entropy, in nats, of the distribution over the whole vocabulary at each position.
+  /// Throws Failure where the model gives what is no finite number, as of weights whose products overflow.
   std::vector<std::vector<double>> score(std::span<const Target> targets,
                                          std::vector<std::vector<double>>* entropies = nullptr);
 

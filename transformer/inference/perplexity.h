@@ -23,12 +23,12 @@ struct Perplexity {
 Perplexity perplexity_of(double sum, int64_t tokens);
 
 /// Perplexity of packed weights on `corpus`, judged by `threads` workers. The result does not depend on their number.
-/// Throws Error past the last learned position.
+/// Throws Error past the last learned position, and Failure where the model's probabilities are no finite numbers.
 Perplexity perplexity(const InferenceModel& model, const Corpus& corpus, int64_t threads = 1);
 
 /// log p of each token of `targets`, and last of its end, as the whole output for the source of its index. Both are
 /// pieces without begin and end; the result of a pair depends on nothing else. A language that the model is `told`
-/// stands before a target, and is none of what it writes. Throws Error past the last learned position.
+/// stands before a target, and is none of what it writes. Throws as perplexity.
 std::vector<std::vector<double>> token_log_probabilities(const InferenceModel& model,
                                                          std::span<const std::vector<int64_t>> sources,
                                                          std::span<const std::vector<int64_t>> targets,
