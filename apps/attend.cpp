@@ -419,7 +419,10 @@ int main(int argc, char** argv) {
     several(app.add_option("--head", request.heads, "From 1; all"))
         ->type_name("N,...")
         ->transform(number_between(int64_t{1}, int64_t{4096}));
-    app.add_option("--pick", words, "Show the attention of this word alone; may be given several times, in a page once")
+    app.add_option(
+           "--pick", words,
+           "Show the attention of this word alone; may be given several times, in a page once, which shows a word of "
+           "several pieces by the first")
         ->type_name("WORD")
         ->allow_extra_args(false);
     app.add_flag("--words", request.words,
@@ -444,6 +447,9 @@ int main(int argc, char** argv) {
       throw Error("--heat-map", "is for SVG", "the page has heat maps, too; leave it out");
     }
     if (format == Format::json && !words.empty()) throw Error("--pick", "is for SVG and HTML", "leave it out");
+    if (format == Format::html && words.size() > 1) {
+      throw Error("--pick", "a page begins with one word, and shows any other at a click", "give one");
+    }
     if (heat_map && !words.empty()) throw Error("--pick", "is for lines", "leave out --heat-map or --pick");
 
     const auto models = decoding.inputs();

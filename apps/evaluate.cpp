@@ -340,10 +340,11 @@ void perplexity(CLI::App& app) {
     const auto model = InferenceModel::load(flags->model, settings, precision_named(flags->precision));
     const auto vocabularies =
         Vocabularies::load(flags->model, settings.source_vocabulary_size, settings.target_vocabulary_size);
-    if (const auto& languages = vocabularies.target->languages(); !languages.empty()) {
-      languages.piece(flags->source_language, "--from");
-      languages.piece(flags->target_language, "--to");
-    }
+    const auto check_language = [](const Vocabulary& vocabulary, const std::string& code, const char* option) {
+      if (!code.empty() || !vocabulary.languages().empty()) vocabulary.languages().piece(code, option);
+    };
+    check_language(*vocabularies.source, flags->source_language, "--from");
+    check_language(*vocabularies.target, flags->target_language, "--to");
     const auto corpus = Corpus::read({flags->source}, {flags->target}, *vocabularies.source, *vocabularies.target,
                                      {.max_length = longest_text(settings),
                                       .keep_all = true,

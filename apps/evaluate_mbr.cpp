@@ -78,12 +78,14 @@ void declare_mbr(CLI::App& app) {
       lines = 0;
     };
     int64_t number = 0, current = -1;
+    bool whole = false;  // the last line's translations, where the list goes wrong behind them
     try {
       for (InputLine line; input.next(line);) {
         ++number;
         if (!line.usable()) throw input.error(number, line);
         auto listed = read_listed(input, number, line.text);
         if (listed.index < current || listed.index > current + 1) {
+          whole = listed.index > current;
           throw Error(input.where(number), fmt::format("is of line {}, but {} comes next", listed.index, current + 1),
                       "the list has to be in the order of the text, and to leave no line out");
         }
@@ -96,7 +98,7 @@ void declare_mbr(CLI::App& app) {
         ++lines;
       }
     } catch (const Error&) {  // what is whole before it is written all the same
-      if (!window.empty()) window.pop_back();
+      if (!whole && !window.empty()) window.pop_back();
       write();
       throw;
     }

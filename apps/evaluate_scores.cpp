@@ -71,8 +71,13 @@ class Judge {
                                      .threads = threads_ > 0 ? threads_ : default_threads()};
     translator_.emplace(directory_, "cpu", inference);
     search_ = translator_->settings();
-    if (!from_.empty()) search_.source_language = from_;
-    if (!to_.empty()) search_.target_language = to_;
+    const auto tell = [](const Vocabulary& vocabulary, const std::string& code, const char* option, std::string& told) {
+      if (code.empty() && (!told.empty() || vocabulary.languages().empty())) return;
+      vocabulary.languages().piece(code, option);
+      told = code;
+    };
+    tell(*translator_->vocabularies().source, from_, "--from", search_.source_language);
+    tell(*translator_->vocabularies().target, to_, "--to", search_.target_language);
     const ToldLanguages checked(translator_->vocabularies(), search_);
     threads_ = static_cast<int>(inference.threads);
   }
@@ -312,7 +317,8 @@ void declare_rescore(CLI::App& app) {
     std::vector<Listed> window;
     std::vector<std::vector<int64_t>> source_ids, target_ids;
     std::vector<int64_t> current;
-    size_t bytes = 0;  // of the window
+    size_t bytes = 0;    // of the window
+    bool whole = false;  // the last line's translations, where the list goes wrong behind them
     const auto write = [&] {
       const auto scores = judge.judge(source_ids, target_ids);
       for (size_t i = 0; i < window.size(); ++i) {
@@ -345,6 +351,7 @@ void declare_rescore(CLI::App& app) {
                       "the list has to be in the order of the text");
         }
         if (flags->best && listed.index > source_number) {
+          whole = true;
           throw Error(list.where(number), fmt::format("is of line {}, but {} comes next", listed.index, source_number),
                       "for --best the list has to leave no line out");
         }
@@ -378,7 +385,7 @@ void declare_rescore(CLI::App& app) {
     try {
       read_all();
     } catch (const Error&) {  // what is whole before it is written all the same
-      while (!window.empty() && window.back().index == source_number - 1) window.pop_back();
+      while (!whole && !window.empty() && window.back().index == source_number - 1) window.pop_back();
       source_ids.resize(window.size());
       target_ids.resize(window.size());
       write();

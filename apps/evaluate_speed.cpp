@@ -81,6 +81,7 @@ struct SpeedFlags {
                     "How many lines are timed, from the first on; all are scored. If not given, all are timed, too")
         ->transform(number_between(int64_t{1}, std::numeric_limits<int64_t>::max()))
         ->type_name("N");
+    measuring = command.get_options();
     command
         .add_option("--figures", kept,
                     "Figures that an earlier run left (--format json), of these or of other systems, to stand in the "
@@ -101,6 +102,7 @@ struct SpeedFlags {
   int threads = 1, rounds = 3;
   int64_t timed = 0;
   SettingOptions<DecodingSettings> search;
+  std::vector<CLI::Option*> measuring;  // what is for models alone
 };
 
 /// A model that takes its turns.
@@ -305,6 +307,11 @@ void run(const SpeedFlags& flags) {
   if (flags.models.empty() && flags.kept.empty()) {
     throw Error("evaluate speed", "has nothing to show",
                 "name models, which are directories, or --figures of an earlier run");
+  }
+  for (const auto* option : flags.measuring) {
+    if (flags.models.empty() && option->count() > 0) {
+      throw Error(option->get_name(), "is for measuring, and no model is named", "name models, or leave it out");
+    }
   }
   std::vector<std::filesystem::path> inputs(flags.kept.begin(), flags.kept.end());
   inputs.insert(inputs.end(), flags.references.begin(), flags.references.end());

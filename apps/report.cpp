@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/messages.h"
 #include "apps/number_option.h"
 #include "apps/output.h"
 #include "apps/program.h"
@@ -46,24 +47,32 @@ Lines read_all(const Lines& files) {
   return lines;
 }
 
-/// Throws Error where the text that was named cannot be what it was named for.
-void check_text(const ValidationText& text) {
-  const auto sources = read_all(text.source), references = read_all(text.target);
-  if (sources.size() != references.size()) {
+/// A validation text: lines and their translations.
+struct Text {
+  Lines source, reference;  // as many; or no source, where it is not known
+  bool operator==(const Text&) const = default;
+};
+
+/// The text that was named; nothing where none was. Throws Error where it cannot be what it was named for.
+std::optional<Text> given_text(const Request& request) {
+  if (request.reference.empty()) return std::nullopt;
+  Text text{.source = read_all(request.source), .reference = read_all(request.reference)};
+  if (!request.source.empty() && text.source.size() != text.reference.size()) {
     throw Error("--reference",
-                fmt::format("has {}, and --source {}", counted(references.size(), "line"), sources.size()),
+                fmt::format("has {}, and --source {}", counted(text.reference.size(), "line"), text.source.size()),
                 "give texts of the same sentences, line by line");
   }
-  if (references.empty()) throw Error("--reference", "has no line of text", "name the validation text's translation");
+  if (text.reference.empty())
+    throw Error("--reference", "has no line of text", "name the validation text's translation");
+  return text;
 }
 
-/// The validation translations of all runs, sentence by sentence; those of runs without any, or of another text than
-/// the first run's, are left out, and remarked on.
-void compare_translations(const Request& request, const Lines& names, RunReport& report) {
+/// The validation translations of all runs, sentence by sentence, of the text that is `given` or the one that the runs
+/// name; those of runs without any, or of another text than the first run's, are left out, and remarked on.
+void compare_translations(const Request& request, const std::optional<Text>& given, const Lines& names,
+                          RunReport& report) {
   std::vector<ComparedSentence> sentences;
-  const bool given = !request.reference.empty();
-  ValidationText text{.source = request.source, .target = request.reference};
-  if (given) check_text(text);
+  std::optional<Text> text;
   for (size_t run = 0; run < request.runs.size() && request.sentences > 0; ++run) {
     try {
       const auto file = newest_validation(request.runs[run]);
@@ -72,25 +81,27 @@ void compare_translations(const Request& request, const Lines& names, RunReport&
             fmt::format("{} has no validation translations: training.validate_bleu writes them", names[run]));
         continue;
       }
-      const auto own = given ? text : validation_text(request.runs[run]);
-      if (sentences.empty()) {
-        const auto sources = read_all(own.source), references = read_all(own.target);
-        if (references.empty() || (!sources.empty() && sources.size() != references.size())) {
+      auto own = given;
+      if (!own) {
+        const auto files = validation_text(request.runs[run]);
+        own = Text{.source = read_all(files.source), .reference = read_all(files.target)};
+        if (own->reference.empty() || (!own->source.empty() && own->source.size() != own->reference.size())) {
           report.remarks.push_back(
               fmt::format("{} does not say what its validation text is; --source and --reference do", names[run]));
           continue;
         }
+      }
+      if (!text) {
         text = own;
-        sentences.resize(references.size());
-        for (size_t i = 0; i < sentences.size(); ++i) {
-          sentences[i] = {.line = static_cast<int64_t>(i) + 1,
-                          .source = sources.empty() ? "" : sources[i],
-                          .reference = references[i],
-                          .outputs = std::vector<std::optional<ComparedSentence::Output>>(request.runs.size())};
+        for (size_t i = 0; i < text->reference.size(); ++i) {
+          sentences.push_back({.line = static_cast<int64_t>(i) + 1,
+                               .source = text->source.empty() ? "" : text->source[i],
+                               .reference = text->reference[i],
+                               .outputs = std::vector<std::optional<ComparedSentence::Output>>(request.runs.size())});
         }
       }
       auto outputs = read_lines(file);
-      if (own.source != text.source || own.target != text.target || outputs.size() != sentences.size()) {
+      if (own != text || outputs.size() != sentences.size()) {
         report.remarks.push_back(fmt::format("The translations in {} are of another text", file.string()));
         continue;
       }
@@ -109,7 +120,7 @@ void compare_translations(const Request& request, const Lines& names, RunReport&
   choose_sentences(report, std::move(sentences), request.sentences);
 }
 
-RunReport read_runs(const Request& request) {
+RunReport read_runs(const Request& request, const std::optional<Text>& given) {
   const auto names = folder_names(request.runs);
   RunReport report;
   bool all_finished = true;
@@ -119,7 +130,7 @@ RunReport read_runs(const Request& request) {
   }
   report.remarks = remarks_on(report.runs);
   if (!all_finished) report.reload_seconds = request.watch;
-  compare_translations(request, names, report);
+  compare_translations(request, given, names, report);
   return report;
 }
 
@@ -174,14 +185,37 @@ int main(int argc, char** argv) {
     if (request.watch > 0 && is_standard(output_file)) {
       throw Error("--watch", "writes the page again and again", "give a file with --output");
     }
+    const auto given = given_text(request);  // once: it may be a pipe
+    std::vector<fs::path> inputs;
+    const auto read = [&] {
+      inputs = files_read(request);
+      return read_runs(request, given);
+    };
+    auto report = std::optional(read());
+    std::string told;  // of what keeps the last page
     while (true) {
-      const auto report = read_runs(request);
-      check_output("--output", output_file, files_read(request));
-      Output output(output_file);
-      output.write(run_html(report));
-      output.commit();
-      if (report.reload_seconds <= 0) break;
-      std::this_thread::sleep_for(std::chrono::duration<double>(report.reload_seconds));
+      if (report) {
+        check_output("--output", output_file, inputs);
+        Output output(output_file);
+        output.write(run_html(*report));
+        output.commit();
+        if (report->reload_seconds <= 0) break;
+      }
+      std::this_thread::sleep_for(std::chrono::duration<double>(request.watch));
+      // A run that begins anew has no figures for a while.
+      const auto keep_page = [&](const std::string& reason) {
+        if (reason != told) std::cerr << one_line("report: warning: the page stays as it is: " + reason) << '\n';
+        told = reason;
+        report.reset();
+      };
+      try {
+        report = read();
+        told.clear();
+      } catch (const Error& error) {
+        keep_page(error.what());
+      } catch (const Failure& failure) {
+        keep_page(failure.what());
+      }
     }
   });
 }

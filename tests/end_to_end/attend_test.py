@@ -246,6 +246,7 @@ class AttendTest(ProgramTest):
             (["--format", "html", "--heat-map", SENTENCE], ["--heat-map", "SVG"]),
             (["--format", "svg", "--heat-map", "--pick", "si", SENTENCE], ["--pick"]),
             (["--pick", "si", SENTENCE], ["--pick", "SVG"]),
+            (["--format", "html", "--kind", "encoder", "--pick", "si", "--pick", "nora", SENTENCE], ["--pick", "one"]),
             (["--format", "svg", "--kind", "encoder", "--pick", "nobody", SENTENCE], ["--pick", "nobody", "kilumé"]),
             (["--input", missing], ["missing"]),
             (["--input", missing, SENTENCE], ["either"]),

@@ -111,6 +111,70 @@ class ReportTest(ProgramTest):
             self.assertEqual(process.wait(60), 0)
         self.assertIn('data-reload="0"', file.read_text())
 
+    def test_a_run_that_begins_anew_keeps_its_last_page(self):
+        run = self.make_run("run", finished=False)
+        metrics, file = run / "metrics.jsonl", run.parent / "page.html"
+        figures = metrics.read_text()
+        with subprocess.Popen([REPORT, run, "--watch", "0.2", "--output", file], stderr=subprocess.PIPE,
+                              text=True) as process:
+            deadline = time.monotonic() + 60
+            while not file.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            metrics.rename(run / "moved")
+            time.sleep(1)
+            self.assertIsNone(process.poll())
+            self.assertIn("not finished", file.read_text())
+            metrics.write_text(figures + '{"kind":"train","step":23456}\n')
+            while "23,456" not in file.read_text() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertIn("23,456", file.read_text())
+            (run / "summary.json").write_text("{}")
+            errors = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, 0)
+        self.assertEqual(errors.count("\n"), 1, errors)
+        self.assertIn("report: warning: the page stays as it is: ", errors)
+        self.assertIn("metrics.jsonl is missing", errors)
+
+    def test_a_text_that_is_given(self):
+        run = self.make_run("run", OUTPUTS["first"])
+        (run / "config.yaml").unlink()
+        source, target = self.root / "valid.en", self.root / "valid.de"
+        whole = self.report(run, "--source", source, "--reference", target)
+        # The source is shown, and not needed.
+        page = self.report(run, "--reference", target)
+        self.assertIn("sentence 3", whole)
+        self.assertEqual(page, re.sub(r'(?<=<dd dir="auto">)sentence \d', "", whole))
+        # Both may be pipes, which are read but once, however often the page is written.
+        page = run.parent / "page.html"
+        command = f"exec '{REPORT}' '{run}' --source <(cat '{source}') --reference <(cat '{target}')"
+        self.assertEqual(subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60).stdout, whole)
+        (run / "summary.json").unlink()
+        with subprocess.Popen(["bash", "-c", f"{command} --watch 0.1 --output '{page}'"]) as process:
+            deadline = time.monotonic() + 60
+            while not page.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            page.unlink()
+            while not page.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            self.assertIn("sentence 3", page.read_text())
+            (run / "summary.json").write_text("{}")
+            self.assertEqual(process.wait(60), 0)
+
+    def test_a_text_is_the_same_whatever_its_files_are_called(self):
+        runs = [self.make_run(name, outputs) for name, outputs in OUTPUTS.items()]
+        config = (runs[1] / "config.yaml").read_text()
+        (runs[1] / "config.yaml").write_text(config.replace("valid.en", "./valid.en"))
+        page = self.report(*runs)
+        self.assertNotIn("of another text", page)
+        self.assertNotIn("different texts", page)
+        self.assertEqual(page.split('data-show="best"')[1].count("<dt>second</dt>"), len(REFERENCE))
+        other = self.root / "other.de"
+        other.write_text(lines(["Ein anderer Satz ."] * len(REFERENCE)))
+        (runs[1] / "config.yaml").write_text(config.replace("valid.de", "other.de"))
+        page = self.report(*runs)
+        self.assertIn("are of another text", page)
+        self.assertIn("Validations are of different texts, and do not compare: first; second", page)
+
     def test_mistakes(self):
         run = self.make_run("run")
         self.assertIn("metrics.jsonl is missing", self.report(self.root, status=2))

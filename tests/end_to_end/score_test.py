@@ -105,6 +105,14 @@ class ScoreTest(ProgramTest):
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"a checkpoint is a model directory, too: {checkpoint}", done.stderr)
 
+    def test_a_language_that_is_given_is_the_one_that_is_wrong(self):
+        for command in ("score", "rescore", "perplexity"):
+            text = ["--source", self.files[0]] if command == "rescore" else ["--source", self.files[0], "--target",
+                                                                              self.files[1]]
+            for option in ("--from", "--to"):
+                _, error = self.run_evaluate(command, *text, option, "en", status=2)
+                self.assertIn(f"evaluate: error: {option}: is 'en', and this model cannot be told a language", error)
+
     def test_the_other_way_round(self):
         forwards = self.score("--format", "jsonl", sides=self.files[::-1])
         self.assertEqual(self.score("--format", "jsonl", "--reverse"), forwards)
@@ -183,7 +191,7 @@ class ScoreTest(ProgramTest):
         self.assertEqual(self.run_evaluate("rescore", "--source", self.files[0]), [])
         # Lines of --best belong to the text's, so that none may be left out.
         three = self.write("three", self.lines[0][:3])
-        for listed, message, whole in (((0, 2), "is of line 2, but 1 comes next", []),
+        for listed, message, whole in (((0, 2), "is of line 2, but 1 comes next", ["Ja."]),
                                        ((0,), "ends after line 0, but", ["Ja."])):
             text = "".join(f"{index} ||| Ja. ||| -1\n" for index in listed)
             kept, error = self.run_evaluate("rescore", "--source", three, "--best", status=2, text=text)
@@ -240,7 +248,7 @@ class ScoreTest(ProgramTest):
             done = subprocess.run([EVALUATE, "mbr", *arguments], input=text, capture_output=True, text=True,
                                   env=ENVIRONMENT, timeout=300)
             self.assertEqual(done.returncode, status, done.stderr)
-            return done.stdout.splitlines() if status == 0 else done.stderr
+            return done.stdout.splitlines() if status == 0 else (done.stdout.splitlines(), done.stderr)
 
         texts = ["something else", "the cat sat", "the cat sits", "the cat sat", "the dog sat"]
         lines = [f"{line} ||| {text} ||| {-k}.5" for line in range(600) for k, text in enumerate(texts)]
@@ -258,9 +266,14 @@ class ScoreTest(ProgramTest):
         self.assertEqual(mbr("0 |||  ||| 0.0\n", "--best"), [""])
         self.assertEqual(mbr("0 ||| ||| 0.0\n", "--best"), [""])
         self.assertEqual(mbr(""), [])
-        for text, part in [("x\n", "standard input:1"), ("0 ||| a ||| 1\n2 ||| b ||| 1\n", "standard input:2"),
-                           ("1 ||| a ||| 1\n", "is of line 1"), ("0 ||| a ||| nan\n", "standard input:1")]:
-            self.assertIn(part, mbr(text, status=2))
+        # What is whole is written, where the list goes wrong behind it; a bad line may be of the one before.
+        for text, part, kept in [("x\n", "standard input:1", 0), ("0 ||| a ||| 1\n2 ||| b ||| 1\n", "standard input:2", 1),
+                                 ("1 ||| a ||| 1\n", "is of line 1", 0), ("0 ||| a ||| nan\n", "standard input:1", 0),
+                                 ("0 ||| a ||| 1\n1 ||| b ||| 1\nx\n", "standard input:3", 1),
+                                 ("0 ||| a ||| 1\n1 ||| b ||| 1\n0 ||| c ||| 1\n", "is of line 0", 1)]:
+            found, error = mbr(text, status=2)
+            self.assertIn(part, error)
+            self.assertEqual(len(found), kept, text)
 
 
 if __name__ == "__main__":

@@ -166,6 +166,14 @@ class SpeedTest(ProgramTest):
         self.assertEqual(beside("joined"), (joined, errors))
         self.assertEqual([row["measured"]["threads"] for row in json.loads(joined)["models"]], [1, 2, 1])
 
+    def test_what_only_measuring_uses_is_refused_without_models(self):
+        kept = self.root / "kept.json"
+        kept.write_text('{"models": []}')
+        for option in ("--source", "--reference", "--precision", "--threads", "--rounds", "--timed", "--beam", "--alpha"):
+            value = "int8" if option == "--precision" else "1"
+            errors = self.evaluate("speed", "--figures", kept, option, value, status=2)
+            self.assertIn(f"{option}: is for measuring, and no model is named", errors)
+
     def test_mistakes_are_named(self):
         empty, shorter = self.root / "empty", self.root / "shorter"
         empty.write_text("")

@@ -62,4 +62,7 @@ TEST_CASE("powers of ten have a mantissa from 1 to below 10") {
   CHECK(power_of_ten(9.96e5) == "1.0·10⁶");
   CHECK(power_of_ten(9.94e5) == "9.9·10⁵");
   CHECK(power_of_ten(4.7e-23) == "4.7·10⁻²³");
+  CHECK(power_of_ten(1.25e-305) == "1.2·10⁻³⁰⁵");
+  CHECK(power_of_ten(5e-324) == "4.9·10⁻³²⁴");  // the least that there is
+  CHECK(power_of_ten(1.797e308) == "1.8·10³⁰⁸");
 }

@@ -103,6 +103,17 @@ TEST_CASE("one point, equal points and huge values can be drawn") {
   }
 }
 
+TEST_CASE("what lies further apart than there are numbers for is drawn at the frame") {
+  const auto point = [](double x, double y) { return PlotPoint{.x = x, .y = y, .title = "", .label = ""}; };
+  for (const double huge : {1.797e308, -1.797e308}) {
+    LinePlot plot;
+    plot.series = {{.name = "a", .points = {point(1, -1), point(2, huge), point(3, 1), point(huge, 0)}}};
+    const auto svg = line_plot(plot);
+    parsed("svg", svg);
+    CHECK_THAT(svg, !Contains("inf") && !Contains("nan"));
+  }
+}
+
 TEST_CASE("marks of seven groups without lines differ") {
   std::set<std::string> looks;
   for (int64_t style = -1; style < 7; ++style) {

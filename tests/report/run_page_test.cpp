@@ -1,5 +1,7 @@
 #include "transformer/report/run_page.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -56,7 +58,7 @@ TEST_CASE("a run's figures are what its metrics say") {
   CHECK(point.memory == 2e9);
   CHECK(log.validation.at(0).bleu == 1.5);
   CHECK(log.final_model->perplexity == 50);
-  CHECK(log.bleu_signature == "BLEU|x");
+  CHECK(log.bleu_signatures == std::vector<std::string>{"BLEU|x"});
   CHECK_FALSE(log.finished);
 
   const auto page = parsed("html", run_html(report_of({log})));
@@ -156,6 +158,65 @@ TEST_CASE("perplexities per piece of different vocabularies are remarked on") {
   CHECK(remarks_on({a, c, b, d}) ==
         std::vector<std::string>{
             "Perplexities and losses are per word piece, of different vocabularies, and do not compare: a, b; c"});
+}
+
+TEST_CASE("validations of different texts are remarked on, whatever their files are called") {
+  const test::TemporaryDirectory texts;
+  const auto text = [&](const std::string& name, const std::string& lines) {
+    test::write_file(texts / name, lines);
+    return (texts / name).string();
+  };
+  const auto with = [&](const std::string& name, const std::string& source, const std::string& target) {
+    const Run run(header);
+    test::write_file(run.folder / "config.yaml",
+                     fmt::format("data: {{validation_source: [{}], validation_target: [{}]}}\n", source, target));
+    return read_run_log(run.folder.path(), name);
+  };
+  const auto english = text("en", "a\nb\n"), german = text("de", "c\nd\n");
+  std::filesystem::create_symlink("en", texts / "link");
+  const auto a = with("a", english, german), b = with("b", (texts / "." / "link").string(), german),
+             c = with("c", english, text("other", "c\ne\n")), d = with("d", english, (texts / "nowhere").string()),
+             e = with("e", text("dos", "a\r\nb\r\n"), german);
+  CHECK(remarks_on({a, b, d, e}).empty());
+  CHECK(remarks_on({a, c, b, d}) ==
+        std::vector<std::string>{"Validations are of different texts, and do not compare: a, b; c"});
+}
+
+TEST_CASE("several kinds of BLEU are told apart, and the best is of the last one's kind") {
+  const auto validation = [](int64_t step, double bleu, const std::string& signature) {
+    return fmt::format(R"({{"kind":"validation","step":{},"bleu":{},"bleu_signature":"{}"}})", step, bleu, signature) +
+           "\n";
+  };
+  auto changed = Run(header + validation(1, 2, "new") + validation(2, 30, "old") + validation(3, 4, "new") +
+                     validation(4, 3, "new"))
+                     .read();
+  changed.name = "changed";
+  CHECK(changed.bleu_signatures == std::vector<std::string>{"new", "old"});
+  auto other = Run(header + validation(1, 9, "new")).read();
+  other.name = "other";
+  CHECK(remarks_on({other}).empty());
+  CHECK(remarks_on({changed, other}) ==
+        std::vector<std::string>{
+            "BLEU is of several kinds, which do not compare with each other: new: changed, other; old: changed"});
+  const auto html = run_html(report_of({changed, other}));
+  CHECK_THAT(html, Contains("new; old</p>"));
+  const auto table = parsed("html", html)["tables"][0];
+  CHECK(table[0].dump() == R"(["run","state","step","BLEU","best BLEU"])");
+  CHECK(table[1].dump() == R"(["changed","not finished","4","3.00","4.00"])");
+}
+
+TEST_CASE("the median of an even number of speeds is the mean of the middle two") {
+  const auto speed = [](const std::vector<double>& values) {
+    RunLog log = named("run");
+    for (const double value : values) {
+      log.training.emplace_back().step = 1;
+      log.training.back().speed = value;
+    }
+    return parsed("html", run_html(report_of({log})))["tables"][0][1].back().get<std::string>();
+  };
+  CHECK(speed({100, 40, 10, 20}) == "30");
+  CHECK(speed({40, 100, 10}) == "40");
+  CHECK(speed({7}) == "7");
 }
 
 TEST_CASE("what is not finite is said in the table, and a gap in the curves") {
@@ -264,41 +325,57 @@ TEST_CASE("what is no run's folder is refused, and a later version's") {
   CHECK_THROWS_WITH(Run("{\"kind\":\"header\",\"format\":2}\n").read(), Contains("later version"));
 }
 
-TEST_CASE("of a very long run the curves keep their peaks, and reading it keeps its end") {
-  std::string text = header;
-  const int64_t steps = 2 * static_cast<int64_t>(most_run_points) + 5;
-  for (int64_t step = 1; step <= steps; ++step) {
-    // Peaks of reports that are dropped: of one that was kept at first, and of one that never was.
-    const char* largest = step == 8 ? "5000" : step % 4 == 0 ? "null" : "2";
-    text += fmt::format(R"({{"kind":"train","step":{},"gradient_norm":{},"largest_gradient_norm":{},"memory":{}}})",
-                        step, step == 5 ? 1000 : 1, largest, step == 66'000 ? 9e9 : 1e9);
-    text += '\n';
-  }
-  const auto log = Run(text).read();
-  CHECK(log.training.size() <= most_run_points);
-  CHECK(log.training.front().step == 1);
-  CHECK(log.training.back().step == steps);
-  CHECK(std::is_sorted(log.training.begin(), log.training.end(),
-                       [](const auto& a, const auto& b) { return a.step < b.step; }));
-  CHECK(parsed("html", run_html(report_of({log})))["tables"][0][1].back() == "9.0 GB");
-  const auto peak = std::find_if(log.training.begin(), log.training.end(),
-                                 [](const auto& point) { return point.largest_norm == 5000; });
-  REQUIRE(peak != log.training.end());
-  CHECK(peak->step <= 8);
-  CHECK(std::count_if(log.training.begin(), log.training.end(),
-                      [](const auto& point) { return point.memory == 9e9; }) == 1);
-  CHECK(run_html(report_of({log})).size() < 200'000);
+TEST_CASE("what is no file among a run's is not waited for") {
+  const auto make_pipe = [](const std::filesystem::path& file) {
+    std::filesystem::remove(file);
+    REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  };
+  const Run run(header);
+  for (const char* name : {"summary.json", "config.yaml", "vocabulary.model"}) make_pipe(run.folder / name);
+  std::filesystem::create_directory(run.folder / "validation");
+  make_pipe(run.folder / "validation" / "step-00000001.txt");
+  CHECK_FALSE(run.read().finished);
+  CHECK(newest_validation(run.folder.path()).empty());
+  std::filesystem::remove(run.folder / "config.yaml");
+  make_pipe(run.folder / "text");
+  test::write_file(run.folder / "config.yaml",
+                   fmt::format("data: {{validation_target: [{}]}}\n", (run.folder / "text").string()));
+  CHECK(run.read().validated_on.empty());
+  std::filesystem::remove(run.folder / "summary.json");
+  std::filesystem::create_directory(run.folder / "summary.json");
+  CHECK_FALSE(run.read().finished);
+  make_pipe(run.folder / "metrics.jsonl");
+  CHECK_THROWS_WITH(run.read(), Contains("metrics.jsonl: is not a regular file"));
+}
 
-  RunLog spiked;
-  spiked.name = "spiked";
-  for (int64_t step = 1; step <= 10000; ++step) {
-    RunPoint point;
-    point.step = step;
-    point.gradient_norm = step == 7777 ? 3000.0 : 1.0;
-    spiked.training.push_back(point);
+TEST_CASE("however many reports and validations there are, the newest is kept, and the best") {
+  const auto many = static_cast<int64_t>(most_run_points), last = 2 * many + 7;
+  std::string all = header;
+  for (int64_t step = 1; step <= last; ++step) {
+    const int perplexity = step == many + 10 ? 2 : step == many + 11 ? 9 : 5;
+    const int bleu = step == many - 2 ? 30 : step == many - 3 ? 1 : 20;
+    all += fmt::format("{{\"kind\":\"train\",\"step\":{},\"memory\":{}}}\n", step, step);
+    all +=
+        fmt::format("{{\"kind\":\"validation\",\"step\":{},\"perplexity\":{},\"bleu\":{}}}\n", step, perplexity, bleu);
+    if (step != many && step != many + 1 && step != 2 * many && step != last) continue;
+    INFO(step);
+    const auto log = Run(all).read();
+    CHECK(log.training.size() <= most_run_points);
+    CHECK(log.training.back().step == step);
+    CHECK(log.training.back().memory == static_cast<double>(step));
+    CHECK(log.validation.size() <= most_run_points);
+    CHECK(log.validation.size() > most_run_points / 2);
+    CHECK(log.validation.back().step == step);
+    CHECK(std::is_sorted(log.validation.begin(), log.validation.end(),
+                         [](const auto& one, const auto& other) { return one.step < other.step; }));
+    std::set<double> perplexities, bleus;
+    for (const auto& point : log.validation) {
+      perplexities.insert(point.perplexity.value());
+      bleus.insert(point.bleu.value());
+    }
+    CHECK(bleus == std::set<double>{1, 20, 30});
+    CHECK(perplexities == (step > many + 11 ? std::set<double>{2, 5, 9} : std::set<double>{5}));
   }
-  // Its axis reaches the one peak.
-  CHECK_THAT(run_html(report_of({spiked})), Contains(">2000<") || Contains(">1000<"));
 }
 
 TEST_CASE("several runs share pictures and a table, whatever they are called") {
@@ -382,6 +459,10 @@ TEST_CASE("the newest validation is a finished run's final one, else that of the
   CHECK(newest_validation(run.folder.path()).filename() == "step-00002000.txt");
   test::write_file(run.folder / "validation" / "final.txt", "x\n");
   CHECK(newest_validation(run.folder.path()).filename() == "step-00002000.txt");  // it has gone on since
+  for (const char* name : {"step-99999999.txt", "step-100000000.txt", "step-x.txt"}) {
+    test::write_file(run.folder / "validation" / name, "x\n");
+  }
+  CHECK(newest_validation(run.folder.path()).filename() == "step-100000000.txt");
   test::write_file(run.folder / "summary.json", "{}");
   CHECK(newest_validation(run.folder.path()).filename() == "final.txt");
   test::write_file(run.folder / "config.yaml", "data: {validation_source: [a, b.gz], validation_target: []}\n");

@@ -44,6 +44,20 @@ TEST_CASE("statistics by hand") {
   CHECK(rank_correlation({{1, 30}, {2, 20}, {3, -5}}).value() == Approx(-1));
 }
 
+TEST_CASE("deviations of what is huge and what is tiny are numbers, and all others to the last bit as they were") {
+  const double unit = std::sqrt(2.0);
+  for (const double scale : {1e-300, 1e-160, 1.0, 1e154, 1e200, 1e307}) {
+    INFO(scale);
+    CHECK(spread_of({3 * scale, 5 * scale}).deviation.value() / scale == Approx(unit).epsilon(1e-12));
+  }
+  CHECK(spread_of({7e300, 7e300}).deviation == 0.0);
+  const std::vector<double> values = {4.92, 5.29, 5.0, 1e3};
+  const double mean = spread_of(values).mean;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  CHECK(spread_of(values).deviation == std::sqrt(squares / 3));
+}
+
 TEST_CASE("a difference is judged by the base row's seeds") {
   const Spread base = spread_of({4.9, 5.0, 5.1});
   const double limit = 2 * 0.1 * std::sqrt(1 + 1.0 / 3);  // 0.2309

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "report_support.h"
+#include "transformer/base/unicode.h"
 
 using namespace transformer;
 using nlohmann::json;
@@ -224,6 +225,31 @@ TEST_CASE("names that mean something to HTML or Markdown are shown as they are")
   REQUIRE(rows.size() == 5);
   for (const auto& row : rows) CHECK(row.size() == rows[0].size());
   CHECK(row_of(rows, "A-h1")["changed"] == "&lt;b&gt;&amp;\"x\"&lt;/b&gt; | `a` *b* _c_ [d](e) 'f' \\ ~g~");
+}
+
+TEST_CASE("what a page cannot show is the replacement character in Markdown") {
+  auto report = example();
+  report.title = "a\x1b[31mb\xff c\xc2\x9b d\x7f ü";
+  report.rows[1].runs = {in_state(State::failed, "log \x1b[2J\xc3")};
+  const auto text = sweep_markdown(report);
+  CHECK_THAT(text, Contains("# a�\\[31mb� c� d� ü") && Contains("log �\\[2J�"));
+  CHECK(find_broken_utf8(text) == std::string::npos);
+}
+
+TEST_CASE("rows whose time was up, and averages of other numbers of checkpoints, are named") {
+  auto report = example();
+  CHECK_THAT(sweep_markdown(report), !Contains("Time ended") && !Contains("averages of checkpoints"));
+  for (auto& row : report.rows) row.averaged_checkpoints = {8};
+  for (auto& run : report.rows[1].runs) run.ended_by = "steps";
+  CHECK_THAT(sweep_markdown(report), !Contains("Time ended") && !Contains("averages of checkpoints"));
+  report.rows[1].averaged_checkpoints = {1, 8};
+  report.rows[2].averaged_checkpoints = {};  // from before it was told
+  report.rows[2].runs[0].ended_by = "time";
+  report.rows[2].runs[0].steps = 37;
+  for (const auto& text : {sweep_markdown(report), sweep_html(report)}) {
+    CHECK_THAT(text, Contains(" (8): A-h1 (1, 8).") &&
+                         Contains("after as many steps as the machine took until then: A-h4 (37)."));
+  }
 }
 
 TEST_CASE("an underscore within a word stays as it is in Markdown") {

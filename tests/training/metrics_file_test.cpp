@@ -72,6 +72,33 @@ TEST_CASE("metrics.jsonl is gone on with at the checkpoint's length") {
   }
 }
 
+TEST_CASE("a last step that is judged anew shows once, and what was said of it before stays") {
+  TemporaryDirectory run;
+  int64_t at_the_checkpoint = 0;
+  {
+    Metrics metrics(run.path(), 0, 1);
+    for (const int64_t step : {3, 6}) metrics.record("train", step, {{"loss", 1.5 * static_cast<double>(step)}});
+    metrics.record("validation", 6, {{"perplexity", 7.25}, {"tokens", int64_t{12}}, {"signature", std::string("x")}});
+    at_the_checkpoint = metrics.bytes();
+    metrics.record("final", 6, {{"perplexity", 6.5}});
+  }
+  for (const double perplexity : {5.5, 4.5}) {
+    Metrics metrics(run.path(), at_the_checkpoint, 7);
+    metrics.record("final", 6, {{"perplexity", perplexity}});
+  }
+  const auto events = (run / events_name).string();
+  write_file(events + ".json", R"({"train/loss": [[3, 4.5], [6, 9]], "validation/perplexity": [[6, 7.25]],)"
+                               R"( "validation/tokens": [[6, 12]], "final/perplexity": [[6, 4.5]]})");
+  run_reference("event_file.py", fmt::format("read '{0}' '{0}.json' 0", events));
+  // Lines that are none harm nobody.
+  for (const std::string bad : {"", "{", "[6]", R"({"kind":"final","step":"6"})", R"({"kind":7,"step":6})",
+                                R"({"kind":"final","step":-6})", R"({"kind":"final","step":1e300})"}) {
+    const auto all = read_file(run / metrics_name);
+    write_file(run / metrics_name, all.substr(0, at_the_checkpoint) + bad + "\n");
+    CHECK(Metrics(run.path(), at_the_checkpoint, 7).bytes() == at_the_checkpoint);
+  }
+}
+
 TEST_CASE("metrics that cannot be looked at are not taken for none") {
   TemporaryDirectory run;
   std::filesystem::create_symlink(metrics_name, run / metrics_name);  // leads to itself
@@ -87,7 +114,7 @@ TEST_CASE("metrics that cannot be written are named") {
   // Every write to it finds the disk full, but only when it is flushed.
   TemporaryDirectory full;
   std::filesystem::create_symlink("/dev/full", full / metrics_name);
-  CHECK_THROWS_WITH(Metrics(full.path(), 0, 1), Contains("disk full"));
+  CHECK_THROWS_WITH(Metrics(full.path(), 0, 1), Contains("No space left on device"));
   // A program that runs cannot be cut; to its own length, so that nothing could be lost.
   TemporaryDirectory busy;
   std::filesystem::create_symlink("/proc/self/exe", busy / metrics_name);

@@ -13,6 +13,9 @@
 namespace transformer {
 namespace {
 
+// So that a difference of two is a number, with some room around them.
+constexpr double most_on_scale = std::numeric_limits<double>::max() / 4;
+
 bool is_logarithmic(Scale scale) {
   return scale != Scale::linear;
 }
@@ -109,8 +112,8 @@ Projection::Projection(const Axis& axis, const std::vector<double>& values, doub
   const double pad = room > 0 ? room : 1;
   // With that room, too, there is an axis, whose extent is a number.
   using Limits = std::numeric_limits<double>;
-  const double least_shown = is_logarithmic(scale_) ? Limits::denorm_min() : -Limits::max() / 4;
-  const double most_shown = is_logarithmic(scale_) ? Limits::max() : Limits::max() / 4;
+  const double least_shown = is_logarithmic(scale_) ? Limits::denorm_min() : -most_on_scale;
+  const double most_shown = is_logarithmic(scale_) ? Limits::max() : most_on_scale;
   const double padded_lower = std::clamp(from_scale(to_scale(lower_) - pad), least_shown, most_shown),
                padded_upper = std::clamp(from_scale(to_scale(upper_) + pad), least_shown, most_shown);
   // Values that are all positive are not shown beside negative ones.
@@ -121,7 +124,9 @@ Projection::Projection(const Axis& axis, const std::vector<double>& values, doub
 }
 
 double Projection::operator()(double value) const {
-  const double share = (to_scale(value) - to_scale(lower_)) / (to_scale(upper_) - to_scale(lower_));
+  // What lies further outside than there are numbers for is at the last of them.
+  const double shown = std::clamp(to_scale(value), -most_on_scale, most_on_scale);
+  const double share = (shown - to_scale(lower_)) / (to_scale(upper_) - to_scale(lower_));
   return low_ + (high_ - low_) * share;
 }
 

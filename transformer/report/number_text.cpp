@@ -70,7 +70,9 @@ std::string duration_text(double seconds) {
 
 std::string power_of_ten(double value) {
   auto exponent = static_cast<int64_t>(std::floor(std::log10(value)));
-  double mantissa = value / std::pow(10, static_cast<double>(exponent));
+  // Of the smallest numbers the power would be none.
+  double mantissa = exponent < -300 ? value * 1e300 / std::pow(10, static_cast<double>(exponent + 300))
+                                    : value / std::pow(10, static_cast<double>(exponent));
   if (mantissa >= 9.95) {
     mantissa /= 10;
     ++exponent;

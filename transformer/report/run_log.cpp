@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -60,6 +61,8 @@ std::string text(const json& object, const char* name) {
 
 /// Every whole line; null in the place of one of more than most_line_bytes.
 void each_line(const fs::path& file, const std::function<void(const std::string*)>& use) {
+  std::error_code ignored;  // what cannot be looked at cannot be read either
+  if (fs::exists(file, ignored) && !is_file(file)) throw Error(file.string(), "is not a regular file");
   std::ifstream in(file, std::ios::binary);
   if (!in.is_open()) throw Failure(file.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
   std::string line, block(1 << 16, '\0');
@@ -82,12 +85,13 @@ void each_line(const fs::path& file, const std::function<void(const std::string*
   if (in.bad()) throw Failure(file.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
 }
 
-RunPoint point_of(const json& record) {
+RunPoint point_of(const json& record, size_t bleu_kind = 0) {
   return {.step = count(record, "step").value_or(0),
           .seconds = finite_number(record, "seconds"),
           .loss = number(record, "loss"),
           .perplexity = number(record, "perplexity"),
           .bleu = number(record, "bleu"),
+          .bleu_kind = bleu_kind,
           .rate = number(record, "rate"),
           .gradient_norm = number(record, "gradient_norm"),
           .largest_norm = number(record, "largest_gradient_norm"),
@@ -103,10 +107,35 @@ void keep_peaks(RunPoint& kept, const RunPoint& dropped) {
   }
 }
 
+/// Every second goes, but for the last and the extremes: what is told of all of them stays.
+void thin_validations(std::vector<RunPoint>& points) {
+  std::vector<bool> kept(points.size());
+  for (size_t i = 0; i < points.size(); i += 2) kept[i] = true;
+  kept.back() = true;
+  for (const auto value : {&RunPoint::perplexity, &RunPoint::bleu}) {
+    std::optional<size_t> least, most;
+    for (size_t i = 0; i < points.size(); ++i) {
+      const auto& here = points[i].*value;
+      if (!here || !std::isfinite(*here)) continue;
+      if (value == &RunPoint::bleu && points[i].bleu_kind != points.back().bleu_kind) continue;
+      if (!least || *here < *(points[*least].*value)) least = i;
+      if (!most || *here > *(points[*most].*value)) most = i;
+    }
+    for (const auto& extreme : {least, most}) {
+      if (extreme) kept[*extreme] = true;
+    }
+  }
+  size_t next = 0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (kept[i]) points[next++] = points[i];
+  }
+  points.resize(next);
+}
+
 /// The value of `section`.`name` in the run's config.yaml, where it can be read: it is not what a report is about.
 std::optional<Document> configured(const fs::path& folder, const std::string& section, const std::string& name) {
   const auto file = folder / config_name;
-  if (!something_at(file)) return std::nullopt;
+  if (!is_file(file)) return std::nullopt;
   try {
     for (const auto& outer : Document::read(file).keys()) {
       if (outer.key != section) continue;
@@ -130,7 +159,7 @@ std::vector<std::string> configured_files(const fs::path& folder, const std::str
 /// The checksum of the vocabulary that a run's models write in, where it can be read: no figure depends on it.
 std::string written_vocabulary(const fs::path& folder) {
   for (const auto& name : {target_vocabulary_name, vocabulary_name}) {
-    if (!something_at(folder / name)) continue;
+    if (!is_file(folder / name)) continue;
     try {
       return file_checksum(folder / name);
     } catch (const Error&) {
@@ -138,6 +167,42 @@ std::string written_vocabulary(const fs::path& folder) {
     }
   }
   return "";
+}
+
+/// The checksum of the validation text's lines, however its files are called and packed; empty where there is none that
+/// can be read: no figure depends on it.
+std::string text_checksum(const fs::path& folder) {
+  const auto text = validation_text(folder);
+  if (text.target.empty()) return "";
+  Checksum checksum;
+  try {
+    for (const auto* files : {&text.source, &text.target}) {
+      for (const auto& file : *files) {
+        if (!is_file(file)) return "";
+        LineReader reader(file);
+        for (std::string line; reader.next(line);) {
+          checksum.add(line);
+          checksum.add("\n");
+        }
+      }
+      checksum.add(std::string_view("\0", 1));
+    }
+  } catch (const Error&) {
+    return "";
+  } catch (const Failure&) {
+    return "";
+  }
+  return checksum.text();
+}
+
+/// What the run says at its end; null where there is nothing that can be read.
+json read_summary(const fs::path& folder) {
+  const auto file = folder / summary_name;
+  try {
+    if (is_file(file)) return json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  } catch (const Error&) {
+  }
+  return {};
 }
 
 }  // namespace
@@ -152,7 +217,8 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
   run.name = name;
   run.metrics = file;
   run.vocabulary = written_vocabulary(folder);
-  size_t stride = 1, seen = 0;
+  run.validated_on = text_checksum(folder);
+  size_t stride = 1, seen = 0, bleu_kind = 0;
   std::optional<RunPoint> last;  // which is shown, whatever the stride
   int64_t lines = 0, records = 0;
   each_line(file, [&](const std::string* line) {
@@ -177,6 +243,8 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
       }
       run.training.push_back(point_of(record));
       if (run.training.size() < most_run_points) return;
+      last = run.training.back();  // an even number: it is one of those that go
+      run.training.pop_back();
       for (size_t i = 0; 2 * i < run.training.size(); ++i) {
         run.training[i] = run.training[2 * i];
         if (2 * i + 1 < run.training.size()) keep_peaks(run.training[i], run.training[2 * i + 1]);
@@ -184,12 +252,18 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
       run.training.resize((run.training.size() + 1) / 2);
       stride *= 2;
     } else if (kind == "validation" || kind == "final") {
-      const auto signature = text(record, "bleu_signature");
-      if (!signature.empty()) run.bleu_signature = signature;
+      if (const auto signature = text(record, "bleu_signature"); !signature.empty()) {
+        auto& kinds = run.bleu_signatures;
+        const auto known = std::find(kinds.begin(), kinds.end(), signature);
+        bleu_kind = static_cast<size_t>(known - kinds.begin());
+        if (known == kinds.end()) kinds.push_back(signature);
+      }
+      const auto point = point_of(record, bleu_kind);
       if (kind == "final") {
-        run.final_model = point_of(record);
-      } else if (run.validation.size() < most_run_points) {
-        run.validation.push_back(point_of(record));
+        run.final_model = point;
+      } else {
+        run.validation.push_back(point);
+        if (run.validation.size() > most_run_points) thin_validations(run.validation);
       }
     }
   });
@@ -200,8 +274,7 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
                 "name the folder that train wrote, or fetch the file again");
   }
 
-  std::ifstream in(folder / summary_name);
-  const auto summary = in ? json::parse(in, nullptr, /*allow_exceptions=*/false) : json();
+  const auto summary = read_summary(folder);
   run.finished = summary.is_object();
   if (run.finished) run.parameters = count(summary, "parameters");
   if (const auto steps = configured(folder, "training", "steps")) {
@@ -213,11 +286,19 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
 
 fs::path newest_validation(const fs::path& folder) {
   fs::path newest;
-  const bool is_finished = something_at(folder / summary_name);  // else it has gone on since
+  int64_t greatest = -1;
+  const bool is_finished = is_file(folder / summary_name);  // else it has gone on since
   for (const auto& entry : entries_of(folder / "validation")) {
+    if (!is_file(entry)) continue;
     const auto name = entry.filename().string();
     if (name == "final.txt" && is_finished) return entry;
-    if (name.starts_with("step-") && name.ends_with(".txt")) newest = entry;  // the last by its name
+    constexpr std::string_view begin = "step-", end = ".txt";
+    if (!name.starts_with(begin) || !name.ends_with(end)) continue;
+    const auto digits = std::string_view(name).substr(begin.size());
+    const auto step = number_in<int64_t>(digits.substr(0, digits.size() - end.size()));
+    if (!step || *step <= greatest) continue;
+    greatest = *step;
+    newest = entry;
   }
   return newest;
 }

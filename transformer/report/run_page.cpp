@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -187,7 +188,7 @@ ReportTable table_of(const RunReport& report) {
                    {"PPL", "perplexity of the last model that was validated, per word piece", true},
                    {"best PPL", "the least of all validations", true},
                    {"BLEU", "of the last model that was validated", true},
-                   {"best BLEU", "the greatest of all validations", true},
+                   {"best BLEU", "the greatest of all validations by the last one's kind of BLEU", true},
                    {"tokens/s", "target tokens a second: the median of all reports", true},
                    {"memory", "the most of the process that a report saw", true},
                    {"parameters", "", true}};
@@ -201,6 +202,8 @@ ReportTable table_of(const RunReport& report) {
     const RunPoint nothing;
     const auto& at = run.training.empty() ? (validated.empty() ? nothing : validated.back()) : run.training.back();
     const auto& judged = validated.empty() ? nothing : validated.back();
+    auto judged_alike = validated;
+    std::erase_if(judged_alike, [&](const RunPoint& point) { return point.bleu_kind != judged.bleu_kind; });
     const auto least = [](const std::vector<double>& all) {
       return all.empty() ? std::nullopt : std::optional(*std::min_element(all.begin(), all.end()));
     };
@@ -210,9 +213,9 @@ ReportTable table_of(const RunReport& report) {
     auto speeds = values_of(run.training, &RunPoint::speed);
     std::optional<double> speed;
     if (!speeds.empty()) {
-      const auto middle = speeds.begin() + static_cast<std::ptrdiff_t>(speeds.size() / 2);
-      std::nth_element(speeds.begin(), middle, speeds.end());
-      speed = *middle;
+      std::sort(speeds.begin(), speeds.end());
+      const size_t middle = speeds.size() / 2;
+      speed = speeds.size() % 2 == 1 ? speeds[middle] : std::midpoint(speeds[middle - 1], speeds[middle]);
     }
     std::optional<double> parameters;
     if (run.parameters) parameters = static_cast<double>(*run.parameters);
@@ -228,7 +231,7 @@ ReportTable table_of(const RunReport& report) {
                           cell(judged.perplexity, fixed_number),
                           cell(least(values_of(validated, &RunPoint::perplexity)), fixed_number),
                           cell(judged.bleu, fixed_number),
-                          cell(most(values_of(validated, &RunPoint::bleu)), fixed_number),
+                          cell(most(values_of(judged_alike, &RunPoint::bleu)), fixed_number),
                           cell(speed, rounded),
                           cell(most(values_of(run.training, &RunPoint::memory)), memory_text),
                           cell(parameters, rounded)});
@@ -277,6 +280,27 @@ std::string list_of(const RunReport& report, const std::vector<ComparedSentence>
   return out + "</ol>\n";
 }
 
+/// What runs are told apart by, and the names of those that have it.
+using Groups = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+/// Where `what` is known.
+void add_to(Groups& groups, const std::string& what, const std::string& name) {
+  if (what.empty()) return;
+  const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == what; });
+  if (known == groups.end()) {
+    groups.push_back({what, {name}});
+  } else {
+    known->second.push_back(name);
+  }
+}
+
+/// "a, b; c".
+std::string names_in(const Groups& groups) {
+  std::vector<std::string> names;
+  for (const auto& [what, runs] : groups) names.push_back(fmt::format("{}", fmt::join(runs, ", ")));
+  return fmt::format("{}", fmt::join(names, "; "));
+}
+
 }  // namespace
 
 void choose_sentences(RunReport& report, std::vector<ComparedSentence> sentences, size_t count) {
@@ -310,28 +334,32 @@ void choose_sentences(RunReport& report, std::vector<ComparedSentence> sentences
 
 std::vector<std::string> remarks_on(const std::vector<RunLog>& runs) {
   std::vector<std::string> remarks;
-  std::vector<std::pair<std::string, std::vector<std::string>>> vocabularies;  // and the names of the runs that have it
+  Groups vocabularies, texts, signatures;
   for (const auto& run : runs) {
     if (run.damaged_lines > 0) {
       remarks.push_back(fmt::format("{}: {} {} damaged and left out; the first is line {}", run.metrics.string(),
                                     counted(run.damaged_lines, "line"), run.damaged_lines == 1 ? "is" : "are",
                                     run.first_damaged));
     }
-    if (run.vocabulary.empty()) continue;
-    const auto known = std::find_if(vocabularies.begin(), vocabularies.end(),
-                                    [&](const auto& vocabulary) { return vocabulary.first == run.vocabulary; });
-    if (known == vocabularies.end()) {
-      vocabularies.push_back({run.vocabulary, {run.name}});
-    } else {
-      known->second.push_back(run.name);
-    }
+    add_to(vocabularies, run.vocabulary, run.name);
+    add_to(texts, run.validated_on, run.name);
+    for (const auto& signature : run.bleu_signatures) add_to(signatures, signature, run.name);
   }
   if (vocabularies.size() > 1) {
-    std::vector<std::string> groups;
-    for (const auto& [vocabulary, names] : vocabularies) groups.push_back(fmt::format("{}", fmt::join(names, ", ")));
     remarks.push_back(
         fmt::format("Perplexities and losses are per word piece, of different vocabularies, and do not compare: {}",
-                    fmt::join(groups, "; ")));
+                    names_in(vocabularies)));
+  }
+  if (texts.size() > 1) {
+    remarks.push_back(fmt::format("Validations are of different texts, and do not compare: {}", names_in(texts)));
+  }
+  if (signatures.size() > 1) {
+    std::vector<std::string> kinds;
+    for (const auto& [signature, names] : signatures) {
+      kinds.push_back(fmt::format("{}: {}", signature, fmt::join(names, ", ")));
+    }
+    remarks.push_back(
+        fmt::format("BLEU is of several kinds, which do not compare with each other: {}", fmt::join(kinds, "; ")));
   }
   return remarks;
 }
@@ -345,9 +373,11 @@ std::string run_html(const RunReport& report) {
   std::string out = html_table(table_of(report), "runs");
   std::vector<std::string> signatures;
   for (const auto& run : report.runs) {
-    if (!run.bleu_signature.empty() &&
-        std::find(signatures.begin(), signatures.end(), run.bleu_signature) == signatures.end())
-      signatures.push_back(run.bleu_signature);
+    for (const auto& signature : run.bleu_signatures) {
+      if (std::find(signatures.begin(), signatures.end(), signature) == signatures.end()) {
+        signatures.push_back(signature);
+      }
+    }
   }
   if (!signatures.empty()) {
     fmt::format_to(std::back_inserter(out), "<p class=\"small\">{}</p>\n",

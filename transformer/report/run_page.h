@@ -34,8 +34,8 @@ struct RunReport {
 /// the worst. Ties are in the order of lines.
 void choose_sentences(RunReport& report, std::vector<ComparedSentence> sentences, size_t count);
 
-/// What is to be said beside the figures of `runs`: lines of metrics that are damaged, and perplexities that do not
-/// compare, since they are per word piece of different vocabularies.
+/// What is to be said beside the figures of `runs`: lines of metrics that are damaged, and what does not compare:
+/// perplexities per word piece of different vocabularies, validations of different texts, and several kinds of BLEU.
 std::vector<std::string> remarks_on(const std::vector<RunLog>& runs);
 
 /// A report of training runs as one self-contained HTML page (nothing is loaded from elsewhere; light and dark;

@@ -17,11 +17,18 @@ Spread spread_of(const std::vector<double>& values) {
     spread.mean += (value - spread.mean) / static_cast<double>(spread.count);
   }
   if (spread.count < 2) return spread;
+  double largest = 0;
+  for (const double value : values) {
+    if (std::isfinite(value)) largest = std::max(largest, std::abs(value - spread.mean));
+  }
+  // Squares of what is huge are no numbers, and of what is tiny nothing. By a power of two, which rounds nothing.
+  const int scale = largest > 0 ? std::ilogb(largest) : 0;
   double squares = 0;
   for (const double value : values) {
-    if (std::isfinite(value)) squares += (value - spread.mean) * (value - spread.mean);
+    const double scaled = std::scalbn(value - spread.mean, -scale);
+    if (std::isfinite(value)) squares += scaled * scaled;
   }
-  spread.deviation = std::sqrt(squares / static_cast<double>(spread.count - 1));
+  spread.deviation = std::scalbn(std::sqrt(squares / static_cast<double>(spread.count - 1)), scale);
   return spread;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "transformer/base/unicode.h"
 #include "transformer/report/sweep_figures.h"
 #include "transformer/report/sweep_report.h"
 #include "transformer/report/sweep_sentences.h"
@@ -13,8 +14,17 @@
 namespace transformer {
 namespace {
 
-// Text as text: no character has a meaning to Markdown, and line ends are spaces.
-std::string markdown_text(const std::string& text) {
+// Whether a character shows nothing and may be a terminal's command: ASCII's controls, and those of two bytes.
+bool is_control(const std::string& text, size_t i) {
+  const auto c = static_cast<unsigned char>(text[i]);
+  if (c == 0xC2 && i + 1 < text.size()) return static_cast<unsigned char>(text[i + 1]) < 0xA0;
+  return c < 0x20 || c == 0x7F;
+}
+
+// Text as text: no character has a meaning to Markdown, line ends are spaces, and what no page can show (controls,
+// bytes that are no UTF-8) is U+FFFD.
+std::string markdown_text(const std::string& given) {
+  const std::string text = repaired_utf8(given);
   static const std::string special = "\\`*{}[]|#~$";
   const auto is_word = [&](size_t i) {
     return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || (text[i] & 0x80) != 0);
@@ -32,6 +42,9 @@ std::string markdown_text(const std::string& text) {
       out += "&amp;";
     } else if (c == '\n' || c == '\r' || c == '\t') {
       out += ' ';
+    } else if (is_control(text, i)) {
+      if (c == '\xC2') ++i;
+      append_utf8(U'\uFFFD', out);
     } else if (emphasis || special.find(c) != std::string::npos) {
       out += '\\';
       out += c;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,13 +28,16 @@ struct SweepRun {
 
   uint64_t seed = 0;                       // training.seed
   State state = State::waiting;            // finished: its figures are those of its model
-  std::string reason;                      // of a failure: one line, as the user would read it
+  std::string reason;                      // of a failure, or why it has no curve: one line, as the user would read it
   std::optional<double> perplexity, bleu;  // of the final model, on the development set
   std::string bleu_signature;              // which BLEU it is: "BLEU|nrefs:1|case:mixed|..."
   int64_t parameters = 0;                  // of the model
   double seconds = 0;                      // of training
   double flops = 0;                        // floating-point operations of training
   std::vector<CurvePoint> curve;           // by steps, ascending
+  int64_t steps = 0;                       // that training took
+  std::string ended_by;                    // what ended it: "steps", "time", "patience"
+  int64_t averaged_checkpoints = 0;        // of which its model was made
 };
 
 /// What the paper prints for a row of its Table 3; figures that it leaves out are absent.
@@ -51,6 +55,7 @@ struct SweepRow {
   /// Which word pieces its perplexity is of, and by what text it is judged: rows that differ in these have no
   /// difference in perplexity, and in the second none in BLEU.
   std::string vocabulary = {}, validation = {};
+  std::set<int64_t> averaged_checkpoints = {};  // of how many its runs' models were made, as far as is known
 };
 
 /// Everything a report shows. All text is plain text and escaped as each format needs.

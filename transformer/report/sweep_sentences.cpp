@@ -112,6 +112,31 @@ std::vector<std::string> signatures_of(const SweepFigures& sweep) {
                 "cannot be compared");
     name_others(&SweepRow::validation,
                 "These rows are judged by another text than the base row, with which they cannot be compared");
+    const auto& averaged = base->row->averaged_checkpoints;
+    std::vector<std::string> others;
+    for (const auto& figures : sweep.rows) {
+      const auto& theirs = figures.row->averaged_checkpoints;
+      if (averaged.empty() || theirs.empty() || theirs == averaged) continue;
+      others.push_back(fmt::format("{} ({})", figures.row->name, fmt::join(theirs, ", ")));
+    }
+    if (!others.empty()) {
+      sentences.push_back(fmt::format(
+          "Models are averages of checkpoints, and these rows' of other numbers than the base row's ({}): {}.",
+          fmt::join(averaged, ", "), fmt::join(others, ", ")));
+    }
+  }
+  std::vector<std::string> timed;
+  for (const auto& figures : sweep.rows) {
+    std::vector<int64_t> steps;
+    for (const auto& run : figures.row->runs) {
+      if (run.state == State::finished && run.ended_by == "time") steps.push_back(run.steps);
+    }
+    if (!steps.empty()) timed.push_back(fmt::format("{} ({})", figures.row->name, fmt::join(steps, ", ")));
+  }
+  if (!timed.empty()) {
+    sentences.push_back(
+        fmt::format("Time ended the training of these rows, after as many steps as the machine took until then: {}.",
+                    fmt::join(timed, ", ")));
   }
   const auto shown = [](const std::string& signature) { return signature.empty() ? "of unknown kind" : signature; };
   if (sweep.signatures.size() == 1)

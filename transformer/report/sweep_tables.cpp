@@ -58,6 +58,11 @@ Cell difference_cell(const RowFigures& figures, const std::optional<RowDifferenc
   return {difference_text(*difference), difference->difference, look};
 }
 
+/// Of one that waits it is how far it came.
+bool tells_reason(const SweepRun& run) {
+  return run.state == State::failed || run.state == State::finished;
+}
+
 Cell state_cell(const RowFigures& figures) {
   const State state = figures.worst_state();
   std::string text = state_text(figures);
@@ -69,7 +74,7 @@ Cell state_cell(const RowFigures& figures) {
   }
   std::set<std::string> reasons;
   for (const auto& run : figures.row->runs) {
-    if (run.state == State::failed && !run.reason.empty() && reasons.insert(run.reason).second) {
+    if (tells_reason(run) && !run.reason.empty() && reasons.insert(run.reason).second) {
       text += fmt::format("; {}", run.reason);
     }
   }
@@ -180,7 +185,7 @@ ReportTable runs_table(const SweepReport& report) {
                             number(run.bleu),
                             run.seconds > 0 ? Cell{duration_text(run.seconds), run.seconds, ""} : Cell{},
                             run.flops > 0 ? Cell{power_of_ten(run.flops), run.flops, ""} : Cell{},
-                            {run.state == State::failed    ? run.reason
+                            {tells_reason(run)             ? run.reason
                              : run.state == State::running ? progress_text(run)
                                                            : "",
                              std::nullopt, ""}});

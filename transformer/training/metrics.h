@@ -23,7 +23,8 @@ class Metrics {
 
   /// Cuts metrics.jsonl in folder `run` to `bytes`, its length at the checkpoint that the run goes on from, and appends
   /// there; a file that is shorter, or that somebody removed, is gone on with as it is. `first_step` is the first that
-  /// will be recorded. Throws Failure when the files cannot be read or written.
+  /// will be trained: TensorBoard forgets what it was told of it, of later ones, and by the lines that are cut. Throws
+  /// Failure when the files cannot be read or written.
   Metrics(const std::filesystem::path& run, int64_t bytes, int64_t first_step);
 
   /// Throws Failure naming the file when it cannot be written.
@@ -36,6 +37,7 @@ class Metrics {
   int64_t bytes() const { return bytes_; }
 
  private:
+  Metrics(const std::filesystem::path& run, int64_t bytes, int64_t first_step, int64_t first_revoked);
   void append(const std::string& line);
 
   std::filesystem::path file_;
