@@ -29,7 +29,8 @@ namespace {
 
 std::atomic<bool> stop{false};
 std::atomic<int> stopped_by{0};
-// One process that has nothing to save yet: it learns a vocabulary, or tokenises, for minutes.
+// A process that has nothing to save yet: it learns a vocabulary, or tokenises, for minutes; one of several waits for
+// the others to come.
 std::atomic<bool> prepares{false};
 
 // The second signal ends the program at once: the first may have come in the middle of something long.
@@ -38,6 +39,16 @@ void on_signal(int signal) {
   stop = true;
   std::signal(signal, SIG_DFL);
   if (prepares) std::raise(signal);
+}
+
+// Whether a launcher has started this process beside another, which does what is to be done once. Where its variables
+// cannot be read, as in a pod of Kubernetes' without torchrun, nobody else is known of.
+bool another_does() {
+  try {
+    return transformer::read_launch(transformer::process_environment()).rank > 0;
+  } catch (const transformer::Error&) {
+    return false;
+  }
 }
 
 // Whether the model that is there now was taught trees.
@@ -107,6 +118,7 @@ int main(int argc, char** argv) {
     with_error_file([&] {
       status = with_plain_errors([&]() -> int {
         Recipe recipe;
+        if ((list_settings || !reference.empty() || undo || dry_run) && another_does()) return 0;
         if (list_settings) {
           std::cout << recipe.settings.help();
           return 0;
@@ -150,7 +162,7 @@ int main(int argc, char** argv) {
           return run_processes(processes, {argv, argv + argc});
         }
         const ProgramLog program_log("train");
-        prepares = !launch.distributed();
+        prepares = true;
         // A script's command behind an & is not to end with what is in front, nor one behind nohup with its terminal.
         for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
           if (std::signal(signal, on_signal) == SIG_IGN) std::signal(signal, SIG_IGN);
@@ -170,6 +182,7 @@ int main(int argc, char** argv) {
         if (launch.rank > 0) spdlog::set_level(spdlog::level::warn);
         Communicator communicator(launch, {.backend = cuda ? Backend::nccl : Backend::gloo,
                                            .timeout_seconds = recipe.run.training.timeout_seconds});
+        if (launch.distributed()) prepares = false;  // what one is told to do, the others must hear of from here on
         auto hooks = validation_hooks(recipe, &stop);
         hooks.log = program_log.log(/*progress=*/launch.rank == 0);
         hooks.begins = [begins = hooks.begins] {
@@ -185,8 +198,9 @@ int main(int argc, char** argv) {
         });
         // Of several processes some may have stopped because another was told to.
         if (end == RunEnd::interrupted) return 128 + (stopped_by ? stopped_by.load() : SIGTERM);
-        spdlog::info("the model is in {0}: {1} --model {0}", recipe.run.training.output,
-                     writes_trees(recipe.run) ? "parse" : "translate");
+        const auto& folder = recipe.run.training.output;
+        spdlog::info("the model is in {}: {} --model {}", folder, writes_trees(recipe.run) ? "parse" : "translate",
+                     shell_quoted(folder));
         return 0;
       });
     });

@@ -151,6 +151,13 @@ class GradientsTest(unittest.TestCase):
                           done.errors)
             self.assertFalse(pathlib.Path(folder, "differ").exists())
 
+    def test_damage_that_one_rank_sees_is_named_by_all(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for rank, process in enumerate(by_hand(2, f"folder={folder}/run", "damaged=1", "timeout=20", "trainer")):
+                done = Done(process, 60)
+                self.assertEqual(done.status, 1, done)
+                self.assertIn("the optimizer's 'second_moment.linear.bias' is not finite", done.errors, f"rank {rank}")
+
     def test_sums_are_exact(self):
         done = run("processes=3", "sums")
         self.assertEqual(done.status, 0, done)
@@ -173,6 +180,11 @@ class GradientsTest(unittest.TestCase):
                 "text": "Error: settings: differs between processes: 'b: 2' on rank 0, but 'b: 3' on rank 1",
                 "longer": "Error: settings: differs between processes: nothing on rank 0, but 'b: 3' on rank 1",
                 "same": "nothing",
+                "seen": "nothing",
+                "unseen": "Error: runs/a: rank 1 does not see rank 0's file; the run's folder must be one that all "
+                          "machines see",
+                "another": "Error: runs/a: rank 1 does not see rank 0's file, but another; the run's folder must be "
+                           "one that all machines see",
                 "distinct": "nothing",
                 "unknown": "nothing",
                 "shared": "Error: device 'cuda': ranks 0 and 1 have the same: GPU-a",
@@ -287,6 +299,33 @@ class FailureTest(unittest.TestCase):
         for process in processes:
             done = Done(process, 60)
             self.assertEqual(done.status, 0, done)
+
+    def test_a_rank_that_was_told_another_number_of_ranks_says_so(self):
+        for first, second in ((2, 3), (3, 2)):
+            port = str(free_port())
+            processes = [start([WORKER, "timeout=4", "sums"], {
+                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for rank, size in enumerate((first, second))]
+            told = f"WORLD_SIZE: is {second} on rank 1, but {first} on rank 0; start all ranks of a run with the same"
+            leader, other = (Done(process, 30) for process in processes)
+            self.assertEqual((other.status, leader.status), (2, 1), f"{other}{leader}")
+            self.assertIn(f"error: {told}", other.errors)
+            self.assertIn(f"rank 0: stopped, because rank 1 failed: {told}", leader.errors)
+
+    def test_an_interface_that_there_is_not_is_named(self):
+        names = ", ".join(name for _, name in socket.if_nameindex())
+        told = f"GLOO_SOCKET_IFNAME: is 'eth9', and this machine has no such interface (it has {names})"
+        port = str(free_port())
+        processes = [start([WORKER, "timeout=4", "sums"], {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": name})
+            for rank, name in enumerate(("lo,eth9", "eth9"))]
+        first, second = (Done(process, 30) for process in processes)
+        self.assertEqual((first.status, second.status), (1, 2), f"{first}{second}")
+        self.assertIn(f"error: {told}", second.errors)
+        self.assertIn(f"rank 0: stopped, because rank 1 failed: {told}", first.errors)
+        done = run("processes=2", "sums", GLOO_SOCKET_IFNAME="")
+        self.assertEqual(done.status, 0, done)
 
     def test_a_service_of_another_kind_is_not_waited_for(self):
         with socket.create_server(("127.0.0.1", 0)) as service:

@@ -418,6 +418,10 @@ void differ(Communicator& communicator) {
   note("text", [&] { communicator.check_same("settings", other ? "a: 1\nb: 3\nc: 4" : "a: 1\nb: 2\nc: 4"); });
   note("longer", [&] { communicator.check_same("settings", other ? "a: 1\nb: 3" : "a: 1"); });
   note("same", [&] { communicator.check_same("settings", "a: 1"); });
+  const auto shared = [&](const std::string& seen) { communicator.check_shared("runs/a", "rank 0's file", seen); };
+  note("seen", [&] { shared("a"); });
+  note("unseen", [&] { shared(other ? "" : "a"); });
+  note("another", [&] { shared(other ? "b" : "a"); });
   note("distinct", [&] { communicator.check_distinct("device 'cuda'", other ? "GPU-a" : "GPU-b"); });
   note("unknown", [&] { communicator.check_distinct("device 'cuda'", ""); });
   note("shared", [&] { communicator.check_distinct("device 'cuda'", "GPU-a"); });
@@ -464,6 +468,17 @@ struct Tuned : torch::nn::Module {
   torch::nn::Linear linear{nullptr};
 };
 
+// An optimizer whose state is damaged on rank 1, as where it is shared out and the damage lies in that rank's part.
+struct DamagedAdam : Adam {
+  DamagedAdam(NamedParameters parameters, bool is_damaged) : Adam(std::move(parameters), {}), damaged(is_damaged) {}
+  TensorMap state() const override {
+    auto state = Adam::state();
+    if (damaged) state["second_moment.linear.bias"] = torch::full({1}, INFINITY);
+    return state;
+  }
+  bool damaged;
+};
+
 // Ranks have rates of their own, and validate where validates=all or, on rank 0, validates=one.
 void train_own(Communicator& communicator, const Arguments& arguments) {
   TrainingSettings settings;
@@ -477,12 +492,19 @@ void train_own(Communicator& communicator, const Arguments& arguments) {
   settings.shard_optimizer = arguments.contains("shard");
   torch::manual_seed(1);
   const auto model = std::make_shared<Tuned>();
+  std::function<std::unique_ptr<Optimizer>(NamedParameters)> optimizer;
+  if (arguments.contains("damaged")) {
+    optimizer = [&](NamedParameters parameters) {
+      return std::make_unique<DamagedAdam>(std::move(parameters), communicator.rank() == 1);
+    };
+  }
   const TrainingTask task{.model = model,
                           .batches = std::make_shared<Rows>(),
                           .loss = [model](const DeviceBatch& batch) -> LossSums {
                             return {(model->forward(batch.tensors[0]) - batch.tensors[1]).pow(2).sum(), {}};
                           },
-                          .schedule = [&](int64_t) { return 1e-3 * (1 + communicator.rank()); }};
+                          .schedule = [&](int64_t) { return 1e-3 * (1 + communicator.rank()); },
+                          .optimizer = optimizer};
   const auto validation = [] { return Validation{.loss = 1, .perplexity = 2, .bleu = {}, .signature = {}}; };
   TrainerHooks hooks;
   const auto validates = arguments.find("validates");

@@ -212,6 +212,110 @@ class DistributedTest(TrainingTest):
         self.assertIn("LOCAL_WORLD_SIZE", done.stderr)
 
 
+class RanksTest(TrainingTest):
+    """Two ranks as a launcher starts them by hand: each in its own folder, with its own arguments."""
+
+    def start_ranks(self, *arguments, count=2, of=2, places=None, own=((), ())):
+        port = str(free_ports(1)[0])
+        processes = []
+        for rank in range(count):
+            environment = dict(ENVIRONMENT, RANK=str(rank), WORLD_SIZE=str(of), LOCAL_RANK=str(rank),
+                               LOCAL_WORLD_SIZE=str(of), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            processes.append(subprocess.Popen(
+                [TRAIN, self.root / "tiny.yaml", *arguments, *own[rank]], env=environment, text=True,
+                cwd=places[rank] if places else self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+        return processes
+
+    def ranks(self, *arguments, statuses=(0, 0), **others):
+        processes = self.start_ranks(*arguments, **others)
+        texts = [process.communicate(timeout=100)[0] for process in processes]
+        self.assertEqual(tuple(process.returncode for process in processes), statuses, "".join(texts))
+        return texts
+
+    def places(self, name):
+        places = [self.root / f"{name}-{rank}" for rank in range(2)]
+        for place in places:
+            place.mkdir()
+        return places
+
+    def test_a_rank_that_reads_another_text_is_named(self):
+        places = self.places("texts")
+        for language in ("en", "de"):
+            text = (self.root / f"valid.{language}").read_text()
+            for place in places:
+                (place / f"v.{language}").write_text(text)
+        (places[1] / "v.de").write_text(text.replace("rot", "rot ", 1))  # which is the same in pieces
+        output = self.root / "texts"
+        for text in self.ranks("--output", output, "--set", "data.validation_source=v.en", "--set",
+                               "data.validation_target=v.de", places=places, statuses=(2, 2)):
+            self.assertIn("error: validation text: differs between processes: 'checksum ", text)
+        self.assertFalse((output / "checkpoints").exists())
+
+    def test_a_run_folder_that_is_not_shared_is_said_to_be(self):
+        remedy = "; the run's folder must be one that all machines see"
+        places = self.places("folders")
+        for text in self.ranks("--output", "run", places=places, statuses=(2, 2)):
+            self.assertIn(f"error: run: rank 1 does not see rank 0's vocabulary.model{remedy}", text)
+        # A stale copy, and one of another run with a checkpoint of the same step.
+        first, second = (place / "run" for place in places)
+        shutil.rmtree(second, ignore_errors=True)
+        self.train(first, "--set", "training.steps=4")
+        shutil.copytree(first, second)
+        self.train(first, "--set", "training.steps=8")
+        going_on = ("--output", "run", "--set", "training.steps=12")
+        told = "error: run/checkpoints: rank 1 does not see the checkpoint of step 8 that rank 0 goes on from"
+        for text in self.ranks(*going_on, places=places, statuses=(2, 2)):
+            self.assertIn(told + remedy, text)
+        self.train(second, "--set", "training.steps=8", "--set", "training.log_every=3")
+        for text in self.ranks(*going_on, places=places, statuses=(2, 2)):
+            self.assertIn(f"{told}, but another{remedy}", text)
+
+    def test_where_each_rank_computes_is_its_own_matter(self):
+        output = self.root / "threads"
+        self.ranks("--output", output, own=(("--threads", "1"), ("--threads", "2")))
+        self.assertTrue((output / "model.safetensors").exists())
+        places = self.places("outputs")
+        for text in self.ranks(own=(("--output", "a"), ("--output", "b")), places=places, statuses=(2, 2)):
+            self.assertIn("settings: differs between processes: '  output: a' on rank 0, but '  output: b' on rank 1",
+                          text)
+
+    def test_warnings_are_printed_once(self):
+        texts = "".join(self.ranks("--output", self.root / "warned", "--set", "training.checkpoint_every=0"))
+        self.assertEqual(texts.count("no checkpoint is written before the end"), 1, texts)
+
+    def test_what_is_done_once_is_done_by_one_rank(self):
+        output = self.root / "undone"
+        self.train(output)
+        before = (output / "metrics.jsonl").read_bytes()
+        process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--restart", "--set",
+                                    "training.steps=100000", "--set", "training.checkpoint_every=0"],
+                                   env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for line in process.stdout:
+            if "step " in line:
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertNotEqual((output / "metrics.jsonl").read_bytes(), before)
+        texts = self.ranks("--output", output, "--undo")
+        self.assertIn("is as it was", texts[0])
+        self.assertEqual(texts[1], "")
+        self.assertEqual((output / "metrics.jsonl").read_bytes(), before)
+        for arguments in (("--dry-run",), ("--settings",), ("--settings-reference", self.root / "reference.md")):
+            self.assertEqual(self.ranks("--output", output, *arguments)[1], "", arguments)
+
+    def test_a_signal_ends_a_rank_that_waits_for_the_others(self):
+        waiting, = self.start_ranks("--output", self.root / "alone", count=1)
+        for line in waiting.stdout:
+            if "rank 0 of 2" in line:
+                break
+        time.sleep(1)
+        begun = time.monotonic()
+        waiting.send_signal(signal.SIGTERM)
+        rest = waiting.communicate(timeout=60)[0]
+        self.assertEqual(waiting.returncode, -signal.SIGTERM, rest)
+        self.assertLess(time.monotonic() - begun, 5)
+
+
 class TorchrunTest(TrainingTest):
     """What torchrun starts again, on one machine and on several: most of it is waiting."""
 

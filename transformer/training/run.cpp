@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "transformer/architecture/cost.h"
@@ -258,15 +259,38 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
   return Vocabularies::load(output, model.source_vocabulary_size, model.target_vocabulary_size);
 }
 
-Corpus read_corpus(const char* what, const std::vector<std::string>& sources, const std::vector<std::string>& targets,
-                   const Vocabularies& vocabularies, Corpus::Options options, const Log& log) {
+// The settings that all ranks must have alike: where each computes is its own matter, but not where they all write.
+std::string shared_part(const RunSettings& settings) {
+  std::istringstream lines(settings.config);
+  std::string text, section, line;
+  while (std::getline(lines, line)) {
+    const std::string name(trim(line.substr(0, line.find(':'))));
+    if (!line.starts_with(' ')) section = name;
+    const auto full_name = fmt::format("{}.{}", section, name);
+    if (full_name == "training.output" || !says_where(full_name)) text += line + "\n";
+  }
+  return text;
+}
+
+// All ranks: each reads the text by itself, and it is the same text. Rank 0 alone has a `log`.
+Corpus read_corpus(Communicator& communicator, const char* what, const std::vector<std::string>& sources,
+                   const std::vector<std::string>& targets, const Vocabularies& vocabularies, Corpus::Options options,
+                   const Log& log) {
   options.progressed = [&](int64_t pairs, std::optional<double> share) {
     log.progress({.what = "tokenising", .done = pairs, .unit = "pairs", .share = share});
   };
   auto corpus = Corpus::read(sources, targets, *vocabularies.source, *vocabularies.target, options);
   log.progress({});
   const auto& report = corpus.report();
-  for (const auto& warning : report.warnings) log.warn(warning);
+  communicator.check_same(what, fmt::format("{} pairs\n{} source tokens\n{} target tokens\nchecksum {}", report.pairs,
+                                            report.source_tokens, report.target_tokens, corpus.checksum()));
+  // Of a cache that ranks share, any of them may have put right what was wrong.
+  std::set<std::string> said;
+  std::istringstream warnings(
+      fmt::format("{}", fmt::join(communicator.gather(fmt::format("{}", fmt::join(report.warnings, "\n"))), "\n")));
+  for (std::string warning; std::getline(warnings, warning);) {
+    if (!warning.empty() && said.insert(warning).second) log.warn(warning);
+  }
   log.info(fmt::format("{}: {}, {} source and {} target tokens{}", what, counted(report.pairs, "pair"),
                        report.source_tokens, report.target_tokens, report.from_cache > 0 ? " (tokenised before)" : ""));
   if (!options.keep_all && report.empty + report.too_long + report.ratio > 0) {
@@ -298,8 +322,8 @@ const char* name_of(TrainingSummary::End end) {
   return "interruption";
 }
 
-// The weights of the run's model, made of its checkpoints.
-TensorMap average_run(const Trainer& trainer, const TrainingSettings& training, const Log& log) {
+// The weights of the run's model, made of its checkpoints, and of how many.
+std::pair<TensorMap, size_t> average_run(const Trainer& trainer, const TrainingSettings& training, const Log& log) {
   std::vector<fs::path> averaged;
   std::string steps;
   const auto add = [&](const fs::path& checkpoint) {
@@ -322,18 +346,19 @@ TensorMap average_run(const Trainer& trainer, const TrainingSettings& training, 
   const bool half = training.weights == TrainingSettings::Weights::bf16;
   auto weights = average_weights(averaged);
   for (auto& [name, weight] : weights) weight = weight.to(half ? torch::kBFloat16 : torch::kFloat32);
-  return weights;
+  return {std::move(weights), averaged.size()};
 }
 
 // What a run cost, for its log and for summary.json.
 void summarize(const TrainingSummary& summary, const TrainingSettings& training, int processes, int64_t parameters,
-               const std::optional<Validation>& validation, const fs::path& output, const Log& log) {
+               size_t averaged, const std::optional<Validation>& validation, const fs::path& output, const Log& log) {
   const double seconds = std::max(summary.seconds, 1e-9);
   nlohmann::ordered_json json{{"format", summary_format},
                               {"ended_by", name_of(summary.end)},
                               {"steps", summary.steps},
                               {"processes", processes},
                               {"parameters", parameters},
+                              {"averaged_checkpoints", averaged},
                               {"seconds", summary.seconds},
                               {"source_tokens", summary.source_tokens},
                               {"target_tokens", summary.target_tokens},
@@ -434,7 +459,10 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
   const auto model = settings.model.resolved();
   const fs::path output = training.output;
   check_can_be_folder("training.output", output);
-  if (const auto& cache = settings.data.cache; !cache.empty()) check_can_be_folder("data.cache", cache);
+  if (const auto& cache = settings.data.cache; !cache.empty()) {
+    folder.check_apart("data.cache", cache);
+    check_can_be_folder("data.cache", cache);
+  }
   std::string text = check_texts(settings.data, &folder);
   const auto names = vocabulary_names_of(settings.vocabulary.joint);
   if (folder.found() == RunFolder::Found::nothing && !training.init_from.empty()) {
@@ -566,6 +594,7 @@ std::string model_summary(const ModelSettings& settings) {
 
 void check_inputs(const RunSettings& settings) {
   check_settings(settings);
+  if (learns_vocabularies(settings)) check_told_nothing(settings.data);
   check_init_from(settings);
   check_given_vocabulary(settings, settings.model.resolved(), nullptr);
   check_texts(settings.data, nullptr);
@@ -584,8 +613,8 @@ std::string check_run(const RunSettings& settings, const RunFolderOptions& optio
 RunEnd run_training(Communicator& communicator, const std::string& device, const RunSettings& settings,
                     const RunHooks& hooks, const RunOptions& options) {
   check_settings(settings);
-  const auto& log = hooks.log;
-  communicator.check_same("settings", settings.config);
+  const Log log = communicator.rank() == 0 ? hooks.log : Log();
+  communicator.check_same("settings", shared_part(settings));
   const fs::path output = settings.training.output;
   std::optional<RunFolder> folder;  // of rank 0
   const auto tell_set_aside = [&] {
@@ -620,6 +649,11 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   const auto model_settings = settings.model.resolved();
   std::optional<Vocabularies> vocabularies;
   communicator.on_rank_0([&] { vocabularies = prepare_vocabularies(settings, model_settings, output, *folder, log); });
+  for (const auto& name : vocabulary_names_of(settings.vocabulary.joint)) {
+    const auto file = output / name;
+    communicator.check_shared(output.string(), fmt::format("rank 0's {}", name),
+                              something_at(file) ? file_checksum(file) : "");
+  }
   if (!vocabularies) {
     vocabularies =
         Vocabularies::load(output, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
@@ -638,7 +672,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     }
   }
   // The cache lets one process tokenise a text and the others on its machine wait for it.
-  const auto corpus = read_corpus("training text", data.train_source, data.train_target, *vocabularies,
+  const auto corpus = read_corpus(communicator, "training text", data.train_source, data.train_target, *vocabularies,
                                   {.max_length = data.max_length,
                                    .max_length_ratio = data.max_length_ratio,
                                    .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache),
@@ -654,19 +688,17 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
         fmt::format("set it to {} at most, or give the model more positions, or sinusoidal ones", most));
   }
   const auto checksum = corpus.checksum();
-  communicator.check_same(
-      "training text", fmt::format("{} pairs\n{} source tokens\n{} target tokens\nchecksum {}", corpus.report().pairs,
-                                   corpus.report().source_tokens, corpus.report().target_tokens, checksum));
   communicator.on_rank_0([&] { folder->check_corpus(checksum); });
   const bool validates = !data.validation_source.empty() && hooks.validate;
   std::optional<Corpus> validation;
   if (validates) {
-    validation = read_corpus("validation text", data.validation_source, data.validation_target, *vocabularies,
-                             {.max_length = longest_text(model_settings),
-                              .keep_all = true,
-                              .source_language = data.source_language,
-                              .target_language = data.target_language},
-                             log);
+    validation =
+        read_corpus(communicator, "validation text", data.validation_source, data.validation_target, *vocabularies,
+                    {.max_length = longest_text(model_settings),
+                     .keep_all = true,
+                     .source_language = data.source_language,
+                     .target_language = data.target_language},
+                    log);
   }
   if (hooks.begins) hooks.begins();
   if (hooks.stop && communicator.any(*hooks.stop)) return RunEnd::interrupted;
@@ -687,7 +719,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     log.info(fmt::format("starting from {}", described_start(settings)));
   }
 
-  TrainerHooks trainer_hooks{.stop = hooks.stop, .checkpointed = [&] { folder->progressed(); }, .log = hooks.log};
+  TrainerHooks trainer_hooks{.stop = hooks.stop, .checkpointed = [&] { folder->progressed(); }, .log = log};
   auto judge = [&](Transformer& judged, const std::string& name) {
     if (settings.training.validate_bleu) fs::create_directories(output / "validation");
     return hooks.validate(communicator, judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
@@ -724,8 +756,9 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                          summary.steps));
   }
   TensorMap weights;  // of rank 0
+  size_t averaged = 0;
   communicator.on_rank_0([&] {
-    weights = average_run(trainer, training, log);
+    std::tie(weights, averaged) = average_run(trainer, training, log);
     torch::NoGradGuard no_grad;
     for (auto& item : model->named_parameters()) item.value().copy_(weights.at(item.key()));
   });
@@ -740,7 +773,8 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   communicator.on_rank_0([&] {
     if (final_validation) trainer.record_final(*final_validation);
     write_model_directory(output, weights, files);
-    summarize(summary, training, communicator.world_size(), model->parameter_count(), final_validation, output, log);
+    summarize(summary, training, communicator.world_size(), model->parameter_count(), averaged, final_validation,
+              output, log);
     folder->progressed();
   });
   return RunEnd::finished;

@@ -36,7 +36,7 @@ struct RunHooks {
   std::function<void()> begins = {};
   /// As TrainerHooks has it.
   const std::atomic<bool>* stop = nullptr;
-  /// Lines for a person, of every rank.
+  /// Lines for a person. Rank 0 alone writes any.
   Log log = {};
 };
 
@@ -61,8 +61,9 @@ enum class RunEnd {
 /// what happens to others. All that can be checked is checked before anything in the directory changes. Throws Error,
 /// or Failure as Trainer::run does.
 ///
-/// All ranks of `communicator` call it, with the same settings and a directory that all of them can read; rank 0 alone
-/// writes. `device` is this rank's own.
+/// All ranks of `communicator` call it, with the same settings, but for those that say where each computes
+/// (says_where), the same texts, and a directory that all of them can read; rank 0 alone writes. `device` is this
+/// rank's own. Throws Error on every rank where one has others, or does not see what rank 0 has in the directory.
 RunEnd run_training(Communicator& communicator, const std::string& device, const RunSettings& settings,
                     const RunHooks& hooks, const RunOptions& options = {});
 

@@ -12,10 +12,12 @@
 #include <set>
 #include <stdexcept>
 
+#include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/memory.h"
+#include "transformer/base/read_file.h"
 #include "transformer/base/settings.h"
 #include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
@@ -204,13 +206,18 @@ std::filesystem::path Trainer::resume() {
     chosen[1] = std::find(scheduled.begin(), scheduled.end(), checkpoint) != scheduled.end();
   });
   communicator_.broadcast({chosen});
+  const auto step = chosen[0].item<int64_t>();
   const bool scheduled = chosen[1].item<int64_t>() != 0;
   if (communicator_.rank() != 0) {
     for (const auto& found : scheduled ? list_checkpoints(run_) : resumable_checkpoints(run_)) {
-      if (checkpoint_step(found) == chosen[0].item<int64_t>()) checkpoint = found;
+      if (checkpoint_step(found) == step) checkpoint = found;
     }
-    load_checkpoint(checkpoint, state());
   }
+  const auto checksums = checkpoint / checksums_name;
+  communicator_.check_shared((run_ / "checkpoints").string(),
+                             fmt::format("the checkpoint of step {} that rank 0 goes on from", step),
+                             !checkpoint.empty() && something_at(checksums) ? read_file(checksums) : "");
+  if (communicator_.rank() != 0) load_checkpoint(checkpoint, state());
   if (progress_.process_seconds == 0) {  // earlier versions did not count them
     progress_.process_seconds = progress_.seconds * communicator_.world_size();
   }
@@ -686,8 +693,10 @@ void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
     return;
   }
   fetch_window();
-  const auto found = damage();
-  if (communicator_.any(!found.empty())) diverged(found.empty() ? "the weights after it give no finite loss" : found);
+  // One rank alone may see it: of its own micro-batches, or of moments that are shared out.
+  for (const auto& found : communicator_.gather(damage())) {
+    if (!found.empty()) diverged(found);
+  }
   const bool counts = !for_validation || communicator_.any(clock_asks());
   const auto gathered = optimizer_->gather_state();
   communicator_.on_rank_0([&] {

@@ -94,7 +94,8 @@ class Trainer {
   Trainer(Communicator& communicator, TrainingTask task, const TrainingSettings& settings, std::filesystem::path run,
           ModelFiles files = {}, TrainerHooks hooks = {});
 
-  /// Goes on from the newest checkpoint that is whole; returns it. Throws Error when none is.
+  /// Goes on from the newest checkpoint that is whole; returns it. Throws Error when none is, and on every rank where
+  /// one does not see the checkpoint that rank 0 goes on from.
   std::filesystem::path resume();
 
   /// Trains until steps, minutes or patience are used up, or the stop flag is set, and leaves a checkpoint of the last

@@ -228,6 +228,15 @@ void Communicator::check_same(const std::string& what, const std::string& text) 
                                 quoted(difference->there), difference->rank));
 }
 
+void Communicator::check_shared(const std::string& place, const std::string& what, const std::string& seen) {
+  const auto all = gather(seen);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all.front()) continue;
+    throw Error(place, fmt::format("rank {} does not see {}{}", rank, what, all[rank].empty() ? "" : ", but another"),
+                "the run's folder must be one that all machines see");
+  }
+}
+
 void Communicator::check_distinct(const std::string& what, const std::string& text) {
   if (!impl_->monitor) return;
   const auto texts = impl_->gather(text);

@@ -36,8 +36,9 @@ class Communicator {
     double timeout_seconds = 300;
   };
 
-  /// All ranks. Throws Failure naming the ranks that did not come in time; Error for a port that is taken, and for NCCL
-  /// where its module is missing or cannot be loaded, or it refuses by itself, as without a GPU: each in its own words.
+  /// All ranks. Throws Failure naming the ranks that did not come in time; Error for a port that is taken, a network
+  /// interface that cannot be used, or a rank that was told another number of them than rank 0, and for NCCL where its
+  /// module is missing or cannot be loaded, or it refuses by itself, as without a GPU: each in its own words.
   Communicator(const Launch& launch, const Options& options);
   /// Says good-bye. While an exception passes through, the others hear of that (guard tells them its text, too). The
   /// process that holds the store stays until the others have gone.
@@ -73,8 +74,12 @@ class Communicator {
   /// the first line that differs) unless all have the same.
   void check_same(const std::string& what, const std::string& text);
 
-  /// All ranks. The opposite: throws Error on every rank (naming `what` and two ranks) where two have the same `text`,
-  /// which may not be empty: such as a GPU that two processes would use.
+  /// All ranks. The same of what each sees of `what` at `place`, in a folder that all should share: nothing, where
+  /// `seen` is empty. Throws Error on every rank (naming `place`, the rank and `what`) unless all see what rank 0 does.
+  void check_shared(const std::string& place, const std::string& what, const std::string& seen);
+
+  /// All ranks. The opposite of check_same: throws Error on every rank (naming `what` and two ranks) where two have the
+  /// same `text`, which may not be empty: such as a GPU that two processes would use.
   void check_distinct(const std::string& what, const std::string& text);
 
   /// All ranks. Rank 0 does `work` while the others wait: without a time limit for as long as its process shows signs

@@ -2,21 +2,29 @@
 
 // The wheel's Gloo part is only declared where this is set.
 #define USE_C10D_GLOO
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <vector>
 
 #include "transformer/base/error.h"
 #include "transformer/training/distributed/clock.h"
+#include "transformer/training/distributed/message_of.h"
 
 namespace transformer {
 
 namespace {
+
+constexpr const char* interface_variable = "GLOO_SOCKET_IFNAME";
 
 std::string address_text(const sockaddr* address) {
   char text[NI_MAXHOST] = "";
@@ -62,15 +70,44 @@ std::string outward_address() {
   return result;
 }
 
+std::vector<std::string> interface_names() {
+  std::vector<std::string> names;
+  auto* const all = if_nameindex();
+  for (const auto* entry = all; entry && entry->if_index != 0; ++entry) names.emplace_back(entry->if_name);
+  if (all) if_freenameindex(all);
+  return names;
+}
+
+// The interface that the user wants, as LibTorch reads it: the first of a list. Empty: none.
+std::string wanted_interface() {
+  const char* given = std::getenv(interface_variable);
+  const std::string list = given ? given : "";
+  return list.substr(0, list.find(','));
+}
+
+std::shared_ptr<gloo::transport::Device> device_of_interface(const std::string& interface) {
+  try {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  } catch (const std::exception& error) {
+    const auto names = interface_names();
+    if (std::find(names.begin(), names.end(), interface) != names.end()) {
+      throw Error(interface_variable,
+                  fmt::format("is '{}', an interface that Gloo cannot use ({})", interface, message_of(error)));
+    }
+    throw Error(interface_variable, fmt::format("is '{}', and this machine has no such interface (it has {})",
+                                                interface, fmt::join(names, ", ")));
+  }
+}
+
 std::shared_ptr<gloo::transport::Device> gloo_device(const Launch& launch) {
   using Gloo = c10d::ProcessGroupGloo;
-  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) return Gloo::createDeviceForInterface(interface);
+  if (const auto interface = wanted_interface(); !interface.empty()) return device_of_interface(interface);
   if (launch.on_one_machine()) return Gloo::createDeviceForHostname("127.0.0.1");
   // Resolving this machine's own name, as Gloo would, often gives a loopback address.
   auto address = address_towards(launch.address, launch.port);
   if (address.empty() || is_loopback(address)) address = outward_address();
   if (address.empty()) {
-    throw Error("GLOO_SOCKET_IFNAME", "no network interface was found that other machines can reach",
+    throw Error(interface_variable, "no network interface was found that other machines can reach",
                 "set it to the interface's name");
   }
   return Gloo::createDeviceForHostname(address);

@@ -30,6 +30,7 @@ Monitor::Monitor(c10::intrusive_ptr<c10d::Store> store, const Launch& launch, do
       end_process_(std::move(end_process)),
       peers_(launch.world_size) {
   for (int rank = 0; rank < launch.world_size; ++rank) keys_.push_back(state_key(rank));
+  own_.world_size = launch.world_size;
   contact_ = moved_ = Clock::now();
   for (auto& peer : peers_) peer.changed = peer.moved = contact_;
 }

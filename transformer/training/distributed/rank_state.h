@@ -21,6 +21,7 @@ struct RankState {
   bool alone = false;            // rank 0: within such a call
   Phase phase = Phase::running;  // as it was when the value was written
   int origin = -1;               // failed: the rank at fault, which may be another; -1: unknown
+  int world_size = 0;            // how many ranks it was told that there are; 0: it has not said so
   std::string reason;            // failed: a sentence that begins with whose fault it is
 
   /// As it is kept in the store.

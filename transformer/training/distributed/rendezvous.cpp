@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <future>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -78,6 +79,14 @@ Failure did_not_come(const std::vector<int>& missing, const Launch& launch, doub
                              fmt::join(missing, ", "), launch.world_size, launch.address, launch.port, timeout));
 }
 
+// What is wrong where rank 0 was told another number of ranks: one of the two would wait for some that nobody starts.
+std::optional<Error> other_world_size(const RankState& of_rank_0, const Launch& launch) {
+  if (of_rank_0.world_size == 0 || of_rank_0.world_size == launch.world_size) return std::nullopt;
+  return Error("WORLD_SIZE",
+               fmt::format("is {} on rank {}, but {} on rank 0", launch.world_size, launch.rank, of_rank_0.world_size),
+               "start all ranks of a run with the same");
+}
+
 // In a store that holds nothing but what these processes say.
 void meet_once(const StorePointer& run, const Launch& launch, double timeout) {
   std::vector<std::string> keys;
@@ -89,21 +98,45 @@ void meet_once(const StorePointer& run, const Launch& launch, double timeout) {
         "choose another port for each run that is there at a time; a rank that is started again by hand needs all "
         "others to be, too");
   }
-  run->set(state_key(launch.rank), RankState().bytes());
-  try {
-    run->wait(keys, milliseconds(timeout));
-  } catch (const std::exception& error) {
-    const auto missing = missing_ranks(run, launch, 0, state_key);
-    if (missing.empty()) throw Failure(fmt::format("rank {}", launch.rank), message_of(error));
-    throw did_not_come(missing, launch, timeout);
-  }
   // Who holds the store tells of those that ended before they came.
-  for (const auto& bytes : run->multiGet(keys)) {
-    const auto state = RankState::read(bytes);
-    if (state.phase != RankState::Phase::failed) continue;
-    run->set(state_key(launch.rank), state.bytes());
-    throw OtherRankFailure(fmt::format("rank {}", launch.rank), fmt::format("stopped, because {}", state.reason));
+  const auto check_failed = [&](const std::vector<std::string>& of) {
+    for (const auto& bytes : run->multiGet(of)) {
+      const auto state = RankState::read(bytes);
+      if (state.phase != RankState::Phase::failed) continue;
+      run->set(state_key(launch.rank), state.bytes());
+      // The others read it in the store that goes with this process.
+      if (launch.rank == 0 && !launch.agent_store) std::this_thread::sleep_for(milliseconds(1));
+      throw OtherRankFailure(fmt::format("rank {}", launch.rank), fmt::format("stopped, because {}", state.reason));
+    }
+  };
+  const auto wait_for = [&](const std::vector<std::string>& these) {
+    try {
+      run->wait(these, milliseconds(timeout));
+    } catch (const std::exception& error) {
+      auto missing = missing_ranks(run, launch, 0, state_key);
+      std::erase(missing, launch.rank);
+      auto came = keys;
+      std::erase_if(came, [&](const auto& key) { return !run->check({key}); });
+      check_failed(came);
+      if (missing.empty()) throw Failure(fmt::format("rank {}", launch.rank), message_of(error));
+      throw did_not_come(missing, launch, timeout);
+    }
+  };
+  RankState own;
+  own.world_size = launch.world_size;
+  if (launch.rank > 0) {
+    wait_for({keys.front()});
+    if (const auto error = other_world_size(RankState::read(run->get(keys.front())), launch)) {
+      own.phase = RankState::Phase::failed;
+      own.origin = launch.rank;
+      own.reason = fmt::format("rank {} failed: {}", launch.rank, error->what());
+      run->set(state_key(launch.rank), own.bytes());
+      throw Error(*error);
+    }
   }
+  run->set(state_key(launch.rank), own.bytes());
+  wait_for(keys);
+  check_failed(keys);
 }
 
 // Rank 0, where there may be an earlier attempt's keys.
@@ -211,12 +244,14 @@ StorePointer with_prefix(const StorePointer& store, const Launch& launch) {
 
 StorePointer meet(const StorePointer& store, const Launch& launch, double timeout) {
   const auto run = with_prefix(store, launch);
-  if (!launch.store_outlives_attempts()) {
+  try {
+    if (launch.store_outlives_attempts()) {
+      return launch.rank == 0 ? lead(run, launch, timeout) : follow(run, launch, timeout);
+    }
     meet_once(run, launch, timeout);
     return run;
-  }
-  try {
-    return launch.rank == 0 ? lead(run, launch, timeout) : follow(run, launch, timeout);
+  } catch (const Error&) {
+    throw;
   } catch (const Failure&) {
     throw;
   } catch (const std::exception& error) {

@@ -17,7 +17,8 @@ StorePointer open_store(const Launch& launch, double timeout);
 StorePointer with_prefix(const StorePointer& store, const Launch& launch);
 
 /// Comes to the store, waits for all others to do so, and returns the part of it that is theirs. Throws Failure naming
-/// those that did not come within `timeout` seconds.
+/// those that did not come within `timeout` seconds; Error where this process was told another number of ranks than
+/// rank 0.
 ///
 /// Where the store outlives attempts, the part is a new one each time: rank 0 makes up a name for it, says it, and
 /// lists those that came there. A process that is not listed has found what an earlier attempt left, or an earlier self
