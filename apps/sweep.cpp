@@ -77,9 +77,18 @@ std::vector<std::string> section_names() {
 }
 
 bool uses_gpu(const Plan& plan) {
-  return std::any_of(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& run) {
-    return run.configuration.values.at("training.device").starts_with("cuda");
-  });
+  return std::any_of(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& run) { return run.uses_gpu(); });
+}
+
+constexpr const char* one_kind = "a sweep that compares runs trains all on one kind";
+
+// All on GPUs, or none.
+void check_kinds(const Plan& plan) {
+  const bool all =
+      std::all_of(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& run) { return run.uses_gpu(); });
+  if (all || !uses_gpu(plan)) return;
+  throw Error("training.device", "is the CPU in some rows and GPUs in others",
+              fmt::format("{}: --set training.device=cuda, or cpu", one_kind));
 }
 
 // Where the runs of `plan` go, one after another or `jobs` at a time.
@@ -108,9 +117,20 @@ std::string device_setting(const std::vector<std::string>& devices) {
     kinds.insert(device.substr(0, device.find(':')));
   }
   if (kinds.size() > 1) {
-    throw Error("--devices", "names the CPU and GPUs", "a sweep that compares runs trains all on one kind");
+    throw Error("--devices", "names the CPU and GPUs", one_kind);
   }
   return kinds.empty() ? "" : *kinds.begin();
+}
+
+// A word of a command that can be pasted, and does nothing to a terminal before.
+std::string pasted(const std::string& word) {
+  if (printable(word, std::string::npos) == word) return shell_quoted(word);
+  std::string text = "$'";
+  for (const unsigned char c : word) {
+    const bool plain = c >= 0x20 && c < 0x7F && c != '\'' && c != '\\';
+    text += plain ? std::string(1, static_cast<char>(c)) : fmt::format("\\x{:02x}", c);
+  }
+  return text + "'";
 }
 
 void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::string& train) {
@@ -124,23 +144,27 @@ void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::s
       parameters[run.row] = parameter_count(recipe.run.model);
     }
     std::cout << run.name << ": " << parameters[run.row] << " parameters, " << run.steps() << " steps"
-              << (row.changes.empty() ? "" : "; " + row.changes) << "\n ";
-    for (const auto& word : train_command(plan, run, train)) std::cout << " " << shell_quoted(word);
+              << (row.changes.empty() ? "" : "; " + printable(row.changes, std::string::npos)) << "\n ";
+    for (const auto& word : train_command(plan, run, train)) std::cout << " " << pasted(word);
     std::cout << "\n";
   }
 }
 
-// Whether finished runs are of these settings: with others they would fail, and the report forget what they came to.
-void check_finished(const Plan& plan, const std::vector<size_t>& chosen) {
+// Whether runs that have begun are of these settings: with others they would fail, and the report forget what they came
+// to.
+void check_begun(const Plan& plan, const std::vector<size_t>& chosen) {
   for (const size_t index : chosen) {
     const auto& run = plan.runs[index];
-    if (!something_at(run.folder / summary_name)) continue;
+    if (!something_at(run.folder / RunFolder::record_name) && !something_at(run.folder / config_name)) continue;
     Recipe recipe;
     recipe.load(plan.grid.base, run.overrides);
     try {
       RunFolder(run.folder, recipe.run.config, recipe.run.rules, {.look_only = true});
     } catch (const Error& mistake) {
-      throw Error("run " + run.name, mistake.what());
+      // What stands behind the first semicolon are train's remedies.
+      const std::string text = mistake.what();
+      throw Error("run " + run.name, text.substr(0, text.find("; ")),
+                  "give it the settings it had, move its folder away, or choose another --output");
     }
   }
 }
@@ -161,7 +185,8 @@ void check_files(const Plan& plan, const std::vector<size_t>& chosen) {
                     fmt::join(data.vocabulary, "\t"), recipe.run.training.init_from);
     // A vocabulary and a model must be of the row's sizes, too.
     const bool fits = !data.vocabulary.empty() || !recipe.run.training.init_from.empty();
-    if (!checked.insert(fits ? fmt::format("{}\n{}", reading, run.row) : reading).second) continue;
+    const auto told = fmt::format("{}\n{}\n{}", reading, data.source_language, data.target_language);
+    if (!checked.insert(fits ? fmt::format("{}\n{}", told, run.row) : told).second) continue;
     try {
       check_inputs(recipe.run);
     } catch (const Error& mistake) {
@@ -236,22 +261,42 @@ int main(int argc, char** argv) {
       throw Error("--devices", "is for this machine; Slurm hands out devices itself",
                   "--set training.device=cuda, and --sbatch-option for which GPUs");
     }
+    if (!only.empty() && !run_name.empty()) {
+      throw Error("--only", "cannot be given together with --run", "--run names the run that is trained");
+    }
     const auto read = configuration_reader();
     for (const auto& text : overrides) plan_options.overrides.push_back(parse_override(text));
     plan_options.device = device_setting(devices);
     const auto grid = read_grid(grid_file, section_names());
     auto plan = make_plan(grid, plan_options, read);
-    // Here every run gets a GPU of this machine's, whichever the configuration names.
-    if (devices.empty() && run_name.empty() && launcher == "local" && uses_gpu(plan)) {
+    if (!report_only) check_kinds(plan);
+    // Every run gets a GPU of this machine's, or of Slurm's, whichever the configuration names.
+    const bool gpus = uses_gpu(plan);
+    if (devices.empty() && run_name.empty() && gpus) {
       plan_options.device = "cuda";
       plan = make_plan(grid, plan_options, read);
     }
     auto chosen = plan.runs_of(only);
     if (!run_name.empty()) chosen = {plan.find(run_name)};
+    const auto& output = plan.grid.output;
+    const auto as_program = [](const std::string& file) {
+      return file.find('/') == std::string::npos ? "./" + file : as_operand(file);
+    };
+    SlurmOptions slurm{.command = {fs::read_symlink("/proc/self/exe").string(), as_operand(grid_file), "--output",
+                                   as_operand(output), "--train", as_program(train)},
+                       .folder = fs::current_path(),
+                       .at_once = static_cast<size_t>(jobs),
+                       .options = sbatch_options};
+    for (const auto& text : overrides) slurm.command.insert(slurm.command.end(), {"--set", text});
+    if (gpus) slurm.command.insert(slurm.command.end(), {"--set", "training.device=cuda"});
+    for (const auto seed : plan_options.seeds) {
+      slurm.command.insert(slurm.command.end(), {"--seeds", std::to_string(seed)});
+    }
+    if (launcher == "slurm" && !report_only) slurm_script(plan, chosen, slurm);  // whether there can be one
     if (dry_run) {
       list_runs(plan, chosen, train);
       if (launcher == "local") check_files(plan, chosen);
-      check_finished(plan, chosen);
+      check_begun(plan, chosen);
       return 0;
     }
     // Before anything is made or started: without its GPU every run would fail by itself. Slurm's are elsewhere, and
@@ -260,13 +305,24 @@ int main(int argc, char** argv) {
       for (const auto& device : devices) open_device(device);
       if (devices.empty() && run_name.empty() && uses_gpu(plan)) open_device("cuda");
     }
-    if (launcher == "local" && !report_only && run_name.empty()) check_files(plan, chosen);
-    if (!report_only && run_name.empty()) check_finished(plan, chosen);
-    const auto& output = plan.grid.output;
+    std::error_code error;
     if (report_only && !something_at(output)) {
       throw Error(output.string(), "there is no such sweep", "name the folder of one with --output");
     }
-    std::error_code error;
+    if (!report_only && (!fs::is_regular_file(train, error) || access(train.c_str(), X_OK) != 0)) {
+      throw Error("--train", "there is no program " + train, "build it, or name another");
+    }
+    options.train = as_program(train);
+    std::optional<FolderLock> lock;  // two sweeps in one folder would start the same runs
+    const auto take_lock = [&] {
+      if (!lock) lock.emplace(output, "another sweep", "wait for it, stop it, or choose another --output");
+    };
+    if (!report_only && run_name.empty()) {
+      // Whose runs may be of other settings.
+      if (fs::is_directory(output, error)) take_lock();
+      if (launcher == "local") check_files(plan, chosen);
+      check_begun(plan, chosen);
+    }
     fs::create_directories(output, error);
     if (error) throw_refused(output, "cannot create the folder", error);
     if (report_only) {
@@ -275,35 +331,29 @@ int main(int argc, char** argv) {
       std::cout << "the report is " << (output / "report.html").string() << "\n";
       return 0;
     }
-    if (access(train.c_str(), X_OK) != 0) {
-      throw Error("--train", "there is no program " + train, "build it, or name another");
-    }
-    options.train = train.find('/') == std::string::npos ? "./" + train : train;
-
-    // Before anything starts threads: signals are to arrive in one place.
-    const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     const ProgramLog program_log("sweep");
-    std::optional<FolderLock> lock;  // two sweeps in one folder would start the same runs
-    if (run_name.empty()) lock.emplace(output, "another sweep", "wait for it, stop it, or choose another --output");
+    if (run_name.empty()) take_lock();
     claim_files(plan, chosen);
     std::vector<SweepRun> results;
     for (const auto& run : plan.runs) results.push_back(read_result(run, read));
 
     if (launcher == "slurm") {
       std::erase_if(chosen, [&](size_t run) { return results[run].state == SweepRun::State::finished; });
+      const auto trained = std::erase_if(chosen, [&](size_t run) {
+        if (!is_being_trained(plan.runs[run])) return false;
+        results[run].state = SweepRun::State::running;
+        results[run].reason.clear();
+        return true;
+      });
+      if (trained > 0) {
+        spdlog::info("{} being trained by another process, and not handed in",
+                     trained == 1 ? "1 run is" : fmt::format("{} runs are", trained));
+      }
       if (chosen.empty()) {
         write_report(plan, results);
-        spdlog::info("all runs are finished; the report is {}", (output / "report.html").string());
+        spdlog::info("all {}runs are finished; the report is {}", trained > 0 ? "other " : "",
+                     (output / "report.html").string());
         return 0;
-      }
-      SlurmOptions slurm{.command = {fs::read_symlink("/proc/self/exe").string(), grid_file, "--output",
-                                     output.string(), "--train", options.train},
-                         .folder = fs::current_path(),
-                         .at_once = static_cast<size_t>(jobs),
-                         .options = sbatch_options};
-      for (const auto& text : overrides) slurm.command.insert(slurm.command.end(), {"--set", text});
-      for (const auto seed : plan_options.seeds) {
-        slurm.command.insert(slurm.command.end(), {"--seeds", std::to_string(seed)});
       }
       claim_job_array(plan);
       const auto script = output / job_array_names.front();
@@ -327,6 +377,8 @@ int main(int argc, char** argv) {
       if (!alone) write_report(plan, results);
     };
     options.log = program_log.log();
+    // From here on somebody asks for them. Before anything starts threads: signals are to arrive in one place.
+    const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     const auto end = run_all(plan, chosen, results, options, signals, read, changed);
     if (alone) {
       renew_report(plan, read);

@@ -1,5 +1,6 @@
 """What people who run `sweep` rely on: sweep_test.py SWEEP TRAIN SOURCE_DIR. Standard library only."""
 
+import fcntl
 import html.parser
 import json
 import signal
@@ -108,8 +109,10 @@ class SweepTest(ProgramTest):
             folder = output / row / f"seed-{seed}"
             summary = json.loads((folder / "summary.json").read_text())
             self.assertEqual(run["state"], "finished")
-            for name in ("perplexity", "bleu", "bleu_signature", "parameters", "seconds", "flops"):
+            for name in ("perplexity", "bleu", "bleu_signature", "parameters", "seconds", "flops", "steps", "ended_by",
+                         "averaged_checkpoints"):
                 self.assertEqual(run[name], summary[name], name)
+            self.assertEqual((run["steps"], run["ended_by"], run["averaged_checkpoints"]), (40, "steps", 1))
             self.assertEqual([point["step"] for point in run["curve"]], [20, 40])
             config = (folder / "config.yaml").read_text()
             self.assertIn(f"seed: {seed}\n", config)
@@ -150,6 +153,8 @@ class SweepTest(ProgramTest):
         # A report of other settings knows nothing of it.
         self.sweep("--output", output, "--report", "--set", "model.d_ff=48", grid="failing.yaml")
         self.assertNotEqual(self.results(output)["h1"][0]["state"], "finished")
+        self.sweep("--output", output, "--report", "--set", "training.log_every=7", grid="failing.yaml")
+        self.assertEqual(self.results(output)["h1"][0]["state"], "finished")  # no figure depends on it
         self.sweep("--output", output, "--report", grid="failing.yaml")
         self.assertEqual(self.results(output)["h1"][0]["state"], "finished")
 
@@ -219,6 +224,15 @@ class SweepTest(ProgramTest):
             self.assertIn("the same command goes on", text)
             self.assertIn("stopped after step", (output / "base" / "seed-1.log").read_text())
             self.assertEqual(self.results(output)["base"][0]["state"], "waiting")
+            # A run that has begun is of other settings: found before anything starts, with a way out that sweep has.
+            before = self.times(output)
+            for arguments in ((), ("--dry-run",)):
+                text = self.sweep("--output", output, "--set", "training.steps=100000", "--set", "model.d_ff=48",
+                                  *arguments, status=2)
+                self.assertIn("run base/seed-1: ", text)
+                self.assertIn("move its folder away, or choose another --output", text)
+                self.assertNotIn("--restart", text)
+            self.assertEqual(before, self.times(output))
             checkpoints = (output / "base" / "seed-1" / "checkpoints").glob("step-*")
             steps = max(int(checkpoint.name.split("-")[1]) for checkpoint in checkpoints) + 10
             self.sweep("--output", output, "--only", "base", "--seeds", "1", "--set", f"training.steps={steps}")
@@ -251,6 +265,14 @@ echo 7
         self.assertEqual(results["bad"][0]["state"], "failed")
         self.assertIn("task 2: 1\n", tasks)
         self.assertTrue((output / "report.html").is_file())
+        # Nor is what another process trains: it holds the run's log.
+        with open(output / "bad" / "seed-1.log") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            tasks = (output / "sweep.sbatch.tasks").read_text()
+            text = self.sweep(*arguments, environment=environment, grid="failing.yaml")
+            self.assertIn("1 run is being trained by another process, and not handed in", text)
+            self.assertEqual(tasks, (output / "sweep.sbatch.tasks").read_text())
+            self.assertEqual(self.results(output)["bad"][0]["state"], "running")
         # Again: what is finished is not handed in once more.
         self.sweep(*arguments, environment=environment, grid="failing.yaml")
         self.assertIn("#SBATCH --array=0-0\n", (output / "sweep.sbatch").read_text())
@@ -307,6 +329,12 @@ echo 7
                 self.assertIn("row x: ", done.stderr)
                 self.assertIn(part, done.stderr)
                 self.assertFalse(output.exists())
+        # No vocabulary that is learned knows a language; and nothing that is shown of it is a terminal's command.
+        text = self.sweep(*out, "--dry-run", status=2, **grid('  - {name: x, data: {source_language: "\\e[2Jx"}}'))
+        for part in ("row x: data.source_language", "source_language \\x1b[2Jx", "$'data.source_language=\\x1b[2Jx'"):
+            self.assertIn(part, text)
+        self.assertNotIn("\x1b", text)
+        self.refused(*out, **grid("  - {name: x, training: {device: cuda}}"), parts=["training.device", "all on one kind"])
         # A GPU that is not there, before any run starts: none is visible, whatever the machine has.
         blind = dict(ENVIRONMENT, CUDA_VISIBLE_DEVICES="")
         self.refused(*out, "--devices", "cuda:0", parts=["device 'cuda:0'", "'cpu'"], environment=blind)
@@ -319,14 +347,18 @@ echo 7
         self.refused(*out, "--report", parts=["refused", "no such sweep"])
         self.refused(*out, "--launcher", "slurm", "--devices", "cpu", parts=["--devices", "Slurm"])
         self.refused(*out, "--run", "", parts=["--run", "is empty"])
+        self.refused(*out, "--run", "h1/seed-1", "--only", "h1", parts=["--only", "--run"])
+        self.refused("--output", self.root / "back\\slash", "--launcher", "slurm", parts=["--output", "backslashes"])
+        self.assertFalse((self.root / "back\\slash").exists())
         self.assertFalse(output.exists())
         done = subprocess.run([SWEEP, self.root / "none.yaml"], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1))
-        done = subprocess.run([SWEEP, self.root / "grid.yaml", "--output", output, "--train", "/none/train"],
-                              capture_output=True, text=True)
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("/none/train", done.stderr)
-        self.assertFalse(list(output.glob("*/seed-*")))
+        for program in ("/none/train", str(self.root)):  # a folder is none, either
+            done = subprocess.run([SWEEP, self.root / "grid.yaml", "--output", output, "--train", program],
+                                  capture_output=True, text=True, cwd=self.root)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--train: there is no program " + program, done.stderr)
+            self.assertFalse(output.exists())
 
     def test_a_dry_run_lists_what_would_run(self):
         text = self.sweep("--output", self.root / "dry", "--dry-run", "--seeds", "4,5")

@@ -115,6 +115,23 @@ TEST_CASE("a plan has a run for every row and seed, complete and in layers") {
                     Contains("--seeds: the seed 5 is given twice"));
 }
 
+TEST_CASE("a row is called what --set leaves of it") {
+  const GridFile file;
+  const std::string text =
+      "base: base.yaml\nrows:\n  - {name: base}\n"
+      "  - {name: a, model: {heads: 2, layers: 3, dropout: 0.2}, training: {steps: 7}}\n";
+  const auto changes = [&](const std::vector<SettingOverride>& overrides) {
+    return file.plan(text, {.output = "", .seeds = {}, .overrides = overrides, .device = ""}).grid.rows[1].changes;
+  };
+  CHECK(changes({}) == "heads 2, layers 3, dropout 0.2, steps 7");
+  CHECK(changes({{"training.threads", "2", "--set"}}) == "heads 2, layers 3, dropout 0.2, steps 7");
+  CHECK(changes({{"training.steps", "20", "--set"}}) == "heads 2, layers 3, dropout 0.2, steps 20");
+  CHECK(changes({{"model.layers", "1", "--set"}}) ==
+        "heads 2, decoder_layers 1, encoder_layers 1, dropout 0.2, steps 7");
+  CHECK(changes({{"model.encoder_layers", "5", "--set"}}) ==
+        "heads 2, decoder_layers 3, encoder_layers 5, dropout 0.2, steps 7");
+}
+
 TEST_CASE("a grid's mistakes are named with file, line and key") {
   const GridFile file;
   const std::string head = "base: base.yaml\nrows:\n";
@@ -172,6 +189,10 @@ TEST_CASE("a grid's mistakes are named with file, line and key") {
   CHECK_THAT(file.error(fmt::format("base: base.yaml\nproducts: [{{name: x, model: {{heads: [{0}], d_k: [{0}]}}}}]\n",
                                     values)),
              Contains("more than 10000 rows"));
+  values.clear();
+  for (int i = 0; i < 10001; ++i) values += fmt::format("{}, ", i);
+  CHECK_THAT(file.error(fmt::format("base: base.yaml\nseeds: [{}]\nrows: [{{name: a}}]\n", values)),
+             Contains("grid.yaml: has 10001 runs, and a sweep has 10000 at most"));
   const std::string whole = head + "  - {name: a}\n";
   CHECK_THAT(
       file.error(whole, {.output = "", .seeds = {}, .overrides = {{"training.seed", "1", "--set"}}, .device = ""}),

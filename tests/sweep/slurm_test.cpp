@@ -1,5 +1,6 @@
 #include "transformer/sweep/slurm.h"
 
+#include <csignal>
 #include <cstdlib>
 
 #include "support.h"
@@ -132,6 +133,15 @@ TEST_CASE("a configuration for GPUs asks for one a task") {
              Contains("#SBATCH --gres=gpu:1\n"));
 }
 
+TEST_CASE("a GPU is asked for where any of the runs computes on one") {
+  const TemporaryDirectory directory;
+  auto plan = toy_plan(directory.path());
+  const SlurmOptions options{.command = {"sweep"}, .folder = "/", .at_once = 0, .options = {}};
+  plan.runs[1].configuration.values["training.device"] = "cuda";
+  CHECK_THAT(slurm_script(plan, {0, 1}, options), Contains("#SBATCH --gres=gpu:1\n"));
+  CHECK_THAT(slurm_script(plan, {0, 2}, options), !Contains("--gres"));
+}
+
 TEST_CASE("sbatch is told of the script, and its answer is read") {
   const TemporaryDirectory directory;
   write_file(directory / "job", "#!/bin/bash\n");
@@ -143,6 +153,9 @@ TEST_CASE("sbatch is told of the script, and its answer is read") {
                 "#!/bin/bash\n[[ \"$1 $2\" == \"--parsable $(dirname $0)/job\" ]] && echo '4711;cluster'\n");
   const Path path(directory.path().string() + ":" + std::getenv("PATH"));
   CHECK(submit(directory / "job") == "4711");
+  const auto before = signal(SIGCHLD, SIG_IGN);  // as a parent may have left it
+  CHECK(submit(directory / "job") == "4711");
+  signal(SIGCHLD, before);
   write_program(directory / "sbatch", "#!/bin/bash\necho 'sbatch: error: invalid partition' >&2; exit 1\n");
   CHECK_THROWS_WITH(submit(directory / "job"), Contains("ended with status 1") && Contains("invalid partition"));
   CHECK_FALSE(std::filesystem::exists(directory / "job.answer"));

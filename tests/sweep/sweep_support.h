@@ -27,7 +27,7 @@ struct ToyModel {
 struct ToyTraining {
   std::string output, device = "cpu", init_from;
   uint64_t seed = 1;
-  int64_t steps = 100, threads = 0;
+  int64_t steps = 100, threads = 0, log_every = 100, average_checkpoints = 5;
   static void describe(Fields<ToyTraining>& field) {
     field("output", &ToyTraining::output, "");
     field("device", &ToyTraining::device, "");
@@ -35,6 +35,8 @@ struct ToyTraining {
     field("seed", &ToyTraining::seed, "", between(0, 9007199254740992));
     field("steps", &ToyTraining::steps, "", at_least(1));
     field("threads", &ToyTraining::threads, "");
+    field("log_every", &ToyTraining::log_every, "");
+    field("average_checkpoints", &ToyTraining::average_checkpoints, "");
   }
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <system_error>
 
 #include "transformer/base/document.h"
@@ -28,6 +29,7 @@ std::string text_of(const Document::Entry& entry) {
 
 std::vector<uint64_t> seeds_of(const Document::Entry& entry) {
   std::vector<uint64_t> seeds;
+  std::set<uint64_t> known;
   auto add = [&](const Document& value) {
     const auto number = value.setting_value().integer();
     if (!number || *number < 0) {
@@ -35,7 +37,7 @@ std::vector<uint64_t> seeds_of(const Document::Entry& entry) {
                   "write, for instance, seeds: [1, 2, 3]");
     }
     const auto seed = static_cast<uint64_t>(*number);
-    if (std::find(seeds.begin(), seeds.end(), seed) != seeds.end()) {
+    if (!known.insert(seed).second) {
       throw Error(value.where(), fmt::format("the seed {} is given twice", seed), "remove one of them");
     }
     seeds.push_back(seed);
@@ -133,14 +135,6 @@ std::string filled(const std::string& name, const std::vector<SettingOverride>& 
     }
     text += found->value;
     i = close + 1;
-  }
-  return text;
-}
-
-std::string changes_of(const std::vector<SettingOverride>& overrides) {
-  std::string text;
-  for (const auto& [name, value, where] : overrides) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name.substr(name.find('.') + 1), value);
   }
   return text;
 }
@@ -262,6 +256,14 @@ struct Reader {
 };
 
 }  // namespace
+
+std::string changes_of(const std::vector<SettingOverride>& overrides) {
+  std::string text;
+  for (const auto& [name, value, where] : overrides) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name.substr(name.find('.') + 1), value);
+  }
+  return text;
+}
 
 Grid read_grid(const std::filesystem::path& file, const std::vector<std::string>& sections) {
   Reader reader{.sections = sections};

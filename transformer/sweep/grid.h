@@ -63,4 +63,7 @@ struct Grid {
 /// that cannot be a folder's, and for settings that belong to the sweep: training.seed and training.output.
 Grid read_grid(const std::filesystem::path& file, const std::vector<std::string>& sections);
 
+/// A row's settings for people: "heads 1, d_k 512".
+std::string changes_of(const std::vector<SettingOverride>& overrides);
+
 }  // namespace transformer

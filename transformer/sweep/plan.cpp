@@ -13,6 +13,9 @@ namespace transformer {
 
 namespace {
 
+// As with rows: more than anybody trains.
+constexpr size_t most_runs = 10000;
+
 std::string remedy(const std::string& name, const std::vector<std::string>& known) {
   return did_you_mean(nearest_word(name, known), fmt::format("there are: {}", fmt::join(known, ", ")));
 }
@@ -30,11 +33,47 @@ RunConfiguration settle(const Grid& grid, const GridRow& row, const std::vector<
   }
 }
 
+// Whether both say the same of a model, by one name or by one for several: model.layers and model.encoder_layers.
+bool names_the_same(const std::string& one, const std::string& other) {
+  const auto within = [](const std::string& several, const std::string& single) {
+    const size_t dot = several.find('.');
+    return single.starts_with(several.substr(0, dot + 1)) &&
+           single.ends_with(fmt::format("_{}", several.substr(dot + 1)));
+  };
+  return one == other || within(one, other) || within(other, one);
+}
+
+// A row's settings, with what they came to, `values`, where `stronger` ones took the place of theirs.
+std::vector<SettingOverride> in_force(const std::vector<SettingOverride>& own,
+                                      const std::vector<SettingOverride>& stronger,
+                                      const std::map<std::string, std::string>& values) {
+  std::vector<SettingOverride> settings;
+  for (const auto& setting : own) {
+    const bool replaced = std::any_of(stronger.begin(), stronger.end(),
+                                      [&](const auto& other) { return names_the_same(setting.name, other.name); });
+    if (!replaced) {
+      settings.push_back(setting);
+    } else if (const auto found = values.find(setting.name); found != values.end()) {
+      settings.push_back({setting.name, found->second, setting.where});
+    } else {
+      for (const auto& [name, value] : values) {
+        if (names_the_same(setting.name, name)) settings.push_back({name, value, setting.where});
+      }
+    }
+  }
+  return settings;
+}
+
 }  // namespace
 
 int64_t PlannedRun::steps() const {
   const auto found = configuration.values.find("training.steps");
   return found == configuration.values.end() ? 0 : number_in<int64_t>(found->second).value_or(0);
+}
+
+bool PlannedRun::uses_gpu() const {
+  const auto found = configuration.values.find("training.device");
+  return found != configuration.values.end() && found->second.starts_with("cuda");
 }
 
 size_t Plan::find(const std::string& name) const {
@@ -80,11 +119,18 @@ Plan make_plan(Grid grid, const PlanOptions& options, const ReadConfiguration& r
     for (auto& row : rows) row.seeds = options.seeds;
   }
   const auto base = read.plain(plan.grid.base);
-  size_t most_seeds = 0;
-  for (const auto& row : rows) most_seeds = std::max(most_seeds, row.seeds.size());
+  size_t most_seeds = 0, all = 0;
+  for (const auto& row : rows) {
+    most_seeds = std::max(most_seeds, row.seeds.size());
+    all += row.seeds.size();
+  }
+  if (all > most_runs) {
+    throw Error(plan.grid.file.string(), fmt::format("has {} runs, and a sweep has {} at most", all, most_runs),
+                "leave rows or seeds out");
+  }
   for (size_t k = 0; k < most_seeds; ++k) {
     for (size_t i = 0; i < rows.size(); ++i) {
-      const auto& row = rows[i];
+      auto& row = rows[i];
       if (k >= row.seeds.size()) continue;
       PlannedRun run;
       run.row = i;
@@ -108,6 +154,9 @@ Plan make_plan(Grid grid, const PlanOptions& options, const ReadConfiguration& r
         if (found == base.end() || found->second != value) {
           run.overrides.push_back(fmt::format("{}={}", name, value));
         }
+      }
+      if (k == 0 && !options.overrides.empty()) {
+        row.changes = changes_of(in_force(row.overrides, options.overrides, run.configuration.values));
       }
       plan.runs.push_back(std::move(run));
     }

@@ -40,11 +40,13 @@ struct PlannedRun {
 
   /// training.steps of the configuration.
   int64_t steps() const;
+  /// Whether training.device of the configuration is a GPU.
+  bool uses_gpu() const;
 };
 
 /// A grid whose runs are settled.
 struct Plan {
-  Grid grid;                     // as it was read, with the options' output
+  Grid grid;                     // as it was read, with the options' output, and `changes` as --set leaves them
   std::vector<PlannedRun> runs;  // every row's first seed first, then the second ones
 
   /// Index of the run with this name. Throws Error (naming the nearest) where there is none.
@@ -62,7 +64,8 @@ struct PlanOptions {
 };
 
 /// Settles every run of a grid, so that all mistakes in its rows are found before anything runs. Tokenised text is kept
-/// once for all in output/corpus, unless data.cache says where. Throws Error, naming file, line and row.
+/// once for all in output/corpus, unless data.cache says where. Throws Error, naming file, line and row, and for more
+/// runs than 10,000.
 Plan make_plan(Grid grid, const PlanOptions& options, const ReadConfiguration& read);
 
 }  // namespace transformer

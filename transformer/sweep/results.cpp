@@ -2,14 +2,18 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <ctime>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
@@ -36,22 +40,38 @@ constexpr const char* note_mark = "sweep: ";
 constexpr const char* failure_mark = "failed: ";
 constexpr int64_t last_words_bytes = 1 << 14;  // of a log, or of metrics.jsonl: enough for the last line
 
-// Held by one process at a time, of those that train a sweep's runs, while it writes what all of them write.
+// Whether this process was told to stop, and has blocked the signal to ask for it (BlockedSignals).
+bool stop_is_pending() {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+         sigismember(&pending, SIGHUP) == 1;
+}
+
+// Held by one process at a time, of those that train a sweep's runs, while it writes what all of them write. Throws
+// Failure where that cannot be, or a signal comes while it waits.
 class SweepLock {
  public:
-  explicit SweepLock(const fs::path& folder) : lock_(folder / name, FileLock::Wait::yes) {
-    if (const int error = lock_.error_number()) {
-      throw Failure((folder / name).string(), fmt::format("cannot be written: {}", std::strerror(error)));
+  explicit SweepLock(const fs::path& folder) {
+    const auto file = folder / name;
+    for (lock_.emplace(file, FileLock::Wait::no); lock_->error_number() == EWOULDBLOCK;
+         lock_.emplace(file, FileLock::Wait::no)) {
+      if (stop_is_pending()) throw Failure(file.string(), "another process holds it, and this one is told to stop");
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    if (const int error = lock_->error_number()) {
+      throw Failure(file.string(), fmt::format("cannot be written: {}", std::strerror(error)));
     }
   }
 
  private:
   static constexpr const char* name = ".report.lock";
-  FileLock lock_;
+  std::optional<FileLock> lock_;
 };
 
 // The file's last `bytes`, from the beginning of a line; empty where there is none.
 std::string tail(const fs::path& file, int64_t bytes) {
+  if (!is_file(file)) return "";
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   if (!in) return "";
   const int64_t size = in.tellg(), begin = std::max<int64_t>(0, size - bytes);
@@ -80,6 +100,16 @@ bool ends_within_line(const fs::path& file) {
 // A whole line of JSON, or null: a line may still be being written.
 json parsed(const std::string& text) {
   return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+// What a run says at its end; null where there is nothing that can be read.
+json read_summary(const fs::path& folder) {
+  const auto file = folder / summary_name;
+  try {
+    if (is_file(file)) return parsed(read_file(file));
+  } catch (const Error&) {
+  }
+  return {};
 }
 
 template <class Value>
@@ -159,13 +189,34 @@ bool any_run_begun(const fs::path& folder) {
   return false;
 }
 
-bool same_computation(const std::map<std::string, std::string>& one, const std::map<std::string, std::string>& other) {
-  if (one.size() != other.size()) return false;
-  for (const auto& [name, value] : one) {
-    const auto found = other.find(name);
-    if (found == other.end() || (found->second != value && !says_where(name))) return false;
+// Whether figures are the same, but for rounding, whatever this setting says. Those that end a run or make and judge
+// its model are none of these, although a run may go on with other values of theirs (SettingKind::free).
+bool changes_no_figure(const std::string& setting) {
+  static const std::set<std::string> names = {
+      "training.log_every",       "training.device_flops",    "training.recompute",
+      "training.deterministic",   "training.bucket_mb",       "training.shard_optimizer",
+      "training.timeout_seconds", "decoding.batch_sentences", "decoding.proposals"};
+  return says_where(setting) || names.contains(setting);
+}
+
+// What is wrong with the settings in the run's folder; nothing where figures are of its own.
+std::optional<std::string> wrong_settings(const PlannedRun& run, const ReadConfiguration& read) {
+  const auto file = (run.folder / config_name).string();
+  std::map<std::string, std::string> there;
+  try {
+    there = read.checked(file, {}).values;
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    return text.starts_with(file) ? text : fmt::format("{}: {}", file, text);
   }
-  return true;
+  std::vector<std::string> different;
+  for (const auto& [name, value] : run.configuration.values) {
+    const auto& before = there[name];
+    if (before == value || changes_no_figure(name)) continue;
+    different.push_back(fmt::format("{}: {} there, {} now", name, before, value));
+  }
+  if (different.empty()) return std::nullopt;
+  return fmt::format("{}: is of other settings ({})", file, fmt::join(different, ", "));
 }
 
 }  // namespace
@@ -182,17 +233,17 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
     return result;
   };
   if (something_at(run.folder / config_name)) {
+    if (wrong_settings(run, read)) return not_these();  // those that cannot be read are none
+    // One run's figures that cannot be read are that run's loss.
     try {
-      if (!same_computation(read.checked(run.folder / config_name, {}).values, run.configuration.values)) {
-        return not_these();
-      }
-    } catch (const Error&) {
-      return not_these();  // settings that cannot be read are none
+      result.curve = read_curve(run.folder);
+    } catch (const Error& error) {
+      result.reason = error.what();
+    } catch (const Failure& failure) {
+      result.reason = failure.what();
     }
-    result.curve = read_curve(run.folder);
   }
-  std::ifstream in(run.folder / summary_name);
-  const auto summary = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const auto summary = read_summary(run.folder);
   if (summary.is_object() && something_at(run.folder / config_name)) {
     result.state = SweepRun::State::finished;
     result.perplexity = number(summary, "perplexity");
@@ -201,15 +252,28 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
     result.parameters = member<int64_t>(summary, "parameters", 0);
     result.seconds = member<double>(summary, "seconds", 0);
     result.flops = member<double>(summary, "flops", 0);
+    result.steps = member<int64_t>(summary, "steps", 0);
+    result.ended_by = member<std::string>(summary, "ended_by", "");
+    result.averaged_checkpoints = member<int64_t>(summary, "averaged_checkpoints", 0);
     return result;
   }
   if (const auto reason = read_failure(run.log)) {
     result.state = SweepRun::State::failed;
     result.reason = *reason;
-  } else if (const auto progress = read_progress(run.folder)) {
+  } else if (const auto progress = read_progress(run.folder); progress && result.reason.empty()) {
     result.reason = fmt::format("at step {} of {}", progress->step, run.steps());
   }
   return result;
+}
+
+std::string unfinished_reason(const PlannedRun& run, const ReadConfiguration& read) {
+  const auto summary = run.folder / summary_name;
+  if (!something_at(summary)) return "it ended well, but without a summary.json";
+  const auto wrong = wrong_settings(run, read);
+  // Without its summary a run has not ended.
+  return fmt::format("{}; remove {}, and the run ends once more from its last checkpoint",
+                     wrong ? *wrong : fmt::format("{}: is no summary, or is damaged", summary.string()),
+                     summary.string());
 }
 
 std::optional<RunProgress> read_progress(const fs::path& folder) {
@@ -265,8 +329,21 @@ SweepReport make_report(const Plan& plan, const std::vector<SweepRun>& results) 
     auto& row = report.rows[plan.runs[i].row];
     row.runs.push_back(results.at(i));
     const auto& values = plan.runs[i].configuration.values;
-    if (results[i].state == SweepRun::State::finished) row.vocabulary = written_vocabulary(plan.runs[i].folder);
+    if (results[i].state == SweepRun::State::finished) {
+      const auto unknown = [&](const std::runtime_error& error) {
+        row.vocabulary = error.what();  // as nobody else's
+        if (row.runs.back().reason.empty()) row.runs.back().reason = error.what();
+      };
+      try {
+        row.vocabulary = written_vocabulary(plan.runs[i].folder);
+      } catch (const Error& error) {
+        unknown(error);
+      } catch (const Failure& failure) {
+        unknown(failure);
+      }
+    }
     row.validation = listed(values, {"data.validation_source", "data.validation_target"});
+    if (results[i].averaged_checkpoints > 0) row.averaged_checkpoints.insert(results[i].averaged_checkpoints);
   }
   return report;
 }
@@ -300,6 +377,9 @@ std::string results_json(const Plan& plan, const std::vector<SweepRun>& results)
     if (result.state == SweepRun::State::finished) {
       put(object, "seconds", result.seconds);
       put(object, "flops", result.flops);
+      if (result.steps > 0) object["steps"] = result.steps;
+      if (!result.ended_by.empty()) object["ended_by"] = result.ended_by;
+      if (result.averaged_checkpoints > 0) object["averaged_checkpoints"] = result.averaged_checkpoints;
     }
     auto& curve = object["curve"] = ordered_json::array();
     for (const auto& point : result.curve) {
@@ -370,10 +450,10 @@ void SweepFiles::claim(const std::vector<std::string>& names) {
 }
 
 void SweepFiles::check_inputs(const std::map<std::string, std::string>& checksums) const {
-  if (!any_run_begun(folder_)) return;
   for (const auto& [name, checksum] : checksums) {
     const auto read = inputs_.find(name);
     if (read == inputs_.end() || read->second == checksum) continue;
+    if (!any_run_begun(folder_)) return;
     throw Error(name, fmt::format("is another file than the one that runs in {} have read", folder_.string()),
                 "put that one back, or choose another --output: a table compares runs on the same text");
   }

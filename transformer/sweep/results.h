@@ -14,8 +14,13 @@
 namespace transformer {
 
 /// What a run's folder and log say of it: finished where it holds a summary of these settings; failed where its log
-/// ends so; otherwise waiting, with how far it came as the reason. Damaged files count as missing.
+/// ends so; otherwise waiting, with how far it came as the reason. Damaged files count as missing; where its figures
+/// cannot be read there is no curve, and the reason says why.
 SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read);
+
+/// Why read_result does not say `finished` of a run whose process ended well: what is missing, damaged or of other
+/// settings, by its file, and the way out.
+std::string unfinished_reason(const PlannedRun& run, const ReadConfiguration& read);
 
 /// Where a run that trains is.
 struct RunProgress {
@@ -91,7 +96,8 @@ void renew_report(const Plan& plan, const ReadConfiguration& read);
 
 /// results.json: {"format": 1, "title", "base", "base_row", "rows": [{"name", "group", "changes", "paper": {..},
 /// "runs": [{"seed", "state", "reason", "folder", "perplexity", "bleu", "bleu_signature", "parameters", "seconds",
-/// "flops", "curve": [{"step", "target_tokens", "perplexity", "bleu"}]}]}]}; what is not known is left out.
+/// "flops", "steps", "ended_by", "averaged_checkpoints", "curve": [{"step", "target_tokens", "perplexity",
+/// "bleu"}]}]}]}; what is not known is left out.
 std::string results_json(const Plan& plan, const std::vector<SweepRun>& results);
 
 }  // namespace transformer

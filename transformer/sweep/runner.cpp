@@ -5,13 +5,17 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <list>
+#include <memory>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 
 #include "transformer/base/error.h"
+#include "transformer/base/file_lock.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
@@ -68,6 +72,17 @@ std::map<std::string, std::string> learned_vocabularies(const Plan& plan, const 
   return {};
 }
 
+// A hold on the run's log, for whoever trains it; null where another process has one.
+std::shared_ptr<FileLock> hold(const PlannedRun& run) {
+  constexpr int most_tries = 4;  // who only looks (is_being_trained) lets go at once
+  for (int tries = 1;; ++tries) {
+    auto lock = std::make_shared<FileLock>(run.log, FileLock::Wait::no);
+    if (lock->error_number() != EWOULDBLOCK) return lock;  // one that cannot be written to shows when it is
+    if (tries == most_tries) return nullptr;
+    std::this_thread::sleep_for(std::chrono::milliseconds(25));
+  }
+}
+
 // A process that trains.
 struct Active {
   size_t run;   // index into the plan's
@@ -76,6 +91,7 @@ struct Active {
   double started;
   int64_t first_step;  // where it goes on from
   RunProgress progress;
+  std::shared_ptr<FileLock> held;
 };
 
 class Runner {
@@ -96,6 +112,7 @@ class Runner {
       result.state = SweepRun::State::waiting;  // what failed before is tried again
       waiting_.push_back(run);
     }
+    at_once_ = std::max<size_t>(1, std::min(options_.devices.size(), waiting_.size()));
     for (size_t slot = 0; slot < options_.devices.size(); ++slot) free_slots_.push_back(slot);
     std::reverse(free_slots_.begin(), free_slots_.end());
   }
@@ -183,7 +200,8 @@ class Runner {
     try {
       start(index);
     } catch (const std::runtime_error& failure) {  // Error or Failure: the other runs go on
-      fail(index, failure.what());
+      pass_on(signals_.next(0));
+      if (end_.signal == 0) fail(index, failure.what());  // a lock's wait ends where a signal comes
     }
     changed_();
   }
@@ -193,8 +211,18 @@ class Runner {
     std::error_code error;
     fs::create_directories(run.folder, error);
     if (error) throw_refused(run.folder, "cannot be made", error);
+    auto held = hold(run);
+    if (!held) {
+      results_[index].state = SweepRun::State::running;
+      results_[index].reason.clear();
+      options_.log.info(fmt::format("[{}] {} is being trained by another process, and left to it", place(), run.name));
+      return;
+    }
+    check_base(run);
     SweepFiles(plan_.grid.output).claim_inputs(input_checksums(plan_, {index}));
     share_vocabulary(plan_, run, read_);
+    pass_on(signals_.next(0));  // others' locks may have taken their time
+    if (end_.signal != 0) return;
     const size_t slot = free_slots_.back();
     const auto* visible = std::getenv("CUDA_VISIBLE_DEVICES");
     ProcessOptions process{.command = train_command(plan_, run, options_.train),
@@ -202,7 +230,7 @@ class Runner {
                            .log = run.log,
                            .signals = signals_.before()};
     if (!std::getenv("OMP_NUM_THREADS")) {
-      const auto threads = std::max<size_t>(1, static_cast<size_t>(usable_cores()) / options_.devices.size());
+      const auto threads = std::max<size_t>(1, static_cast<size_t>(usable_cores()) / at_once_);
       process.environment["OMP_NUM_THREADS"] = std::to_string(threads);
     }
     note_in_log(run.log, fmt::format("starts: {}", fmt::join(process.command, " ")));
@@ -212,13 +240,23 @@ class Runner {
                        .process = start_process(process),
                        .started = now(),
                        .first_step = before.step,
-                       .progress = {.step = before.step, .tokens_per_second = 0}});
+                       .progress = {.step = before.step, .tokens_per_second = 0},
+                       .held = std::move(held)});
     free_slots_.pop_back();
     results_[index].state = SweepRun::State::running;
     results_[index].reason.clear();
     options_.log.info(fmt::format("[{}] {} starts{}; its log is {}", place(), run.name,
                                   options_.devices[slot] == "cpu" ? "" : " on " + options_.devices[slot],
                                   run.log.string()));
+  }
+
+  // Throws Error where the base is another by now: what was checked is what runs.
+  void check_base(const PlannedRun& run) const {
+    std::vector<SettingOverride> overrides;
+    for (const auto& setting : run.overrides) overrides.push_back(parse_override(setting));
+    if (read_.checked(plan_.grid.base, {overrides}).values == run.configuration.values) return;
+    throw Error(plan_.grid.base.string(), "has changed since the sweep began",
+                "put it back as it was, or start the sweep again");
   }
 
   void fail(size_t index, const std::string& reason) {
@@ -256,10 +294,10 @@ class Runner {
     }
     std::string end = "train " + process_end(status);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-      end = "it ended well, but without a summary.json";
       try {
         note_in_log(run.log, "finished");
         result = read_result(run, read_);
+        if (result.state != SweepRun::State::finished) end = unfinished_reason(run, read_);
       } catch (const std::runtime_error& failure) {  // Error or Failure
         end = failure.what();
       }
@@ -324,7 +362,7 @@ class Runner {
     }
     for (const size_t run : waiting_) left += plan_.runs[run].configuration.work;
     if (done <= 0 || busy <= 0) return std::nullopt;
-    const auto at_once = std::min(options_.devices.size(), active_.size() + waiting_.size());
+    const auto at_once = std::min(at_once_, active_.size() + waiting_.size());
     return std::max(longest, left * busy / done / static_cast<double>(std::max<size_t>(1, at_once)));
   }
 
@@ -381,6 +419,7 @@ class Runner {
   std::list<size_t> waiting_;
   std::list<Active> active_;
   std::vector<size_t> free_slots_;
+  size_t at_once_ = 1;  // runs, at most
   RunnerEnd end_;
   double second_signal_ = 0;
   double work_done_ = 0, busy_seconds_ = 0;  // by the processes that ended
@@ -394,8 +433,16 @@ RunnerEnd run_all(const Plan& plan, const std::vector<size_t>& chosen, std::vect
   return Runner(plan, chosen, results, options, signals, read, changed).run();
 }
 
+bool is_being_trained(const PlannedRun& run) {
+  return something_at(run.log) && FileLock(run.log, FileLock::Wait::no).error_number() == EWOULDBLOCK;
+}
+
+std::string as_operand(const fs::path& file) {
+  return file.string().starts_with("-") ? (fs::path(".") / file).string() : file.string();
+}
+
 std::vector<std::string> train_command(const Plan& plan, const PlannedRun& run, const std::string& train) {
-  std::vector<std::string> command = {train, plan.grid.base.string()};
+  std::vector<std::string> command = {train, as_operand(plan.grid.base)};
   for (const auto& setting : run.overrides) {
     command.emplace_back("--set");
     command.push_back(setting);

@@ -19,10 +19,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool has_control_characters(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; });
-}
-
 // A file's name in a directive: sbatch takes quotes and backslashes away, and then replaces what follows a '%'.
 std::string output_directive(const fs::path& folder) {
   std::string quoted;
@@ -67,9 +63,9 @@ std::string slurm_script(const Plan& plan, const std::vector<size_t>& runs, cons
       "#SBATCH {}\n#SBATCH --signal=B:TERM@120\n",
       printable(plan.grid.file.string(), longest_comment), job_name(plan.grid.file.stem().string()), runs.size() - 1,
       options.at_once > 0 ? fmt::format("%{}", options.at_once) : "", output_directive(output));
-  const auto& values = plan.runs[runs.front()].configuration.values;
-  const auto device = values.find("training.device");
-  if (device != values.end() && device->second.starts_with("cuda")) script += "#SBATCH --gres=gpu:1\n";
+  if (std::any_of(runs.begin(), runs.end(), [&](size_t run) { return plan.runs[run].uses_gpu(); })) {
+    script += "#SBATCH --gres=gpu:1\n";
+  }
   for (const auto& option : options.options) script += fmt::format("#SBATCH {}\n", option);
   script += "\nruns=(\n";
   for (const size_t run : runs) script += fmt::format("  {}\n", shell_quoted(plan.runs[run].name));
@@ -83,9 +79,11 @@ std::string submit(const fs::path& script) {
   auto answer_file = script;
   answer_file += ".answer";
   fs::remove(answer_file);
-  ProcessOptions process{
-      .command = {"sbatch", "--parsable", script.string()}, .environment = {}, .log = answer_file, .signals = {}};
-  sigemptyset(&process.signals);
+  const BlockedSignals children{SIGCHLD};  // whoever left it ignored would leave nobody to wait for
+  const ProcessOptions process{.command = {"sbatch", "--parsable", script.string()},
+                               .environment = {},
+                               .log = answer_file,
+                               .signals = children.before()};
   int status = 0;
   if (waitpid(start_process(process), &status, 0) < 0) throw Failure("sbatch", "cannot be waited for");
   auto answer = read_file(answer_file);
