@@ -270,6 +270,10 @@ int main(int argc, char** argv) {
       throw Error(source, "has no line of text", "give the text that the model is to translate");
     }
 
+    entries_of(output);  // throws where it is none, and cannot become one
+    if (something_at(fs::path(output) / checksums_name)) {
+      throw Error("--output", output + " holds a model", "choose another folder");
+    }
     CorpusFolder folder(output);  // outlives the work
     std::map<std::string, std::string> identity;
     std::string record;

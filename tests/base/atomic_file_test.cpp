@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdarg>
 #include <iterator>
@@ -137,6 +138,32 @@ TEST_CASE("where a file cannot be without a name it has one of its own until it 
   CHECK(read_file(directory / "out") == "newer");
   CHECK(read_file(directory / (std::string(temporary_prefix) + std::to_string(::getpid()) + "-0")) == "a thesis");
   CHECK(files_in(directory.path()) == 2);
+}
+
+TEST_CASE("what a killed process left goes once nobody can be at work on it, and nothing else goes") {
+  using std::chrono::hours, std::filesystem::file_time_type;
+  TemporaryDirectory directory;
+  const pid_t child = fork();
+  if (child == 0) ::_exit(0);
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  const auto name = [](const std::string& process) { return temporary_prefix + process; };
+  const auto dead = std::to_string(child), alive = std::to_string(::getpid());
+  const std::vector<std::string> stay = {
+      name(alive + "-0"), name("-1"), name("0-1"), name(""), name("x"), name(dead + "-9"), "writing-" + dead + "-0"};
+  for (const auto& other : stay) write_file(directory / other, "x");
+  write_file(directory / name(dead + "-0"), "x");
+  write_file(directory / name(dead + "-17"), "");
+  std::filesystem::create_directory(directory / name(dead + "-1"));
+  std::filesystem::create_symlink("nowhere", directory / name(dead + "-2"));
+  for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+    const bool fresh = entry.path().filename() == name(dead + "-9");
+    if (!fresh && !entry.is_symlink()) std::filesystem::last_write_time(entry, file_time_type::clock::now() - hours(2));
+  }
+  remove_leftovers(directory.path());
+  CHECK_FALSE(std::filesystem::exists(directory / name(dead + "-0")));
+  CHECK_FALSE(std::filesystem::exists(directory / name(dead + "-17")));
+  CHECK(files_in(directory.path()) == stay.size() + 2);
+  remove_leftovers(directory / "none");
 }
 
 TEST_CASE("write_atomically replaces a file, and can empty it") {

@@ -4,6 +4,7 @@ import gzip
 import json
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -286,6 +287,12 @@ class DistillTest(ProgramTest):
         (folder / "source.txt").write_bytes(self.source.read_bytes())
         self.run_program("mine", "--source", folder / "source.txt", status=2)
         self.assertEqual(self.bytes_of("mine"), {"source.txt": self.source.read_bytes()})
+        shutil.copytree(MODEL, self.root / "model")
+        model = self.bytes_of("model")
+        self.assertIn("holds a model", self.run_program("model", "--source", self.source, status=2))
+        self.assertEqual(self.bytes_of("model"), model)
+        (self.root / "dangling").symlink_to("nowhere")
+        self.assertIn("leads nowhere", self.run_program("dangling", "--source", self.source, status=2))
 
     def test_mistakes_are_named(self):
         target = ("--target", self.target)

@@ -27,15 +27,17 @@ const std::map<std::string, SettingRule> rules = {{"data.text", {SettingKind::fi
                                                   {"training.steps", {SettingKind::changeable, "10"}},
                                                   {"training.threads", {SettingKind::free, "0"}},
                                                   {"training.log_every", {SettingKind::free, "100"}},
+                                                  {"training.init_from", {SettingKind::fixed, "\"\""}},
                                                   {"training.newer", {SettingKind::fixed, "none"}}};
 
 struct Given {
-  std::string text = "a", clip = "0.0", schedule = "noam", steps = "10", threads = "0", log_every = "100";
+  std::string text = "a", clip = "0.0", schedule = "noam", steps = "10", threads = "0", log_every = "100",
+              init_from = "\"\"";
   std::string yaml() const {
     return fmt::format(
         "format: 1\n\ndata:\n  text: {}\n\ntraining:\n  clip_norm: {}\n  schedule: {}\n  steps: {}\n  threads: {}\n  "
-        "log_every: {}\n  newer: none\n",
-        text, clip, schedule, steps, threads, log_every);
+        "log_every: {}\n  init_from: {}\n  newer: none\n",
+        text, clip, schedule, steps, threads, log_every, init_from);
   }
 };
 
@@ -151,6 +153,45 @@ TEST_CASE("settings of three kinds") {
   CHECK_THAT(refused({}, {.restart = true, .from = "last"}), Contains("--restart"));
   Run empty;
   CHECK_THAT(error_of([&] { empty.open({}, {.from = "last"}); }), Contains("--from: there is no run"));
+}
+
+TEST_CASE("a folder is the same however its name is completed") {
+  const Run run;
+  run.train({.init_from = "runs/base"});
+  for (const char* same : {"runs/base/", "./runs/base", "runs//base", "runs/other/../base/"}) {
+    CHECK(run.open({.init_from = same}).found() == Found::run);
+  }
+  for (const char* other : {"runs/bases", "base", "\"\""}) {
+    CHECK_THAT(error_of([&] { run.open({.init_from = other}); }), Contains("training.init_from: runs/base there"));
+  }
+}
+
+TEST_CASE("what others write to is not where the run writes") {
+  const Run run;
+  const auto folder = run.open();
+  for (const char* name :
+       {"model.safetensors", "summary.json", "metrics.jsonl", "config.yaml", "run.json", "corpus", "vocabulary.model",
+        "source.model", "validation/final.txt", "checkpoints", "validation/a/b"}) {
+    CHECK_THAT(error_of([&] { folder.check_apart("data.cache", run.folder / name); }),
+               Contains("data.cache: ") && Contains("is where the run writes its"));
+  }
+  CHECK_NOTHROW(folder.check_apart("data.cache", run.folder / "cache"));
+  CHECK_NOTHROW(folder.check_apart("data.cache", run.folder / "metrics.jsonl.d"));
+  CHECK_NOTHROW(folder.check_apart("data.cache", run.folder));
+}
+
+TEST_CASE("what a killed process left of a run's files goes when the run goes on") {
+  const Run run;
+  run.train();
+  for (const char* name : {".writing-2147483647-3", "validation/.writing-2147483647-0"}) {
+    write_file(run.folder / name, "half");
+    fs::last_write_time(run.folder / name, fs::file_time_type::clock::now() - std::chrono::hours(3));
+  }
+  const auto before = run.contents().size();
+  run.open({}, {.look_only = true}).claim();
+  CHECK(run.contents().size() == before);
+  run.open().claim();
+  CHECK(run.contents().size() == before - 2);
 }
 
 TEST_CASE("what somebody makes of a run's config.yaml does not change what the run was") {

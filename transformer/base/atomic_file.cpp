@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -110,6 +112,22 @@ void AtomicFile::name_temporary(const std::function<bool()>& make) {
   const int error_number = errno;
   temporary_.clear();
   fail(error_number);
+}
+
+void remove_leftovers(const std::filesystem::path& folder) {
+  for (const auto& path : entries_of(folder)) {
+    const std::string name = path.filename().string(), prefix = temporary_prefix;
+    if (!name.starts_with(prefix)) continue;
+    const auto process =
+        number_in<pid_t>(std::string_view(name).substr(prefix.size(), name.find('-', prefix.size()) - prefix.size()));
+    if (!process || *process <= 0 || ::kill(*process, 0) == 0 || errno != ESRCH) continue;
+    std::error_code error;
+    const auto status = std::filesystem::symlink_status(path, error);
+    if (error || !std::filesystem::is_regular_file(status)) continue;
+    const auto written = std::filesystem::last_write_time(path, error);
+    if (error || std::filesystem::file_time_type::clock::now() - written < std::chrono::hours(1)) continue;
+    std::filesystem::remove(path, error);
+  }
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfinished)

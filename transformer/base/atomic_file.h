@@ -70,6 +70,10 @@ class AtomicFile {
 /// How the names begin under which files lie beside their own until they are whole.
 inline constexpr const char* temporary_prefix = ".writing-";
 
+/// Deletes what killed processes left in `folder` under such names: files of processes that this machine does not have,
+/// to which nobody has written for an hour, since another machine's may be at work there. Throws as entries_of.
+void remove_leftovers(const std::filesystem::path& folder);
+
 /// Throws Error where `output`, which `flag` names, is one of the files `inputs`, or of a folder among these is
 /// config.yaml or a file that its checksums list: replacing it would lose what it held.
 void check_not_read(const std::string& flag, const std::filesystem::path& output,

@@ -302,7 +302,10 @@ std::vector<RunFolder::Difference> RunFolder::differences(const std::map<std::st
     const auto before = found != saved.end()   ? found->second
                         : rule == rules_.end() ? "(none)"
                                                : rule->second.default_text;
-    if (before != value && kind != SettingKind::free) different.push_back({name, before, value, kind});
+    // Shells complete a folder's name with a slash behind it.
+    const auto folder = [](const std::string& text) { return (fs::path(text) / "").lexically_normal(); };
+    const bool same = before == value || (name == "training.init_from" && folder(before) == folder(value));
+    if (!same && kind != SettingKind::free) different.push_back({name, before, value, kind});
   }
   return different;
 }
@@ -472,6 +475,16 @@ void RunFolder::check_input(const std::string& what, const fs::path& path) const
   }
 }
 
+void RunFolder::check_apart(const std::string& what, const fs::path& path) const {
+  auto names = wanted();
+  names.insert(names.end(), vocabulary_names.begin(), vocabulary_names.end());
+  names.push_back(record_name);
+  for (const auto& name : names) {
+    if (!is_within(path, folder_ / name)) continue;
+    throw Error(what, fmt::format("{} is where the run writes its {}", path.string(), name), "choose another");
+  }
+}
+
 // --- what changes --------------------------------------------------------------------------------------------
 
 fs::path RunFolder::aside(const std::string& item) const {
@@ -575,6 +588,9 @@ void RunFolder::purge() {
 }
 
 void RunFolder::claim() {
+  if (lock_) {
+    for (const auto& folder : {folder_, folder_ / "validation"}) remove_leftovers(folder);
+  }
   if (done_before_) {
     // Of agents that come and go, one that came later may be the last that knows of the launch.
     const auto known = record_.agents.size();

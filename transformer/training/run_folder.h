@@ -71,6 +71,8 @@ class RunFolder {
   bool brings_back(const std::string& name) const { return lost_vocabularies_.contains(name); }
   /// Throws Error where `path`, which `what` names, is one of the files that `claim` will set aside.
   void check_input(const std::string& what, const std::filesystem::path& path) const;
+  /// Throws Error where `path`, which `what` names and which others write to, is or lies in what the run makes.
+  void check_apart(const std::string& what, const std::filesystem::path& path) const;
 
   /// Makes the folder the run's: locks it, and for a new run sets aside what is replaced, records its names and writes
   /// config.yaml. To be called when all that can be checked has been.
