@@ -67,26 +67,33 @@ std::string argument_mistake(const CLI::App& program, const CLI::ParseError& err
   const bool missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   if (missing || dynamic_cast<const CLI::ExtrasError*>(&error)) {
     const auto words = program.remaining(/*recurse=*/true);
-    const auto option = std::find_if(words.begin(), words.end(),
-                                     [](const std::string& word) { return word.size() > 1 && word.front() == '-'; });
-    if (option != words.end()) {
+    const auto is_option = [](const std::string& word) { return word.size() > 1 && word.front() == '-'; };
+    const auto choices = command->get_subcommands([](const CLI::App*) { return true; });
+    std::vector<std::string> commands;
+    for (const auto* known : choices) commands.push_back(known->get_name());
+    // Before options, which are the command's.
+    if (!commands.empty() && !words.empty() && !is_option(words.front())) {
+      return fmt::format("unknown command {}{}", in_quotes(words.front()), nearest(words.front(), commands));
+    }
+    const auto mark = std::find(words.begin(), words.end(), "--");  // behind it nothing is an option
+    const auto option = std::find_if(words.begin(), mark, is_option);
+    if (option != mark) {
+      const std::string name = option->substr(0, option->find('='));
+      const auto has = [&](const CLI::App* known) { return known->get_option_no_throw(name) != nullptr; };
+      if (has(command) || std::any_of(choices.begin(), choices.end(), has)) {
+        return fmt::format("{0} belongs behind the command: {1} {2} {0} ...", name, program.get_name(),
+                           command == &program ? "COMMAND" : command->get_name());
+      }
       std::vector<std::string> names;
       for (const auto* known : command->get_options()) {
-        for (const auto& name : known->get_lnames()) names.push_back("--" + name);
+        for (const auto& known_name : known->get_lnames()) names.push_back("--" + known_name);
       }
-      const std::string name = option->substr(0, option->find('='));
       return fmt::format("unknown option {}{}", in_quotes(name), nearest(name, names));
-    }
-    std::vector<std::string> commands;
-    for (const auto* known : command->get_subcommands([](const CLI::App*) { return true; })) {
-      commands.push_back(known->get_name());
-    }
-    if (!commands.empty() && !words.empty()) {
-      return fmt::format("unknown command {}{}", in_quotes(words.back()), nearest(words.back(), commands));
     }
     if (!commands.empty() && missing) return fmt::format("a command is missing: {}{}", fmt::join(commands, ", "), see);
     if (!missing) {
-      return fmt::format("{} is one argument too many{}{}", in_quotes(words.empty() ? "" : words.back()),
+      const auto extra = std::find_if(words.begin(), words.end(), [](const std::string& word) { return word != "--"; });
+      return fmt::format("{} is one argument too many{}{}", in_quotes(extra == words.end() ? "--" : *extra),
                          command->get_option_no_throw("--input") ? "; a file to read is named with --input" : "", see);
     }
     return what + see;

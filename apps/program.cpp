@@ -36,6 +36,21 @@ void take_closed_streams() {
   }
 }
 
+/// Throws what is asked for, by itself, by who installs: of the declarations alone, whatever else they require. Throws
+/// Error where anything else is given with it. Parsing answers a shell of another name, or none.
+void answer_who_installs(const CLI::App& app, std::span<char* const> words) {
+  for (const std::string_view word : words) {
+    if (word == "--") return;
+    const auto name = word.substr(0, word.find('='));
+    if (name != "--man" && name != "--completion") continue;
+    if (word != words.front() || words.size() > (word == "--completion" ? 2 : 1)) {
+      throw Error(std::string(name), "stands alone", "leave out what else was given");
+    }
+    if (name == "--man") throw Printed{man_page(app, TRANSFORMER_VERSION)};
+    if (word == "--completion=bash" || words.back() == std::string_view("bash")) throw Printed{bash_completion(app)};
+  }
+}
+
 /// Parsing throws Error where a file, folder, device or anything else is given without a name, or nothing in place of
 /// an argument without a flag, as an unset variable of a shell gives it: taken as not given, it would do something
 /// else.
@@ -96,16 +111,11 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
   app.footer(examples_of(name));
   try {
     const auto parse = [&] {
-      // For who installs: from the declarations alone, whatever else they require.
-      const std::string asked = argc > 1 ? argv[1] : "";
-      if (argc == 2 && asked == "--man") throw Printed{man_page(app, TRANSFORMER_VERSION)};
-      if (argc == 3 && asked == "--completion" && argv[2] == std::string("bash")) throw Printed{bash_completion(app)};
+      const std::span<char* const> words(argv + std::min(argc, 1), argv + argc);
+      answer_who_installs(app, words);
       refuse_empty_arguments(app);
-      if (argc > 1) refuse_unfinished({argv + 1, argv + argc});
+      refuse_unfinished(words);
       app.parse(argc, argv);
-      for (const char* alone : {"--completion", "--man"}) {
-        if (app.count(alone) > 0) throw Error(alone, "stands alone", "leave out what else was given");
-      }
     };
     const int status = body(app, parse);
     std::cout.flush();
@@ -131,6 +141,7 @@ void parse_beside_settings(const CLI::App& app, const std::function<void()>& par
     parse();
   } catch (const CLI::ParseError&) {
     for (const auto& word : app.remaining()) {
+      if (word == "--") break;
       if (!word.starts_with("--")) continue;
       auto name = word.substr(2, word.find('=') - 2);
       std::replace(name.begin(), name.end(), '-', '_');

@@ -1,6 +1,6 @@
 # What building takes: what the library links (libraries.cmake), LibTorch as a target, and what programs and tests add.
 
-include(libraries)
+include(${CMAKE_CURRENT_LIST_DIR}/libraries.cmake)
 
 transformer_require(nlohmann_json nlohmann-json3-dev)
 # Asio and Beast, which are headers alone. Boost says itself where it is; CMake's own search warns of its end since 3.30.

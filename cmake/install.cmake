@@ -10,7 +10,7 @@ install(EXPORT transformer NAMESPACE transformer:: FILE transformerTargets.cmake
 install(EXPORT transformer_c NAMESPACE transformer:: FILE transformerCTargets.cmake
         DESTINATION ${transformer_package_folder} COMPONENT interface)
 string(REGEX MATCH "^[0-9]+" transformer_fmt_major "${fmt_VERSION}")
-file(RELATIVE_PATH transformer_modules_folder "/${transformer_package_folder}" "/${CMAKE_INSTALL_BINDIR}")
+file(RELATIVE_PATH transformer_modules_folder "${CMAKE_INSTALL_FULL_LIBDIR}/cmake/transformer" "${CMAKE_INSTALL_FULL_BINDIR}")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/transformerConfig.cmake.in ${PROJECT_BINARY_DIR}/transformerConfig.cmake @ONLY)
 # Before 1.0 a minor version may change what a program relies on.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/transformerConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -99,6 +99,7 @@ class ManualTest(unittest.TestCase):
     def completed(self, program, *words):
         """What bash offers for the last of `words`."""
         script = run(program, "--completion", "bash")
+        self.assertEqual(run(program, "--completion=bash"), script)
         name = program.name
         script += f'\nCOMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _transformer_{name}; printf "%s\\n" "${{COMPREPLY[@]}}"\n'
         done = subprocess.run(["bash", "-euc", script, "bash", name, *words], capture_output=True, text=True)
@@ -126,6 +127,11 @@ class ManualTest(unittest.TestCase):
         for arguments in (("--man", "x"), ("--completion",), ("--completion", "zsh")):
             done = subprocess.run([BY_NAME["translate"], *arguments], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2, done.stdout)
+        for name, *arguments in (("--man", "--man", "bleu"), ("--man", "bleu", "--man"),
+                                 ("--completion", "--completion", "bash", "bleu"), ("--completion", "--version", "--completion=bash")):
+            done = subprocess.run([BY_NAME["evaluate"], *arguments], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr),
+                             (2, f"evaluate: error: {name}: stands alone; leave out what else was given\n"))
 
 
 if __name__ == "__main__":

@@ -294,6 +294,20 @@ class MessagesTest(ProgramTest):
         for program in ("translate", "parse"):
             self.refused(pathlib.Path(TRANSLATE).parent / program, "--model", MODEL, "in.en",
                          parts=["'in.en' is one argument too many; a file to read is named with --input"])
+        self.refused(TRAIN, "a.yaml", "--", "--steps", "20", parts=["'--steps' is one argument too many; see train --help"])
+
+    def test_commands(self):
+        def refused(program, *arguments, part):
+            self.refused(pathlib.Path(TRANSLATE).parent / program, *arguments, parts=[part])
+
+        refused("evaluate", part="a command is missing: bleu, ")
+        refused("evaluate", "bleuu", "--reference", "x", part="unknown command 'bleuu'; did you mean bleu?")
+        refused("treebank", "wrds", "x.gz", part="unknown command 'wrds'; did you mean words?")
+        refused("evaluate", "--reference", "in.en", "bleu",
+                part="--reference belongs behind the command: evaluate bleu --reference ...")
+        refused("evaluate", "--reference=in.en", part="--reference belongs behind the command: evaluate COMMAND --reference ...")
+        refused("evaluate", "--hlep", "bleu", part="unknown option '--hlep'")
+        refused("evaluate", "bleu", "--reference", "x", "y", "z", part="'y' is one argument too many")
 
     def test_nothing_reaches_a_terminal_raw(self):
         (self.root / "bad.yaml").write_text(f"model:\n  {'x' * 900000}: 3\n")

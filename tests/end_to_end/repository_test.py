@@ -66,8 +66,16 @@ class RepositoryTest(unittest.TestCase):
                                       env=dict(os.environ, PYTHON=sys.executable))
                 self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
                 self.assertIn(f"scripts/{script.name}", done.stdout)
-        done = subprocess.run([SOURCE / "scripts" / "demo", "--unknown"], capture_output=True, text=True)
-        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1))
+
+    def test_scripts_refuse_arguments_that_they_do_not_take(self):
+        for script, *arguments in (("demo", "--unknown"), ("demo", ""), ("build", "--unknown"), ("build", "translate", "-x"),
+                                   ("build", ""), ("setup", "--unknown"), ("setup", ""), ("setup", "--build", ""),
+                                   ("aarch64", ""), ("aarch64", "--if-possible", "x"), ("gpu", ""), ("gpu", "--unknown"),
+                                   ("lint", ""), ("lint", "apps", "--unknown"), ("fuzz", ""), ("jobs", "1500", ""),
+                                   ("jobs", "1500", "/missing"), ("jobs", "--cores", "")):
+            with self.subTest(script=script, arguments=arguments):
+                done = subprocess.run([SOURCE / "scripts" / script, *arguments], capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
 
     def test_fuzzing_targets_are_listed_by_name(self):
         listed = subprocess.run([SOURCE / "scripts" / "fuzz"], capture_output=True, text=True, check=True).stdout
@@ -116,6 +124,10 @@ class RepositoryTest(unittest.TestCase):
                 self.assertTrue(message.startswith(remark), message)
                 self.assertEqual(jobs(folder, CMAKE_BUILD_PARALLEL_LEVEL="7"), (0, "7", ""))
         self.assertEqual(jobs("", "many")[0], 2)
+        for level in ("many", "0", "-1"):
+            status, _, message = jobs("", "1500", CMAKE_BUILD_PARALLEL_LEVEL=level)
+            self.assertEqual(status, 2)
+            self.assertIn(f"CMAKE_BUILD_PARALLEL_LEVEL takes a number from 1 on, found '{level}'", message)
         self.assertRegex(jobs("", "1500")[1], r"^\d+$")  # of this machine
         status, cores, _ = jobs("", "--cores")
         self.assertEqual((status, 1 <= int(cores) <= len(os.sched_getaffinity(0))), (0, True), cores)

@@ -203,8 +203,18 @@ foreach(target transformer::transformer transformer::decoding)
   endif()
 endforeach()
 """)
-        self.configure(project, f"-DTRANSFORMER_SOURCE={SOURCE}")
+        # Files of its own are nobody's else, whatever they are called.
+        modules = self.root / "modules"
+        modules.mkdir()
+        for file in pathlib.Path(SOURCE, "cmake").glob("*.cmake"):
+            (modules / file.name).write_text('message(FATAL_ERROR "another project\'s")\n')
+        self.configure(project, f"-DTRANSFORMER_SOURCE={SOURCE}", f"-DCMAKE_MODULE_PATH={modules}")
         build = pathlib.Path(f"{project}-build")
+        # Building a program builds the modules for GPUs, and it knows where they lie.
+        bin = build / "transformer/bin"
+        built = run("ninja", "-C", build, "-t", "commands", "outside")
+        self.assertIn("-o transformer/bin/transformer_modules.so", built)
+        self.assertIn(f"-Xlinker -rpath={bin}", built.splitlines()[-1])
         outputs = run("ninja", "-C", build, "-t", "targets", "all")
         self.assertIn("libtransformer_decoding.a", outputs)
         for absent in ("translate:", "base_tests", "benchmark", "catch_main"):
@@ -215,6 +225,26 @@ endforeach()
         for entry in json.loads((build / "compile_commands.json").read_text()):
             if pathlib.Path(entry["file"]).is_relative_to(project):
                 self.assertNotRegex(entry["command"].replace(FLAGS, ""), "-Wall|-Werror|-fpch-preprocess|ccache")
+        # Programs that are wanted, too, lie beside their modules.
+        self.configure(project, "-DTRANSFORMER_APPS=ON")
+        outputs = run("ninja", "-C", build, "-t", "targets", "all")
+        for file in ("translate", "train", "transformer_modules.so"):
+            self.assertIn(f"\ntransformer/bin/{file}: ", outputs)
+
+    def test_folders_have_commas_and_any_depth(self):
+        project = self.root / "copied, here"
+        project.mkdir()
+        for name in ("CMakeLists.txt", "LICENSE", "apps", "cmake", "transformer"):
+            (project / name).symlink_to(f"{SOURCE}/{name}")
+        folders = ("-DCMAKE_INSTALL_BINDIR=libexec/transformer/bin", f"-DCMAKE_INSTALL_LIBDIR={self.root}/prefix/lib")
+        self.configure(project, "-DTRANSFORMER_LIBTORCH=OFF", "-DTRANSFORMER_TESTS=OFF",
+                       f"-DCMAKE_INSTALL_PREFIX={self.root}/prefix", *folders)
+        build = f"{project}-build"
+        linked = run("ninja", "-C", build, "-t", "commands", "transformer_c").splitlines()[-2:]
+        self.assertIn(f'-Xlinker "--version-script={project}/transformer/interface/exports.map"', "".join(linked))
+        self.assertIn("$ORIGIN/../../../lib", pathlib.Path(build, "apps/cmake_install.cmake").read_text())
+        self.assertIn("${CMAKE_CURRENT_LIST_DIR}/../../../libexec/transformer/bin",
+                      pathlib.Path(build, "transformerConfig.cmake").read_text())
 
 
 if __name__ == "__main__":

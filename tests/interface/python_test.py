@@ -196,6 +196,7 @@ class PythonTest(unittest.TestCase):
                 "/nowhere": lambda: Translator("/nowhere"),
                 "NUL": lambda: Translator("a\0b"),
                 "float32, bf16, int8, found 'fp64'": lambda: Translator(MODEL, precision="fp64"),
+                "int8, found '\\udc80'": lambda: Translator(MODEL, precision="\udc80"),
                 "threads": lambda: Translator(MODEL, threads=5000),
                 "from 0 to 9223372036854775807, found -1": lambda: translate(LINES, beam=-1),
                 "decoding.beam": lambda: translate(LINES, beam=0),

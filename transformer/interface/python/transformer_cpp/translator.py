@@ -139,7 +139,7 @@ class Translator:
             raise TypeError(f"precision takes a str or None, found {precision!r}")
         path = _path("directory", directory)
         options = Options(ctypes.sizeof(Options),
-                          None if precision is None else precision.replace("\0", "?").encode(),
+                          None if precision is None else precision.replace("\0", "?").encode(errors="backslashreplace"),
                           _number("threads", threads),
                           None if draft is None else _path("draft", draft))
         model = ctypes.c_void_p()
