@@ -52,7 +52,8 @@ std::string one_line(std::string_view given) {
   return line(given.substr(0, head)) + " ... " + line(given.substr(tail));
 }
 
-std::string argument_mistake(const CLI::App& program, const CLI::ParseError& error) {
+std::string argument_mistake(const CLI::App& program, std::span<const char* const> arguments,
+                             const CLI::ParseError& error) {
   const CLI::App* command = &program;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
   const auto see =
@@ -75,9 +76,12 @@ std::string argument_mistake(const CLI::App& program, const CLI::ParseError& err
     if (!commands.empty() && !words.empty() && !is_option(words.front())) {
       return fmt::format("unknown command {}{}", in_quotes(words.front()), nearest(words.front(), commands));
     }
-    const auto mark = std::find(words.begin(), words.end(), "--");  // behind it nothing is an option
-    const auto option = std::find_if(words.begin(), mark, is_option);
-    if (option != mark) {
+    // Behind the mark nothing is an option.
+    const auto mark = std::find(arguments.begin(), arguments.end(), std::string_view("--"));
+    const auto option = std::find_if(words.begin(), words.end(), [&](const std::string& word) {
+      return is_option(word) && std::find(arguments.begin(), mark, word) != mark;
+    });
+    if (option != words.end()) {
       const std::string name = option->substr(0, option->find('='));
       const auto has = [&](const CLI::App* known) { return known->get_option_no_throw(name) != nullptr; };
       if (has(command) || std::any_of(choices.begin(), choices.end(), has)) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,7 +15,8 @@ std::string one_line(std::string_view given);
 std::string option_expectation(const CLI::Option& option);
 
 /// The mistake in a program's arguments that `error` is about, and what to do: the option by its name, what it takes,
-/// what was found, and the nearest name for one that there is none of.
-std::string argument_mistake(const CLI::App& program, const CLI::ParseError& error);
+/// what was found, and the nearest name for one that there is none of. `arguments`: those of main.
+std::string argument_mistake(const CLI::App& program, std::span<const char* const> arguments,
+                             const CLI::ParseError& error);
 
 }  // namespace transformer

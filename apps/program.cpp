@@ -129,7 +129,7 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
     std::cout.flush();
     return std::cout ? status : fail("standard output: could not be written", 1);
   } catch (const CLI::ParseError& error) {
-    return fail(argument_mistake(app, error), 2);
+    return fail(argument_mistake(app, {argv, static_cast<size_t>(argc)}, error), 2);
   } catch (...) {
     const auto described = described_exception();
     return fail(described.text, described.mistake ? 2 : 1);

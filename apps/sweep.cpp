@@ -76,24 +76,19 @@ std::vector<std::string> section_names() {
   return {names.begin(), names.end()};
 }
 
-bool uses_gpu(const Plan& plan) {
-  return std::any_of(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& run) { return run.uses_gpu(); });
-}
-
 constexpr const char* one_kind = "a sweep that compares runs trains all on one kind";
 
-// All on GPUs, or none.
-void check_kinds(const Plan& plan) {
-  const bool all =
-      std::all_of(plan.runs.begin(), plan.runs.end(), [](const PlannedRun& run) { return run.uses_gpu(); });
-  if (all || !uses_gpu(plan)) return;
+// Whether the chosen runs are for GPUs. Throws Error where some are and others are not.
+bool are_for_gpus(const Plan& plan, const std::vector<size_t>& chosen) {
+  const auto gpus = std::count_if(chosen.begin(), chosen.end(), [&](size_t run) { return plan.runs[run].uses_gpu(); });
+  if (gpus == 0 || gpus == std::ssize(chosen)) return gpus > 0;
   throw Error("training.device", "is the CPU in some rows and GPUs in others",
               fmt::format("{}: --set training.device=cuda, or cpu", one_kind));
 }
 
-// Where the runs of `plan` go, one after another or `jobs` at a time.
-std::vector<std::string> devices_for(const Plan& plan, std::vector<std::string> devices, int jobs) {
-  if (devices.empty() && uses_gpu(plan)) {
+// Where runs go, one after another or `jobs` at a time.
+std::vector<std::string> devices_for(bool gpus, std::vector<std::string> devices, int jobs) {
+  if (devices.empty() && gpus) {
     open_device("cuda");
     for (int i = 0; i < torch::cuda::device_count(); ++i) devices.push_back("cuda:" + std::to_string(i));
   }
@@ -151,19 +146,24 @@ void list_runs(const Plan& plan, const std::vector<size_t>& chosen, const std::s
 }
 
 // Whether runs that have begun are of these settings: with others they would fail, and the report forget what they came
-// to.
-void check_begun(const Plan& plan, const std::vector<size_t>& chosen) {
+// to. What is damaged is told of by the run itself, and stops no other.
+void check_begun(const Plan& plan, const std::vector<size_t>& chosen, const ReadConfiguration& read) {
   for (const size_t index : chosen) {
     const auto& run = plan.runs[index];
-    if (!something_at(run.folder / RunFolder::record_name) && !something_at(run.folder / config_name)) continue;
+    if (!something_at(run.folder / config_name)) continue;
+    std::string different;
+    try {
+      different = other_settings(run, read);
+    } catch (const Error&) {
+    }
+    if (different.empty()) continue;
     Recipe recipe;
     recipe.load(plan.grid.base, run.overrides);
     try {
       RunFolder(run.folder, recipe.run.config, recipe.run.rules, {.look_only = true});
-    } catch (const Error& mistake) {
-      // What stands behind the first semicolon are train's remedies.
-      const std::string text = mistake.what();
-      throw Error("run " + run.name, text.substr(0, text.find("; ")),
+    } catch (const Error&) {
+      throw Error("run " + run.name,
+                  fmt::format("{} holds a run with other settings ({})", run.folder.string(), different),
                   "give it the settings it had, move its folder away, or choose another --output");
     }
   }
@@ -269,41 +269,44 @@ int main(int argc, char** argv) {
     plan_options.device = device_setting(devices);
     const auto grid = read_grid(grid_file, section_names());
     auto plan = make_plan(grid, plan_options, read);
-    if (!report_only) check_kinds(plan);
+    auto chosen = plan.runs_of(only);
+    if (!run_name.empty()) chosen = {plan.find(run_name)};
     // Every run gets a GPU of this machine's, or of Slurm's, whichever the configuration names.
-    const bool gpus = uses_gpu(plan);
+    const bool gpus = !report_only && are_for_gpus(plan, chosen);
     if (devices.empty() && run_name.empty() && gpus) {
       plan_options.device = "cuda";
       plan = make_plan(grid, plan_options, read);
     }
-    auto chosen = plan.runs_of(only);
-    if (!run_name.empty()) chosen = {plan.find(run_name)};
     const auto& output = plan.grid.output;
     const auto as_program = [](const std::string& file) {
       return file.find('/') == std::string::npos ? "./" + file : as_operand(file);
     };
-    SlurmOptions slurm{.command = {fs::read_symlink("/proc/self/exe").string(), as_operand(grid_file), "--output",
-                                   as_operand(output), "--train", as_program(train)},
-                       .folder = fs::current_path(),
-                       .at_once = static_cast<size_t>(jobs),
-                       .options = sbatch_options};
-    for (const auto& text : overrides) slurm.command.insert(slurm.command.end(), {"--set", text});
-    if (gpus) slurm.command.insert(slurm.command.end(), {"--set", "training.device=cuda"});
-    for (const auto seed : plan_options.seeds) {
-      slurm.command.insert(slurm.command.end(), {"--seeds", std::to_string(seed)});
-    }
-    if (launcher == "slurm" && !report_only) slurm_script(plan, chosen, slurm);  // whether there can be one
+    const auto slurm_options = [&] {
+      SlurmOptions slurm{.command = {fs::read_symlink("/proc/self/exe").string(), as_operand(grid_file), "--output",
+                                     as_operand(output), "--train", as_program(train)},
+                         .folder = fs::current_path(),
+                         .at_once = static_cast<size_t>(jobs),
+                         .options = sbatch_options};
+      for (const auto& text : overrides) slurm.command.insert(slurm.command.end(), {"--set", text});
+      if (gpus) slurm.command.insert(slurm.command.end(), {"--set", "training.device=cuda"});
+      for (const auto seed : plan_options.seeds) {
+        slurm.command.insert(slurm.command.end(), {"--seeds", std::to_string(seed)});
+      }
+      return slurm;
+    };
+    // Whether there can be a script.
+    if (launcher == "slurm" && !report_only) slurm_script(plan, chosen, slurm_options());
     if (dry_run) {
       list_runs(plan, chosen, train);
       if (launcher == "local") check_files(plan, chosen);
-      check_begun(plan, chosen);
+      check_begun(plan, chosen, read);
       return 0;
     }
     // Before anything is made or started: without its GPU every run would fail by itself. Slurm's are elsewhere, and
     // need not be here for a report.
     if (launcher == "local" && !report_only) {
       for (const auto& device : devices) open_device(device);
-      if (devices.empty() && run_name.empty() && uses_gpu(plan)) open_device("cuda");
+      if (devices.empty() && run_name.empty() && gpus) open_device("cuda");
     }
     std::error_code error;
     if (report_only && !something_at(output)) {
@@ -321,7 +324,7 @@ int main(int argc, char** argv) {
       // Whose runs may be of other settings.
       if (fs::is_directory(output, error)) take_lock();
       if (launcher == "local") check_files(plan, chosen);
-      check_begun(plan, chosen);
+      check_begun(plan, chosen, read);
     }
     fs::create_directories(output, error);
     if (error) throw_refused(output, "cannot create the folder", error);
@@ -357,7 +360,7 @@ int main(int argc, char** argv) {
       }
       claim_job_array(plan);
       const auto script = output / job_array_names.front();
-      write_atomically(script, slurm_script(plan, chosen, slurm));
+      write_atomically(script, slurm_script(plan, chosen, slurm_options()));
       const auto job = submit(script);
       spdlog::info(
           "{} runs are handed in as job {}; the same command with --report writes the report, and without it "
@@ -371,7 +374,7 @@ int main(int argc, char** argv) {
     if (alone && devices.empty()) {
       options.devices = {"cpu"};
     } else {
-      options.devices = devices_for(plan, devices, jobs);
+      options.devices = devices_for(gpus, devices, jobs);
     }
     const std::function<void()> changed = [&] {
       if (!alone) write_report(plan, results);
@@ -380,22 +383,21 @@ int main(int argc, char** argv) {
     // From here on somebody asks for them. Before anything starts threads: signals are to arrive in one place.
     const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     const auto end = run_all(plan, chosen, results, options, signals, read, changed);
-    if (alone) {
-      renew_report(plan, read);
-    } else {
-      write_report(plan, results);
-    }
+    if (!alone) write_report(plan, results);
+    if (alone && end.signal == 0) renew_report(plan, read);  // who is told to stop waits for nobody's lock
     if (end.signal != 0) {
       spdlog::info("stopped with {} of {} runs finished; the same command goes on", end.finished, chosen.size());
       return 128 + end.signal;
     }
-    spdlog::info("{} of {} runs are finished, {} failed; the report is {}", end.finished, chosen.size(), end.failed,
-                 (output / "report.html").string());
+    const auto left = std::count_if(chosen.begin(), chosen.end(),
+                                    [&](size_t run) { return results[run].state == SweepRun::State::running; });
+    spdlog::info("{} of {} runs are finished, {} failed{}; the report is {}", end.finished, chosen.size(), end.failed,
+                 left > 0 ? fmt::format(", {} left to another process", left) : "", (output / "report.html").string());
     for (const size_t run : chosen) {
       if (results[run].state == SweepRun::State::failed) {
         spdlog::error("{} failed: {}", plan.runs[run].name, results[run].reason);
       }
     }
-    return end.failed == 0 ? 0 : 1;
+    return end.failed + left == 0 ? 0 : 1;
   });
 }

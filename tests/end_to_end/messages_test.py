@@ -308,6 +308,9 @@ class MessagesTest(ProgramTest):
         refused("evaluate", "--reference=in.en", part="--reference belongs behind the command: evaluate COMMAND --reference ...")
         refused("evaluate", "--hlep", "bleu", part="unknown option '--hlep'")
         refused("evaluate", "bleu", "--reference", "x", "y", "z", part="'y' is one argument too many")
+        refused("evaluate", "bleu", "--", "--reference", "x", part="'--reference' is one argument too many")
+        refused("evaluate", "bleu", "--reference", "a", "--", "--foo", part="'--foo' is one argument too many")
+        refused("evaluate", "bleu", "--foo", "--", "--reference", "a", part="unknown option '--foo'")
 
     def test_nothing_reaches_a_terminal_raw(self):
         (self.root / "bad.yaml").write_text(f"model:\n  {'x' * 900000}: 3\n")

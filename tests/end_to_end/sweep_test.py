@@ -233,6 +233,12 @@ class SweepTest(ProgramTest):
                 self.assertIn("move its folder away, or choose another --output", text)
                 self.assertNotIn("--restart", text)
             self.assertEqual(before, self.times(output))
+            # What is damaged fails by itself.
+            record = output / "base" / "seed-1" / "run.json"
+            whole = record.read_text()
+            record.write_text("{")
+            self.sweep("--output", output, "--set", "training.steps=100000", "--dry-run")
+            record.write_text(whole)
             checkpoints = (output / "base" / "seed-1" / "checkpoints").glob("step-*")
             steps = max(int(checkpoint.name.split("-")[1]) for checkpoint in checkpoints) + 10
             self.sweep("--output", output, "--only", "base", "--seeds", "1", "--set", f"training.steps={steps}")
@@ -272,6 +278,9 @@ echo 7
             text = self.sweep(*arguments, environment=environment, grid="failing.yaml")
             self.assertIn("1 run is being trained by another process, and not handed in", text)
             self.assertEqual(tasks, (output / "sweep.sbatch.tasks").read_text())
+            self.assertEqual(self.results(output)["bad"][0]["state"], "running")
+            text = self.sweep(*arguments[:2], *arguments[-2:], "--run", "bad/seed-1", status=1, grid="failing.yaml")
+            self.assertIn("0 of 1 runs are finished, 0 failed, 1 left to another process", text)
             self.assertEqual(self.results(output)["bad"][0]["state"], "running")
         # Again: what is finished is not handed in once more.
         self.sweep(*arguments, environment=environment, grid="failing.yaml")

@@ -348,6 +348,43 @@ TEST_CASE("what is no file among a run's is not waited for") {
   CHECK_THROWS_WITH(run.read(), Contains("metrics.jsonl: is not a regular file"));
 }
 
+TEST_CASE("of a very long run the curves keep their peaks, and reading it keeps its end") {
+  std::string text = header;
+  const int64_t steps = 2 * static_cast<int64_t>(most_run_points) + 5;
+  for (int64_t step = 1; step <= steps; ++step) {
+    // Peaks of reports that are dropped: of one that was kept at first, and of one that never was.
+    const char* largest = step == 8 ? "5000" : step % 4 == 0 ? "null" : "2";
+    text += fmt::format(R"({{"kind":"train","step":{},"gradient_norm":{},"largest_gradient_norm":{},"memory":{}}})",
+                        step, step == 5 ? 1000 : 1, largest, step == 66'000 ? 9e9 : 1e9);
+    text += '\n';
+  }
+  const auto log = Run(text).read();
+  CHECK(log.training.size() <= most_run_points);
+  CHECK(log.training.front().step == 1);
+  CHECK(log.training.back().step == steps);
+  CHECK(std::is_sorted(log.training.begin(), log.training.end(),
+                       [](const auto& a, const auto& b) { return a.step < b.step; }));
+  CHECK(parsed("html", run_html(report_of({log})))["tables"][0][1].back() == "9.0 GB");
+  const auto peak = std::find_if(log.training.begin(), log.training.end(),
+                                 [](const auto& point) { return point.largest_norm == 5000; });
+  REQUIRE(peak != log.training.end());
+  CHECK(peak->step <= 8);
+  CHECK(std::count_if(log.training.begin(), log.training.end(),
+                      [](const auto& point) { return point.memory == 9e9; }) == 1);
+  CHECK(run_html(report_of({log})).size() < 200'000);
+
+  RunLog spiked;
+  spiked.name = "spiked";
+  for (int64_t step = 1; step <= 10000; ++step) {
+    RunPoint point;
+    point.step = step;
+    point.gradient_norm = step == 7777 ? 3000.0 : 1.0;
+    spiked.training.push_back(point);
+  }
+  // Its axis reaches the one peak.
+  CHECK_THAT(run_html(report_of({spiked})), Contains(">2000<") || Contains(">1000<"));
+}
+
 TEST_CASE("however many reports and validations there are, the newest is kept, and the best") {
   const auto many = static_cast<int64_t>(most_run_points), last = 2 * many + 7;
   std::string all = header;

@@ -130,6 +130,10 @@ TEST_CASE("a row is called what --set leaves of it") {
         "heads 2, decoder_layers 1, encoder_layers 1, dropout 0.2, steps 7");
   CHECK(changes({{"model.encoder_layers", "5", "--set"}}) ==
         "heads 2, decoder_layers 3, encoder_layers 5, dropout 0.2, steps 7");
+  const std::string twice =
+      "base: base.yaml\nrows:\n  - {name: base}\n  - {name: a, model: {layers: 3, encoder_layers: 5}}\n";
+  const PlanOptions options{.output = "", .seeds = {}, .overrides = {{"model.layers", "1", "--set"}}, .device = ""};
+  CHECK(file.plan(twice, options).grid.rows[1].changes == "decoder_layers 1, encoder_layers 1");
 }
 
 TEST_CASE("a grid's mistakes are named with file, line and key") {

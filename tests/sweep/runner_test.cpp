@@ -1,5 +1,6 @@
 #include "transformer/sweep/runner.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -301,6 +302,9 @@ TEST_CASE("a run that ended well and is not finished says which file is at fault
   CHECK_THAT(reason(), StartsWith((folder / "config.yaml").string()) && way_out);
   std::filesystem::remove(folder / "config.yaml");
   CHECK_THAT(reason(), StartsWith((folder / "config.yaml").string()) && way_out);
+  REQUIRE(::mkfifo((folder / "config.yaml").c_str(), 0600) == 0);  // nobody waits for who writes to it
+  CHECK_THAT(reason(), StartsWith((folder / "config.yaml").string() + ": is not a regular file") && way_out);
+  std::filesystem::remove(folder / "config.yaml");
   write_file(folder / "config.yaml", config);
   CHECK(sweep.run().finished == 1);
 }

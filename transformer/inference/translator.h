@@ -144,7 +144,7 @@ class Translator {
   DecodingRequest request(std::vector<int64_t> source, const DecodingSettings& settings) const;
   /// log p of each token of `targets`, and last of its end, as the whole output for the source of its index, where
   /// packed weights decode: token_log_probabilities, with the languages that `settings` name where the model knows
-  /// many. Throws Error for languages it has not, and past the last learned position.
+  /// many. Throws as that does, and Error for languages it has not, and past the last learned position.
   std::vector<std::vector<double>> score(std::span<const std::vector<int64_t>> sources,
                                          std::span<const std::vector<int64_t>> targets,
                                          const DecodingSettings& settings, int64_t threads = 1) const;

@@ -75,8 +75,9 @@ class WordAligner {
 
   /// The links of each pair of lines; none where one of them is blank. `target_tokens`, where given, are the pieces
   /// that each target was written in (Translation::tokens); `said`, what the model was told of each source beside it
-  /// (as_read), which is none of its words. Throws Error naming the line, counted from `first_line`,
-  /// for a pair whose attention would not fit into memory or for which the model has no positions.
+  /// (as_read), which is none of its words. Throws Error naming the line, counted from `first_line`, for a pair whose
+  /// attention would not fit into memory or for which the model has no positions; Failure for attention that is not
+  /// finite.
   std::vector<std::vector<AlignmentLink>> align(const std::vector<std::string>& sources,
                                                 const std::vector<std::string>& targets, int64_t first_line = 1,
                                                 const std::vector<std::vector<int64_t>>& target_tokens = {},

@@ -130,7 +130,7 @@ double transformer_translation_log_probability(const transformer_translations* t
 
 /// The log-probability, in nats, that the model gives to `targets[i]` as the whole translation of `sources[i]`, its end
 /// included, into `log_probabilities[i]`; and, unless `tokens` is NULL, how many tokens that is the sum of. Lines are
-/// refused as by transformer_translate.
+/// refused as by transformer_translate; what is not finite is a failure.
 transformer_status transformer_score(const transformer_model* model, const char* const* sources,
                                      const char* const* targets, size_t count, double* log_probabilities,
                                      size_t* tokens);

@@ -13,9 +13,6 @@
 namespace transformer {
 namespace {
 
-// So that a difference of two is a number, with some room around them.
-constexpr double most_on_scale = std::numeric_limits<double>::max() / 4;
-
 bool is_logarithmic(Scale scale) {
   return scale != Scale::linear;
 }
@@ -112,8 +109,8 @@ Projection::Projection(const Axis& axis, const std::vector<double>& values, doub
   const double pad = room > 0 ? room : 1;
   // With that room, too, there is an axis, whose extent is a number.
   using Limits = std::numeric_limits<double>;
-  const double least_shown = is_logarithmic(scale_) ? Limits::denorm_min() : -most_on_scale;
-  const double most_shown = is_logarithmic(scale_) ? Limits::max() : most_on_scale;
+  const double least_shown = is_logarithmic(scale_) ? Limits::denorm_min() : -Limits::max() / 4;
+  const double most_shown = is_logarithmic(scale_) ? Limits::max() : Limits::max() / 4;
   const double padded_lower = std::clamp(from_scale(to_scale(lower_) - pad), least_shown, most_shown),
                padded_upper = std::clamp(from_scale(to_scale(upper_) + pad), least_shown, most_shown);
   // Values that are all positive are not shown beside negative ones.
@@ -124,10 +121,10 @@ Projection::Projection(const Axis& axis, const std::vector<double>& values, doub
 }
 
 double Projection::operator()(double value) const {
-  // What lies further outside than there are numbers for is at the last of them.
-  const double shown = std::clamp(to_scale(value), -most_on_scale, most_on_scale);
-  const double share = (shown - to_scale(lower_)) / (to_scale(upper_) - to_scale(lower_));
-  return low_ + (high_ - low_) * share;
+  // Far outside the picture it does not matter how far, but it is a number.
+  constexpr double most = 1e6;
+  const double share = (to_scale(value) - to_scale(lower_)) / (to_scale(upper_) - to_scale(lower_));
+  return low_ + (high_ - low_) * std::clamp(share, -most, most);
 }
 
 double Projection::to_scale(double value) const {

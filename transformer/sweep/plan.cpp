@@ -33,11 +33,13 @@ RunConfiguration settle(const Grid& grid, const GridRow& row, const std::vector<
   }
 }
 
-// Whether both say the same of a model, by one name or by one for several: model.layers and model.encoder_layers.
-bool names_the_same(const std::string& one, const std::string& other) {
-  const auto within = [](const std::string& several, const std::string& single) {
+// Whether both set the same of the settings `values`, by its name or by one for several, which is no setting's:
+// model.layers for model.encoder_layers.
+bool names_the_same(const std::string& one, const std::string& other,
+                    const std::map<std::string, std::string>& values) {
+  const auto within = [&](const std::string& several, const std::string& single) {
     const size_t dot = several.find('.');
-    return single.starts_with(several.substr(0, dot + 1)) &&
+    return !values.contains(several) && single.starts_with(several.substr(0, dot + 1)) &&
            single.ends_with(fmt::format("_{}", several.substr(dot + 1)));
   };
   return one == other || within(one, other) || within(other, one);
@@ -48,17 +50,17 @@ std::vector<SettingOverride> in_force(const std::vector<SettingOverride>& own,
                                       const std::vector<SettingOverride>& stronger,
                                       const std::map<std::string, std::string>& values) {
   std::vector<SettingOverride> settings;
+  std::set<std::string> known;
+  const auto add = [&](const SettingOverride& setting) {
+    if (known.insert(setting.name).second) settings.push_back(setting);
+  };
   for (const auto& setting : own) {
-    const bool replaced = std::any_of(stronger.begin(), stronger.end(),
-                                      [&](const auto& other) { return names_the_same(setting.name, other.name); });
-    if (!replaced) {
-      settings.push_back(setting);
-    } else if (const auto found = values.find(setting.name); found != values.end()) {
-      settings.push_back({setting.name, found->second, setting.where});
-    } else {
-      for (const auto& [name, value] : values) {
-        if (names_the_same(setting.name, name)) settings.push_back({name, value, setting.where});
-      }
+    const bool replaced = std::any_of(stronger.begin(), stronger.end(), [&](const auto& other) {
+      return names_the_same(setting.name, other.name, values);
+    });
+    if (!replaced) add(setting);
+    for (const auto& [name, value] : values) {
+      if (replaced && names_the_same(setting.name, name, values)) add({name, value, setting.where});
     }
   }
   return settings;

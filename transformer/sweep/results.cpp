@@ -202,24 +202,34 @@ bool changes_no_figure(const std::string& setting) {
 // What is wrong with the settings in the run's folder; nothing where figures are of its own.
 std::optional<std::string> wrong_settings(const PlannedRun& run, const ReadConfiguration& read) {
   const auto file = (run.folder / config_name).string();
-  std::map<std::string, std::string> there;
   try {
-    there = read.checked(file, {}).values;
+    const auto different = other_settings(run, read);
+    if (different.empty()) return std::nullopt;
+    return fmt::format("{}: is of other settings ({})", file, different);
   } catch (const Error& error) {
     const std::string text = error.what();
     return text.starts_with(file) ? text : fmt::format("{}: {}", file, text);
   }
+}
+
+}  // namespace
+
+std::string other_settings(const PlannedRun& run, const ReadConfiguration& read) {
+  const auto file = run.folder / config_name;
+  if (!is_file(file)) throw Error(file.string(), "is not a regular file");
+  auto there = read.checked(file, {}).values;
   std::vector<std::string> different;
   for (const auto& [name, value] : run.configuration.values) {
     const auto& before = there[name];
     if (before == value || changes_no_figure(name)) continue;
     different.push_back(fmt::format("{}: {} there, {} now", name, before, value));
   }
-  if (different.empty()) return std::nullopt;
-  return fmt::format("{}: is of other settings ({})", file, fmt::join(different, ", "));
+  return fmt::format("{}", fmt::join(different, ", "));
 }
 
-}  // namespace
+bool is_being_trained(const PlannedRun& run) {
+  return something_at(run.log) && FileLock(run.log, FileLock::Wait::no).error_number() == EWOULDBLOCK;
+}
 
 SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
   SweepRun result;
@@ -535,7 +545,12 @@ void write_report(const Plan& plan, const std::vector<SweepRun>& results) {
 void renew_report(const Plan& plan, const ReadConfiguration& read) {
   const SweepLock lock(plan.grid.output);
   std::vector<SweepRun> results;
-  for (const auto& run : plan.runs) results.push_back(read_result(run, read));
+  for (const auto& run : plan.runs) {
+    results.push_back(read_result(run, read));
+    if (results.back().state == SweepRun::State::finished || !is_being_trained(run)) continue;
+    results.back().state = SweepRun::State::running;
+    results.back().reason.clear();
+  }
   write_report(plan, results);
 }
 

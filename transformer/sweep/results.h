@@ -18,6 +18,13 @@ namespace transformer {
 /// cannot be read there is no curve, and the reason says why.
 SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read);
 
+/// Which settings the run in the folder was begun with are others than those of `run`, and would give other figures:
+/// "training.steps: 6 there, 8 now"; empty: none. Throws Error where they cannot be read.
+std::string other_settings(const PlannedRun& run, const ReadConfiguration& read);
+
+/// Whether a process trains `run` now, this one or another: it holds the run's log.
+bool is_being_trained(const PlannedRun& run);
+
 /// Why read_result does not say `finished` of a run whose process ended well: what is missing, damaged or of other
 /// settings, by its file, and the way out.
 std::string unfinished_reason(const PlannedRun& run, const ReadConfiguration& read);

@@ -433,10 +433,6 @@ RunnerEnd run_all(const Plan& plan, const std::vector<size_t>& chosen, std::vect
   return Runner(plan, chosen, results, options, signals, read, changed).run();
 }
 
-bool is_being_trained(const PlannedRun& run) {
-  return something_at(run.log) && FileLock(run.log, FileLock::Wait::no).error_number() == EWOULDBLOCK;
-}
-
 std::string as_operand(const fs::path& file) {
   return file.string().starts_with("-") ? (fs::path(".") / file).string() : file.string();
 }

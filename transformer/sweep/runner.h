@@ -45,9 +45,6 @@ RunnerEnd run_all(const Plan& plan, const std::vector<size_t>& chosen, std::vect
                   const RunnerOptions& options, const BlockedSignals& signals, const ReadConfiguration& read,
                   const std::function<void()>& changed);
 
-/// Whether a process trains `run` now, this one or another: it holds the run's log.
-bool is_being_trained(const PlannedRun& run);
-
 /// `file` as programs take it for a file, whatever it begins with: "./-x" for "-x".
 std::string as_operand(const std::filesystem::path& file);
 

@@ -89,9 +89,10 @@ std::optional<Error> other_world_size(const RankState& of_rank_0, const Launch& 
 
 // In a store that holds nothing but what these processes say.
 void meet_once(const StorePointer& run, const Launch& launch, double timeout) {
+  const auto came_key = [](int rank) { return fmt::format("came/{}", rank); };
   std::vector<std::string> keys;
   for (int rank = 0; rank < launch.world_size; ++rank) keys.push_back(state_key(rank));
-  if (run->add(fmt::format("came/{}", launch.rank), 1) > 1) {
+  if (run->add(came_key(launch.rank), 1) > 1) {
     throw Error(
         "MASTER_PORT",
         fmt::format("another rank {} has come to {}:{} before", launch.rank, launch.address, launch.port),
@@ -113,11 +114,10 @@ void meet_once(const StorePointer& run, const Launch& launch, double timeout) {
     try {
       run->wait(these, milliseconds(timeout));
     } catch (const std::exception& error) {
-      auto missing = missing_ranks(run, launch, 0, state_key);
-      std::erase(missing, launch.rank);
-      auto came = keys;
-      std::erase_if(came, [&](const auto& key) { return !run->check({key}); });
-      check_failed(came);
+      auto said = keys;
+      std::erase_if(said, [&](const auto& key) { return !run->check({key}); });
+      check_failed(said);
+      const auto missing = missing_ranks(run, launch, 0, came_key);
       if (missing.empty()) throw Failure(fmt::format("rank {}", launch.rank), message_of(error));
       throw did_not_come(missing, launch, timeout);
     }
