@@ -276,7 +276,7 @@ class RanksTest(TrainingTest):
         self.assertTrue((output / "model.safetensors").exists())
         places = self.places("outputs")
         for text in self.ranks(own=(("--output", "a"), ("--output", "b")), places=places, statuses=(2, 2)):
-            self.assertIn("settings: differs between processes: '  output: a' on rank 0, but '  output: b' on rank 1",
+            self.assertIn("settings: differs between processes: 'training.output: a' on rank 0, but 'training.output: b' on rank 1",
                           text)
 
     def test_warnings_are_printed_once(self):

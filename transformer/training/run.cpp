@@ -261,13 +261,9 @@ Vocabularies prepare_vocabularies(const RunSettings& settings, const ModelSettin
 
 // The settings that all ranks must have alike: where each computes is its own matter, but not where they all write.
 std::string shared_part(const RunSettings& settings) {
-  std::istringstream lines(settings.config);
-  std::string text, section, line;
-  while (std::getline(lines, line)) {
-    const std::string name(trim(line.substr(0, line.find(':'))));
-    if (!line.starts_with(' ')) section = name;
-    const auto full_name = fmt::format("{}.{}", section, name);
-    if (full_name == "training.output" || !says_where(full_name)) text += line + "\n";
+  std::string text;
+  for (const auto& [name, value] : flat_settings(settings.config)) {
+    if (name == "training.output" || !says_where(name)) text += fmt::format("{}: {}\n", name, value);
   }
   return text;
 }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <sstream>
 #include <utility>
 
 #include "transformer/base/atomic_file.h"
@@ -31,23 +30,6 @@ constexpr const char* aside_name = ".replaced";
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// "section.key" -> value of a saved config: one setting a line, as Settings::yaml writes it.
-std::map<std::string, std::string> flat_settings(const std::string& yaml) {
-  std::map<std::string, std::string> flat;
-  std::istringstream lines(yaml);
-  std::string line, section;
-  while (std::getline(lines, line)) {
-    const auto colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    if (line[0] != ' ') {
-      section = line.substr(0, colon);
-    } else {
-      flat[fmt::format("{}.{}", section, trim(line.substr(0, colon)))] = trim(line.substr(colon + 1));
-    }
-  }
-  return flat;
 }
 
 std::string value_of(const std::map<std::string, std::string>& settings, const std::string& name) {

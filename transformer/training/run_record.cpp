@@ -1,7 +1,10 @@
 #include "transformer/training/run_record.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 #include <utility>
 
@@ -10,6 +13,7 @@
 #include "transformer/base/folder.h"
 #include "transformer/base/json_number.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/unicode.h"
 #include "transformer/training/run_names.h"
 
 namespace transformer {
@@ -111,6 +115,22 @@ void RunRecord::write(const std::filesystem::path& folder) const {
     aside["before"] = json_of(set_aside.before);
   }
   write_atomically(folder / name, json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+std::map<std::string, std::string> flat_settings(const std::string& yaml) {
+  std::map<std::string, std::string> flat;
+  std::istringstream lines(yaml);
+  std::string line, section;
+  while (std::getline(lines, line)) {
+    const auto colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    if (line[0] != ' ') {
+      section = line.substr(0, colon);
+    } else {
+      flat[fmt::format("{}.{}", section, trim(line.substr(0, colon)))] = trim(line.substr(colon + 1));
+    }
+  }
+  return flat;
 }
 
 }  // namespace transformer

@@ -12,6 +12,9 @@
 
 namespace transformer {
 
+/// The values of a saved configuration (Settings::yaml), a setting a line, by their names: "section.setting".
+std::map<std::string, std::string> flat_settings(const std::string& yaml);
+
 /// run.json in a run's folder: which names there are the run's, and what has been set aside.
 struct RunRecord {
   /// A setting that the run was given another value of on its way.
