@@ -308,7 +308,7 @@ class MessagesTest(ProgramTest):
         refused("evaluate", "--reference=in.en", part="--reference belongs behind the command: evaluate COMMAND --reference ...")
         refused("evaluate", "--hlep", "bleu", part="unknown option '--hlep'")
         refused("evaluate", "bleu", "--reference", "x", "y", "z", part="'y' is one argument too many")
-        refused("evaluate", "bleu", "--", "--reference", "x", part="'--reference' is one argument too many")
+        refused("evaluate", "bleu", "--", "--reference", "x", part="--reference is required; see evaluate bleu --help")
         refused("evaluate", "bleu", "--reference", "a", "--", "--foo", part="'--foo' is one argument too many")
         refused("evaluate", "bleu", "--foo", "--", "--reference", "a", part="unknown option '--foo'")
 
