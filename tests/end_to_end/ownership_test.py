@@ -569,7 +569,7 @@ class OwnershipTest(ProgramTest):
         output = self.root / "sweeps" / "run"
         (output / "base" / "seed-1").mkdir(parents=True)
         (output / "base" / "seed-1" / "config.yaml").write_text("mine: 1\n")
-        _, text = self.run_program(SWEEP, self.root / "grid.yaml", "--output", output, "--train", TRAIN, status=2)
+        text, _ = self.run_program(SWEEP, self.root / "grid.yaml", "--output", output, "--train", TRAIN, status=1)
         self.assertIn("config.yaml: is in the way", text)
         self.assertEqual((output / "base" / "seed-1" / "config.yaml").read_text(), "mine: 1\n")
 
