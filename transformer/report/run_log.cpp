@@ -195,7 +195,8 @@ std::string text_checksum(const fs::path& folder) {
   return checksum.text();
 }
 
-/// What the run says at its end; null where there is nothing that can be read.
+}  // namespace
+
 json read_summary(const fs::path& folder) {
   const auto file = folder / summary_name;
   try {
@@ -204,8 +205,6 @@ json read_summary(const fs::path& folder) {
   }
   return {};
 }
-
-}  // namespace
 
 RunLog read_run_log(const fs::path& folder, const std::string& name) {
   const auto file = folder / metrics_name;

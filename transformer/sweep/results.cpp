@@ -102,16 +102,6 @@ json parsed(const std::string& text) {
   return json::parse(text, nullptr, /*allow_exceptions=*/false);
 }
 
-// What a run says at its end; null where there is nothing that can be read.
-json read_summary(const fs::path& folder) {
-  const auto file = folder / summary_name;
-  try {
-    if (is_file(file)) return parsed(read_file(file));
-  } catch (const Error&) {
-  }
-  return {};
-}
-
 template <class Value>
 Value member(const json& object, const char* name, Value otherwise) {
   const auto found = object.find(name);
