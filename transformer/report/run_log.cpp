@@ -197,13 +197,13 @@ std::string text_checksum(const fs::path& folder) {
 
 }  // namespace
 
-json read_summary(const fs::path& folder) {
+std::string summary_text(const fs::path& folder) {
   const auto file = folder / summary_name;
   try {
-    if (is_file(file)) return json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+    if (is_file(file)) return read_file(file);
   } catch (const Error&) {
   }
-  return {};
+  return "";
 }
 
 RunLog read_run_log(const fs::path& folder, const std::string& name) {
@@ -273,7 +273,7 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
                 "name the folder that train wrote, or fetch the file again");
   }
 
-  const auto summary = read_summary(folder);
+  const auto summary = json::parse(summary_text(folder), nullptr, /*allow_exceptions=*/false);
   run.finished = summary.is_object();
   if (run.finished) run.parameters = count(summary, "parameters");
   if (const auto steps = configured(folder, "training", "steps")) {

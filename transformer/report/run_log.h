@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,8 +53,8 @@ inline constexpr size_t most_run_points = 1 << 16;
 /// has whole lines in metrics.jsonl and no record, and where that is no file; Failure where it cannot be read.
 RunLog read_run_log(const std::filesystem::path& folder, const std::string& name);
 
-/// summary.json in a run's folder, what it says at its end; null where there is nothing that can be read.
-nlohmann::json read_summary(const std::filesystem::path& folder);
+/// The text of summary.json in a run's folder, what it says at its end; empty where there is none that can be read.
+std::string summary_text(const std::filesystem::path& folder);
 
 /// The newest translations of its validation text that the run wrote, the final model's before those of a step, of
 /// which the greatest's; empty where it wrote none.

@@ -243,7 +243,7 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
       result.reason = failure.what();
     }
   }
-  const auto summary = read_summary(run.folder);
+  const auto summary = parsed(summary_text(run.folder));
   if (summary.is_object() && something_at(run.folder / config_name)) {
     result.state = SweepRun::State::finished;
     result.perplexity = number(summary, "perplexity");
