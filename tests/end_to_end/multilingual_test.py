@@ -306,9 +306,9 @@ class MultilingualTest(ProgramTest):
     def test_unknown_languages_are_refused_with_the_nearest(self):
         nllb = [TRANSLATE, "--model", self.root / "nllb"]
         self.refused("target_language", "has to be said", "5 languages", arguments=nllb)
-        self.refused("target_language", "'fra_Lat'", "fra_Latn", arguments=[*nllb, "--to", "fra_Lat"])
-        self.refused("source_language", "'english'", "eng_Latn", arguments=[*nllb, "--to", "fra_Latn", "--from", "english"])
-        self.refused("source_language", arguments=[*nllb, "--to", "fra_Latn", "--from", "x" * 100000])
+        self.refused("--to", "'fra_Lat'", "fra_Latn", arguments=[*nllb, "--to", "fra_Lat"])
+        self.refused("--from", "'english'", "eng_Latn", arguments=[*nllb, "--to", "fra_Latn", "--from", "english"])
+        self.refused("--from", arguments=[*nllb, "--to", "fra_Latn", "--from", "x" * 100000])
         self.refused("cannot be told a language",
                      arguments=[TRANSLATE, "--model", SOURCE / "data" / "model-en-de", "--to", "de"])
         self.refused("--to", "has to be said",
