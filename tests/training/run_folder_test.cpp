@@ -574,6 +574,15 @@ TEST_CASE("what somebody keeps in a run's folders is in the way, or stays, and n
     again.claim();
     CHECK(resumable_checkpoints(run.folder).empty());
   }
+  SECTION("as a folder in the place of a validation's text, it is named") {
+    const auto folder = run.folder / "validation/final.txt";
+    fs::create_directories(folder);
+    write_file(folder / "mine.txt", "mine");
+    fs::remove(mine);
+    CHECK_THAT(error_of([&] { run.open(); }), Contains("final.txt") && Contains("in the way"));
+    CHECK_THAT(error_of([&] { run.open({}, {.restart = true}); }), Contains("final.txt") && Contains("in the way"));
+    CHECK(read_file(folder / "mine.txt") == "mine");
+  }
   SECTION("it stays where older checkpoints make room") {
     prune_checkpoints(run.folder, 1);
     CHECK(list_checkpoints(run.folder) == std::vector<fs::path>{run.folder / "checkpoints/step-00000010"});

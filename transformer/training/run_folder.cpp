@@ -152,7 +152,13 @@ void RunFolder::look() {
     if (contains(record_.facts.files, name)) {
       std::error_code error;
       if (is_run_folder(name)) {
-        entries_of(path);
+        for (const auto& entry : entries_of(path)) {
+          const bool written =
+              name == "validation" && is_run_entry(fmt::format("{}/{}", name, entry.filename().string()));
+          if (!written || !fs::is_directory(fs::symlink_status(entry, error))) continue;
+          throw Error(entry.string(), "is in the way: the run writes a file there",
+                      "move it away, or choose another training.output");
+        }
       } else if (something_at(path) && !fs::is_regular_file(path, error)) {
         throw Error(path.string(), "is not a file that can be read", "mount what it leads to, or move it away");
       }
