@@ -8,12 +8,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "apps/line_work.h"
 #include "apps/number_option.h"
-#include "apps/setting_options.h"
+#include "apps/search_options.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/device_name.h"
@@ -32,7 +33,7 @@ class DecodingOptions {
  public:
   /// `several`: whether models may decode together.
   explicit DecodingOptions(CLI::App& app, bool several = false)
-      : search_(app, "Search (what is not given is as in the model's config.yaml)", shorter_decoding_options) {
+      : search_(app, "the model's", several ? std::set<std::string>() : std::set<std::string>{"proposals"}) {
     if (several) {
       app.add_option("--model", models_,
                      "Model directory, as train writes it; given several times, models of one vocabulary that decode "
@@ -99,13 +100,17 @@ class DecodingOptions {
     return static_cast<size_t>(2 + at_once / static_cast<int64_t>(LineWork::window_lines));
   }
 
-  /// Throws Error where the device's name is none. To be asked before anything is opened or begun.
+  /// Throws Error where the device's name is none, and for options that have no place with each other. To be asked
+  /// before anything is opened or begun.
   void check_device() const {
     const bool gpu = gpu_of(device_).has_value();
     if (models_.size() > 1 && gpu) throw Error("--device", "several models decode on a CPU", "leave it out");
     if (!draft_.empty() && (gpu || models_.size() > 1)) {
       throw Error("--draft", gpu ? "drafts are for decoding on a CPU" : "proposes for one model, not for several",
                   "leave it out");
+    }
+    if (search_.given("proposals") && draft_.empty()) {
+      throw Error("--proposals", "are a draft model's, and there is none", "give --draft DIR with it, or leave it out");
     }
     for (const bool given : {!weights_.empty(), !average_.empty()}) {
       if (given && models_.size() == 1) {
@@ -154,10 +159,13 @@ class DecodingOptions {
     return translator;
   }
 
-  /// Everything that decides what `translator`, as opened, makes of a line, by name. Threads and drafts do not.
+  /// Everything that decides what `translator`, as opened, makes of a line, by name. Threads and drafts do not, nor do
+  /// batches on a CPU.
   std::map<std::string, std::string> identity(const Translator& translator) const {
     auto search = translator.settings();
-    search.proposals = DecodingSettings().proposals;
+    const DecodingSettings defaults;
+    search.proposals = defaults.proposals;
+    if (!gpu_of(device_)) search.batch_sentences = defaults.batch_sentences;
     Settings settings;
     settings.section("decoding", search, "");
     std::string models;
@@ -183,7 +191,7 @@ class DecodingOptions {
   std::vector<double> weights_;
   std::string average_, device_ = "cpu", precision_, shortlist_, draft_;
   int threads_ = 0;
-  SettingOptions<DecodingSettings> search_;
+  SearchOptions search_;
 };
 
 }  // namespace transformer

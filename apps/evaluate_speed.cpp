@@ -20,7 +20,7 @@
 #include "apps/messages.h"
 #include "apps/number_option.h"
 #include "apps/output.h"
-#include "apps/setting_options.h"
+#include "apps/search_options.h"
 #include "transformer/architecture/parameter_count.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
@@ -50,8 +50,7 @@ using Lines = std::vector<std::string>;
 constexpr int64_t batch_sizes[] = {1, 32};
 
 struct SpeedFlags {
-  explicit SpeedFlags(CLI::App& command)
-      : search(command, "Search (what is not given is as in each model's config.yaml)", shorter_decoding_options) {
+  explicit SpeedFlags(CLI::App& command) : search(command, "each model's", {"batch_sentences", "proposals"}) {
     auto* const named = command.add_option("models", models, "Model directories")->option_text("MODEL...");
     auto* const text = command.add_option("--source", source, "Text to translate, plain or .gz")->type_name("FILE");
     auto* const translation =
@@ -101,7 +100,7 @@ struct SpeedFlags {
   std::string source, picture, format = "text";
   int threads = 1, rounds = 3;
   int64_t timed = 0;
-  SettingOptions<DecodingSettings> search;
+  SearchOptions search;
   std::vector<CLI::Option*> measuring;  // what is for models alone
 };
 

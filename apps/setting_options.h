@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <variant>
@@ -14,19 +15,15 @@
 
 namespace transformer {
 
-/// How options of `decoding`'s settings are called besides.
-inline const std::map<std::string, std::string> shorter_decoding_options = {{"source_language", "--from"},
-                                                                            {"target_language", "--to"}};
-
 /// The settings of one section as options of a program: a setting `n_best` becomes `--n-best`, with the meaning and the
 /// check of its declaration. Must outlive the parsing.
 template <class S>
 class SettingOptions {
  public:
   /// `shorter`: other names for options of these settings. `tells_defaults`: whether what is not given is as declared,
-  /// which --help then tells.
+  /// which --help then tells. `without`: settings that no option is of.
   SettingOptions(CLI::App& app, const std::string& group, const std::map<std::string, std::string>& shorter = {},
-                 bool tells_defaults = false) {
+                 bool tells_defaults = false, const std::set<std::string>& without = {}) {
     fields_ = fields_of(given_);
     Settings declared;
     declared.section("section", given_, "");
@@ -39,18 +36,7 @@ class SettingOptions {
         if (character == '_') character = '-';
       }
       if (const auto other = shorter.find(field.name); other != shorter.end()) flag += "," + other->second;
-      CLI::Option* option = nullptr;
-      if (const auto* choice = std::get_if<SettingField::Choice>(&field.target)) {
-        option = app.add_option(flag, texts_[i], field.meaning)->check(CLI::IsMember(choice->names));
-      } else if (const auto* integer = std::get_if<int64_t*>(&field.target)) {
-        option = number(app, flag, **integer, field);
-      } else if (const auto* real = std::get_if<double*>(&field.target)) {
-        option = number(app, flag, **real, field);
-      } else if (const auto* truth = std::get_if<bool*>(&field.target)) {
-        option = app.add_option(flag, **truth, field.meaning)->transform(spelled<bool>({}, ""));
-      } else if (const auto* text = std::get_if<std::string*>(&field.target)) {
-        option = app.add_option(flag, **text, field.meaning);
-      }
+      CLI::Option* option = without.contains(field.name) ? nullptr : add(app, flag, i);
       options_.push_back(option);
       if (option) option->group(group);
       if (!option || !tells_defaults) continue;
@@ -60,6 +46,14 @@ class SettingOptions {
   }
   SettingOptions(const SettingOptions&) = delete;
   SettingOptions& operator=(const SettingOptions&) = delete;
+
+  /// After parsing: whether the command line gave the setting.
+  bool given(const std::string& name) const {
+    for (size_t i = 0; i < fields_.size(); ++i) {
+      if (fields_[i].name == name) return options_[i] && options_[i]->count() > 0;
+    }
+    return false;
+  }
 
   /// After parsing: `settings` with what the command line gave in place of its own values.
   S over(S settings) const {
@@ -90,6 +84,23 @@ class SettingOptions {
     return fields;
   }
 
+  /// The option of the field `index`; null: its kind has none.
+  CLI::Option* add(CLI::App& app, const std::string& flag, size_t index) {
+    const auto& field = fields_[index];
+    if (const auto* choice = std::get_if<SettingField::Choice>(&field.target)) {
+      return app.add_option(flag, texts_[index], field.meaning)->check(CLI::IsMember(choice->names));
+    }
+    if (const auto* integer = std::get_if<int64_t*>(&field.target)) return number(app, flag, **integer, field);
+    if (const auto* real = std::get_if<double*>(&field.target)) return number(app, flag, **real, field);
+    if (const auto* truth = std::get_if<bool*>(&field.target)) {
+      return app.add_option(flag, **truth, field.meaning)->transform(spelled<bool>({}, ""));
+    }
+    if (const auto* text = std::get_if<std::string*>(&field.target)) {
+      return app.add_option(flag, **text, field.meaning);
+    }
+    return nullptr;
+  }
+
   template <class Number>
   static CLI::Option* number(CLI::App& app, const std::string& flag, Number& value, const SettingField& field) {
     return app.add_option(flag, value, field.meaning)->transform(spelled<Number>(field.range, field.range.text()));
@@ -98,7 +109,7 @@ class SettingOptions {
   S given_;
   std::vector<SettingField> fields_;   // bound to given_
   std::vector<std::string> texts_;     // of enumerations
-  std::vector<CLI::Option*> options_;  // null: a kind of setting that has no option
+  std::vector<CLI::Option*> options_;  // null: a setting, or a kind of them, that has no option
 };
 
 }  // namespace transformer

@@ -375,10 +375,11 @@ int main(int argc, char** argv) {
     BadLines bad_lines(app, "not UTF-8, longer than 1 MiB, or of more word pieces than the model takes");
     auto* const scores = app.add_flag("--scores", format.scores, "Put the score and a tab before each translation");
     std::string output_format = "text";
-    app.add_option("--output-format", output_format,
-                   "text, or jsonl: an object for every line of input, with the translation's text, score and word "
-                   "pieces, how probable each was, how sure each word is (confidence) and how open its choice was "
-                   "(entropy, in nats), and word alignments; --n-best lists others")
+    app.add_option(
+           "--output-format", output_format,
+           "text, or jsonl: an object for every line of input, with the translation's text, score and word "
+           "pieces, how probable each was, how sure each word is (confidence) and how open its choice was "
+           "(entropy, in nats; null with several models and on a GPU), and word alignments; --n-best lists others")
         ->check(CLI::IsMember({"text", "jsonl"}))
         ->option_text("{text,jsonl} [text]");
     app.add_option("--mbr", format.mbr,
@@ -476,8 +477,9 @@ int main(int argc, char** argv) {
     format.threads = decoding.threads();
     format.n_best = format.mbr.empty() && (translator.settings().n_best > 1 || app.get_option("--n-best")->count() > 0);
     if (texts && translator.settings().n_best > 1) {
-      throw Error("--n-best", "a text is put together from the best translation of each of its sentences",
-                  fmt::format("leave it out, or translate without {}", of_texts));
+      throw Error(app.get_option("--n-best")->count() > 0 ? "--n-best" : "decoding.n_best",
+                  "a text is put together from the best translation of each of its sentences",
+                  fmt::format("give --n-best 1, or translate without {}", of_texts));
     }
     const auto alignment_settings = alignment.over({});
     std::unique_ptr<WordAligner> aligner;
@@ -504,6 +506,8 @@ int main(int argc, char** argv) {
       }
       return all;
     };
+    // Where the output's reader has gone, lines may be left to read.
+    const auto all_lines = [&](int status) { return status == 0 ? work.lines() : 0; };
     if (texts) {
       text_format.json = format.json;
       if (language != "any") {
@@ -511,8 +515,7 @@ int main(int argc, char** argv) {
       }
       const int status =
           work.run(identity, TranslatingTexts(translator, aligner.get(), text_format, work, bad_lines, wishes));
-      wishes.report("translate", work.tally().lacking, work.lines());
-      // Where the output's reader has gone, lines may still be read.
+      wishes.report("translate", work.tally().lacking, all_lines(status));
       if (status == 0 && page->open.kind != OpenMarkup::Kind::none) {
         std::cerr << fmt::format(
             "translate: warning: what begins in line {} as a tag, a comment or a script does not end, "
@@ -529,7 +532,7 @@ int main(int argc, char** argv) {
     }
     const int status = work.run(
         identity, Translating(translator, aligner.get(), format, work, bad_lines, wishes.any() ? &wishes : nullptr));
-    wishes.report("translate", work.tally().lacking, work.lines());
+    wishes.report("translate", work.tally().lacking, all_lines(status));
     return status;
   });
 }

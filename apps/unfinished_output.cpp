@@ -50,6 +50,18 @@ std::string as_written(const fs::path& name) {
   return Json::parse(Json(name.string()).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
 }
 
+/// The first name of which only one of the two has anything, or each something else; empty: none.
+std::string first_difference(const std::map<std::string, std::string>& one,
+                             const std::map<std::string, std::string>& other) {
+  for (const auto& [name, value] : one) {
+    const auto found = other.find(name);
+    if (found == other.end() || found->second != value) return name;
+  }
+  const auto lacking =
+      std::find_if(other.begin(), other.end(), [&](const auto& each) { return !one.contains(each.first); });
+  return lacking == other.end() ? "" : lacking->first;
+}
+
 [[noreturn]] void refuse(const fs::path& file) {
   throw Error(file.string(), "is in the way of a file that this program would make, and is not of this work",
               "move it away, or name another output");
@@ -169,11 +181,7 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
     const auto header = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     try {
       ours = header.at("files").get<std::vector<std::string>>();
-      const auto before = header.at("work").get<std::map<std::string, std::string>>();
-      for (const auto& [name, value] : work) {
-        const auto found = before.find(name);
-        if (difference_.empty() && (found == before.end() || found->second != value)) difference_ = name;
-      }
+      difference_ = first_difference(work, header.at("work").get<std::map<std::string, std::string>>());
     } catch (const Json::exception&) {
       difference_ = "journal";
     }

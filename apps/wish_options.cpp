@@ -90,7 +90,17 @@ void WishOptions::load(const Translator& translator) {
   if (!glossary_file_.empty()) {
     if (is_standard(glossary_file_)) throw Error("--glossary", "is read from a file alone", "name one");
     terms_ = Glossary::read(glossary_file_);
-    for (const auto& term : terms_->terms()) translator.encode_wishes({.required = {term.target}});
+    for (const auto& term : terms_->terms()) {
+      translator.encode_wishes({.required = {term.target}});
+      if (!forbidden_text_) continue;
+      const auto text = forbidden_text_->pieces().of(translator.vocabularies().target->encode(term.target));
+      const auto found = forbidden_text_->found_in(text, ForbiddenText::Extent::whole);
+      if (found.empty()) continue;
+      throw Error("--glossary",
+                  fmt::format("has {} for {}, which holds {} of --forbid", in_quotes(term.target),
+                              in_quotes(term.source), in_quotes(found)),
+                  "decide for one");
+    }
   }
   biases_ = piece_biases(bias_.lines, bias_.file, *translator.vocabularies().target);
 }

@@ -28,7 +28,8 @@ class WishOptions {
   bool any() const { return !given().empty() || !glossary_file_.empty(); }
   /// The files that are read.
   std::vector<std::string> inputs() const;
-  /// Reads the files, whole. Throws Error for what cannot be read or understood.
+  /// Reads the files, whole. Throws Error for what cannot be read or understood, and for what no line can have:
+  /// required phrases in a search that takes none, and terms whose translations are forbidden.
   void load(const Translator& translator);
   /// What is wished of line `number` of the input, counted from 1, which is `source`. Throws Error where a file has no
   /// such line.
@@ -39,7 +40,7 @@ class WishOptions {
   void identify(std::map<std::string, std::string>& work) const;
 
   /// At the end, on standard error: how many lines lack a required phrase, and which files have more lines than the
-  /// input. Nothing where there is nothing to say.
+  /// input, which has `lines`; 0: not known. Nothing where there is nothing to say.
   void report(std::string_view program, const UnfinishedOutput::ToldLines& lacking, int64_t lines) const;
 
  private:

@@ -42,6 +42,10 @@ class SpeedTest(ProgramTest):
         return self.evaluate("speed", "--source", self.source, "--reference", self.reference, "--rounds", 2, *arguments,
                              **keywords)
 
+    def test_what_is_timed_both_ways_is_no_option(self):
+        for option in ("--batch-sentences", "--proposals"):
+            self.assertIn(option, self.speed(self.tiny, option, 3, status=2))
+
     def test_figures_are_those_of_the_other_programs(self):
         picture = self.root / "speed.svg"
         found = json.loads(self.speed(MODEL, self.tiny, "--precision", "float32,int8", "--timed", 5,

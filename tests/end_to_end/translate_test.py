@@ -180,7 +180,18 @@ class TranslateTest(ProgramTest):
         output, errors = self.run_program("--require", required, "--forbid", self.root / "forbidden2", "--bad-lines",
                                           "empty", text="\n".join(lines[:12]) + "\n")
         self.assertEqual(output, "\n" * 12)
-        self.assert_one_line(errors, "12 lines could not be used", "forbidden")
+        self.assert_one_line(errors, "12 lines could not be used", "'doki' holds 'doki', which is forbidden")
+        (self.root / "begins").write_text("Lu doki ba\n")
+        output, errors = self.run_program("--prefix", self.root / "begins", "--forbid", self.root / "forbidden2",
+                                          text="ba do.\n", status=2)
+        self.assertEqual(output, "")
+        self.assert_one_line(errors, "input:1", "'Lu doki ba'", "'doki', which is forbidden")
+        # A glossary's mistake is every line's, and told before the first.
+        (self.root / "terms").write_text("zzz\trara\nki\tlu doki\n")
+        output, errors = self.run_program("--glossary", self.root / "terms", "--forbid", self.root / "forbidden2",
+                                          "--bad-lines", "empty", text="ba do.\n", status=2)
+        self.assertEqual(output, "")
+        self.assert_one_line(errors, "--glossary", "'lu doki' for 'ki'", "'doki' of --forbid")
         _, errors = self.run_program("--document", "--require", required, text=text, status=2)
         self.assert_one_line(errors, "--require", "--document")
         (self.root / "bias").write_text("nopiece\t1\n")
@@ -359,6 +370,41 @@ class TranslateTest(ProgramTest):
         greedy, _ = self.run_program(text=text, model=other)
         self.assertEqual(greedy, self.translate(text, "--beam", 1))
         self.assertNotEqual(greedy, self.translate(text))
+
+    def with_settings(self, name, **settings):
+        """A copy of the model whose config.yaml has these of `decoding`."""
+        model = self.root / name
+        shutil.copytree(self.model, model)
+        config = (model / "config.yaml").read_text()
+        for setting, value in settings.items():
+            config, found = re.subn(rf"(?m)^  {setting}: .*$", f"  {setting}: {value}", config)
+            self.assertEqual(found, 1, setting)
+        (model / "config.yaml").write_text(config)
+        return model
+
+    def test_another_search_than_the_models_own(self):
+        text = "\n".join(sentences(10)) + "\n"
+        sampling = self.with_settings("sampling", search="sampling", temperature=0.7, top_k=9, top_p=0.9, min_p=0.01, seed=3)
+        self.assertEqual(self.run_program("--search", "beam", text=text, model=sampling)[0], self.translate(text))
+        self.assertEqual(self.run_program(text=text, model=sampling)[0],
+                         self.translate(text, "--search", "sampling", "--temperature", 0.7, "--top-k", 9, "--top-p", 0.9,
+                                        "--min-p", 0.01, "--seed", 3))
+        _, errors = self.run_program("--search", "beam", "--seed", 4, text=text, model=sampling, status=2)
+        self.assert_one_line(errors, "decoding.seed")
+        groups = self.with_settings("groups", beam_groups=2, coverage_penalty=0.2, diversity=0.9)
+        self.assertEqual(self.run_program("--search", "sampling", text=text, model=groups)[0],
+                         self.translate(text, "--search", "sampling"))
+        # What has no effect is a mistake where it is asked for, and not where it is stored.
+        self.assertEqual(self.run_program(text=text, model=self.with_settings("diversity", diversity=0.9))[0],
+                         self.translate(text))
+
+    def test_a_text_has_one_translation_whatever_the_model_gives_of_lines(self):
+        text = "Ba do. Ki.\n"
+        several = self.with_settings("several", n_best=2)
+        for kind in ("--document", "--markup", "--placeholders"):
+            _, errors = self.run_program(kind, text=text, model=several, status=2)
+            self.assert_one_line(errors, "decoding.n_best", "give --n-best 1", kind)
+            self.assertEqual(self.run_program(kind, "--n-best", 1, text=text, model=several)[0], self.translate(text, kind))
 
     def test_files(self):
         text = "\n".join(sentences(5)) + "\n"
@@ -624,6 +670,42 @@ class TranslateTest(ProgramTest):
             self.run_program("--output", output, "--beam", 1, text=text)
             self.assertEqual(output.read_text(), plain)
         self.assertEqual(self.leftovers("other"), ["other.out"])
+
+    def test_what_was_begun_with_an_option_is_not_gone_on_with_without_it(self):
+        text = self.many(2500)
+        wishes, terms = self.root / "begun.wishes", self.root / "begun.terms"
+        wishes.write_text("\n" * 2500)
+        terms.write_text("zzz\trara\n")
+        of_wishes, of_splitting = "with another file of wishes", "with another way of splitting"
+        for options, said in ((["--prefix", wishes], of_wishes), (["--require", wishes], of_wishes),
+                              (["--forbid", terms], of_wishes), (["--bias", self.root / "begun.bias"], of_wishes),
+                              (["--glossary", terms], of_wishes), (["--document"], of_splitting),
+                              (["--markup"], "with another"), (["--placeholders"], "with another")):
+            (self.root / "begun.bias").write_text("<unk>\t-100\n")
+            output, partial = self.kept(text, *options, name="begun")
+            journal = self.root / "begun.out.partial.journal"
+            before = partial.read_bytes(), journal.read_bytes()
+            _, errors = self.run_program("--output", output, "--beam", 1, text=text, status=2)
+            self.assert_one_line(errors, "begun.out.partial: is unfinished, and was made " + said, "delete it")
+            self.assertEqual((partial.read_bytes(), journal.read_bytes()), before)
+            partial.unlink()
+            journal.unlink()
+        # Batches decide nothing.
+        output, _ = self.kept(text, "--batch-sentences", 7, name="begun")
+        _, errors = self.run_program("--output", output, "--beam", 1, text=text)
+        self.assertIn("goes on behind line 2048", errors)
+        self.assertEqual(output.read_text(), self.translate(text, "--beam", 1))
+
+    def test_a_reader_who_has_seen_enough_is_told_nothing_of_lines_that_were_not_read(self):
+        source, wishes = self.root / "enough.in", self.root / "enough.wishes"
+        source.write_text(self.many())
+        wishes.write_text("\n" * 9000)
+        process = self.start("--input", source, "--prefix", wishes, "--beam", 1, stdout=subprocess.PIPE)
+        process.stdout.readline()
+        process.stdout.close()
+        self.assertEqual(process.stderr.read(), b"")
+        self.assertEqual(process.wait(60), 1)
+        process.stderr.close()
 
     def test_files_of_others_are_never_touched(self):
         for name in ("mine.out.partial", "mine.out.partial.journal"):
@@ -1205,6 +1287,9 @@ class TranslateTest(ProgramTest):
             (["--mbr", "bleu", "--n-best", 2, "--document"], ["--mbr", "--document"]),
             (["--document-language", "german"], ["--document-language", "--document"]),
             (["--document", "--document-language", "latin"], ["--document-language", "english"]),
+            (["--diversity", 5], ["--diversity", "--beam-groups"]),
+            (["--diversity", 5, "--search", "sampling"], ["--diversity", "--beam-groups"]),
+            (["--proposals", 4, "--beam", 1], ["--proposals", "--draft"]),
         ]:
             with self.subTest(arguments=arguments):
                 output, errors = self.run_program(*arguments, text="ba\n", status=2)

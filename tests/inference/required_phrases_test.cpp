@@ -47,6 +47,21 @@ Translations translations(const Translator& translator, const std::string& line,
 
 }  // namespace
 
+TEST_CASE("the piece for what a vocabulary cannot spell has the text that decoding writes, and spells none") {
+  const Shipped shipped;
+  const auto& pieces = shipped.pieces;
+  const auto text = pieces.of(Vocabulary::unknown);
+  CHECK(text == shipped.vocabulary.decode({Vocabulary::unknown}));
+  REQUIRE(!text.empty());
+  for (const int64_t piece : pieces.beginning_with(text.substr(0, 1))) CHECK(piece != Vocabulary::unknown);
+  CHECK(pieces.equal_to(text).empty());
+  // It ends a word, so that what follows does not go on with it.
+  const RequiredPhrases::Phrases phrases = {{shipped.id(" ist")}};
+  RequiredPhrases required(phrases, {}, &pieces);
+  for (const int64_t token : {shipped.id(" ist"), Vocabulary::unknown, shipped.id("en")}) required.append(token);
+  CHECK(required.all_met());
+}
+
 TEST_CASE("pieces begin and end in words where writing sets words apart") {
   const Shipped shipped;
   const auto& pieces = shipped.pieces;

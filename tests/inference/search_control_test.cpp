@@ -989,6 +989,18 @@ TEST_CASE("settings and wishes that contradict each other are refused by name") 
   settings.max_length = 4;
   CHECK_THAT(problem(settings), StartsWith("decoding.min_length"));
 
+  // What is of the one kind of search alone does not hold for the other.
+  settings = {.n_best = 3, .search = Search::sampling, .temperature = 0.5, .top_k = 9, .top_p = 0.9, .min_p = 0.1};
+  settings.seed = 7;
+  CHECK(problem(settings).empty());
+  CHECK(problem(settings.searched_by(Search::beam)).empty());
+  CHECK(settings.searched_by(Search::beam).n_best == 3);
+  settings = {.coverage_penalty = 0.2};
+  settings.beam_groups = 2;
+  CHECK(problem(settings).empty());
+  CHECK(problem(settings.searched_by(Search::sampling)).empty());
+  CHECK(settings.searched_by(Search::sampling).search == Search::sampling);
+
   const auto refusal = [](DecodingRequest request) { return error_of([&] { request.check(40); }); };
   DecodingRequest request{.source = {5, 2}};
   CHECK(refusal(request).empty());

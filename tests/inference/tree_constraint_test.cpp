@@ -10,6 +10,8 @@
 #include "inference/tiny_model.h"
 #include "support.h"
 #include "transformer/decoding/module_backend.h"
+#include "transformer/inference/decoding_request.h"
+#include "transformer/inference/shortlist.h"
 #include "transformer/inference/translator.h"
 #include "transformer/text/treebank.h"
 
@@ -121,6 +123,47 @@ TEST_CASE("whatever is chosen among what is allowed ends in a tree that needs no
              word.starts_with(")");
     });
     if (spelled) CHECK(result.well_formed);
+  }
+}
+
+TEST_CASE("trees are written in what a shortlist lists, and all that they need") {
+  const TemporaryDirectory directory;
+  const auto vocabulary = tree_vocabulary(directory, GENERATE(false, true));
+  const auto size = vocabulary->size();
+  const TreeConstraints trees(vocabulary);
+  const auto shortlist = std::make_shared<const Shortlist>(
+      std::vector<int32_t>(), std::vector<std::vector<int32_t>>(static_cast<size_t>(size)), size);
+  std::mt19937 random(13);
+  for (int i = 0; i < 50; ++i) {
+    const auto tree = random_whole(random);
+    const DecodingRequest request{
+        .source = {Vocabulary::end}, .constraint = trees.over(words_of(tree)), .shortlist = shortlist};
+    request.check(size);
+    const auto candidates = request.candidates();
+    CHECK(!candidates.empty());
+    CHECK(std::ssize(candidates) < size);
+    for (const bool copied : {true, false}) {
+      auto state = request.constraint;
+      for (const int64_t token : vocabulary->encode(linearize(tree, {.copy_words = copied}))) {
+        for (const int64_t allowed : state->allowed()) {
+          CHECK(std::binary_search(candidates.begin(), candidates.end(), static_cast<int32_t>(allowed)));
+        }
+        state = state->after(token);
+      }
+    }
+  }
+  // What is likeliest of what is allowed is the same.
+  auto packed = packed_translator(tiny_transformer(tiny_settings(size), 4), {vocabulary, vocabulary},
+                                  {.beam = 1, .max_extra_length = 250}, {.threads = 2});
+  const auto lines = made_up_sentences(12, 8, 1);
+  const auto constraint_of = [&](size_t line) { return trees.over({lines[line]}); };
+  const auto expected = packed.translate(lines, 1, constraint_of);
+  packed.set_shortlist(shortlist);
+  const auto found = packed.translate(lines, 1, constraint_of);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    CHECK(found[i].front().tokens == expected[i].front().tokens);
+    // The same probabilities are shared among fewer tokens.
+    CHECK(found[i].front().log_probability > expected[i].front().log_probability);
   }
 }
 

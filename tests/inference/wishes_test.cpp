@@ -207,6 +207,19 @@ TEST_CASE("a forbidden word ends at the signs of all writing, though these come 
   for (const unsigned char lead : {0xC3, 0xD8, 0xEB}) CHECK(std::count(all.begin(), all.end(), bytes(lead)) == 0);
 }
 
+TEST_CASE("what stands for what the vocabulary cannot spell ends a word that is forbidden") {
+  const Tiny tiny({});
+  const auto forbidden = tiny.packed->forbid({"ba"});
+  auto tokens = tiny.vocabulary->encode("ki ba");
+  int64_t state = ForbiddenText::beginning;
+  for (const int64_t token : tokens) state = forbidden->after(state, token);
+  const auto& never = forbidden->at(state).forbidden;
+  CHECK(std::count(never.begin(), never.end(), Vocabulary::unknown) == 1);
+  tokens.push_back(Vocabulary::unknown);
+  INFO(tiny.vocabulary->decode(tokens));
+  CHECK_FALSE(forbidden->allows(tokens));
+}
+
 TEST_CASE("translations hold what is required and nothing that is forbidden, packed as through the modules") {
   const Tiny tiny({.beam = 4, .max_extra_length = 12});
   const auto lines = made_up_sentences(14, 18, 5);
@@ -236,7 +249,17 @@ TEST_CASE("translations hold what is required and nothing that is forbidden, pac
   const auto refusal = [&](const LineWishes& wish) {
     return error_of([&] { (void)tiny.packed->encode_wishes(wish); });
   };
-  CHECK_THAT(refusal({.required = {"ba do"}, .forbidden = tiny.packed->forbid({"do"})}), Contains("forbidden"));
+  const auto forbidden = tiny.packed->forbid({"do", "er."});
+  CHECK_THAT(refusal({.required = {"ba do"}, .forbidden = forbidden}),
+             Contains("'ba do' holds 'do', which is forbidden"));
+  for (const char* prefix : {"ba do ki", "ba do ", "do, ", "luer. ba er.", "do."}) {
+    CHECK_THAT(refusal({.prefix = prefix, .forbidden = forbidden}),
+               StartsWith(in_quotes(prefix)) && Contains("which is forbidden"));
+  }
+  // What may still become another word.
+  for (const char* prefix : {"ba do", "ba doki", "", "bado ki"}) {
+    CHECK(refusal({.prefix = prefix, .forbidden = forbidden}).empty());
+  }
   CHECK_THAT(
       error_of([&] { (void)tiny.packed->with({.search = Search::sampling}).encode_wishes({.required = {"ba"}}); }),
       Contains("decoding.search"));

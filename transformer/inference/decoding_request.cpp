@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "transformer/base/error.h"
+#include "transformer/base/unicode.h"
 #include "transformer/inference/shortlist.h"
 
 namespace transformer {
@@ -65,9 +66,12 @@ void DecodingRequest::check(int64_t size) const {
   };
   for (const auto& phrase : control.required) {
     check_phrase(phrase);
-    if (control.forbidden && !control.forbidden->allows(phrase)) {
-      throw Error("required", "a phrase is required that is forbidden, too", "decide for one");
-    }
+    if (!control.forbidden) continue;
+    const auto text = control.forbidden->pieces().of(phrase);
+    const auto found = control.forbidden->found_in(text, ForbiddenText::Extent::whole);
+    if (found.empty()) continue;
+    throw Error("required", fmt::format("{} holds {}, which is forbidden", in_quotes(trim(text)), in_quotes(found)),
+                "decide for one");
   }
   for (const auto& [phrase, tokens] : control.other_spellings) {
     check_phrase(tokens);
@@ -79,9 +83,9 @@ void DecodingRequest::check(int64_t size) const {
     throw Error("required", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",
                                         control.pieces->size(), size));
   }
-  if (control.forbidden && control.forbidden->size() != size) {
+  if (control.forbidden && control.forbidden->pieces().size() != size) {
     throw Error("forbidden", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",
-                                         control.forbidden->size(), size));
+                                         control.forbidden->pieces().size(), size));
   }
   for (const auto& [token, addition] : control.bias) {
     check_token(token, "bias");

@@ -154,4 +154,21 @@ DecodingSettings DecodingSettings::validated() const {
   return settings;
 }
 
+DecodingSettings DecodingSettings::searched_by(Search kind) const {
+  DecodingSettings settings = *this;
+  const DecodingSettings defaults;
+  settings.search = kind;
+  if (kind == Search::sampling) {
+    settings.beam_groups = defaults.beam_groups;
+    settings.coverage_penalty = defaults.coverage_penalty;
+  } else {
+    settings.temperature = defaults.temperature;
+    settings.top_k = defaults.top_k;
+    settings.top_p = defaults.top_p;
+    settings.min_p = defaults.min_p;
+    settings.seed = defaults.seed;
+  }
+  return settings;
+}
+
 }  // namespace transformer

@@ -61,6 +61,9 @@ struct DecodingSettings {
   /// `decoding.beam`.
   DecodingSettings validated() const;
 
+  /// These settings, searched by `kind`: what is of the other kind alone is as declared.
+  DecodingSettings searched_by(Search kind) const;
+
   /// Hypotheses that a sentence has at the same time, at most.
   int64_t hypotheses() const { return search == Search::sampling ? n_best : beam; }
 };

@@ -29,6 +29,12 @@ struct Progress {
   auto operator<=>(const Progress&) const = default;
 };
 
+/// Where a text leads, until it holds a phrase.
+struct Step {
+  Progress progress;
+  const Phrase* complete = nullptr;  // the phrase that it holds, however it goes on; null: none yet
+};
+
 }  // namespace
 
 struct ForbiddenText::Implementation {
@@ -40,12 +46,13 @@ struct ForbiddenText::Implementation {
   mutable std::vector<const Progress*> progresses;  // by id: the map's keys
   mutable std::deque<std::optional<State>> states;
 
-  /// None: a phrase is complete.
-  std::optional<Progress> after(const Progress& from, std::string_view text) const {
+  Step after(const Progress& from, std::string_view text) const {
     Progress now = from, next;
     for (const char character : text) {
       // A sign, if it is broken off.
-      if (now.end.broken_by(character) && !may_end(now)) return std::nullopt;
+      if (now.end.broken_by(character)) {
+        if (const auto* phrase = complete_at_end(now)) return {{}, phrase};
+      }
       next.begun.clear();
       next.end = now.end;
       const bool whole = next.end.append(character);
@@ -53,7 +60,7 @@ struct ForbiddenText::Implementation {
         const auto& wanted = phrases[phrase].text;
         if (matched == wanted.size()) {  // unless its last word goes on
           if (!whole) next.begun.emplace_back(phrase, matched);
-          if (whole && !next.end.in_word()) return std::nullopt;
+          if (whole && !next.end.in_word()) return {{}, &phrases[phrase]};
         } else if (wanted[matched] == character) {
           next.begun.emplace_back(phrase, matched + 1);
         }
@@ -62,18 +69,23 @@ struct ForbiddenText::Implementation {
         if (!phrases[phrase].word_begins || !now.end.in_word()) next.begun.emplace_back(phrase, 1);
       }
       for (const auto& [phrase, matched] : next.begun) {
-        if (matched == phrases[phrase].text.size() && !phrases[phrase].word_ends) return std::nullopt;
+        if (matched == phrases[phrase].text.size() && !phrases[phrase].word_ends) return {{}, &phrases[phrase]};
       }
       std::sort(next.begun.begin(), next.begun.end());
       std::swap(now, next);
     }
-    return now;
+    return {std::move(now)};
   }
 
-  bool may_end(const Progress& progress) const {
-    return std::none_of(progress.begun.begin(), progress.begun.end(),
-                        [&](const auto& begun) { return begun.second == phrases[begun.first].text.size(); });
+  /// The phrase that the text holds if it ends here; null: none.
+  const Phrase* complete_at_end(const Progress& progress) const {
+    for (const auto& [phrase, matched] : progress.begun) {
+      if (matched == phrases[phrase].text.size()) return &phrases[phrase];
+    }
+    return nullptr;
   }
+
+  bool may_end(const Progress& progress) const { return !complete_at_end(progress); }
 
   /// With the mutex held.
   int64_t id_of(const Progress& progress) const {
@@ -118,10 +130,10 @@ const ForbiddenText::State& ForbiddenText::at(int64_t id) const {
     state.emplace();
     state->may_end = self.may_end(progress);
     for (int64_t token = 0; token < pieces_->size(); ++token) {
-      const auto next = self.after(progress, pieces_->of(token));
-      const bool never_last = next && !self.may_end(*next);
+      const auto [next, complete] = self.after(progress, pieces_->of(token));
+      const bool never_last = !complete && !self.may_end(next);
       // Where the character that the token begins most likely is a sign, the phrase most likely stays.
-      if (!next || (never_last && next->end.in_character() && !next->end.likely_in_word())) {
+      if (complete || (never_last && next.end.in_character() && !next.end.likely_in_word())) {
         state->forbidden.push_back(token);
       } else if (never_last) {
         state->never_last.push_back(token);
@@ -135,13 +147,19 @@ int64_t ForbiddenText::after(int64_t id, int64_t token) const {
   const auto& self = *implementation_;
   const std::lock_guard lock(self.mutex);
   const auto next = self.after(*self.progresses.at(static_cast<size_t>(id)), pieces_->of(token));
-  return self.id_of(next.value_or(Progress()));
+  return self.id_of(next.complete ? Progress() : next.progress);
+}
+
+std::string ForbiddenText::found_in(std::string_view text, Extent extent) const {
+  const auto& self = *implementation_;
+  const auto end = self.after({}, text);
+  const auto* phrase = end.complete;
+  if (!phrase && extent == Extent::whole) phrase = self.complete_at_end(end.progress);
+  return phrase ? phrase->text : "";
 }
 
 bool ForbiddenText::allows(const std::vector<int64_t>& tokens) const {
-  const auto& self = *implementation_;
-  const auto end = self.after({}, pieces_->of(tokens));
-  return end && self.may_end(*end);
+  return found_in(pieces_->of(tokens), Extent::whole).empty();
 }
 
 }  // namespace transformer

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "transformer/text/piece_texts.h"
@@ -22,8 +23,8 @@ class ForbiddenText {
                 const std::vector<std::string>& phrases);
   ~ForbiddenText();
 
-  /// Pieces in the vocabulary.
-  int64_t size() const { return pieces_->size(); }
+  /// The vocabulary's.
+  const PieceTexts& pieces() const { return *pieces_; }
 
   /// Before the first token.
   static constexpr int64_t beginning = 0;
@@ -38,6 +39,11 @@ class ForbiddenText {
   /// The state that `token` leads to.
   int64_t after(int64_t state, int64_t token) const;
 
+  /// What is known of an output: all of it, or what it begins with.
+  enum class Extent { whole, beginning };
+  /// A phrase that an output holds of which `text`, as PieceTexts has it, is known; empty: none. Where it is what the
+  /// output begins with, none that may still become part of a longer word.
+  std::string found_in(std::string_view text, Extent extent) const;
   /// Whether `tokens` as a whole output hold none of the phrases.
   bool allows(const std::vector<int64_t>& tokens) const;
 

@@ -120,6 +120,7 @@ OutputPrefix begins_with(std::string_view text, const Vocabulary& vocabulary,
     ids.resize(word);
   }
   const auto tokens = static_cast<int64_t>(ids.size() + prefix->rest.size());
+  auto spelled = pieces->of(ids) + prefix->rest;
   prefix->tokens = std::move(ids);
   prefix->pieces = std::move(pieces);
   prefix->viable.assign(prefix->rest.size() + 1, true);
@@ -130,7 +131,7 @@ OutputPrefix begins_with(std::string_view text, const Vocabulary& vocabulary,
   if (!prefix->viable[0]) {
     throw Error(in_quotes(words), "the output cannot begin so: no piece of the vocabulary begins a word");
   }
-  return {std::make_shared<PrefixState>(std::move(prefix), 0, 0), tokens};
+  return {std::make_shared<PrefixState>(std::move(prefix), 0, 0), tokens, std::move(spelled)};
 }
 
 }  // namespace transformer

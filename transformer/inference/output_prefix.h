@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,7 @@ std::shared_ptr<const OutputConstraint> begins_with_told(int64_t token, std::sha
 struct OutputPrefix {
   std::shared_ptr<const OutputConstraint> constraint;  // never null
   int64_t tokens = 0;                                  // that it takes, at most
+  std::string text = {};                               // that it begins with, as PieceTexts has it
 };
 /// `pieces` are the vocabulary's.
 OutputPrefix begins_with(std::string_view text, const Vocabulary& vocabulary, std::shared_ptr<const PieceTexts> pieces);

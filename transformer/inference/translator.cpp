@@ -435,6 +435,13 @@ EncodedWishes Translator::encode_wishes(const LineWishes& wishes) const {
                       most, encoded.prefix_tokens),
           "give a shorter beginning, or let the output be longer");
     }
+    const auto found =
+        wishes.forbidden ? wishes.forbidden->found_in(prefix.text, ForbiddenText::Extent::beginning) : "";
+    if (!found.empty()) {
+      throw Error(in_quotes(wishes.prefix),
+                  fmt::format("begins the output, and holds {}, which is forbidden", in_quotes(found)),
+                  "decide for one");
+    }
   }
   for (size_t i = 0; i < wishes.required.size(); ++i) {
     const auto& phrase = wishes.required[i];

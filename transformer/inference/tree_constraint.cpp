@@ -1,6 +1,7 @@
 #include "transformer/inference/tree_constraint.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -119,6 +120,16 @@ class TreeConstraints::State : public OutputConstraint {
     // A word may begin as a bracket does, or as XX.
     std::sort(tokens.begin(), tokens.end());
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    return tokens;
+  }
+
+  std::optional<Ids> asked_for() const override {
+    Ids tokens = pieces_->placeholder;
+    for (const auto& word : *words_) tokens.insert(tokens.end(), word.begin(), word.end());
+    for (const auto* pieces : {&pieces_->opening, &pieces_->closing, &pieces_->label_parts}) {
+      for (const auto& piece : *pieces) tokens.push_back(piece.id);
+    }
+    tokens.push_back(Vocabulary::end);
     return tokens;
   }
 

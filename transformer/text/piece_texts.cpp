@@ -36,6 +36,7 @@ std::string text_of(std::string_view piece) {
 
 PieceTexts::PieceTexts(const Vocabulary& vocabulary) {
   texts_.resize(static_cast<size_t>(vocabulary.size()));
+  texts_[static_cast<size_t>(Vocabulary::unknown)] = vocabulary.decode({Vocabulary::unknown});
   for (int64_t id = Vocabulary::unknown + 1; id < vocabulary.size(); ++id) {
     if (vocabulary.is_control(id)) continue;
     texts_[static_cast<size_t>(id)] = text_of(vocabulary.piece(id));

@@ -11,7 +11,8 @@
 namespace transformer {
 
 /// The bytes that each piece of a vocabulary puts into a text, before a space at its beginning is dropped: a space for
-/// "▁", one byte for "<0xC3>". Reserved pieces put nothing in.
+/// "▁", one byte for "<0xC3>", for the unknown piece what decoding writes in its place. Other reserved pieces put
+/// nothing in.
 class PieceTexts {
  public:
   /// Copies what it needs of `vocabulary`.
@@ -30,14 +31,15 @@ class PieceTexts {
   /// Whether it ends with one, so that a word goes on with what is right behind it.
   bool end_in_word(std::span<const int64_t> pieces) const;
 
-  /// The pieces whose text begins with `beginning`, which is not empty. "<0x20>" is never among them, nor below.
+  /// The pieces whose text begins with `beginning`, which is not empty. "<0x20>" is never among them, nor is the
+  /// unknown piece; nor below.
   std::span<const int64_t> beginning_with(std::string_view beginning) const;
   /// The pieces whose text is `text`.
   std::span<const int64_t> equal_to(std::string_view text) const;
 
  private:
   std::vector<std::string> texts_;
-  std::vector<int64_t> order_;  // pieces with text, by text
+  std::vector<int64_t> order_;  // pieces that spell a text, by text
 };
 
 }  // namespace transformer

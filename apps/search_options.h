@@ -1,0 +1,43 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <set>
+#include <string>
+
+#include "apps/setting_options.h"
+#include "transformer/base/error.h"
+#include "transformer/inference/decoding_settings.h"
+
+namespace transformer {
+
+/// How a program searches for output: options in place of what a model's config.yaml says. Must outlive the parsing.
+class SearchOptions {
+ public:
+  /// `models`: whose config.yaml it is, for --help. `without`: settings that the program decides itself.
+  SearchOptions(CLI::App& app, const std::string& models, const std::set<std::string>& without = {})
+      : options_(app, fmt::format("Search (what is not given is as in {} config.yaml)", models),
+                 {{"source_language", "--from"}, {"target_language", "--to"}}, /*tells_defaults=*/false, without) {}
+
+  // After parsing:
+
+  bool given(const std::string& setting) const { return options_.given(setting); }
+
+  /// `stored` with what the command line gave. Where this is another --search, what is stored for the one that it
+  /// replaces alone counts no more. Throws Error for what was given and has no effect.
+  DecodingSettings over(const DecodingSettings& stored) const {
+    auto search = options_.over(stored);
+    if (search.search != stored.search) search = options_.over(stored.searched_by(search.search));
+    if (given("diversity") && search.beam_groups == 1) {
+      throw Error("--diversity", "is between the groups of a beam, and there is one",
+                  "give --beam-groups 2 or more with it, or leave it out");
+    }
+    return search;
+  }
+
+ private:
+  SettingOptions<DecodingSettings> options_;
+};
+
+}  // namespace transformer
