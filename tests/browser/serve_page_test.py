@@ -188,6 +188,14 @@ class ServePageTest(unittest.TestCase):
         self.assert_translated(page, other)
         self.assertIn("Das Wetter ist heute schön.", page.texts("#alternatives button"))
 
+    def test_a_server_that_allows_one_translation_gives_it(self):
+        server, self.port = self.serve(SOURCE / "data/model-en-de", 0, "--max-beam", "1")
+        self.addCleanup(self.end, server)
+        page = self.open()
+        self.type(page, "Good morning.")
+        self.assert_said(page, "Translated.")
+        self.assertTrue(page.text("#target"))
+
     def test_words_are_the_servers(self):
         page = self.open()
         self.type(page, "I\x85see\ufeffTom.")  # only the first of these two is blank there

@@ -236,6 +236,13 @@ class MultilingualTest(ProgramTest):
                 status, answer = ask("/translate", q="Hello.", source=source, target=target)
                 self.assertEqual(status, 400)
                 self.assertIn("5 languages to each other: ace-Arab, de, en, fr, zh", answer["error"])
+            # Into the language that texts are in where a request does not say, it has to.
+            for fields in ({"target": "en"}, {"target": "eng_Latn"}, {"target": "en", "source": "auto"}):
+                for path, own in (("/translate", {"q": "Hello."}), ("/v1/translate", {"text": "Hello."}),
+                                  ("/v1/translate", {"text": "Hello.", "model": "nllb"})):
+                    status, answer = ask(path, **own, **fields)
+                    self.assertEqual(status, 400)
+                    self.assertIn("languages are not detected here: name the source; there are: each of 5", answer["error"])
             self.assertEqual(ask("/v1/score", text="Hello.", translation="Bonjour.", source="en", target="fr")[1]["scores"],
                              ask("/v1/score", text="Hello.", translation="Bonjour.", source="eng_Latn",
                                  target="fra_Latn")[1]["scores"])

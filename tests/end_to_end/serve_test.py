@@ -311,6 +311,9 @@ class ServeTest(ProgramTest):
                 self.assertEqual((found[0], schemas.allows(asked, body)), (status, status == 200), found)
                 answer = schemas.resolved(operation["responses"][str(status)])["content"]["application/json"]["schema"]
                 self.assertTrue(schemas.allows(answer, found[2]), found)
+        found = self.server.ask("GET", "/v1/models")[2]
+        schema = paths["/v1/models"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        self.assertTrue(schemas.allows(schema, found), found)
         # What the HTTP server says, whatever is asked.
         for path, methods in paths.items():
             for method, operation in methods.items():
@@ -470,7 +473,31 @@ class ServeTest(ProgramTest):
             _, _, answer = self.own(text, **fields)
             self.assertEqual([line.get("parts") for line in answer["translations"][0]["lines"]], [None] * 3)
         self.assert_refused(self.own(text, document="yes"), 400, "document takes true or false")
-        self.assertEqual(self.start("--document", "true").translate(text)["translatedText"], expected)
+        server = self.start("--document", "true")
+        self.assertEqual(server.translate(text)["translatedText"], expected)
+        # Each line keeps its own end.
+        text = f"{SENTENCES[0]} {SENTENCES[1]}\r\n\r\n{SENTENCES[2]}\n{SENTENCES[3]}\r\n"
+        expected = f"{self.expected[0]} {self.expected[1]}\r\n\r\n{self.expected[2]}\n{self.expected[3]}\r\n"
+        done = subprocess.run([TRANSLATE, "--document", "--model", MODEL], input=text.encode(), capture_output=True,
+                              check=True, env=ENVIRONMENT)
+        self.assertEqual(done.stdout.decode(), expected)
+        self.assertEqual(server.translate(text)["translatedText"], expected)
+        _, _, answer = self.own(text, document=True)
+        self.assertEqual(answer["translations"][0]["text"], expected)
+        for line in answer["translations"][0]["lines"]:
+            self.assertNotIn("\r", line["source"] + line["hypotheses"][0]["text"])
+        self.assertEqual(self.own(text, server, document=False)[2]["translations"][0]["text"].count("\r"), 0)
+
+    def test_what_a_request_may_ask_for_is_told(self):
+        server = self.start("--max-beam", "1")
+        served, = server.ask("GET", "/v1/models")[2]["models"]
+        self.assertEqual(served["most_translations"], 1)
+        # As the page asks.
+        page = {"model": served["name"], "document": True}
+        self.assert_refused(self.own("Good morning.", server, **page, decoding={"n_best": 3}), 400, "number of translations")
+        status, _, answer = self.own("Good morning.", server, **page, decoding={"n_best": served["most_translations"]})
+        self.assertEqual((status, len(answer["translations"][0]["lines"][0]["hypotheses"])), (200, 1))
+        self.assertEqual(self.server.ask("GET", "/v1/models")[2]["models"][0]["most_translations"], 32)
 
     def test_given_translations_are_judged_as_evaluate_does_it(self):
         source, target = self.root / "judged.en", self.root / "judged.de"
@@ -730,6 +757,28 @@ class ServeTest(ProgramTest):
         self.assertGreaterEqual(told["source_tokens"], told["lines"])
         self.assertGreaterEqual(told["output_tokens"], told["lines"])
 
+    def test_who_reads_slowly_is_worked_for_no_longer_than_others(self):
+        server = self.start("--deadline-seconds", "2", "--send-seconds", "600")
+        # Events of blank lines fill all that holds them for a client, which reads none.
+        text = "\n" * 36000 + "\n".join((SENTENCES * 2)[:330])
+        body = json.dumps({"text": text, "target": "de", "stream": True,
+                           "decoding": {"beam": 32, "n_best": 32}}).encode()
+        label = (("model", "model-en-de"),)
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.settimeout(PATIENCE)
+            connection.connect(("127.0.0.1", server.port))
+            connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            self.wait_until(lambda: server.figures()["transformer_running_lines", *label] > 0)
+            self.wait_until(lambda: server.figures()["transformer_running_lines", *label] == 0)
+            self.assertEqual(server.figures()["transformer_waiting_lines", *label], 0)
+            answer = read_all(connection)
+        self.assertRegex(answer[-200:].decode(), "event: error\ndata: .*not done within 2 seconds")
+        self.assertTrue(answer.endswith(b"\r\n0\r\n\r\n"))
+        told, = (line for line in server.log() if line.get("path") == "/v1/translate")
+        self.assertEqual(told["status"], 503)
+        self.assertLess(told["lines"], 330)
+
     def test_a_model_behind_a_link_keeps_its_name(self):
         for name in ("r1", "r2"):
             shutil.copytree(MODEL, self.root / name)
@@ -961,6 +1010,18 @@ class ServeTest(ProgramTest):
         asking.join()
         self.assertEqual(answers[0][0], 503)
 
+    def test_who_waits_for_company_does_not_where_the_end_begins(self):
+        server = self.start("--batch-wait-ms", "50000", "--drain-seconds", "20")
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(self.own(SENTENCES[0], server)))
+        asking.start()
+        self.wait_until(lambda: server.figures()["transformer_waiting_lines", ("model", "model-en-de")] > 0)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.process.wait(PATIENCE), 0)
+        asking.join()
+        status, _, answer = answers[0]
+        self.assertEqual((status, answer["translations"][0]["text"]), (200, self.expected[0]))
+
     def test_health_answers_while_all_workers_are_busy(self):
         server = self.start()
         with server.socket() as busy, contextlib.closing(server.connect()) as connection:
@@ -1062,6 +1123,8 @@ class ServeTest(ProgramTest):
         self.assertIn("config.yaml", mistake("--model", self.root))
         self.assertIn("did you mean", mistake("--model", MODEL, "--set", "serving.prot=1"))
         self.assertIn("is no address", mistake("--model", MODEL, "--host", "nowhere"))
+        self.assertIn("serving.batch_wait_ms: 2000 milliseconds leave no time until serving.deadline_seconds, 2",
+                      mistake("--model", MODEL, "--batch-wait-ms", "2000", "--deadline-seconds", "2"))
         self.assertIn("serving.allow_origin: 'https://a.example\\x0d\\x0aSet-Cookie: x=1'",
                       mistake("--model", MODEL, "--allow-origin", "https://a.example\r\nSet-Cookie: x=1"))
         self.assertIn("--host: is empty", mistake("--model", MODEL, "--host=", "--port", "0"))

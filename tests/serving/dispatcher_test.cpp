@@ -203,6 +203,17 @@ TEST_CASE("sentences wait for company where that is wanted, and no longer than t
     some.all.get_future().wait();
     late.all.get_future().wait();
   }
+  SECTION("and not where the end has begun") {
+    Waiter held(2), late(1);
+    Dispatcher dispatcher(engine(), {.batch_wait = 3600});
+    dispatcher.submit("one", requests(2), held.done());
+    CHECK(dispatcher.waiting() == 2);
+    dispatcher.drain();
+    REQUIRE(held.all.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+    settled(dispatcher);
+    dispatcher.submit("one", requests(1), late.done());
+    REQUIRE(late.all.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready);
+  }
   SECTION("or are cancelled, or never begin") {
     Dispatcher dispatcher(engine(), {.batch_wait = 3600});
     const auto ignore = [](size_t, DecodingResult) {};

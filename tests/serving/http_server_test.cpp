@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -468,6 +469,49 @@ TEST_CASE("what is given up tells its client why, and its record what was done")
                         EndsWith(last));
     CHECK(server.echo().last().status == 503);
     CHECK(server.echo().last().served.lines == 7);
+  }
+  SECTION("in parts, one of which is still being read, past its deadline") {
+    Running server(settings);
+    Client client(server);
+    client.send("GET" + head);
+    const auto reply = server.echo().parts();
+    reply->begin({.status = 200});
+    reply->write(large);
+    reply->write("behind it\n");
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    const auto all = client.receive_all();
+    const auto end = all.substr(all.size() - std::min<size_t>(all.size(), 200));
+    CHECK_THAT(end,
+               Contains("a\r\n37\r\nlast: {\"error\":\"this was not done within 0.3 seconds\"}\n") && EndsWith(last));
+    CHECK(server.echo().last().status == 503);
+    CHECK(server.echo().last().served.lines == 7);
+  }
+  SECTION("in parts, one of which nobody reads, where the server ends") {
+    settings.deadline_seconds = 60;
+    Running server(settings);
+    const Client client(server);
+    client.send("GET" + head);
+    const auto reply = server.echo().parts();
+    reply->begin({.status = 200});
+    reply->write(large);
+    server.drain();
+    CHECK(server.comes_to(0));
+    CHECK(server.echo().last().status == 503);
+    CHECK(server.echo().last().served.lines == 7);
+  }
+  SECTION("but not an answer that has ended, however late it is read") {
+    Running server(settings);
+    Client client(server);
+    client.send("GET" + head);
+    const auto reply = server.echo().parts();
+    reply->begin({.status = 200});
+    reply->write(large);
+    reply->write("behind it\n");
+    reply->end({});
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    CHECK(client.receive_until(last).ends_with("a\r\na\r\nbehind it\n" + last));
+    client.send("GET /a HTTP/1.0\r\n\r\n");
+    client.receive_all();
   }
   SECTION("in parts, where the server ends") {
     settings.deadline_seconds = 60;

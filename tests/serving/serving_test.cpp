@@ -30,6 +30,28 @@
 using namespace transformer;
 using test::error_of;
 
+namespace {
+
+class AnswerStatus : public HttpReply {
+ public:
+  void send(HttpResponse response, Served) override { answered.set_value(response.status); }
+  void begin(HttpResponse) override {}
+  void write(std::string) override {}
+  void end(Served) override {}
+  std::promise<int> answered;
+};
+
+/// Asks for the translation of a sentence.
+std::shared_ptr<HttpTask> ask(Service& service, const std::shared_ptr<AnswerStatus>& reply) {
+  return service.handle({.method = "POST",
+                         .path = "/v1/translate",
+                         .content_type = "application/json",
+                         .body = R"({"text": "Good morning.", "target": "de"})"},
+                        reply);
+}
+
+}  // namespace
+
 TEST_CASE("texts are the same, or not") {
   CHECK(equal_in_constant_time("", ""));
   CHECK(equal_in_constant_time("secret", "secret"));
@@ -107,6 +129,14 @@ TEST_CASE("a model of many languages translates each into each other one") {
   CHECK_FALSE(many.find("nl", "de"));
   CHECK(many.text() == "each of 3 languages to each other: de, en, fr");
   CHECK(many.find("de", "fr") == LanguagePair{"de", "fr_XX"});
+
+  // What is not translated where nobody names its source.
+  const ServedLanguages told({"de", "en", "pt_BR", "pt_PT"}, {"", "de"});
+  for (const char* target : {"", "en", "de"}) CHECK(told.lacks_source(target));
+  for (const char* target : {"pt", "nl"}) CHECK_FALSE(told.lacks_source(target));
+  CHECK(many.lacks_source("en"));
+  for (const char* target : {"", "de", "nl"}) CHECK_FALSE(many.lacks_source(target));
+  for (const char* target : {"", "de", "en"}) CHECK_FALSE(one.lacks_source(target));
   CHECK(parse_language_pair("eng_Latn:fra_Latn", "here") == LanguagePair{"eng_Latn", "fra_Latn"});
 }
 
@@ -186,6 +216,19 @@ TEST_CASE("pages of one origin, of any or of none may ask") {
     CHECK_THAT(refusal(bad), StartsWith("serving.allow_origin: '") && Contains("is no origin of pages"));
   }
   CHECK_THAT(refusal("https://a.example\n"), Contains("'https://a.example\\x0a'"));
+}
+
+TEST_CASE("who waits for company is not given up meanwhile") {
+  ServingSettings settings;
+  settings.models = {"a"};
+  settings.deadline_seconds = 2;
+  settings.batch_wait_ms = 1999;
+  settings.validated();
+  settings.batch_wait_ms = 2000;
+  CHECK(
+      error_of([&] { settings.validated(); }) ==
+      "serving.batch_wait_ms: 2000 milliseconds leave no time until serving.deadline_seconds, 2; wait for less, or set "
+      "a later deadline");
 }
 
 TEST_CASE("a folder without a name is named by its setting") {
@@ -303,28 +346,16 @@ TEST_CASE("labels of metrics are escaped") {
 }
 
 TEST_CASE("a service ends once nobody uses its models any more, whoever is the last") {
-  class Answer : public HttpReply {
-   public:
-    void send(HttpResponse response, Served) override { answered.set_value(response.status); }
-    void begin(HttpResponse) override {}
-    void write(std::string) override {}
-    void end(Served) override {}
-    std::promise<int> answered;
-  };
   ServingSettings settings;
   settings.models = {TRANSFORMER_SOURCE_DIR "/data/model-en-de"};
   settings.threads = 1;
-  const auto reply = std::make_shared<Answer>();
+  const auto reply = std::make_shared<AnswerStatus>();
   std::jthread user;
   std::atomic<bool> is_used = true;
   {
     Service service(settings.validated());
     service.load();
-    auto task = service.handle({.method = "POST",
-                                .path = "/v1/translate",
-                                .content_type = "application/json",
-                                .body = R"({"text": "Good morning.", "target": "de"})"},
-                               reply);
+    auto task = ask(service, reply);
     CHECK(reply->answered.get_future().get() == 200);
     user = std::jthread([&is_used, held = std::move(task)]() mutable {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -333,4 +364,32 @@ TEST_CASE("a service ends once nobody uses its models any more, whoever is the l
     });
   }
   CHECK_FALSE(is_used);
+}
+
+TEST_CASE("nothing waits for company of models that come to their end") {
+  ServingSettings settings;
+  settings.models = {TRANSFORMER_SOURCE_DIR "/data/model-en-de"};
+  settings.threads = 1;
+  settings.batch_wait_ms = 50'000;
+  const auto reply = std::make_shared<AnswerStatus>();
+  Service service(settings.validated());
+  std::shared_ptr<HttpTask> task;
+  SECTION("where the server ends") {
+    service.load();
+    task = ask(service, reply);
+    service.drain();
+  }
+  SECTION("where they are loaded while it ends") {
+    service.drain();
+    service.load();
+    task = ask(service, reply);
+  }
+  SECTION("where others are loaded in their place") {
+    service.load();
+    task = ask(service, reply);
+    service.load();
+  }
+  auto answered = reply->answered.get_future();
+  REQUIRE(answered.wait_for(std::chrono::seconds(40)) == std::future_status::ready);
+  CHECK(answered.get() == 200);
 }

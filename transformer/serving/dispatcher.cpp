@@ -110,7 +110,7 @@ void Dispatcher::pump() {
 
 /// Whether what waits is still to wait for company. Called with the mutex.
 bool Dispatcher::held() const {
-  return limits_.batch_wait > 0 && running_ == 0 && queue_.size() < batch_ && Clock::now() < begin_;
+  return limits_.batch_wait > 0 && !draining_ && running_ == 0 && queue_.size() < batch_ && Clock::now() < begin_;
 }
 
 void Dispatcher::release_held(const std::stop_token& stop) {
@@ -199,6 +199,14 @@ void Dispatcher::cancel(Ticket& ticket) {
   for (const auto& job : jobs) engine_->cancel(*job);
   if (jobs.empty()) return;
   count_settled(jobs.size(), pieces);
+  pump();
+}
+
+void Dispatcher::drain() {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+  }
   pump();
 }
 

@@ -44,6 +44,8 @@ class Dispatcher {
   std::shared_ptr<Ticket> submit(const std::string& client, std::vector<DecodingRequest> requests, Engine::Done done);
   /// None of its sentences is decoded any further. `done` may be at its last call when this returns.
   void cancel(Ticket& ticket);
+  /// From now on no sentence waits for others to begin with.
+  void drain();
 
   /// Sentences that are not handed over yet.
   size_t waiting() const;
@@ -73,6 +75,7 @@ class Dispatcher {
   Clock::time_point begin_;               // when what waits begins, whoever else has come
   size_t running_ = 0, long_pieces_ = 0;  // sentences that the engine has, and the long ones' word pieces
   uint64_t tickets_ = 0;
+  bool draining_ = false;
 
   const std::shared_ptr<Engine> engine_;  // its workers must end before what they call goes
   std::jthread releaser_;                 // last, as it calls everything

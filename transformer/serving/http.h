@@ -59,7 +59,7 @@ class HttpReply {
   virtual void send(HttpResponse response, Served served) = 0;
   /// The answer's head: parts follow.
   virtual void begin(HttpResponse head) = 0;
-  /// A part, sent as soon as the client takes it.
+  /// A part, sent as soon as the client takes it, or never where the answer is given up before.
   virtual void write(std::string part) = 0;
   /// The last part has come.
   virtual void end(Served served) = 0;

@@ -167,6 +167,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
       : server_(server),
         socket_(std::move(socket)),
         timer_(*server.io),
+        deadline_(*server.io),
         buffer_(static_cast<size_t>(server.settings.max_header_bytes) + 65536),
         peer_(std::move(peer)) {}
 
@@ -185,11 +186,12 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
 
   /// Its time to end is over.
   void give_up() {
-    if (state_ == State::working) {
-      give_up_working(error_response(503, "the server ends", 1));
-    } else {
-      close();
-    }
+    if (state_ != State::working) return close();
+    if (!is_writing_) return give_up_working(error_response(503, "the server ends", 1));
+    // Nor is there time for it to read a last part.
+    drop_task();
+    record(503);
+    close();
   }
 
   void close() {
@@ -197,6 +199,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     state_ = State::closed;
     drop_task();
     never_expire();
+    deadline_.cancel();
     Code ignored;
     socket_.shutdown(tcp::socket::shutdown_both, ignored);
     socket_.close(ignored);
@@ -237,6 +240,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     if (exchange != exchange_ || state_ != State::working || !streams_ || ended_) return;
     served_ = std::move(served);
     ended_ = true;
+    deadline_.cancel();
     if (in_chunks()) parts_.emplace_back("0\r\n\r\n");
     if (is_writing_ || !parts_.empty()) {
       write_parts();
@@ -261,6 +265,15 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
   void never_expire() {
     ++timeouts_;
     timer_.cancel();
+  }
+
+  /// Whatever else has a time of its own meanwhile, as the parts have that are written.
+  void expect_end() {
+    deadline_.expires_after(duration_of(server_.settings.deadline_seconds));
+    deadline_.async_wait([self = shared_from_this(), exchange = exchange_](Code error) {
+      if (error || exchange != self->exchange_ || self->state_ != State::working || self->ended_) return;
+      self->past_deadline();
+    });
   }
 
   void begin_exchange() {
@@ -532,6 +545,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     }
     request.body = std::move(message.body());
     request.room = std::move(room_);
+    expect_end();
     const uint64_t exchange = exchange_;
     std::shared_ptr<HttpTask> task;
     try {
@@ -544,7 +558,6 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     }
     if (exchange != exchange_ || state_ != State::working) return;
     task_ = std::move(task);
-    expire_after(server_.settings.deadline_seconds, &Session::past_deadline);
     watch();
   }
 
@@ -596,12 +609,14 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     const auto task = task_;
     drop_task();
     if (streams_) {
-      // What was sent already cannot be taken back: a last part says why, or else that no end follows.
+      // What was sent already cannot be taken back: a last part says why, or else that no end follows. It comes next,
+      // behind the part that is being written, however many wait.
       const auto last = task ? task->last_part(response) : "";
-      if (last.empty() || is_writing_) {
+      if (last.empty()) {
         record(response.status);
         return close();
       }
+      parts_.clear();
       keep_alive_ = false;
       served_.status = response.status;
       write(exchange_, last);
@@ -641,6 +656,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
 
   void send(HttpResponse given) {
     task_ = nullptr;
+    deadline_.cancel();
     state_ = State::sending;
     status_ = given.status;
     const auto response = std::make_shared<http::response<http::string_body>>();
@@ -660,7 +676,6 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     is_writing_ = true;
     const auto part = std::make_shared<std::string>(std::move(parts_.front()));
     parts_.pop_front();
-    // For this part; the deadline returns with the next wait for the task.
     expire_after(server_.settings.send_seconds, &Session::left);
     net::async_write(socket_, net::buffer(*part),
                      [self = shared_from_this(), part, exchange = exchange_](Code error, size_t) {
@@ -669,7 +684,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
                        if (self->state_ != State::working) return;
                        if (error) return self->left();
                        if (!self->parts_.empty()) return self->write_parts();
-                       if (!self->ended_) return self->wait_for_task();
+                       if (!self->ended_) return self->never_expire();
                        self->finish_parts();
                      });
   }
@@ -680,11 +695,6 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
     stop_watching();
     record(served_.status != 0 ? served_.status : status_);
     sent();
-  }
-
-  void wait_for_task() {
-    const auto passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-    expire_after(std::max(0.0, server_.settings.deadline_seconds - passed), &Session::past_deadline);
   }
 
   void sent() {
@@ -726,7 +736,7 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
 
   Implementation& server_;
   tcp::socket socket_;
-  net::steady_timer timer_;
+  net::steady_timer timer_, deadline_;  // of what it is at, and of the whole answer
   beast::flat_buffer buffer_;
   std::shared_ptr<BodyShare> room_;  // of the body that is received
   std::optional<http::request_parser<http::string_body>> parser_;

@@ -119,8 +119,8 @@ std::optional<LanguagePair> ServedLanguages::find(const std::string& source, con
   return fits ? std::optional(std::move(pair)) : std::nullopt;
 }
 
-bool ServedLanguages::knows_target(const std::string& target) const {
-  return mean_language(target, targets()).size() == 1;
+bool ServedLanguages::lacks_source(const std::string& target) const {
+  return many() && !find("", target) && mean_language(target.empty() ? usual_.target : target, targets()).size() == 1;
 }
 
 std::string ServedLanguages::ambiguity(const std::string& source, const std::string& target) const {

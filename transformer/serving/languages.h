@@ -33,8 +33,9 @@ class ServedLanguages {
   /// Those that a request means which names these (mean_language), as the model calls them; an empty one stands for the
   /// usual. None where the model does not translate so, or might be meant to translate in several ways.
   std::optional<LanguagePair> find(const std::string& source, const std::string& target) const;
-  /// Whether a request that names this one as its target means one of the `codes`.
-  bool knows_target(const std::string& target) const;
+  /// Whether a request for this target that names no source would be translated if it named one: the model knows many,
+  /// among them the target (empty: the usual one), and has no usual source, or the target is that.
+  bool lacks_source(const std::string& target) const;
   /// Why a request names none where it might mean several: "'pt' is each of pt-BR, pt-PT". Else empty.
   std::string ambiguity(const std::string& source, const std::string& target) const;
   /// What `own`, which the model calls it, is listed as for clients: short, and a request for it means this one. en for

@@ -169,7 +169,7 @@
     const headers = { "Content-Type": "application/json" };
     const model = models[pair.selectedIndex];
     const { from, to } = chosen(model);
-    const decoding = { n_best: Math.min(1 + OTHERS, Number(model.decoding.beam)) };
+    const decoding = { n_best: Math.min(1 + OTHERS, Number(model.decoding.beam), model.most_translations) };
     // A header would carry no character beyond Latin-1, and these as other bytes than the server's.
     const own = { model: model.name, source: from, target: to, api_key: key.value.trim(), document: true, decoding };
     const body = JSON.stringify({ ...own, ...fields });

@@ -91,6 +91,7 @@ ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& setting
     search.batch_sentences = settings.batch_sentences;
     translator_->set(search);
   }
+  most_translations_ = std::max(translator_->settings().n_best, settings.max_beam);
   // Who asks for several hypotheses is answered, too.
   if (!place.draft.empty()) {
     translator_->set_draft(place.draft, Translator::OtherSearches::decoded_without_it);
@@ -145,6 +146,9 @@ ServedRoute ServedModels::find(const std::string& source, const std::string& tar
                                         any_source ? "any language" : in_quotes(source),
                                         target.empty() ? "any language" : in_quotes(target), there_are));
   };
+  const auto ask_for_source = [](const std::string& there_are) {
+    throw RequestError(400, fmt::format("languages are not detected here: name the source; there are: {}", there_are));
+  };
   if (!model.empty()) {
     std::vector<std::string> names;
     for (const auto& one : models_) {
@@ -155,6 +159,7 @@ ServedRoute ServedModels::find(const std::string& source, const std::string& tar
         throw RequestError(400, "target is missing: the code of a language; there are: " + languages.text());
       }
       const auto pair = languages.find(any_source ? "" : source, target);
+      if (!pair && any_source && languages.lacks_source(target)) ask_for_source(languages.text());
       if (!pair) refuse(languages.text());
       return {one, *pair};
     }
@@ -164,22 +169,27 @@ ServedRoute ServedModels::find(const std::string& source, const std::string& tar
   ServedRoute found;
   std::string found_source;  // as it is listed: models have names of their own for one language
   bool is_open = false;      // it would be translated, from any of several languages
+  bool is_known = false;     // it would be, from a language that is named
   for (const auto& one : models_) {
     const auto& languages = one->languages();
     const auto pair = languages.find(any_source ? "" : source, target);
     const auto pair_source = pair ? languages.tag(pair->source) : "";
-    is_open |=
-        any_source && (pair ? found.model && found_source != pair_source
-                            : languages.many() && languages.usual().source.empty() && languages.knows_target(target));
+    const bool lacks_source = any_source && !pair && languages.lacks_source(target);
+    is_known |= lacks_source;
+    // A model that has a usual source would not be asked, where another translates.
+    is_open |= pair ? any_source && found.model && found_source != pair_source
+                    : lacks_source && languages.usual().source.empty();
     if (!pair || found.model) continue;
     found = {one, *pair};
     found_source = pair_source;
   }
-  if (is_open) {
-    throw RequestError(400, fmt::format("languages are not detected here: name the source; there are: {}", pairs()));
-  }
+  if (is_open || (is_known && !found.model)) ask_for_source(pairs());
   if (!found.model) refuse(pairs());
   return found;
+}
+
+void ServedModels::drain() const {
+  for (const auto& model : models_) model->dispatcher().drain();
 }
 
 std::vector<ModelPlace> model_places(const ServingSettings& settings) {

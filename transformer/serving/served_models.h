@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -42,6 +43,8 @@ class ServedModel {
   DecodingSettings search(const LanguagePair& languages) const;
   /// What the directory of the model that guesses for it is called, for those who ask; empty: none does.
   const std::string& draft() const { return draft_; }
+  /// Of a line, that a request may ask for: its own decoding.n_best, or `serving.max_beam` where that is more.
+  int64_t most_translations() const { return most_translations_; }
   /// With the decoding settings of its directory.
   const Translator& translator() const { return *translator_; }
   /// Where requests hand over their sentences.
@@ -51,6 +54,7 @@ class ServedModel {
 
  private:
   std::string name_, draft_;
+  int64_t most_translations_ = 1;
   std::optional<ServedLanguages> languages_;
   std::unique_ptr<Dispatcher> dispatcher_;  // it outlives the workers, which the translator may hold longest
   std::unique_ptr<Translator> translator_;
@@ -78,6 +82,8 @@ class ServedModels {
   /// The first that translates so (ServedLanguages::find), or the one of this name, if it does; "" and "auto" for a
   /// source stand for any where the target leaves no choice. Throws RequestError (400) naming what there is.
   ServedRoute find(const std::string& source, const std::string& target, const std::string& model) const;
+  /// Dispatcher::drain of each.
+  void drain() const;
 
  private:
   std::string pairs() const;

@@ -161,10 +161,20 @@ void Service::load() {
     loaded.push_back(
         {model.release(), [this](const ServedModel* done) { pool_.post([this, done] { forget(done); }); }});
   }
-  auto models = std::make_shared<const ServedModels>(std::move(loaded));
-  const std::lock_guard lock(mutex_);
-  models_.swap(models);
-  keys_ = std::move(keys);
+  const auto models = std::make_shared<const ServedModels>(std::move(loaded));
+  auto replaced = models;
+  {
+    const std::lock_guard lock(mutex_);
+    models_.swap(replaced);
+    keys_ = std::move(keys);
+  }
+  replaced->drain();
+  if (draining_) models->drain();
+}
+
+void Service::drain() {
+  draining_ = true;
+  models()->drain();
 }
 
 void Service::forget(const ServedModel* model) {
@@ -338,6 +348,7 @@ HttpResponse Service::models_json() const {
                  {"source", languages.usual().source},
                  {"target", languages.usual().target},
                  {"longest_line_tokens", model->translator().longest_source()},
+                 {"most_translations", model->most_translations()},
                  {"draft", model->draft().empty() ? Json() : Json(model->draft())},
                  {"decoding", std::move(decoding)}};
     if (languages.many()) {

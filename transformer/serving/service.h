@@ -35,8 +35,9 @@ class Service : public HttpHandler {
   /// Loads all models, and the keys anew, and serves them from then on; who uses others until then keeps them for as
   /// long. Throws what is wrong with them, and goes on with what there was.
   void load();
-  /// Requests go on being answered, but whoever asks is told that the server is not ready for more.
-  void drain() { draining_ = true; }
+  /// Requests go on being answered, none of which waits for others any more (Dispatcher::drain); whoever asks is told
+  /// that the server is not ready for more.
+  void drain();
   /// Connections that are open, for metrics; called from any thread.
   void count_connections_by(std::function<size_t()> count) { connections_ = std::move(count); }
   /// A line of the log: {"time": ..., "event": event, ...}.

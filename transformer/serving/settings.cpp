@@ -1,5 +1,7 @@
 #include "transformer/serving/settings.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <regex>
 #include <string>
@@ -54,7 +56,7 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
       .free();
   field("batch_wait_ms", &ServingSettings::batch_wait_ms,
         "milliseconds that a sentence waits for others to begin with, where none is translated and fewer have come "
-        "than a batch holds; 0: none, and whoever comes later joins what is under way",
+        "than a batch holds, for less than deadline_seconds; 0: none, and whoever comes later joins what is under way",
         between(0, 60000))
       .free();
   field("api_keys", &ServingSettings::api_keys,
@@ -135,6 +137,12 @@ ServingSettings ServingSettings::validated() const {
   ServingSettings settings = *this;
   check_ranges("serving", settings);
   if (models.empty()) throw Error("serving.models", "no model is named", "--model DIR, once for each");
+  if (batch_wait_ms / 1000 >= deadline_seconds) {
+    throw Error("serving.batch_wait_ms",
+                fmt::format("{} milliseconds leave no time until serving.deadline_seconds, {}", batch_wait_ms,
+                            deadline_seconds),
+                "wait for less, or set a later deadline");
+  }
   if (!languages.empty() && languages.size() != models.size()) {
     throw Error("serving.languages", "there is one entry for each model, in their order", "? is as the model says");
   }

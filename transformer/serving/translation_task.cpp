@@ -102,7 +102,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   struct Line {
     size_t text;  // that it belongs to
     std::string source;
-    MarkedText marked;  // of HTML
+    std::string end = {};  // what comes behind its translation
+    MarkedText marked;     // of HTML
     SplitText split;
     size_t first = 0, left = 0;                      // its segments: the first one's place, how many are not done
     std::vector<std::string> outputs = {};           // best first
@@ -146,8 +147,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     if (call_.alternatives > 0) {
       // As many as the checks below let through.
       const auto beam = std::max(own.beam, context_.settings.max_beam);
-      const auto most =
-          std::min(beam - beam % search.beam_groups, std::max(own.n_best, context_.settings.max_beam)) - 1;
+      const auto most = std::min(beam - beam % search.beam_groups, model_->most_translations()) - 1;
       if (call_.alternatives > most) {
         throw RequestError(
             400, fmt::format("{} alternatives are more than this server allows: {} at most", call_.alternatives, most));
@@ -162,7 +162,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
           400, fmt::format("{} of {} is more than this server allows: {}", name, value, std::max(usual, most)));
     };
     check("a beam", search.beam, own.beam, context_.settings.max_beam);
-    check("a number of translations", search.n_best, own.n_best, context_.settings.max_beam);
+    check("a number of translations", search.n_best, own.n_best, model_->most_translations());
     check("an extra length", search.max_extra_length, own.max_extra_length, context_.settings.max_extra_length);
     if (search.batch_sentences != batch_sentences) {
       throw RequestError(400, "decoding.batch_sentences is the server's to choose");
@@ -188,11 +188,19 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       }
       for (std::string_view rest = call_.texts[i];;) {
         const size_t end = std::min(rest.find('\n'), rest.size());
+        const bool is_last = end == rest.size();
         auto line = rest.substr(0, end);
         if (line.ends_with('\r')) line.remove_suffix(1);
+        // All between sentences stays as it is.
+        const std::string_view own_end = rest.substr(line.size(), end + 1 - line.size()),
+                               usual_end = is_last ? "" : "\n";
         auto split = splits_lines() ? SplitText(std::string(line)) : SplitText::whole(std::string(trim(line)));
-        lines_.push_back({.text = i, .source = std::string(line), .marked = {}, .split = std::move(split)});
-        if (end == rest.size()) break;
+        lines_.push_back({.text = i,
+                          .source = std::string(line),
+                          .end = std::string(splits_lines() ? own_end : usual_end),
+                          .marked = {},
+                          .split = std::move(split)});
+        if (is_last) break;
         rest.remove_prefix(end + 1);
       }
     }
@@ -550,8 +558,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   std::string joined(size_t text, size_t rank) const {
     std::string whole;
     for (size_t i = first_lines_[text]; i < first_lines_[text + 1]; ++i) {
-      if (i > first_lines_[text]) whole += '\n';
       whole += lines_[i].outputs[rank < lines_[i].outputs.size() ? rank : 0];
+      whole += lines_[i].end;
     }
     return whole;
   }
