@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "error_of.h"
 #include "support.h"
@@ -57,6 +59,42 @@ TEST_CASE("a new folder appears whole or not at all, in place of an older one") 
   CHECK(entries_of(directory / "deep").size() == 1);
   write_file(directory / "file", "");
   CHECK_THROWS_AS(NewFolder(directory / "file/model"), Error);
+}
+
+TEST_CASE("a new folder that has its name is nobody else's concern, however long its writer lives") {
+  TemporaryDirectory directory;
+  const auto path = directory / "model";
+  const auto written = [&] { return read_file(path / "file"); };
+  const auto write_and_commit = [](NewFolder& folder, const char* text) {
+    write_file(folder.path() / "file", text);
+    folder.commit();
+  };
+  SECTION("two in one scope") {
+    NewFolder first(path);
+    write_and_commit(first, "first");
+    NewFolder second(path);
+    write_and_commit(second, "second");
+    CHECK(written() == "second");
+  }
+  SECTION("the first goes while the second is written") {
+    auto first = std::make_unique<NewFolder>(path);
+    write_and_commit(*first, "first");
+    NewFolder second(path);
+    first.reset();
+    write_and_commit(second, "second");
+    CHECK(written() == "second");
+  }
+  SECTION("threads that take turns at one name") {
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&] {
+        for (int round = 0; round < 50; ++round) write_folder(path, "whole");
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(written() == "whole");
+  }
+  CHECK(entries_of(directory.path()).size() == 1);
 }
 
 TEST_CASE("a new folder may be a name alone") {

@@ -405,6 +405,9 @@ TEST_CASE("weights that are no numbers are a failure of the model") {
   const Ids source = {5, 9, 12}, target = {7, 8};
   CHECK_THROWS_AS(attention_maps(*packed, source, target), Failure);
   CHECK_THROWS_AS(cross_attention(*packed, {source}, {target}, 1), Failure);
+  for (const int64_t layer : {-1, 99}) {
+    CHECK_THROWS_AS(cross_attention(*packed, {source}, {target}, layer), std::invalid_argument);
+  }
 }
 
 TEST_CASE("layers and heads that a model has not are refused, and pairs too long to align") {

@@ -410,6 +410,8 @@ TEST_CASE("a row of fewer continuations than asked for is filled with impossible
   CHECK(continuations.log_probabilities == std::vector<double>{-1, -2, minus_infinity, minus_infinity});
   continuations.add_row({{-3.0, 4}, {-1.0, 2}, {-4.0, 6}, {-1.0, 1}, {-2.0, 3}});
   CHECK(std::vector(continuations.tokens.begin() + 4, continuations.tokens.end()) == Tokens{1, 2, 3, 4});
+  Continuations endless{.width = std::numeric_limits<int64_t>::max(), .tokens = {}, .log_probabilities = {}};
+  CHECK_THROWS_AS(endless.add_row({{-1.0, 1}}), std::invalid_argument);
 }
 
 TEST_CASE("ties go to the lower row and token") {

@@ -5,10 +5,13 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 #include "error_of.h"
@@ -273,6 +276,84 @@ TEST_CASE("a sentence that cannot be begun is told of once, and harms none of th
   check_same(decode_all(engine, {requests[0]})[0], alone(model, requests[0]));
   CHECK(told == std::vector<int>{1, 1});
   CHECK(failed == std::vector<bool>{false, true});
+}
+
+namespace {
+
+/// Lets 5 and the end come, and goes wrong at the token `when` in the way `how`.
+struct Misbehaving : OutputConstraint {
+  enum class How { throws, allows_none, allows_what_is_no_token, has_no_state };
+  Misbehaving(How kind, int token) : how(kind), when(token) {}
+  Ids allowed() const override {
+    if (when > 0 || how == How::has_no_state) return {5};
+    if (how == How::throws) throw std::domain_error("my constraint failed");
+    return how == How::allows_none ? Ids{} : Ids{5, 1000};
+  }
+  std::shared_ptr<const OutputConstraint> after(int64_t) const override {
+    if (when == 0 && how == How::has_no_state) return nullptr;
+    return std::make_shared<Misbehaving>(how, when - 1);
+  }
+  How how;
+  int when;
+};
+
+}  // namespace
+
+TEST_CASE("a sentence whose constraint misbehaves fails alone") {
+  using How = Misbehaving::How;
+  const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  const auto how = GENERATE(How::throws, How::allows_none, How::allows_what_is_no_token, How::has_no_state);
+  const auto when = GENERATE(0, 3);
+  const bool together = GENERATE(false, true);
+  const bool whole = GENERATE(false, true);
+  CAPTURE(static_cast<int>(how), when, together, whole);
+  const Ensemble ensemble{.models = std::vector(together ? 2 : 1, model)};
+  Engine engine(ensemble, {.threads = 1, .batch_sentences = 8});
+  auto requests = mixed_requests(6, 3);
+  for (const size_t wrong : {1, 4}) {
+    requests[wrong] = {{5, 9, Vocabulary::end}, 8};
+    requests[wrong].constraint = std::make_shared<Misbehaving>(how, when);
+    if (whole) requests[wrong].settings.repetition_penalty = 1.1;
+  }
+  std::vector<DecodingResult> results(requests.size());
+  std::vector<Ids> written(requests.size());
+  const auto job = engine.submit(
+      requests, [&](size_t index, DecodingResult result) { results[index] = std::move(result); },
+      [&](size_t index, std::span<const int64_t> tokens) {
+        written[index].insert(written[index].end(), tokens.begin(), tokens.end());
+      });
+  engine.wait(*job);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i == 1 || i == 4) {
+      CHECK(results[i].error);
+      continue;
+    }
+    REQUIRE_FALSE(results[i].error);
+    Engine others(ensemble, {});
+    const auto expected = decode_all(others, {requests[i]}).front();
+    check_same(results[i].hypotheses, expected);
+    // However often it began anew, it was told of once.
+    REQUIRE(written[i].size() <= expected.front().tokens.size());
+    CHECK(std::equal(written[i].begin(), written[i].end(), expected.front().tokens.begin()));
+  }
+}
+
+TEST_CASE("who is told may be the last that holds the engine") {
+  auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
+  const std::weak_ptr<const InferenceModel> watched = model;
+  auto engine = std::make_shared<Engine>(std::move(model), Engine::Options{.threads = 3});
+  std::promise<void> told;
+  {
+    auto& submitted = *engine;
+    submitted.submit({DecodingRequest{{5, Vocabulary::end}, 3}},
+                     [owner = std::move(engine), &told](size_t, const DecodingResult& result) {
+                       if (!result.error) told.set_value();
+                     });
+  }
+  using namespace std::chrono_literals;
+  CHECK(told.get_future().wait_for(60s) == std::future_status::ready);
+  for (int tries = 0; tries < 6000 && !watched.expired(); ++tries) std::this_thread::sleep_for(10ms);
+  CHECK(watched.expired());  // its workers have ended
 }
 
 TEST_CASE("a sentence whose scores are not numbers fails alone") {

@@ -2,6 +2,7 @@
 #include <memory>
 #include <set>
 
+#include "error_of.h"
 #include "inference/tiny_model.h"
 #include "model/reference.h"
 #include "support.h"
@@ -152,6 +153,7 @@ TEST_CASE("translations are told how open each choice was, their words and sente
   Translation* const only = &other.front();
   several.find_entropies(std::span(sources).first(1), {&only, 1});
   CHECK(other.front().token_entropies.empty());
+  CHECK_THAT(error_of([&] { several.score(sources, sources, several.settings(), 1); }), Contains("several models"));
 }
 
 }  // namespace transformer::test

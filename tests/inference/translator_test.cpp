@@ -190,6 +190,21 @@ TEST_CASE("output is the same for every batch size and order of lines") {
   }
 }
 
+TEST_CASE("translators that share workers share the size of their batches") {
+  Translator translator(model_directory().path());
+  auto settings = translator.settings();
+  const auto batch = settings.batch_sentences;
+  settings.batch_sentences = batch + 1;
+  settings.n_best = 2;
+  const auto other = translator.with(settings);
+  CHECK(other.settings().n_best == 2);
+  CHECK(other.settings().batch_sentences == batch);
+  CHECK(other.engine() == translator.engine());
+  translator.set(settings);
+  CHECK(translator.engine()->options().batch_sentences == batch + 1);
+  CHECK(translator.engine()->options().cache_bytes > 0);
+}
+
 TEST_CASE("lengths are bounded by input plus max_extra_length, and few and many hypotheses agree on the best") {
   Translator translator(model_directory().path());
   CHECK(translator.settings().max_extra_length == 6);  // as config.yaml says

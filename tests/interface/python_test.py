@@ -3,6 +3,7 @@ only."""
 
 import copy
 import ctypes
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -266,8 +267,16 @@ class PythonTest(unittest.TestCase):
         def use():
             with Translator(MODEL, threads=1) as translator:
                 translator.translate(LINES)
-            Translator(MODEL, threads=1)  # by its last reference
+            translator = Translator(MODEL, threads=1)
+            try:
+                translator.translate([LINES[0] * 10000])
+                self.fail("a line that is too long")
+            except Mistake:
+                pass
+            del translator  # by its last reference, though a call failed
 
+        gc.disable()
+        self.addCleanup(gc.enable)
         for _ in range(3):
             use()
         before = resident()
@@ -275,6 +284,20 @@ class PythonTest(unittest.TestCase):
             use()
         size = (MODEL / "model.safetensors").stat().st_size
         self.assertLess(resident() - before, 2 * size)
+
+    def test_what_is_called_as_the_program_ends_is_done(self):
+        for at_the_end in ("say", "import atexit; atexit.register(say.__del__)"):
+            program = (f"import os, sys; sys.path[:0] = [{PACKAGE!r}]; from transformer_cpp import Translator\n"
+                       "class Say:\n"
+                       "    translator = None\n"
+                       "    def __del__(self):\n"
+                       "        translator, self.translator = self.translator, None\n"
+                       "        if translator: os.write(1, translator.translate(['Good morning.'])[0][0].text.encode())\n"
+                       "say = Say()\n"
+                       "say.translator = Translator(sys.argv[1], threads=1)\n" + at_the_end)
+            with self.subTest(at_the_end):
+                done = subprocess.run([sys.executable, "-c", program, str(MODEL)], capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (0, self.translator.translate(["Good morning."])[0][0].text, ""))
 
     def test_it_declares_what_the_header_does(self):
         header = pathlib.Path(SOURCE, "transformer/interface/transformer.h").read_text()

@@ -122,10 +122,11 @@ NewFolder::NewFolder(const fs::path& given) : final_(followed_links(given)) {
 }
 
 NewFolder::~NewFolder() {
+  if (committed_) return;
   const std::lock_guard guard(unfinished().mutex);
+  const auto entry = unfinished().folders.extract(partial_);
   std::error_code ignored;
   fs::remove_all(partial_, ignored);
-  const auto entry = unfinished().folders.extract(partial_);
   remove_empty(entry.mapped());
 }
 
@@ -145,6 +146,9 @@ void NewFolder::commit(bool replaces) {
     throw Error(final_.string(), "was made by somebody else meanwhile", "choose another folder");
   }
   if (error) throw Failure(final_.string(), "cannot be given its name: " + error.message());
+  // From here on the name that it had may be another's.
+  unfinished().folders.erase(partial_);
+  committed_ = true;
   // What was replaced goes in any case: the new folder has its name, if perhaps not after a power cut.
   if (is_there) fs::remove_all(replaced, ignored);
   sync_folder(folder_of(final_));

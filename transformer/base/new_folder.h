@@ -41,6 +41,7 @@ class NewFolder {
 
   std::filesystem::path final_, partial_;
   std::optional<FileLock> lock_;  // of partial_
+  bool committed_ = false;
 };
 
 /// While this lives, SIGINT, SIGTERM and SIGHUP delete this process's unfinished folders before they end it. Make it

@@ -126,6 +126,9 @@ std::vector<AttentionWeights> cross_attention(const InferenceModel& model,
   if (sources.size() != targets.size()) {
     throw std::invalid_argument(fmt::format("{} sources and {} targets", sources.size(), targets.size()));
   }
+  if (layer < 0 || layer >= std::ssize(model.decoder())) {
+    throw std::invalid_argument(fmt::format("decoder layer {} of {}, counted from 0", layer, model.decoder().size()));
+  }
   std::vector<AttentionWeights> maps;
   std::vector<std::vector<int64_t>> from, read;
   for (size_t i = 0; i < sources.size(); ++i) {

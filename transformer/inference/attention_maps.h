@@ -40,7 +40,7 @@ AttentionMaps attention_maps(const InferenceModel& model, const std::vector<int6
                              const std::vector<int64_t>& target);
 
 /// `AttentionMaps::cross` alone, of several pairs in one pass and of decoder layer `layer`, from 0: [1, H, T, S] each.
-/// Throws the same.
+/// Throws the same, and std::invalid_argument for a layer that the model has not.
 std::vector<AttentionWeights> cross_attention(const InferenceModel& model,
                                               const std::vector<std::vector<int64_t>>& sources,
                                               const std::vector<std::vector<int64_t>>& targets, int64_t layer);

@@ -38,6 +38,9 @@ double coverage_penalty(std::span<const float> attention, double beta) {
 }
 
 void Continuations::add_row(std::vector<Candidate> candidates) {
+  if (width > std::numeric_limits<int32_t>::max()) {
+    throw std::invalid_argument("Continuations::add_row: a width of more tokens than a vocabulary has");
+  }
   const auto kept = std::min<int64_t>(width, static_cast<int64_t>(candidates.size()));
   std::partial_sort(
       candidates.begin(), candidates.begin() + kept, candidates.end(), [](const Candidate& a, const Candidate& b) {

@@ -29,15 +29,17 @@ struct Continuations {
     int64_t token;           // each token at most once
   };
   /// Adds a row that can be continued by `candidates` alone, in any order: the best `width` of them, equal ones by
-  /// token; where there are fewer, the rest is impossible.
+  /// token; where there are fewer, the rest is impossible. Throws std::invalid_argument for a `width` that no
+  /// vocabulary has: what a search that needs all continuations asks a step function for is to be cut to the
+  /// vocabulary's size.
   void add_row(std::vector<Candidate> candidates);
 };
 
 /// Advances the model by one token. `tokens[row]` is the newest token of live hypothesis `row`; `parents[row]` is the
 /// row of the previous call that it continues (in the first call, the sentence's index). A sentence's rows are
 /// neighbours, and sentences stay in order; those that are done have no rows any more. Returns for each row its best
-/// `width` continuations (all of them if the vocabulary is smaller), and its attention where a sentence's settings have
-/// a coverage penalty. A log-probability of -infinity rules a token out.
+/// `width` continuations (all of them if the vocabulary is smaller, in Continuations of its width), and its attention
+/// where a sentence's settings have a coverage penalty. A log-probability of -infinity rules a token out.
 using StepFunction =
     std::function<Continuations(std::span<const int64_t> tokens, std::span<const int64_t> parents, int64_t width)>;
 

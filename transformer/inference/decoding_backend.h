@@ -18,7 +18,7 @@ namespace transformer {
 /// How decoding computes.
 struct InferenceOptions {
   std::optional<Precision> precision = std::nullopt;  // none: as the weights are stored, float32 as they were trained
-  int64_t threads = 1;                                // workers on a CPU, each with sentences of its own
+  int64_t threads = 1;                                // workers on a CPU, 1 or more, each with sentences of its own
   PackedIn packed_in = PackedIn::file;                // where weights that are stored packed lie
 };
 

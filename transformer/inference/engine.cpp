@@ -13,6 +13,7 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "transformer/base/error.h"
@@ -125,8 +126,8 @@ class Engine::Implementation::Worker {
         if (!active_.empty()) step();
         make_room();
       } catch (...) {
-        // Nothing says whose fault it is, so that all who are in the batch are told.
-        fail(std::current_exception());
+        // Where nothing says whose fault it is, all who are in the batch are told.
+        fail(std::current_exception(), batch_.blamed());
       }
     }
   }
@@ -222,7 +223,7 @@ class Engine::Implementation::Worker {
       if (others_wait && seconds > unnoticed_seconds) owed_seconds_ = std::max(owed_seconds_, 0.0) + seconds;
     } catch (...) {
       for (const auto& [job, index] : taken) leave(*job, index, {.hypotheses = {}, .error = std::current_exception()});
-      fail(std::current_exception());  // what the batch was left in is not known
+      fail(std::current_exception(), InferenceBatch::nobody);  // what the batch was left in is not known
     }
   }
 
@@ -373,16 +374,19 @@ class Engine::Implementation::Worker {
     std::erase_if(active_, [](const Active& sentence) { return sentence.left; });
   }
 
+  /// To be begun anew, before all others that wait.
+  void put_back(const Active& sentence) {
+    const std::lock_guard lock(engine_.mutex);
+    engine_.waiting.push_front({sentence.job, sentence.index});
+    --engine_.active;
+  }
+
   /// Puts sentences that came last back while keys and values take more than they may.
   void make_room() {
     while (engine_.cache_used > engine_.options.cache_bytes && active_.size() > 1) {
       const auto& last = active_.back();
       remove(last);
-      {
-        const std::lock_guard lock(engine_.mutex);
-        engine_.waiting.push_front({last.job, last.index});
-        --engine_.active;
-      }
+      put_back(last);
       active_.pop_back();
       batch_.release();
       if (draft_) draft_->release();
@@ -432,9 +436,16 @@ class Engine::Implementation::Worker {
     engine_.finish(job, index, std::move(result));
   }
 
-  void fail(const std::exception_ptr& error) {
+  /// The batch is done for, and with it the sentence that is to `blame`, or all; others are put back.
+  void fail(const std::exception_ptr& error, int64_t blame) {
     forget_those_that_left();
-    for (const auto& sentence : active_) leave(*sentence.job, sentence.index, {.hypotheses = {}, .error = error});
+    for (auto sentence = active_.rbegin(); sentence != active_.rend(); ++sentence) {
+      if (blame != InferenceBatch::nobody && sentence->place != blame) {
+        put_back(*sentence);
+      } else {
+        leave(*sentence->job, sentence->index, {.hypotheses = {}, .error = error});
+      }
+    }
     active_.clear();
     batch_.clear();
     if (draft_) draft_->clear();
@@ -513,9 +524,22 @@ Engine::~Engine() {
     static_cast<void>(implementation_.release());
     return;
   }
-  const std::lock_guard lock(implementation_->mutex);
-  implementation_->stopped = true;
-  implementation_->something_waits.notify_all();
+  {
+    const std::lock_guard lock(implementation_->mutex);
+    implementation_->stopped = true;
+    implementation_->something_waits.notify_all();
+  }
+  const auto& workers = implementation_->workers;
+  const bool by_worker = std::any_of(workers.begin(), workers.end(), [](const std::jthread& worker) {
+    return worker.get_id() == std::this_thread::get_id();
+  });
+  if (!by_worker) return;
+  // With a callback its last owner went. No thread waits for itself: another one waits for all of them.
+  auto* const left = implementation_.release();
+  try {
+    std::thread([left] { delete left; }).detach();
+  } catch (const std::system_error&) {  // without one, it stays
+  }
 }
 
 const Engine::Options& Engine::options() const {

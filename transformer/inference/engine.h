@@ -53,12 +53,13 @@ class Engine {
   /// Several models decode together. Throws what Ensemble::validated does, and Error for a draft of several models, or
   /// one of other vocabularies or with fewer positions than the model.
   Engine(const Ensemble& ensemble, const Options& options);
-  /// Ends what is under way as `cancel` does.
+  /// Ends what is under way as `cancel` does, and waits for the workers; not where a job's `done` or `progress` was the
+  /// last to own it, which go on a worker.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// As they were given.
+  /// As they were given, with the `cache_bytes` that were found where these are 0.
   const Options& options() const;
 
   /// What became of proposals since the engine began.

@@ -54,6 +54,13 @@ void EnsembleBatch::take_back(int64_t place, int64_t positions) {
   for (auto& batch : batches_) batch.take_back(place, positions);
 }
 
+int64_t EnsembleBatch::blamed() const {
+  for (const auto& batch : batches_) {
+    if (batch.blamed() != InferenceBatch::nobody) return batch.blamed();
+  }
+  return InferenceBatch::nobody;
+}
+
 bool EnsembleBatch::free(int64_t place) const {
   return batches_.front().free(place);
 }

@@ -103,6 +103,7 @@ struct InferenceBatch::Implementation {
   std::vector<Selection> selections;
   std::function<void(const WatchedAttention&)> watcher;
   std::vector<std::vector<float>> row_attention;  // of the rows of a step that it is wanted of; empty: of none
+  int64_t blamed = nobody;                        // whose constraint is being asked, or threw
   std::vector<float> told;                        // weights with those of the positions outside the window, [H, keys]
   GatheredMatrix listed;                          // the projection, to what sentences with a shortlist need of it
   int64_t unlisted_sentences = 0;                 // those without
@@ -465,6 +466,18 @@ struct InferenceBatch::Implementation {
     return sentence.pages[page].data() + (position % positions * sentence.beam + slot) * record_bytes;
   }
 
+  /// What `ask` finds out from the constraint of the sentence at `place`, which is to blame where it throws.
+  template <class Ask>
+  auto asked(int64_t place, const Ask& ask) {
+    blamed = place;
+    auto answer = ask();
+    blamed = nobody;
+    return answer;
+  }
+  bool is_free(const OutputConstraint& constraint, const Row& row) {
+    return asked(row.place, [&] { return constraint.free(); });
+  }
+
   /// Gives every hypothesis its history, which ends with a record for each of its rows.
   void follow(std::span<const Row> rows) {
     std::vector<std::vector<void*>> next;
@@ -477,7 +490,7 @@ struct InferenceBatch::Implementation {
       while (end < rows.size() && rows[end].place == rows[first].place) ++end;
       for (size_t row = first; row < end; ++row) {
         if (rows[row].follows) {
-          if (sentence.beam != 1 || next.empty() || (sentence.constraint && !constraints.back()->free())) {
+          if (sentence.beam != 1 || next.empty() || (sentence.constraint && !is_free(*constraints.back(), rows[row]))) {
             throw std::logic_error("InferenceBatch: guesses are read of one hypothesis, which may be anything");
           }
           const auto ahead = static_cast<int64_t>(row - first);
@@ -503,9 +516,11 @@ struct InferenceBatch::Implementation {
         }
         history.push_back(new_record(sentence, static_cast<int64_t>(next.size()) - 1, sentence.length));
         if (sentence.constraint) {
-          constraints.push_back(sentence.length > 0
-                                    ? state_after(sentence.constraints.at(rows[row].parent), rows[row].token)
-                                    : sentence.constraint);
+          constraints.push_back(
+              sentence.length > 0
+                  ? asked(rows[row].place,
+                          [&] { return state_after(sentence.constraints.at(rows[row].parent), rows[row].token); })
+                  : sentence.constraint);
         }
       }
       std::swap(sentence.histories, next);
@@ -533,8 +548,9 @@ struct InferenceBatch::Implementation {
       auto& sentence = sentences[given[row].place];
       const auto position = sentence.length + static_cast<int64_t>(ahead);
       histories[row] = std::span(sentence.histories[slot]).first(static_cast<size_t>(position) + 1);
-      if (sentence.constraint && !sentence.constraints[slot]->free())
+      if (sentence.constraint && !is_free(*sentence.constraints[slot], given[row])) {
         constraints[row] = sentence.constraints[slot].get();
+      }
       model.embed_target(given[row].token, position, x.data() + static_cast<int64_t>(row) * model_stride());
     }
 
@@ -697,9 +713,9 @@ struct InferenceBatch::Implementation {
   }
 
   /// Rules out what never comes, and what the constraint of the row, where there is one, does not allow.
-  void rule_out(std::span<float> values, const OutputConstraint* constraint) {
+  void rule_out(std::span<float> values, const OutputConstraint* constraint, int64_t place = nobody) {
     if (constraint) {
-      const auto tokens = allowed_tokens(*constraint, std::ssize(values));
+      const auto tokens = asked(place, [&] { return allowed_tokens(*constraint, std::ssize(values)); });
       left.clear();
       for (const int64_t token : tokens) left.push_back(values[static_cast<size_t>(token)]);
       std::fill(values.begin(), values.end(), impossible_logit);
@@ -707,6 +723,12 @@ struct InferenceBatch::Implementation {
     } else {
       std::fill_n(values.begin(), Vocabulary::begin + 1, impossible_logit);
     }
+  }
+
+  /// The logit of the token that `constraint` tells; null: it tells none.
+  static float* told_of(const OutputConstraint& constraint, std::span<float> values) {
+    return constraint.told() ? &values[static_cast<size_t>(allowed_tokens(constraint, std::ssize(values)).front())]
+                             : nullptr;
   }
 
   /// Where the logit of `token` is in a row of logits.
@@ -795,10 +817,10 @@ struct InferenceBatch::Implementation {
       };
       if (given[row].whole) {
         const auto all = values();
-        rule_out(all, constraints[row]);
-        const bool is_told = constraints[row] && constraints[row]->told();
+        const int64_t place = given[row].place;
+        rule_out(all, constraints[row], place);
         // A shortlist may lack what is told.
-        float* const token = is_told ? &all[static_cast<size_t>(constraints[row]->allowed().at(0))] : nullptr;
+        float* const token = constraints[row] ? asked(place, [&] { return told_of(*constraints[row], all); }) : nullptr;
         if (token && !std::isfinite(*token)) *token = 0;
         RowScores passed{all, token ? static_cast<double>(*token) : normaliser};
         if (!constraints[row] && candidates.empty()) {
@@ -815,13 +837,15 @@ struct InferenceBatch::Implementation {
         continue;
       }
       if (const auto* constraint = constraints[row]) {
-        std::vector<Continuations::Candidate> left_over;
         const auto all = values();
-        for (const int64_t token : allowed_tokens(*constraint, model.projection().outputs())) {
-          const double logit = static_cast<double>(all[static_cast<size_t>(token)]);
-          left_over.push_back({constraint->told() ? 0 : logit - normaliser, token});
-        }
-        continuations.add_row(std::move(left_over));
+        continuations.add_row(asked(given[row].place, [&] {
+          std::vector<Continuations::Candidate> left_over;
+          for (const int64_t token : allowed_tokens(*constraint, model.projection().outputs())) {
+            const double logit = static_cast<double>(all[static_cast<size_t>(token)]);
+            left_over.push_back({constraint->told() ? 0 : logit - normaliser, token});
+          }
+          return left_over;
+        }));
         continue;
       }
       const auto take = [&](int64_t token, float logit) {
@@ -925,6 +949,7 @@ void InferenceBatch::clear() {
   self.free_places.clear();
   self.free_pages.clear();
   self.cache_bytes = self.kept_bytes = 0;
+  self.blamed = nobody;
 }
 
 int64_t InferenceBatch::cache_bytes() const {
@@ -944,10 +969,15 @@ void InferenceBatch::release() {
 
 Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width, const WholeRow& told) {
   if (width < 1) throw std::invalid_argument("InferenceBatch::step: no continuations are asked for");
+  implementation_->blamed = nobody;
   const auto constraints = implementation_->advance(rows);
   auto continuations = implementation_->best(rows, width, constraints, told);
   continuations.attention = std::move(implementation_->row_attention);
   return continuations;
+}
+
+int64_t InferenceBatch::blamed() const {
+  return implementation_->blamed;
 }
 
 void InferenceBatch::take_back(int64_t place, int64_t positions) {
@@ -964,7 +994,8 @@ void InferenceBatch::take_back(int64_t place, int64_t positions) {
 bool InferenceBatch::free(int64_t place) const {
   const auto& sentence = implementation_->sentences.at(place);
   if (!sentence.constraint) return true;
-  return sentence.length == 0 ? sentence.constraint->free() : sentence.constraints.front()->free();
+  const auto& constraint = sentence.length == 0 ? *sentence.constraint : *sentence.constraints.front();
+  return implementation_->asked(place, [&] { return constraint.free(); });
 }
 
 std::vector<std::vector<double>> InferenceBatch::score(std::span<const Target> targets,

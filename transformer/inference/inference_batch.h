@@ -83,6 +83,10 @@ class InferenceBatch {
   /// mean nothing; what it is told of stays until the next step, of a shortlist until the next row. Attention, where it
   /// is wanted, is the last layer's, the mean of its heads.
   Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {});
+  /// After a step that threw: the place of the sentence whose constraint did; `nobody`: it was no constraint. What is
+  /// left of the batch is good for `clear` alone.
+  int64_t blamed() const;
+  static constexpr int64_t nobody = -1;
   /// The most that `take_back` forgets.
   static constexpr int64_t most_taken_back = DecodingSettings::most_proposals;
   /// Forgets the last positions of a sentence with one hypothesis, as if they had never been read: most_taken_back at

@@ -233,11 +233,16 @@ std::shared_ptr<const InferenceModel> Translator::packed() const {
 
 void Translator::set(const DecodingSettings& settings) {
   auto& self = *implementation_;
-  const bool same_batches = settings.batch_sentences == self.settings.batch_sentences;
   const auto valid = settings.validated();
   self.check(valid);
-  self.settings = valid;
-  if (self.engine && !same_batches) self.start(self.ensemble);
+  const auto before = std::exchange(self.settings, valid);
+  if (!self.engine || valid.batch_sentences == before.batch_sentences) return;
+  try {
+    self.start(self.ensemble);
+  } catch (...) {
+    self.settings = before;
+    throw;
+  }
 }
 
 void Translator::set_shortlist(std::shared_ptr<const Shortlist> shortlist) {
@@ -279,6 +284,7 @@ Translator Translator::with(const DecodingSettings& settings) const {
   Translator other(implementation_->backend, implementation_->vocabularies, settings);
   auto changed = *implementation_;
   changed.settings = other.settings();
+  if (changed.engine) changed.settings.batch_sentences = implementation_->settings.batch_sentences;
   changed.check(changed.settings);
   *other.implementation_ = std::move(changed);
   return other;
@@ -367,6 +373,9 @@ std::vector<std::vector<double>> Translator::score(std::span<const std::vector<i
                                                    std::span<const std::vector<int64_t>> targets,
                                                    const DecodingSettings& settings, int64_t threads) const {
   if (!packed()) throw std::logic_error("Translator::score: packed weights do not decode here");
+  if (implementation_->ensemble.models.size() > 1) {
+    throw Error("score", "several models decode together", "score with one of them");
+  }
   return token_log_probabilities(*packed(), sources, targets, threads,
                                  ToldLanguages(implementation_->vocabularies, settings));
 }

@@ -104,7 +104,8 @@ class Translator {
   /// coverage penalty. Lines that have more hypotheses by what is required of them are decoded without it. Throws Error
   /// for such settings, on a GPU, with several models, for what is wrong with the directory and for another vocabulary.
   void set_draft(const std::filesystem::path& directory, OtherSearches others = OtherSearches::refused);
-  /// This translator with other settings, for one of several threads: the model itself is shared. Throws as `set` does.
+  /// This translator with other settings, for one of several threads: the model itself is shared, and on a CPU the
+  /// workers with it, whose `batch_sentences` stays as it is. Throws as `set` does.
   Translator with(const DecodingSettings& settings) const;
 
   /// What the output of line `line`, counted from 0, may be; null: anything.
@@ -137,14 +138,16 @@ class Translator {
   int64_t longest_source() const;
   /// For a message: that a line of so many pieces is longer than the model takes.
   std::string too_long(size_t pieces) const;
-  /// For who submits sentences to the workers himself, as a server does. `engine` is null where packed weights do not
-  /// decode; a request is of a line's pieces (not empty) and validated settings; its hypotheses are translations.
+  /// For who submits sentences to the workers himself, as a server does. Callbacks may own it, and the translator.
+  /// `engine` is null where packed weights do not decode; a request is of a line's pieces (not empty) and validated
+  /// settings; its hypotheses are translations.
   std::shared_ptr<Engine> engine() const;
   /// What `engine` is asked to decode a source with.
   DecodingRequest request(std::vector<int64_t> source, const DecodingSettings& settings) const;
   /// log p of each token of `targets`, and last of its end, as the whole output for the source of its index, where
   /// packed weights decode: token_log_probabilities, with the languages that `settings` name where the model knows
-  /// many. Throws as that does, and Error for languages it has not, and past the last learned position.
+  /// many. Throws as that does, and Error for languages it has not, past the last learned position, and where several
+  /// models decode together, of which each has its own.
   std::vector<std::vector<double>> score(std::span<const std::vector<int64_t>> sources,
                                          std::span<const std::vector<int64_t>> targets,
                                          const DecodingSettings& settings, int64_t threads = 1) const;

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import operator
 import os
+import sys
 import threading
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
 
@@ -43,7 +44,8 @@ def _check(status: int) -> None:
 
 def _interruptibly(call: Callable[[], _Result]) -> _Result:
     """What `call` returns or raises. Ctrl-C ends the wait for it, though not the call, which nobody waits for then."""
-    if threading.current_thread() is not threading.main_thread():
+    # While the interpreter ends, no thread begins any more.
+    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
         return call()
     done: List[Tuple[bool, object]] = []
 
@@ -55,12 +57,18 @@ def _interruptibly(call: Callable[[], _Result]) -> _Result:
 
     # Signals reach Python code alone, which the main thread has to be in.
     thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # no more threads
+        return call()
     thread.join()
-    returned, result = done[0]
-    if not returned:
-        raise result
-    return result
+    returned, result = done.pop()  # which an error's traceback would keep, and all that `call` holds with it
+    try:
+        if not returned:
+            raise result
+        return result
+    finally:
+        del result
 
 
 def _number(name: str, given: int) -> int:
@@ -123,7 +131,8 @@ class Translator:
 
     precision: what weights and activations are rounded to, "float32" (as trained), "bf16" or "int8"; None: as the
     model is stored, which for most is float32, and for a packed one what it was packed to.
-    threads: that a call uses, each with lines of its own; 0: one for each processor.
+    threads: that a call uses, each with lines of its own; 0: OMP_NUM_THREADS where it is set, else one for each
+    processor.
     draft: the directory of a small model of the same vocabulary that guesses what this one then checks, several word
     pieces at a time: faster where few lines are translated at once, and the same to the last bit. For calls with one
     hypothesis a line (beam=1, or search="sampling"); others do without it.
