@@ -337,23 +337,20 @@ int main(int argc, char** argv) {
     const ProgramLog program_log("sweep");
     if (run_name.empty()) take_lock();
     claim_files(plan, chosen);
-    std::vector<SweepRun> results;
-    for (const auto& run : plan.runs) results.push_back(read_result(run, read));
+    const bool alone = !run_name.empty();
+    // A task of a job array asks for one run of many.
+    std::vector<SweepRun> results(plan.runs.size());
+    for (const size_t run : alone ? chosen : plan.runs_of({})) results[run] = read_result(plan.runs[run], read);
 
     if (launcher == "slurm") {
       std::erase_if(chosen, [&](size_t run) { return results[run].state == SweepRun::State::finished; });
-      const auto trained = std::erase_if(chosen, [&](size_t run) {
-        if (!is_being_trained(plan.runs[run])) return false;
-        results[run].state = SweepRun::State::running;
-        results[run].reason.clear();
-        return true;
-      });
+      const auto trained = std::erase_if(chosen, [&](size_t run) { return is_being_trained(plan.runs[run]); });
       if (trained > 0) {
         spdlog::info("{} being trained by another process, and not handed in",
                      trained == 1 ? "1 run is" : fmt::format("{} runs are", trained));
       }
       if (chosen.empty()) {
-        write_report(plan, results);
+        renew_report(plan, read);
         spdlog::info("all {}runs are finished; the report is {}", trained > 0 ? "other " : "",
                      (output / "report.html").string());
         return 0;
@@ -369,7 +366,6 @@ int main(int argc, char** argv) {
       return 0;
     }
 
-    const bool alone = !run_name.empty();
     // A task of a job array is given its device by the array.
     if (alone && devices.empty()) {
       options.devices = {"cpu"};
@@ -384,7 +380,7 @@ int main(int argc, char** argv) {
     const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     const auto end = run_all(plan, chosen, results, options, signals, read, changed);
     if (!alone) write_report(plan, results);
-    if (alone && end.signal == 0) renew_report(plan, read);  // who is told to stop waits for nobody's lock
+    if (alone && end.signal == 0) renew_report_after_run(plan, read);  // who is told to stop waits for nobody's lock
     if (end.signal != 0) {
       spdlog::info("stopped with {} of {} runs finished; the same command goes on", end.finished, chosen.size());
       return 128 + end.signal;

@@ -3,6 +3,7 @@
 import fcntl
 import html.parser
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -282,6 +283,22 @@ echo 7
             text = self.sweep(*arguments[:2], *arguments[-2:], "--run", "bad/seed-1", status=1, grid="failing.yaml")
             self.assertIn("0 of 1 runs are finished, 0 failed, 1 left to another process", text)
             self.assertEqual(self.results(output)["bad"][0]["state"], "running")
+        # A task reads no run but its own, and has nothing to do where another one will write the report.
+        metrics = output / "h1" / "seed-1" / "metrics.jsonl"
+        before = metrics.read_text()
+        metrics.write_text(before + before.splitlines(keepends=True)[1] * 500000)
+        def processor_time(*more):
+            start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            self.sweep(*arguments[:2], *arguments[-2:], *more, grid="failing.yaml")
+            return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - start
+        whole = processor_time("--report")
+        (output / "results.json").unlink()
+        with open(output / ".report.lock", "w") as report, open(output / ".next-report.lock", "w") as next_report:
+            fcntl.flock(report, fcntl.LOCK_EX)
+            fcntl.flock(next_report, fcntl.LOCK_EX)
+            self.assertLess(processor_time("--run", "base/seed-1"), whole / 2)
+        self.assertFalse((output / "results.json").exists())
+        metrics.write_text(before)
         # Again: what is finished is not handed in once more.
         self.sweep(*arguments, environment=environment, grid="failing.yaml")
         self.assertIn("#SBATCH --array=0-0\n", (output / "sweep.sbatch").read_text())

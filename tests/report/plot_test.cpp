@@ -70,6 +70,16 @@ TEST_CASE("a point between gaps has a mark, which a line of its own has not") {
   CHECK(circles({5, not_a_number, 6, 7, not_a_number, 8, not_a_number}, true) == 2);
 }
 
+TEST_CASE("points within a line that nothing is drawn of take no room") {
+  LinePlot plot;
+  PlotSeries series{.name = "long", .points = {}, .line = true, .markers = false};
+  for (double x = 0; x < 100; ++x) series.points.push_back({.x = x, .y = x, .title = "", .label = ""});
+  plot.series = {series};
+  CHECK_THAT(line_plot(plot), !Contains("class=\"point\""));
+  plot.series[0].points[50].title = "the middle";
+  CHECK_THAT(line_plot(plot), Contains("<g class=\"point\"><title>the middle</title><circle class=\"hit\""));
+}
+
 TEST_CASE("a line that ends in a gap does not fill its plot") {
   LinePlot plot;
   PlotSeries series{.name = "", .points = {}};

@@ -351,7 +351,7 @@ TEST_CASE("a run that another process trains is left to it") {
 
 TEST_CASE("a signal ends a wait for a lock, and nothing starts after it") {
   Sweep sweep("  - {name: one}\n  - {name: two}\n");
-  const FileLock held(sweep.plan.grid.output / ".report.lock", FileLock::Wait::no);
+  const FileLock held(sweep.plan.grid.output / ".sweep.lock", FileLock::Wait::no);
   std::thread killer([] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     kill(getpid(), SIGTERM);
@@ -362,6 +362,68 @@ TEST_CASE("a signal ends a wait for a lock, and nothing starts after it") {
   CHECK(end.failed == 0);
   CHECK(sweep.result("one/seed-1").state == SweepRun::State::waiting);
   CHECK_FALSE(std::filesystem::exists(sweep.plan.grid.output / "order"));
+}
+
+TEST_CASE("runs begin while a report is being written") {
+  Sweep sweep("  - {name: one}\n  - {name: two}\n");
+  const FileLock held(sweep.plan.grid.output / ".report.lock", FileLock::Wait::no);
+  claim_files(sweep.plan, {0});
+  kill(getpid(), SIGTERM);  // ends a wait
+  CHECK_NOTHROW(claim_files(sweep.plan, {1}));
+  CHECK_THROWS_WITH(renew_report(sweep.plan, toy_reader()), Contains(".report.lock: another process holds it"));
+  CHECK(sweep.signals.next(0) == SIGTERM);
+}
+
+TEST_CASE("of the runs that end while a report is written one waits to write the next") {
+  Sweep sweep("  - {name: one}\n");
+  sweep.run();
+  const auto report = sweep.plan.grid.output / "report.html";
+  const auto held_by_another = [&](const char* name) {
+    return FileLock(sweep.plan.grid.output / name, FileLock::Wait::no).error_number() == EWOULDBLOCK;
+  };
+  {
+    const FileLock held(sweep.plan.grid.output / ".report.lock", FileLock::Wait::no);
+    {
+      const FileLock next(sweep.plan.grid.output / ".next-report.lock", FileLock::Wait::no);
+      renew_report_after_run(sweep.plan, toy_reader());  // the one who waits will find its result
+    }
+    kill(getpid(), SIGTERM);
+    CHECK_THROWS_WITH(renew_report_after_run(sweep.plan, toy_reader()), Contains("another process holds it"));
+    CHECK(sweep.signals.next(0) == SIGTERM);
+  }
+  CHECK_FALSE(std::filesystem::exists(report));
+  // Whose result may have come too late for the reading has a place to wait.
+  int readings = 0;
+  auto reader = toy_reader();
+  reader.checked = [&](const auto&... file) {
+    ++readings;
+    CHECK(held_by_another(".report.lock"));
+    CHECK_FALSE(held_by_another(".next-report.lock"));
+    return toy_reader().checked(file...);
+  };
+  renew_report_after_run(sweep.plan, reader);
+  CHECK(readings > 0);
+  CHECK(std::filesystem::exists(report));
+  CHECK_FALSE(held_by_another(".report.lock"));
+}
+
+TEST_CASE("however many runs end at once, the report has them all") {
+  std::string rows;
+  for (int row = 0; row < 12; ++row) rows += fmt::format("  - {{name: row-{}}}\n", row);
+  Sweep sweep(rows);
+  sweep.run();
+  const auto summary = [](const PlannedRun& run) { return run.folder / "summary.json"; };
+  for (const auto& run : sweep.plan.runs) std::filesystem::rename(summary(run), run.folder / "ready");
+  std::vector<std::thread> tasks;
+  for (const auto& run : sweep.plan.runs) {
+    tasks.emplace_back([&sweep, &summary, &run] {
+      std::filesystem::rename(run.folder / "ready", summary(run));
+      renew_report_after_run(sweep.plan, toy_reader());
+    });
+  }
+  for (auto& task : tasks) task.join();
+  const auto results = nlohmann::json::parse(read_file(sweep.plan.grid.output / "results.json"));
+  for (const auto& row : results["rows"]) CHECK(row["runs"][0]["state"] == "finished");
 }
 
 TEST_CASE("a signal that came before the first run starts none") {

@@ -145,20 +145,20 @@ std::string line_plot(const LinePlot& plot, SvgUse use) {
       const bool alone = series.line && (i == 0 || !shown(series.points[i - 1])) &&
                          (i + 1 == series.points.size() || !shown(series.points[i + 1]));
       const double px = x(point.x), py = y(point.y);
-      out += "<g class=\"point\">";
-      add_title(out, alone && point.title.empty() ? series.name : point.title);
+      std::string drawn;
+      add_title(drawn, alone && point.title.empty() ? series.name : point.title);
       if (point.error > 0) {
         const double low = can_show(plot.y.scale, point.y - point.error) ? y(point.y - point.error) : bottom;
         const double high = y(point.y + point.error);
-        add_line(out, px, low, px, high, fmt::format("bar {}", look));
-        add_line(out, px - 3, low, px + 3, low, fmt::format("bar {}", look));
-        add_line(out, px - 3, high, px + 3, high, fmt::format("bar {}", look));
+        add_line(drawn, px, low, px, high, fmt::format("bar {}", look));
+        add_line(drawn, px - 3, low, px + 3, low, fmt::format("bar {}", look));
+        add_line(drawn, px - 3, high, px + 3, high, fmt::format("bar {}", look));
       }
       const bool marked = alone || (series.markers && point.marked);
-      if (marked) add_mark(out, px, py, series.style, series.hollow, series.shape);
+      if (marked) add_mark(drawn, px, py, series.style, series.hollow, series.shape);
       if (!point.title.empty())
-        out += fmt::format("<circle class=\"hit\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"8\"/>", px, py);
-      out += "</g>";
+        drawn += fmt::format("<circle class=\"hit\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"8\"/>", px, py);
+      if (!drawn.empty()) out += fmt::format("<g class=\"point\">{}</g>", drawn);  // most of a long line are within it
       if (marked) taken.push_back({px - 5, py - 5, px + 5, py + 5});
     }
   }

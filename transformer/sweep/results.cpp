@@ -48,12 +48,17 @@ bool stop_is_pending() {
          sigismember(&pending, SIGHUP) == 1;
 }
 
-// Held by one process at a time, of those that train a sweep's runs, while it writes what all of them write. Throws
-// Failure where that cannot be, or a signal comes while it waits.
+// Files in a sweep's folder that one process at a time holds, of those that train its runs: while it changes
+// sweep.json, for which each waits that starts a run, so briefly; while it writes the report; and while it waits to do
+// so.
+constexpr const char* record_lock = ".sweep.lock";
+constexpr const char* report_lock = ".report.lock";
+constexpr const char* next_report_lock = ".next-report.lock";
+
+// A hold on one of them. Throws Failure where that cannot be, or a signal comes while it waits.
 class SweepLock {
  public:
-  explicit SweepLock(const fs::path& folder) {
-    const auto file = folder / name;
+  explicit SweepLock(const fs::path& file) {
     for (lock_.emplace(file, FileLock::Wait::no); lock_->error_number() == EWOULDBLOCK;
          lock_.emplace(file, FileLock::Wait::no)) {
       if (stop_is_pending()) throw Failure(file.string(), "another process holds it, and this one is told to stop");
@@ -65,7 +70,6 @@ class SweepLock {
   }
 
  private:
-  static constexpr const char* name = ".report.lock";
   std::optional<FileLock> lock_;
 };
 
@@ -443,7 +447,7 @@ void SweepFiles::claim(const std::vector<std::string>& names) {
   }
   const bool known = std::all_of(names.begin(), names.end(), [&](const auto& name) { return files_.contains(name); });
   if (known) return;
-  const SweepLock lock(folder_);
+  const SweepLock lock(folder_ / record_lock);
   load();  // what other processes have recorded since
   files_.insert(names.begin(), names.end());
   save();
@@ -460,7 +464,7 @@ void SweepFiles::check_inputs(const std::map<std::string, std::string>& checksum
 }
 
 void SweepFiles::claim_inputs(const std::map<std::string, std::string>& checksums) {
-  const SweepLock lock(folder_);
+  const SweepLock lock(folder_ / record_lock);
   load();
   check_inputs(checksums);
   const auto before = inputs_;
@@ -472,7 +476,7 @@ void SweepFiles::give_vocabulary(const std::string& name, const std::string& byt
   Checksum checksum;
   checksum.add(bytes);
   {
-    const SweepLock lock(folder_);
+    const SweepLock lock(folder_ / record_lock);
     load();
     vocabularies_[name] = checksum.text();
     save();
@@ -532,8 +536,9 @@ void write_report(const Plan& plan, const std::vector<SweepRun>& results) {
   write_atomically(plan.grid.output / "report.html", sweep_html(report));
 }
 
-void renew_report(const Plan& plan, const ReadConfiguration& read) {
-  const SweepLock lock(plan.grid.output);
+namespace {
+
+void read_and_report(const Plan& plan, const ReadConfiguration& read) {
   std::vector<SweepRun> results;
   for (const auto& run : plan.runs) {
     results.push_back(read_result(run, read));
@@ -542,6 +547,21 @@ void renew_report(const Plan& plan, const ReadConfiguration& read) {
     results.back().reason.clear();
   }
   write_report(plan, results);
+}
+
+}  // namespace
+
+void renew_report(const Plan& plan, const ReadConfiguration& read) {
+  const SweepLock lock(plan.grid.output / report_lock);
+  read_and_report(plan, read);
+}
+
+void renew_report_after_run(const Plan& plan, const ReadConfiguration& read) {
+  std::optional<FileLock> next(std::in_place, plan.grid.output / next_report_lock, FileLock::Wait::no);
+  if (next->error_number() == EWOULDBLOCK) return;
+  const SweepLock lock(plan.grid.output / report_lock);
+  next.reset();  // before anything is read: who ends from now on is not among it, and waits
+  read_and_report(plan, read);
 }
 
 }  // namespace transformer

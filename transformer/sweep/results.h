@@ -98,8 +98,13 @@ void claim_job_array(const Plan& plan);
 /// Writes report.md, report.html and results.json into the sweep's folder, each whole or not at all. Throws Failure.
 void write_report(const Plan& plan, const std::vector<SweepRun>& results);
 
-/// Reads all results and writes the report, one process at a time: for runs that several processes train.
+/// Reads all results and writes the report, one process at a time: for runs that several processes train. Throws
+/// Failure where the report cannot be written, or this process is told to stop while another writes it.
 void renew_report(const Plan& plan, const ReadConfiguration& read);
+/// The same for a process whose run has ended, unless another one waits already to write the report: that one finds
+/// this run's result, too. Of however many that end at about the same time one writes, and one waits. What one that is
+/// killed leaves out comes with the next report.
+void renew_report_after_run(const Plan& plan, const ReadConfiguration& read);
 
 /// results.json: {"format": 1, "title", "base", "base_row", "rows": [{"name", "group", "changes", "paper": {..},
 /// "runs": [{"seed", "state", "reason", "folder", "perplexity", "bleu", "bleu_signature", "parameters", "seconds",
