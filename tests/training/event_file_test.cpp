@@ -3,9 +3,11 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "few_threads.h"
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/base/run_files.h"
@@ -116,6 +118,31 @@ TEST_CASE("what a crash left unfinished is cut off and written on from there") {
     events.write(3, {{"train/loss", 9}});
   }
   check_read_by_tensorboard(file, {{"train/loss", {{1, 1}, {2, 4}, {3, 9}}}});
+}
+
+TEST_CASE("an event file is gone on with in little memory, however long it is") {
+  TemporaryDirectory directory;
+  const auto file = directory / events_name;
+  {
+    EventFile events(file, 1);
+    for (int64_t step = 1; step <= 10000; ++step) events.write(step, {{"train/loss", 1}, {"train/rate", 1e-4}});
+  }
+  const auto some = read_file(file);
+  {
+    std::ofstream out(file, std::ios::binary | std::ios::app);
+    for (int64_t bytes = 0; bytes < int64_t{96} << 20; bytes += std::ssize(some)) out << some;
+  }
+  const auto whole = size_of(file);
+  SECTION("whole") {}
+  SECTION("with a long end that is none of it") {
+    std::filesystem::resize_file(file, static_cast<uintmax_t>(whole) + (uintmax_t{1} << 30));
+  }
+  CHECK(with_few_threads([&] {
+    const EventFile events(file, 10001);
+    return true;
+  }));
+  CHECK(size_of(file) > whole);
+  CHECK(size_of(file) < whole + 100);  // the restart record
 }
 
 TEST_CASE("a file that is no event file, or holds less than one record, is begun anew") {

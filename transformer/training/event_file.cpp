@@ -42,8 +42,8 @@ Number little_endian(std::string_view bytes) {
   return number;
 }
 
-// A TFRecord: length, its checksum, data, their checksum.
-constexpr size_t header_bytes = 12, footer_bytes = 4;
+// A TFRecord: length, its checksum, data, their checksum. A run's hold a few numbers each.
+constexpr size_t header_bytes = 12, footer_bytes = 4, most_record_bytes = size_t{1} << 20;
 
 std::string record(std::string_view data) {
   std::string bytes;
@@ -141,18 +141,20 @@ EventFile::EventFile(const std::filesystem::path& file, int64_t first_step) : fi
   descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail(errno);
   try {
-    std::string content;
+    std::string rest;  // behind the whole records
     std::array<char, 1 << 16> part;
-    for (ssize_t count = 0; (count = ::read(descriptor_, part.data(), part.size())) != 0;) {
-      if (count > 0) {
-        content.append(part.data(), static_cast<size_t>(count));
-      } else if (errno != EINTR) {
-        fail(errno);
+    for (ssize_t count = 0;
+         rest.size() <= most_record_bytes && (count = ::read(descriptor_, part.data(), part.size())) != 0;) {
+      if (count < 0) {
+        if (errno != EINTR) fail(errno);
+        continue;
       }
+      rest.append(part.data(), static_cast<size_t>(count));
+      size_t whole = 0;
+      while (const size_t bytes = whole_record(std::string_view(rest).substr(whole))) whole += bytes;
+      rest.erase(0, whole);
+      bytes_ += static_cast<int64_t>(whole);
     }
-    std::string_view rest = content;
-    while (const size_t bytes = whole_record(rest)) rest.remove_prefix(bytes);
-    bytes_ = static_cast<int64_t>(content.size() - rest.size());
     if (!rest.empty() && ::ftruncate(descriptor_, bytes_) != 0) fail(errno);
     append(bytes_ == 0 ? version_event() : restart_event(first_step));
   } catch (...) {

@@ -18,7 +18,7 @@ class EventFile {
  public:
   /// Opens `file`, or begins it with the format's version where it is missing. `first_step` is the first step that will
   /// be written: what the file says about it and later ones is revoked. A record that a crash left unfinished is cut
-  /// off, with all that follows a damaged one, which no reader would get past.
+  /// off, with all that follows a damaged one, which no reader would get past, or one longer than a run's (1 MiB).
   /// Throws Failure naming the file when it cannot be read or written.
   EventFile(const std::filesystem::path& file, int64_t first_step);
   ~EventFile();
