@@ -16,11 +16,13 @@
 #include "support.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/continuous_search.h"
+#include "transformer/inference/draft_pace.h"
 #include "transformer/inference/engine.h"
 #include "transformer/inference/forbidden_text.h"
 #include "transformer/inference/output_prefix.h"
 #include "transformer/inference/shortlist.h"
 #include "transformer/inference/translator.h"
+#include "transformer/text/text_end.h"
 
 namespace transformer::test {
 
@@ -67,6 +69,30 @@ bool holds_words(const std::string& text, const std::string& phrase) {
         letter(static_cast<unsigned char>(phrase.back())) || (static_cast<unsigned char>(phrase.back()) & 0xC0) == 0x80;
     const bool ends = !last_is_letter || end == text.size() || !letter(static_cast<unsigned char>(text[end]));
     if (begins && ends) return true;
+  }
+  return false;
+}
+
+/// Whether `text` holds one of `phrases` by the definition: it stands there, and an end of it that is a word's is where
+/// a word ends. With `whole`, the text ends where it ends.
+bool holds_forbidden(const std::string& text, const std::vector<std::string>& phrases, bool whole) {
+  const auto word_stays_whole = [&](size_t behind) {
+    TextEnd end(true);
+    for (; behind < text.size(); ++behind) {
+      if (end.broken_by(text[behind])) return true;
+      if (end.append(text[behind])) return !end.in_word();
+    }
+    return whole;
+  };
+  for (const auto& phrase : phrases) {
+    TextEnd last;
+    last.append(phrase);
+    for (size_t at = text.find(phrase); at != std::string::npos; at = text.find(phrase, at + 1)) {
+      TextEnd before;
+      before.append(std::string_view(text).substr(0, at));
+      if (before.in_word() && TextEnd().continued_by(phrase)) continue;
+      if (!last.in_word() || word_stays_whole(at + phrase.size())) return true;
+    }
   }
   return false;
 }
@@ -218,6 +244,91 @@ TEST_CASE("what stands for what the vocabulary cannot spell ends a word that is 
   tokens.push_back(Vocabulary::unknown);
   INFO(tiny.vocabulary->decode(tokens));
   CHECK_FALSE(forbidden->allows(tokens));
+}
+
+TEST_CASE("what a forbidden phrase rules out is found for every piece as by the definition") {
+  const Tiny tiny({});
+  const PieceTexts texts(*tiny.vocabulary);
+  // Ends and beginnings of one another, of one byte and many, with blanks and signs in them and at their ends.
+  const std::vector<std::string> all = {
+      "ba",     "bado",         "badoki",    "ba do",        "ba do ki", "do", "doki",   "ki",
+      "k",      "m\u00E9",      "m\u00E9no", "\u00E9",       "no ra",    "ra", "ra.",    ".",
+      "er.",    "si\u00DF",     "\u00DF tu", "\u00D7",       "\u00D7 2", "2",  "\u060C", "ba\u00D7do",
+      "\u5317", "\u5317\u4EAC", "\uAC1C",    "\u0915\u0941", ", ba",     "tu"};
+  std::mt19937 random(8);
+  int forbidding = 0, ending = 0, states = 0;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<std::string> phrases;
+    for (const auto& phrase : all) {
+      if (random() % 3 == 0) phrases.push_back(phrase);
+    }
+    std::shuffle(phrases.begin(), phrases.end(), random);
+    const auto forbidden = tiny.packed->forbid(phrases);
+    std::string line;
+    for (int i = 0; i < 5; ++i) line += all[random() % all.size()] + (random() % 2 == 0 ? " " : "");
+    auto tokens = tiny.vocabulary->sample(line, 0.5);
+    // Some are what no encoder writes: any piece, a byte of a character, the unknown piece.
+    for (auto& token : tokens) {
+      if (random() % 6 == 0) token = static_cast<int64_t>(random()) % texts.size();
+    }
+    int64_t state = ForbiddenText::beginning;
+    std::string text;
+    for (const int64_t token : tokens) {
+      Ids expected, never_last;
+      for (int64_t piece = 0; piece < texts.size(); ++piece) {
+        const auto longer = text + texts.of(piece);
+        TextEnd end;
+        end.append(longer);
+        const bool held = holds_forbidden(longer, phrases, false);
+        const bool held_at_end = holds_forbidden(longer, phrases, true);
+        const bool likely_sign = end.in_character() && !end.likely_in_word();
+        if (held || (held_at_end && likely_sign)) {
+          expected.push_back(piece);
+        } else if (held_at_end) {
+          never_last.push_back(piece);
+        }
+      }
+      INFO(in_quotes(text));
+      const auto found = forbidden->at(state);
+      CHECK(found.forbidden == expected);
+      CHECK(found.never_last == never_last);
+      CHECK(found.may_end == !holds_forbidden(text, phrases, true));
+      forbidding += expected.empty() ? 0 : 1;
+      ending += never_last.empty() ? 0 : 1;
+      ++states;
+      if (holds_forbidden(text + texts.of(token), phrases, false)) continue;  // another comes instead
+      text += texts.of(token);
+      state = forbidden->after(state, token);
+    }
+    CHECK(forbidden->found_in(text, ForbiddenText::Extent::whole).empty() == !holds_forbidden(text, phrases, true));
+  }
+  CHECK(states > 200);
+  CHECK(forbidding > 100);
+  CHECK(ending > 100);
+}
+
+TEST_CASE("what may not come is found in a time that hardly grows with the phrases") {
+  const Tiny tiny({});
+  const std::vector<std::string> syllables = {"ba", "do", "ki", "lu", "no", "ra", "tu", "er", "si", "mo"};
+  const auto seconds = [&](int phrases) {
+    std::vector<std::string> words;
+    for (int number = 0; number < phrases; ++number) {
+      auto& word = words.emplace_back("ba");
+      for (int i = 0, left = number; i < 5; ++i, left /= 10) word += syllables[static_cast<size_t>(left % 10)];
+    }
+    const auto forbidden = tiny.packed->forbid(words);
+    const CpuClock clock;
+    for (size_t number = 0; number < 300; ++number) {
+      int64_t state = ForbiddenText::beginning;
+      for (const int64_t token : tiny.vocabulary->encode(words[number])) {
+        CHECK(forbidden->at(state).may_end);
+        state = forbidden->after(state, token);
+      }
+      CHECK_FALSE(forbidden->at(state).may_end);
+    }
+    return clock.seconds();
+  };
+  CHECK(seconds(20000) < 4 * seconds(2000));
 }
 
 TEST_CASE("translations hold what is required and nothing that is forbidden, packed as through the modules") {

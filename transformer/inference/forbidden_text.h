@@ -15,7 +15,8 @@ namespace transformer {
 /// a letter or a digit is one of whole words: where "Hund" is forbidden, "Hunde" may come. Chinese, Japanese and other
 /// writing whose words are not set apart is forbidden anywhere. Safe to share between threads.
 ///
-/// A text is followed token by token, from state to state; what may not come in a state is found once.
+/// A text is followed token by token, from state to state. What may not come in a state is found once, and kept as long
+/// as there is room: in memory that is bounded. There are about as many states as the phrases have bytes, at most.
 class ForbiddenText {
  public:
   /// Phrases as the vocabulary normalises them; blank ones forbid nothing, nor do those that it cannot spell.
@@ -34,8 +35,8 @@ class ForbiddenText {
     std::vector<int64_t> never_last;  // others, after which the text must go on
     bool may_end = true;              // whether the text may end here
   };
-  /// `state` is `beginning`, or came from `after`. The answer lives as long as this.
-  const State& at(int64_t state) const;
+  /// `state` is `beginning`, or came from `after`.
+  State at(int64_t state) const;
   /// The state that `token` leads to.
   int64_t after(int64_t state, int64_t token) const;
 
