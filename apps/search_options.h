@@ -27,8 +27,7 @@ class SearchOptions {
   /// `stored` with what the command line gave. Where this is another --search, what is stored for the one that it
   /// replaces alone counts no more. Throws Error for what was given and has no effect.
   DecodingSettings over(const DecodingSettings& stored) const {
-    auto search = options_.over(stored);
-    if (search.search != stored.search) search = options_.over(stored.searched_by(search.search));
+    const auto search = stored.with([&](DecodingSettings& settings) { settings = options_.over(settings); });
     if (given("diversity") && search.beam_groups == 1) {
       throw Error("--diversity", "is between the groups of a beam, and there is one",
                   "give --beam-groups 2 or more with it, or leave it out");

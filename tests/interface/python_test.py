@@ -9,6 +9,7 @@ import os
 import pathlib
 import pickle
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -187,6 +188,15 @@ class PythonTest(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.communicate(timeout=60)[0], "interrupted\n")  # all of them take minutes
         self.assertEqual(process.returncode, 0)
+
+    def test_another_search_than_the_models_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stored = pathlib.Path(folder, "model")
+            shutil.copytree(MODEL, stored)
+            config = stored / "config.yaml"
+            config.write_text(config.read_text().replace("decoding:\n", "decoding:\n  search: sampling\n  temperature: 0.7\n"))
+            with Translator(stored, threads=1) as translator:
+                self.assertEqual(translator.translate(LINES, search="beam"), self.translator.translate(LINES))
 
     def test_control_characters_say_nothing(self):
         self.assertEqual(self.translator.translate(["Good\0 mor\x07ning."]), self.translator.translate(["Good morning."]))

@@ -171,4 +171,13 @@ DecodingSettings DecodingSettings::searched_by(Search kind) const {
   return settings;
 }
 
+DecodingSettings DecodingSettings::with(const std::function<void(DecodingSettings&)>& change) const {
+  auto settings = *this;
+  change(settings);
+  if (settings.search == search) return settings;
+  settings = searched_by(settings.search);
+  change(settings);
+  return settings;
+}
+
 }  // namespace transformer

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "transformer/base/settings.h"
@@ -63,6 +64,9 @@ struct DecodingSettings {
 
   /// These settings, searched by `kind`: what is of the other kind alone is as declared.
   DecodingSettings searched_by(Search kind) const;
+  /// These settings with what `change`, which may be called twice, gives in their place; where that is another search,
+  /// what these have for theirs alone counts no more.
+  DecodingSettings with(const std::function<void(DecodingSettings&)>& change) const;
 
   /// Hypotheses that a sentence has at the same time, at most.
   int64_t hypotheses() const { return search == Search::sampling ? n_best : beam; }

@@ -140,7 +140,7 @@ transformer_search defaults_of(const transformer_model& model) {
 }
 
 /// `settings` with what `lines`, of name=value, say; NULL: as they are.
-DecodingSettings with_lines(DecodingSettings settings, const char* lines) {
+DecodingSettings with_lines(const DecodingSettings& settings, const char* lines) {
   if (!lines) return settings;
   std::vector<transformer::SettingOverride> overrides;
   for (std::string_view left = lines; !left.empty();) {
@@ -155,10 +155,11 @@ DecodingSettings with_lines(DecodingSettings settings, const char* lines) {
     overrides.push_back(
         {fmt::format("decoding.{}", line.substr(0, equals)), std::string(line.substr(equals + 1)), where});
   }
-  transformer::Settings named;
-  named.section("decoding", settings, "");
-  named.override_with(overrides);
-  return settings;
+  return settings.with([&](DecodingSettings& changed) {
+    transformer::Settings named;
+    named.section("decoding", changed, "");
+    named.override_with(overrides);
+  });
 }
 
 /// `settings`: the model's own, for what no field says.

@@ -595,7 +595,8 @@ class HttpServer::Implementation::Session : public std::enable_shared_from_this<
 
   void left() {
     drop_task();
-    record(499);
+    // Who was given up before is not one who left.
+    record(served_.status != 0 ? served_.status : 499);
     close();
   }
 

@@ -133,16 +133,16 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
 
   /// How the model translates these languages, with the settings that the request gives.
   DecodingSettings search(const LanguagePair& languages) const {
-    auto search = model_->search(languages);
-    const auto batch_sentences = search.batch_sentences;
-    const LanguagePair told{search.source_language, search.target_language};
-    Settings settings;
-    settings.section("decoding", search, "");
-    settings.override_with(call_.decoding);
-    const auto known = settings.values();
-    for (const auto& name : call_.not_given) {
-      if (!known.contains(name)) settings.override_with({{name, "", ""}});  // which says what it may have meant
-    }
+    const auto usual = model_->search(languages);
+    auto search = usual.with([&](DecodingSettings& changed) {
+      Settings settings;
+      settings.section("decoding", changed, "");
+      settings.override_with(call_.decoding);
+      const auto known = settings.values();
+      for (const auto& name : call_.not_given) {
+        if (!known.contains(name)) settings.override_with({{name, "", ""}});  // which says what it may have meant
+      }
+    });
     const auto& own = model_->translator().settings();
     if (call_.alternatives > 0) {
       // As many as the checks below let through.
@@ -156,18 +156,19 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       search.beam = std::max(search.beam, search.n_best);
       search.beam += (search.beam_groups - search.beam % search.beam_groups) % search.beam_groups;  // equal groups
     }
-    const auto check = [&](const char* name, int64_t value, int64_t usual, int64_t most) {
-      if (value <= std::max(usual, most)) return;
+    const auto check = [&](const char* name, int64_t value, int64_t of_model, int64_t most) {
+      if (value <= std::max(of_model, most)) return;
       throw RequestError(
-          400, fmt::format("{} of {} is more than this server allows: {}", name, value, std::max(usual, most)));
+          400, fmt::format("{} of {} is more than this server allows: {}", name, value, std::max(of_model, most)));
     };
     check("a beam", search.beam, own.beam, context_.settings.max_beam);
-    check("a number of translations", search.n_best, own.n_best, model_->most_translations());
+    check("a number of translations", search.n_best, 0, model_->most_translations());
     check("an extra length", search.max_extra_length, own.max_extra_length, context_.settings.max_extra_length);
-    if (search.batch_sentences != batch_sentences) {
+    if (search.batch_sentences != usual.batch_sentences) {
       throw RequestError(400, "decoding.batch_sentences is the server's to choose");
     }
-    if (LanguagePair{search.source_language, search.target_language} != told) {
+    if (LanguagePair{search.source_language, search.target_language} !=
+        LanguagePair{usual.source_language, usual.target_language}) {
       throw RequestError(400, "decoding.source_language and decoding.target_language follow from source and target");
     }
     if (!model_->translator().engine()) check_for_modules(search);

@@ -56,10 +56,12 @@ def _interruptibly(call: Callable[[], _Result]) -> _Result:
             done.append((False, error))
 
     # Signals reach Python code alone, which the main thread has to be in.
-    thread = threading.Thread(target=run, daemon=True)
+    thread: Optional[threading.Thread] = threading.Thread(target=run, daemon=True)
     try:
         thread.start()
     except RuntimeError:  # no more threads
+        thread = None
+    if thread is None:
         return call()
     thread.join()
     returned, result = done.pop()  # which an error's traceback would keep, and all that `call` holds with it
