@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
         for (int i = 0; i < argc; ++i) options.folder.command += (i > 0 ? " " : "") + shell_quoted(argv[i]);
         if (dry_run) {
           std::cout << model_summary(recipe.run.model) << std::flush;
-          std::cout << check_run(recipe.run, options.folder);
+          std::cout << check_run(recipe.run, options);
           // No mistake: runs for other machines are checked, too.
           try {
             open_device(recipe.run.training.device);

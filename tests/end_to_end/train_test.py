@@ -440,14 +440,35 @@ class TrainTest(ProgramTest):
         self.refused("--output", self.root / "beyond", "--set", "model.positions=learned",
                      "--set", "model.max_positions=6", parts=["data.max_length", "leaves room for 5", "set it to 5"])
         self.assertFalse((self.root / "beyond" / "checkpoints").exists())
+        # Text that is not used sets no limit.
+        for language in ("en", "de"):
+            (self.root / f"long.{language}").write_text("red " * 60 + "\n")
+        two = ("--output", self.root / "unused", "--set", "training.steps=2",
+               "--set", f"data.train_source=[{self.root}/long.en,{self.root}/train.en]",
+               "--set", f"data.train_target=[{self.root}/long.de,{self.root}/train.de]",
+               "--set", "model.positions=learned", "--set", "model.max_positions=35")
+        self.refused(*two, parts=["data.max_length", "leaves room for 34"])
+        self.run_train(*two, "--set", "data.train_weights=[0,1]")
+
+    def test_the_setting_that_ended_a_run_is_named(self):
+        for name, steps, minutes in (("steps", 20, 0), ("max_minutes", 100000, 0.02)):
+            more = ("--output", self.root / name, "--set", f"training.steps={steps}",
+                    "--set", f"training.max_minutes={minutes}")
+            text, _ = self.run_train(*more)
+            self.assertEqual("training.max_minutes (0.02) are over: training ends" in text, name == "max_minutes")
+            text, _ = self.run_train(*more)
+            self.assertIn(f"this run is finished; raise training.{name} to go on with it", text)
+            for dry in ((), ("--dry-run",)):
+                self.refused(*more, *dry, "--profile", 2, parts=["--profile", f"raise training.{name}"])
 
     def test_early_stopping_by_bleu_and_schedules(self):
         output = self.root / "patient"
-        text, _ = self.run_train("--output", output, "--set", "training.patience=2", "--set", "training.best_by=bleu",
-                                 "--set", "training.validate_every=5", "--set", "training.steps=5000",
-                                 "--set", "training.schedule=inverse_sqrt", "--set", "training.rate=1e-3",
-                                 "--set", "training.warmup_steps=10", "--set", "training.keep_best=2",
-                                 "--set", "training.average_of=best", "--set", "training.log_every=5")
+        more = ("--output", output, "--set", "training.patience=2", "--set", "training.best_by=bleu",
+                "--set", "training.validate_every=5", "--set", "training.steps=5000",
+                "--set", "training.schedule=inverse_sqrt", "--set", "training.rate=1e-3",
+                "--set", "training.warmup_steps=10", "--set", "training.keep_best=2",
+                "--set", "training.average_of=best", "--set", "training.log_every=5")
+        text, _ = self.run_train(*more)
         self.assertIn("2 validations without a new best", text)
         metrics = self.metrics(output)
         rates = {line["step"]: line["rate"] for line in metrics if line["kind"] == "train"}
@@ -457,6 +478,8 @@ class TrainTest(ProgramTest):
         bleu = [(line["bleu"], line["step"]) for line in metrics if line["kind"] == "validation"]
         self.assertEqual(metrics[-1]["best_step"], max(bleu, key=lambda pair: (pair[0], -pair[1]))[1])
         self.assertEqual(json.loads((output / "summary.json").read_text())["ended_by"], "patience")
+        text, _ = self.run_train(*more)
+        self.assertIn("this run is finished; raise training.patience", text)
 
     def test_one_run_a_folder(self):
         output = self.root / "one"
@@ -546,6 +569,21 @@ class TrainTest(ProgramTest):
         for more, said in (((), True), (("--set", "training.checkpoint_minutes=10"), False)):
             text, _ = self.run_train("--dry-run", "--output", self.root / "dry", "--set", "training.checkpoint_every=0", *more)
             self.assertEqual("no checkpoint is written before the end" in text, said)
+        self.assertNotIn("to be averaged", text)
+        for more, least in ((("training.checkpoint_every=0", "training.keep_best=1"), "is 1 checkpoint"),
+                            (("training.checkpoint_every=60", "training.average_checkpoints=3"), "is 1 checkpoint"),
+                            (("training.checkpoint_every=59", "training.average_checkpoints=3"), "are 2 checkpoints"),
+                            (("training.checkpoint_every=59",), None),
+                            (("training.checkpoint_every=0", "training.keep_best=2", "training.average_of=best"), None)):
+            text, _ = self.run_train("--dry-run", "--output", self.root / "dry",
+                                     *(word for setting in more for word in ("--set", setting)))
+            self.assertEqual("to be averaged" in text, least is not None, text)
+            self.assertIn(f"there {least} at most" if least else "", text)
+        traced = self.root / "traced"
+        traced.mkdir()
+        (traced / "trace.json").write_text("mine")
+        self.run_train("--dry-run", "--output", traced)
+        self.refused("--dry-run", "--output", traced, "--profile", 2, parts=["trace.json", "is in the way"])
         pipe = self.root / "pipe"
         os.mkfifo(pipe)  # to which nobody writes
         for name, side in (("train", "source"), ("validation", "target")):

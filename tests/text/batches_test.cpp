@@ -413,4 +413,23 @@ TEST_CASE("a pair longer than the budget is refused") {
              Contains("sentence pair 1") && Contains("22 source"));
 }
 
+TEST_CASE("pieces are not drawn without vocabularies") {
+  const LengthCorpus corpus({{3, 3}});
+  CHECK_THROWS_AS(Batches(*corpus, {.batch_tokens = 21, .sampling = {.vocabularies = {}, .alpha = 0.1}}, 0),
+                  std::invalid_argument);
+}
+
+TEST_CASE("files of weight 0 set no limit") {
+  const LengthCorpus corpus({{40, 3}, {4, 4}, {3, 5}, {30, 2}}, 2);
+  CHECK(corpus->longest() == 40);
+  CHECK(corpus->longest({0, 1}) == 30);
+  CHECK(corpus->longest({0.1, 0}) == 40);
+  CHECK_THAT(error_of([&] { (void)corpus->longest({1}); }), Contains("data.train_weights"));
+  CHECK(Batches(*corpus, {.batch_tokens = 31, .weights = {0, 1}}, 0).size() == 2);
+  CHECK_THAT(error_of([&] {
+               Batches(*corpus, {.batch_tokens = 30, .weights = {0, 1}}, 0);
+             }),
+             Contains("sentence pair 4 has 31 source"));
+}
+
 }  // namespace transformer::test

@@ -94,6 +94,26 @@ TEST_CASE("a language stays before its text, and no piece is drawn that a table 
   CHECK(different > 50);
 }
 
+TEST_CASE("drawn pieces are no more than the longest side that is used has") {
+  const TemporaryDirectory folder;
+  const auto vocabulary = std::make_shared<const Vocabulary>(small_vocabulary(folder));
+  write_file(folder / "short", "information\nresponsibility\n");
+  write_file(folder / "long", "a b c d e f g h i j k l m n o p q r s t u v w x y z\n");
+  const std::vector<std::string> files = {(folder / "long").string(), (folder / "short").string()};
+  const auto corpus = Corpus::read(files, files, *vocabulary, *vocabulary, {});
+  const auto longest_drawn = [&](const std::vector<double>& weights) {
+    size_t longest = 0;
+    for (uint64_t seed = 0; seed < 50; ++seed) {
+      for (const auto& pair : sample_pieces(corpus, {1, 2}, {{vocabulary, vocabulary}, 0.5}, seed, weights)) {
+        longest = std::max({longest, pair.source.size(), pair.target.size()});
+      }
+    }
+    return static_cast<int64_t>(longest);
+  };
+  CHECK(longest_drawn({}) > corpus.longest({0, 1}));
+  CHECK(longest_drawn({0, 1}) <= corpus.longest({0, 1}));
+}
+
 TEST_CASE("the share of merges left out is that asked for") {
   const TemporaryDirectory folder;
   std::string words, lines;

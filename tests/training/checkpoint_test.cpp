@@ -57,6 +57,7 @@ struct Training {
                 .batch = seed + 2,
                 .batch_state = "state " + std::to_string(seed),
                 .micro_batch_tokens = seed + 3,
+                .micro_batch_costs = "costs " + std::to_string(seed),
                 .source_tokens = seed + 4,
                 .target_tokens = seed + 5,
                 .flops = n + 0.25,
@@ -128,6 +129,7 @@ TEST_CASE("a checkpoint gives back every number that went into it") {
   CHECK(p.batch == 5);
   CHECK(p.batch_state == "state 3");
   CHECK(p.micro_batch_tokens == 6);
+  CHECK(p.micro_batch_costs == "costs 3");
   CHECK(p.validation_due == 1);
   CHECK(p.judged_by == "text 3");
   CHECK(p.products == "bf16");
@@ -194,9 +196,9 @@ TEST_CASE("a checkpoint of another format is refused as such") {
   // Fields that version 0.1's first builds did not write may be missing, and no others.
   progress["format"] = 1;
   const std::set<std::string> newer = {
-      "batch_state",  "batch_tokens",       "of_the_end",           "judged_by",
-      "products",     "micro_batch_tokens", "window_gradient_norm", "window_largest_norm",
-      "window_steps", "validation_due",     "process_seconds",      "for_validation"};
+      "batch_state",        "batch_tokens",         "of_the_end",          "judged_by",    "products",
+      "micro_batch_tokens", "window_gradient_norm", "window_largest_norm", "window_steps", "validation_due",
+      "process_seconds",    "for_validation",       "micro_batch_costs"};
   for (const auto& [name, value] : progress.items()) {
     auto lacking = progress;
     lacking.erase(name);
@@ -307,6 +309,16 @@ TEST_CASE("pruning deletes what is neither among the newest nor the best, and wh
     if (best.contains(steps[i]) || i + keep >= steps.size()) expected.push_back(fmt::format("step-{:08}", steps[i]));
   }
   CHECK(names_in(folder) == expected);
+}
+
+TEST_CASE("the last scheduled checkpoint stays, however few are asked for") {
+  TemporaryDirectory run;
+  for (const char* name : {"step-00000002", "step-00000007"}) {
+    fs::create_directories(run / "checkpoints" / name);
+    write_file(run / "checkpoints" / name / "progress.json", "text");
+  }
+  prune_checkpoints(run.path(), GENERATE(0, -3));
+  CHECK(names_in(run / "checkpoints") == Names{"step-00000007"});
 }
 
 TEST_CASE("an interruption's checkpoint stays while there is no other") {

@@ -1,6 +1,8 @@
 #include "transformer/training/run_folder.h"
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
 
@@ -28,16 +30,19 @@ const std::map<std::string, SettingRule> rules = {{"data.text", {SettingKind::fi
                                                   {"training.threads", {SettingKind::free, "0"}},
                                                   {"training.log_every", {SettingKind::free, "100"}},
                                                   {"training.init_from", {SettingKind::fixed, "\"\""}},
-                                                  {"training.newer", {SettingKind::fixed, "none"}}};
+                                                  {"training.newer", {SettingKind::fixed, "none"}},
+                                                  {"training.best_by", {SettingKind::fixed, "perplexity"}},
+                                                  {"decoding.beam", {SettingKind::free, "4"}},
+                                                  {"decoding.proposals", {SettingKind::free, "8"}}};
 
 struct Given {
   std::string text = "a", clip = "0.0", schedule = "noam", steps = "10", threads = "0", log_every = "100",
-              init_from = "\"\"";
+              init_from = "\"\"", best_by = "perplexity", beam = "4", proposals = "8";
   std::string yaml() const {
     return fmt::format(
         "format: 1\n\ndata:\n  text: {}\n\ntraining:\n  clip_norm: {}\n  schedule: {}\n  steps: {}\n  threads: {}\n  "
-        "log_every: {}\n  init_from: {}\n  newer: none\n",
-        text, clip, schedule, steps, threads, log_every, init_from);
+        "log_every: {}\n  init_from: {}\n  newer: none\n  best_by: {}\n\ndecoding:\n  beam: {}\n  proposals: {}\n",
+        text, clip, schedule, steps, threads, log_every, init_from, best_by, beam, proposals);
   }
 };
 
@@ -153,6 +158,18 @@ TEST_CASE("settings of three kinds") {
   CHECK_THAT(refused({}, {.restart = true, .from = "last"}), Contains("--restart"));
   Run empty;
   CHECK_THAT(error_of([&] { empty.open({}, {.from = "last"}); }), Contains("--from: there is no run"));
+}
+
+TEST_CASE("how validations translate is changed by asking for it where it decides what is the best") {
+  Run run;
+  run.train();
+  CHECK(run.open({.beam = "1"}).found() == Found::run);
+  Run by_bleu;
+  by_bleu.train({.best_by = "bleu"});
+  CHECK(by_bleu.open({.best_by = "bleu", .proposals = "0"}).found() == Found::run);
+  CHECK_THAT(error_of([&] { by_bleu.open({.best_by = "bleu", .beam = "1"}); }),
+             Contains("decoding.beam: 4 there, 1 now") && Contains("--from last"));
+  CHECK(by_bleu.open({.best_by = "bleu", .beam = "1"}, {.from = "6"}).found() == Found::run);
 }
 
 TEST_CASE("a folder is the same however its name is completed") {
@@ -324,6 +341,63 @@ TEST_CASE("a run goes on from an earlier checkpoint with other settings") {
     CHECK_FALSE(run.record().contains("set_aside"));
     CHECK(run.record()["changes"].size() == 1);
   }
+}
+
+TEST_CASE("what a run appends to is set aside however long it is") {
+  Run run;
+  run.train();
+  const uintmax_t bytes = (uintmax_t{64} << 20) + 3;
+  for (const char* name : {"metrics.jsonl", events_name}) {
+    fs::resize_file(run.folder / name, bytes);
+    write_file(run.folder / name, read_file(run.folder / name) + "end");
+  }
+  const auto before = checksum_of(read_file(run.folder / "metrics.jsonl"));
+  {
+    auto folder = run.open({}, {.from = "6"});
+    folder.claim();
+    folder.begin("checksum");
+  }
+  for (const char* name : {"metrics.jsonl", events_name}) {
+    CHECK(fs::file_size(run.folder / name) == bytes + 3);
+    CHECK(fs::file_size(run.folder / ".replaced" / name) == bytes + 3);
+  }
+  fs::resize_file(run.folder / "metrics.jsonl", 7);
+  RunFolder::undo(run.folder);
+  CHECK(checksum_of(read_file(run.folder / "metrics.jsonl")) == before);
+  CHECK_FALSE(fs::exists(run.folder / ".replaced"));
+}
+
+TEST_CASE("a run whose files cannot all be set aside stays as it was") {
+  Run run;
+  run.train();
+  write_file(run.folder / "metrics.jsonl", std::string(200000, '.'));
+  const auto before = run.contents();
+  const auto go_back = [&] {
+    auto folder = run.open({.clip = "1.0"}, {.from = "6"});
+    folder.claim();
+    folder.begin("checksum");
+  };
+  // A limit on the size of files stands for a full disk.
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight{100000, limit.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &tight) == 0);
+  std::string message;
+  try {
+    go_back();
+  } catch (const Failure& failure) {
+    message = failure.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, handler);
+  CHECK_THAT(message, Contains(".replaced/metrics.jsonl") && Contains("File too large"));
+  CHECK(run.contents() == before);
+  CHECK_FALSE(run.record().contains("set_aside"));
+  CHECK(run.record()["changes"].empty());
+  CHECK_THAT(error_of([&] { RunFolder::undo(run.folder); }), Contains("nothing is set aside"));
+  go_back();
+  CHECK(read_file(run.folder / ".replaced/metrics.jsonl") == before.at("metrics.jsonl"));
 }
 
 TEST_CASE("another text is another run") {

@@ -12,8 +12,11 @@
 
 #include "error_of.h"
 #include "support.h"
+#include "transformer/architecture/settings.h"
 #include "transformer/model/blockwise_attention.h"
 #include "transformer/model/recompute.h"
+#include "transformer/model/transformer.h"
+#include "transformer/text/corpus.h"
 #include "transformer/training/layer_drop.h"
 #include "transformer/training/trainer.h"
 
@@ -149,6 +152,45 @@ TEST_CASE("a task that lacks something, or cannot say how large its batches get,
   run.settings.micro_batch = TrainingSettings::MicroBatch::automatic;
   run.settings.micro_batch_tokens = 0;
   CHECK_THAT(error_of([&] { run.train(folder / "run"); }), Contains("set training.micro_batch_tokens"));
+}
+
+TEST_CASE("a run without checkpoints cannot be gone on with") {
+  TemporaryDirectory folder;
+  Run run(1);
+  CHECK_THAT(error_of([&] { run.train(folder / "run", /*resume=*/true); }),
+             Contains("has no checkpoint to go on from"));
+}
+
+TEST_CASE("settings that no file gave are checked all the same") {
+  TemporaryDirectory folder;
+  const auto refusal = [&](const auto& change) {
+    Run run(1);
+    change(run.settings);
+    return error_of([&] { run.train(folder / "run"); });
+  };
+  CHECK_THAT(refusal([](auto& settings) { settings.keep_checkpoints = settings.average_checkpoints = 0; }),
+             StartsWith("training.keep_checkpoints: ") || StartsWith("training.average_checkpoints: "));
+  CHECK_THAT(refusal([](auto& settings) { settings.keep_checkpoints = settings.average_checkpoints = -3; }),
+             StartsWith("training.keep_checkpoints: ") || StartsWith("training.average_checkpoints: "));
+  CHECK_THAT(refusal([](auto& settings) { settings.label_smoothing = 5; }), StartsWith("training.label_smoothing: "));
+  CHECK_THAT(refusal([](auto& settings) { settings.clip_norm = std::nan(""); }), StartsWith("training.clip_norm: "));
+  CHECK_THAT(refusal([](auto& settings) { settings.steps = -5; }), StartsWith("training.steps: "));
+}
+
+TEST_CASE("text is sampled as the settings say, or the task is refused") {
+  const auto corpus = Corpus::of({{5, 6}}, {{7, 8}});
+  ModelSettings tiny;
+  tiny.vocabulary_size = 12;
+  tiny.encoder_layers = tiny.decoder_layers = 1;
+  tiny.d_model = tiny.d_ff = 8;
+  tiny.heads = 2;
+  const Transformer model(tiny.resolved());
+  TrainingSettings settings;
+  CHECK(translation_task(model, {corpus}, settings).batches);
+  settings.subword_sampling = 0.5;
+  CHECK_THAT(error_of([&] { translation_task(model, {corpus}, settings); }), Contains("TrainingText::sampling"));
+  const TrainingText sampled{.corpus = corpus, .weights = {}, .vocabularies = {}, .sampling = 0.5};
+  CHECK_THAT(error_of([&] { translation_task(model, sampled, settings); }), Contains("TrainingText::vocabularies"));
 }
 
 TEST_CASE("the library writes to no log unless it is given one") {

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "model/reference.h"
 #include "support.h"
@@ -81,14 +82,17 @@ CopyTask& copy_task() {
   return task;
 }
 
-Transformer trained(const TrainingSettings& settings, const ModelSettings& model_settings,
-                    const std::filesystem::path& run, bool resume = false, const TrainerHooks& hooks = {},
-                    TrainingSummary* summary = nullptr) {
+/// A `rate_factor` beyond what settings may have comes by the task's schedule.
+Transformer trained(TrainingSettings settings, const ModelSettings& model_settings, const std::filesystem::path& run,
+                    bool resume = false, const TrainerHooks& hooks = {}, TrainingSummary* summary = nullptr) {
   std::filesystem::create_directories(run);
   torch::manual_seed(settings.seed);
   Transformer model(model_settings, layer_drop(model_settings, settings.layer_drop));
   Communicator alone({}, {});
-  Trainer trainer(alone, translation_task(model, {*copy_task().corpus}, settings), settings, run,
+  const double beyond = settings.rate_factor > 1e6 ? std::exchange(settings.rate_factor, 1) : 1;
+  auto task = translation_task(model, {*copy_task().corpus}, settings);
+  task.schedule = [schedule = task.schedule, beyond](int64_t step) { return beyond * schedule(step); };
+  Trainer trainer(alone, std::move(task), settings, run,
                   {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(copy_task().model)}}},
                   hooks);
   if (resume) trainer.resume();
@@ -614,6 +618,79 @@ TEST_CASE("a size that was found out is kept while it divides the tokens of a st
   CHECK(size_after(200, 4) == 200);   // 1600 are more than a step's
   CHECK(size_after(1600, 6) == 200);  // eight of them
   CHECK(size_after(700, 8) == 700);   // three and a half
+}
+
+TEST_CASE("a size that was found out is tried again where its tokens take other memory") {
+  // Of which micro-batches of so many tokens and more fit into no memory.
+  struct Swelling : CorpusBatches {
+    int64_t from;
+    mutable int asked = 0;
+    Swelling(TrainingText text, const ModelSettings& model, int64_t tokens)
+        : CorpusBatches(std::move(text), model), from(tokens) {}
+    std::optional<Largest> largest() const override {
+      auto found = CorpusBatches::largest();
+      found->most = [this](int64_t tokens) {
+        ++asked;
+        return tokens >= from ? int64_t{1} << 50 : tokens;
+      };
+      return found;
+    }
+  };
+  auto& task = copy_task();
+  TemporaryDirectory runs;
+  auto settings = task.training_settings(2);
+  settings.micro_batch = TrainingSettings::MicroBatch::automatic;
+  settings.batch_tokens = 1600;
+  int asked = 0;
+  const auto size_after = [&](int64_t steps, int64_t from) {
+    settings.steps = steps;
+    Transformer model(task.model_settings());
+    auto translating = translation_task(model, {*task.corpus}, settings);
+    const auto batches = std::make_shared<Swelling>(TrainingText{*task.corpus}, model->settings(), from);
+    translating.batches = batches;
+    Communicator alone({}, {});
+    Trainer trainer(alone, translating, settings, runs.path(),
+                    {.contents = {{"config.yaml", "format: 1\n"}, {"vocabulary.model", read_file(task.model)}}});
+    if (steps > 2) trainer.resume();
+    trainer.run();
+    asked = batches->asked;
+    return nlohmann::json::parse(read_file(resumable_checkpoints(runs.path()).front() / "progress.json"))
+        .at("micro_batch_tokens")
+        .get<int64_t>();
+  };
+  CHECK(size_after(2, 1000) == 800);
+  CHECK(size_after(4, 500) == 800);  // as it was begun
+  CHECK(asked == 0);
+  settings.recompute = true;
+  CHECK(size_after(6, 500) == 400);
+  settings.recompute = false;
+  CHECK(size_after(8, 2000) == 400);  // smaller where it must be, and never larger
+  CHECK(asked == 1);
+}
+
+TEST_CASE("sampling makes micro-batches as large as their longest row drawn") {
+  auto& task = copy_task();
+  const auto settings = task.model_settings().resolved();
+  const double alpha = 0.3;
+  const CorpusBatches source({*task.corpus, {}, {task.vocabulary, task.vocabulary}, alpha}, settings);
+  const auto largest = source.largest();
+  REQUIRE(largest);
+  const auto most_of = [&](int64_t tokens, int64_t epoch) {
+    Batches batches(*task.corpus, {.batch_tokens = tokens, .sampling = {{task.vocabulary, task.vocabulary}, alpha}},
+                    epoch);
+    int64_t most = 0;
+    for (Batch batch; batches.next(batch);) {
+      most = std::max(most, batch.source.rows * std::max(batch.source_length, batch.target_length));
+    }
+    return most;
+  };
+  for (const int64_t tokens : {100, 1000}) {
+    const int64_t most = largest->most(tokens);
+    CHECK(most > tokens);
+    CHECK(most == most_of(tokens, 0));
+    CHECK(static_cast<double>(most_of(tokens, 1)) < 1.25 * static_cast<double>(most));
+  }
+  CHECK(CorpusBatches({*task.corpus}, settings).largest()->most(1000) == 1000);
 }
 
 TEST_CASE("a damaged checkpoint is recognised, whatever byte it is, and the one before used") {

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <thread>
 #include <tuple>
 #include <unordered_map>
@@ -172,16 +173,22 @@ std::vector<PlannedBatch> plan_pool(const Corpus& corpus, const std::vector<Pair
   return batches;
 }
 
-void check_lengths(const Corpus& corpus, int64_t budget) {
-  if (corpus.longest() + 1 <= budget) return;
-  for (int64_t pair = 0; pair < corpus.size(); ++pair) {
-    const int64_t source_length = corpus.source_length(pair) + 1, target_length = corpus.target_length(pair) + 1;
-    if (std::max(source_length, target_length) <= budget) continue;
-    throw Error(
-        "batch_tokens",
-        fmt::format("sentence pair {} has {} source and {} target tokens, more than a batch of {} holds", pair + 1,
-                    source_length, target_length, budget),
-        fmt::format("raise it to at least {} or lower data.max_length", std::max(source_length, target_length)));
+// Throws what check_weights throws, too.
+void check_lengths(const Corpus& corpus, const std::vector<double>& weights, int64_t budget) {
+  if (corpus.longest(weights) + 1 <= budget) return;
+  const auto sizes = corpus.sizes();
+  int64_t pair = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t end = pair + sizes[i];
+    for (; pair < end; ++pair) {
+      const int64_t source_length = corpus.source_length(pair) + 1, target_length = corpus.target_length(pair) + 1;
+      if ((!weights.empty() && weights[i] == 0) || std::max(source_length, target_length) <= budget) continue;
+      throw Error(
+          "batch_tokens",
+          fmt::format("sentence pair {} has {} source and {} target tokens, more than a batch of {} holds", pair + 1,
+                      source_length, target_length, budget),
+          fmt::format("raise it to at least {} or lower data.max_length", std::max(source_length, target_length)));
+    }
   }
 }
 
@@ -231,8 +238,7 @@ struct Batches::Implementation {
     require(options.share >= 0 && options.share < options.shares, "a share that is none of the shares");
     require(options.step >= 0 && options.taken >= 0, "a batch or a step before the first");
     const auto sizes = corpus.sizes();
-    check_weights(options.weights, sizes.size());
-    check_lengths(corpus, options.batch_tokens);
+    check_lengths(corpus, options.weights, options.batch_tokens);
     const Mixture mixture{sizes, options.weights, options.seed, options.shuffle};
     pools = mixture.pools(epoch, options.pool_pairs);
     summaries.resize(pools.size());
@@ -301,7 +307,7 @@ struct Batches::Implementation {
     } else if (options.sampling.alpha > 0) {
       constexpr uint64_t purpose = 0x7069656365;  // apart from the streams that plan the epoch
       Random random(options.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(number), purpose);
-      const auto drawn = sample_pieces(corpus, planned.pairs, options.sampling, random.next());
+      const auto drawn = sample_pieces(corpus, planned.pairs, options.sampling, random.next(), options.weights);
       batch = padded(
           drawn.size(), [&](size_t row) { return std::span<const int64_t>(drawn[row].source); },
           [&](size_t row) { return std::span<const int64_t>(drawn[row].target); });
@@ -335,8 +341,13 @@ struct Batches::Implementation {
   std::jthread worker;  // last: it must stop before what it uses goes
 };
 
-Batches::Batches(const Corpus& corpus, const Options& options, int64_t epoch, int64_t first)
-    : implementation_(std::make_unique<Implementation>(corpus, options, epoch, first)) {}
+Batches::Batches(const Corpus& corpus, const Options& options, int64_t epoch, int64_t first) {
+  const auto& [source, target] = options.sampling.vocabularies;
+  if (options.sampling.alpha > 0 && (!source || !target)) {
+    throw std::invalid_argument("Batches: pieces are drawn with the vocabularies, and there are none");
+  }
+  implementation_ = std::make_unique<Implementation>(corpus, options, epoch, first);
+}
 Batches::~Batches() = default;
 Batches::Batches(Batches&&) noexcept = default;
 

@@ -71,7 +71,8 @@ class Batches {
   };
   /// `corpus` must outlive this. Starts at batch `first` of `epoch` (to resume in the middle of one), for which the
   /// pools before it are planned once more: about 0.15 s for a million pairs.
-  /// Throws Error when a single pair is longer than the budget, or for weights that check_weights refuses.
+  /// Throws Error when a single pair is longer than the budget, or for weights that check_weights refuses;
+  /// std::invalid_argument for sampling without vocabularies.
   Batches(const Corpus& corpus, const Options& options, int64_t epoch, int64_t first = 0);
   ~Batches();
   Batches(Batches&&) noexcept;

@@ -360,9 +360,12 @@ std::string Corpus::checksum() const {
   return checksum.text();
 }
 
-int64_t Corpus::longest() const {
+int64_t Corpus::longest(const std::vector<double>& weights) const {
+  check_weights(weights, parts_.size());
   int64_t longest = 0;
-  for (const auto& part : parts_) longest = std::max(longest, part.longest);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    if (weights.empty() || weights[i] > 0) longest = std::max(longest, parts_[i].longest);
+  }
   return longest;
 }
 

@@ -67,12 +67,12 @@ class Corpus {
     /// its language; empty: none anywhere.
     std::vector<std::string> tags = {};
   };
-  /// Reads and encodes parallel files (plain or .gz), with as many threads as the machine has cores; with a cache only
-  /// those that are not in it yet. Ids from a cache take no memory of the process's own, however many there are.
-  /// Throws Error naming the file when one is missing or is no text; naming file and line for broken UTF-8; naming both
-  /// counts when a pair of files has unequal line counts, or when there are not as many source files as target files.
-  /// Throws Error for a language that the vocabulary has not, or that its model reads behind the end, where a corpus
-  /// has nothing, and for tags as check_tags. Throws Failure naming the file when the cache cannot be written.
+  /// Reads and encodes parallel files (plain or .gz), with as many threads as the machine has cores, 16 at most; with a
+  /// cache only those that are not in it yet. Ids from a cache take no memory of the process's own, however many there
+  /// are. Throws Error naming the file when one is missing or is no text; naming file and line for broken UTF-8; naming
+  /// both counts when a pair of files has unequal line counts, or when there are not as many source files as target
+  /// files. Throws Error for a language that the vocabulary has not, or that its model reads behind the end, where a
+  /// corpus has nothing, and for tags as check_tags. Throws Failure naming the file when the cache cannot be written.
   static Corpus read(const std::vector<std::string>& source_files, const std::vector<std::string>& target_files,
                      const Vocabulary& source_vocabulary, const Vocabulary& target_vocabulary, const Options& options);
 
@@ -84,8 +84,9 @@ class Corpus {
   int64_t size() const { return starts_.back(); }
   /// Pairs of each pair of files.
   std::vector<int64_t> sizes() const;
-  /// Pieces of the longest side of all.
-  int64_t longest() const;
+  /// Pieces of the longest side of all pairs that an epoch uses: those of files of weight 0 (Mixture) do not count.
+  /// Throws what check_weights throws.
+  int64_t longest(const std::vector<double>& weights = {}) const;
 
   /// Piece ids of one side of one pair, without begin and end.
   std::vector<int64_t> source(int64_t pair) const;

@@ -27,7 +27,8 @@ std::vector<int64_t> sampled(const Vocabulary& vocabulary, std::vector<int64_t> 
 }  // namespace
 
 std::vector<SampledPair> sample_pieces(const Corpus& corpus, const std::vector<int64_t>& pairs,
-                                       const SubwordSampling& sampling, uint64_t seed) {
+                                       const SubwordSampling& sampling, uint64_t seed,
+                                       const std::vector<double>& weights) {
   // SentencePiece draws from a generator that each thread has for itself and that takes the seed when the thread first
   // draws. Repeatable draws thus need a thread of their own, and the seed to themselves meanwhile.
   static std::mutex seed_in_use;
@@ -37,7 +38,7 @@ std::vector<SampledPair> sample_pieces(const Corpus& corpus, const std::vector<i
   std::exception_ptr error;
   std::thread([&] {
     try {
-      const int64_t longest = corpus.longest();
+      const int64_t longest = corpus.longest(weights);
       for (const int64_t pair : pairs) {
         result.push_back({sampled(*sampling.vocabularies.source, corpus.source(pair), sampling.alpha, longest),
                           sampled(*sampling.vocabularies.target, corpus.target(pair), sampling.alpha, longest)});

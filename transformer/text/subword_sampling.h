@@ -22,8 +22,10 @@ struct SampledPair {
 
 /// Draws pieces for each of `pairs`. The same `seed` draws the same. A side keeps the corpus's pieces where they hold
 /// unknown ones, whose text is lost, where those drawn do (a table need not hold every piece), and where those drawn
-/// are more than the corpus's longest side has. The piece of a language stays before its text.
+/// are more than the corpus's longest side has (Corpus::longest, by `weights`). The piece of a language stays before
+/// its text.
 std::vector<SampledPair> sample_pieces(const Corpus& corpus, const std::vector<int64_t>& pairs,
-                                       const SubwordSampling& sampling, uint64_t seed);
+                                       const SubwordSampling& sampling, uint64_t seed,
+                                       const std::vector<double>& weights = {});
 
 }  // namespace transformer

@@ -47,6 +47,8 @@ class BatchSource {
     int64_t longest = 1;                             // tokens of the longest row: no micro-batch is smaller
     int64_t worth_measuring = 512;                   // tokens from which memory grows in proportion
     std::function<MicroBatch(int64_t tokens)> make;  // as costly as one of so many tokens can be
+    /// Tokens, padding counted, that one planned for so many (Plan::tokens) can have; null: no more.
+    std::function<int64_t(int64_t tokens)> most = {};
   };
 
   virtual ~BatchSource() = default;

@@ -57,6 +57,7 @@ void each_field(P& progress, Visitor&& visit) {
   visit("batch_state", progress.batch_state);
   visit("of_the_end", progress.of_the_end);
   visit("micro_batch_tokens", progress.micro_batch_tokens);
+  visit("micro_batch_costs", progress.micro_batch_costs);
   visit("source_tokens", progress.source_tokens);
   visit("target_tokens", progress.target_tokens);
   visit("flops", progress.flops);
@@ -168,9 +169,9 @@ Progress read_progress(const fs::path& file) {
     each_field(progress, [&](const char* name, auto& value) {
       // Not in the checkpoints of version 0.1's first builds.
       static const std::set<std::string_view> newer = {
-          "batch_state",        "batch_tokens",  "of_the_end",           "judged_by",           "products",
-          "micro_batch_tokens", "window_steps",  "window_gradient_norm", "window_largest_norm", "validation_due",
-          "process_seconds",    "for_validation"};
+          "batch_state",        "batch_tokens",   "of_the_end",           "judged_by",           "products",
+          "micro_batch_tokens", "window_steps",   "window_gradient_norm", "window_largest_norm", "validation_due",
+          "process_seconds",    "for_validation", "micro_batch_costs"};
       if (newer.contains(name) && !json.contains(name)) return;
       if constexpr (std::is_same_v<decltype(value), int64_t&>) {
         value = whole_number_of(json.at(name));
@@ -399,8 +400,10 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
 }
 
 Error no_whole_checkpoint(const fs::path& run, const std::string& newest) {
+  if (newest.empty())
+    return Error(run.string(), "has no checkpoint to go on from", "begin anew, or name another folder");
   return Error(checkpoint_directory(run).string(),
-               fmt::format("none of its checkpoints is whole{}{}", newest.empty() ? "" : "; the newest: ", newest),
+               fmt::format("none of its checkpoints is whole; the newest: {}", newest),
                "--restart replaces the run and begins anew");
 }
 
@@ -425,7 +428,8 @@ fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state,
 void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t>& best) {
   const auto scheduled = list_checkpoints(run);
   auto kept = counted_checkpoints(run);
-  kept.erase(kept.begin(), kept.end() - std::min(std::ssize(kept), static_cast<std::ptrdiff_t>(keep)));
+  const auto most = static_cast<std::ptrdiff_t>(std::max<int64_t>(keep, 1));
+  kept.erase(kept.begin(), kept.end() - std::min(std::ssize(kept), most));
   for (const auto& checkpoint : scheduled) {
     if (std::find(kept.begin(), kept.end(), checkpoint) == kept.end() && !best.contains(checkpoint_step(checkpoint))) {
       discard(checkpoint);

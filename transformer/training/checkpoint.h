@@ -35,6 +35,7 @@ struct Progress {
   std::string batch_state;             // what else the source of batches needs (BatchPosition)
   int64_t of_the_end = 0;              // the step of a checkpoint that was not due, but that the run ended there
   int64_t micro_batch_tokens = 0;      // found out by training.micro_batch: auto; 0: not
+  std::string micro_batch_costs;       // settings that their memory depends on, as they were; empty: not told
   int64_t source_tokens = 0;           // trained on so far
   int64_t target_tokens = 0;           // the same of the target
   double flops = 0;                    // counted so far
@@ -130,8 +131,8 @@ Error no_whole_checkpoint(const std::filesystem::path& run, const std::string& n
 std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, const TrainingState& state,
                                              const Log& log = {});
 
-/// Deletes all scheduled checkpoints but the last `keep` (counted_checkpoints) and those of the steps `best`,
-/// interruptions' that were gone on from, and what a killed process left half written.
+/// Deletes all scheduled checkpoints but the last `keep`, or the last one where that is less (counted_checkpoints), and
+/// those of the steps `best`, interruptions' that were gone on from, and what a killed process left half written.
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std::set<int64_t>& best = {});
 
 /// Deletes all but the newest `keep` of interruptions' checkpoints, and nothing else.

@@ -101,41 +101,41 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
               "give more text, or set data.max_length, or data.max_length_ratio, higher");
 }
 
-double CorpusBatches::growth() const {
-  constexpr int64_t most_pairs = 256;
-  const auto& corpus = text_.corpus;
-  if (text_.sampling == 0 || corpus.size() == 0) return 1;
-  std::vector<int64_t> pairs;
-  const int64_t apart = (corpus.size() + most_pairs - 1) / most_pairs;
-  for (int64_t pair = 0; pair < corpus.size(); pair += apart) pairs.push_back(pair);
-  const auto drawn = sample_pieces(corpus, pairs, {text_.vocabularies, text_.sampling}, plan_.seed);
-  double source = 0, target = 0, drawn_source = 0, drawn_target = 0;
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    source += static_cast<double>(corpus.source_length(pairs[i])) + 1;
-    target += static_cast<double>(corpus.target_length(pairs[i])) + 1;
-    drawn_source += static_cast<double>(drawn[i].source.size()) + 1;
-    drawn_target += static_cast<double>(drawn[i].target.size()) + 1;
+int64_t CorpusBatches::most_drawn(int64_t tokens) const {
+  if (text_.sampling == 0) return tokens;
+  // A batch is padded to the longest row drawn, so whole ones are looked at: those that training begins with.
+  constexpr int64_t enough = 1 << 18;
+  Batches batches(text_.corpus,
+                  {.batch_tokens = tokens,
+                   .seed = plan_.seed,
+                   .weights = text_.weights,
+                   .sampling = {text_.vocabularies, text_.sampling}},
+                  /*epoch=*/0);
+  int64_t most = tokens, looked_at = 0;
+  for (Batch batch; looked_at < enough && batches.next(batch);) {
+    most = std::max(most, batch.source.rows * std::max(batch.source_length, batch.target_length));
+    looked_at += batch.source_tokens + batch.target_tokens;
   }
-  return std::max({1.0, drawn_source / source, drawn_target / target});
+  return most;
 }
 
 std::optional<BatchSource::Largest> CorpusBatches::largest() const {
-  const int64_t length = text_.corpus.longest() + 1;  // with the end token
+  const int64_t length = text_.corpus.longest(text_.weights) + 1;  // with the end token
   // The loss's buffers grow up to 512 tokens, or more where the vocabulary is small.
   const int64_t measurable = std::max<int64_t>(512, (int64_t{1} << 22) / settings_.target_vocabulary_size);
   return Largest{.longest = length,
                  .worth_measuring = measurable,
-                 .make = [length, this, times = std::optional<double>()](int64_t tokens) mutable {
-                   if (!times) times = growth();
-                   const int64_t rows =
-                       std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(tokens) * *times) / length);
-                   Batch batch;
-                   batch.source = batch.target_input = batch.target_output = IdMatrix(rows, length, 4);
-                   batch.source_length = batch.target_length = length;
-                   // Counted as if padded, as most are: a mask then takes its memory, too.
-                   batch.target_tokens = rows * length;
-                   return micro_batch_of(batch, settings_);
-                 }};
+                 .make =
+                     [length, this](int64_t tokens) {
+                       const int64_t rows = std::max<int64_t>(1, tokens / length);
+                       Batch batch;
+                       batch.source = batch.target_input = batch.target_output = IdMatrix(rows, length, 4);
+                       batch.source_length = batch.target_length = length;
+                       // Counted as if padded, as most are: a mask then takes its memory, too.
+                       batch.target_tokens = rows * length;
+                       return micro_batch_of(batch, settings_);
+                     },
+                 .most = [this](int64_t tokens) { return most_drawn(tokens); }};
 }
 
 }  // namespace transformer

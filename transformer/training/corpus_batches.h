@@ -38,8 +38,8 @@ class CorpusBatches : public BatchSource {
   std::optional<Largest> largest() const override;
 
  private:
-  // How many times as long sampling makes the sides of pairs, whose batches are planned by the corpus's pieces.
-  double growth() const;
+  // Tokens, padding counted, that sampling makes of a batch planned for so many by the corpus's own pieces.
+  int64_t most_drawn(int64_t tokens) const;
 
   TrainingText text_;
   ModelSettings settings_;

@@ -185,7 +185,7 @@ std::string decoding_of(const RunSettings& settings) {
     const auto colon = line.find(": ");
     if (colon == line.npos) continue;
     const auto name = fmt::format("decoding.{}", trim(line.substr(0, colon)));
-    if (name == "decoding.batch_sentences" || name == "decoding.proposals") continue;
+    if (!decides_translations(name)) continue;
     const auto rule = settings.rules.find(name);
     if (rule == settings.rules.end() || rule->second.default_text != line.substr(colon + 2)) text += line + "\n";
   }
@@ -219,6 +219,14 @@ std::function<std::string()> vocabulary_text_of(const RunSettings& settings) {
     }
     return all.text();
   };
+}
+
+// What a run's folder is told of the run besides what was asked of it.
+RunFolderOptions folder_options(const RunSettings& settings, const RunOptions& options) {
+  auto wanted = options.folder;
+  wanted.profile = options.profile_steps > 0;
+  wanted.vocabulary_text = vocabulary_text_of(settings);
+  return wanted;
 }
 
 // The vocabularies in `output`: given, or learned first where they are not there yet.
@@ -316,6 +324,26 @@ const char* name_of(TrainingSummary::End end) {
       break;
   }
   return "interruption";
+}
+
+// The setting that ended the finished run in `output`.
+const char* setting_that_ended(const fs::path& output) {
+  std::string ended_by;
+  try {
+    ended_by = nlohmann::json::parse(read_file(output / summary_name)).value("ended_by", "");
+  } catch (const std::exception&) {  // whatever has become of it, the model is there
+  }
+  using End = TrainingSummary::End;
+  if (ended_by == name_of(End::time)) return "training.max_minutes";
+  return ended_by == name_of(End::patience) ? "training.patience" : "training.steps";
+}
+
+// Throws Error where a trace is asked for of a run that is finished.
+void check_profile(const RunFolder& folder, const RunSettings& settings, const RunOptions& options) {
+  if (folder.found() != RunFolder::Found::finished_run || options.profile_steps == 0) return;
+  const fs::path output = settings.training.output;
+  throw Error("--profile", fmt::format("the run in {} is finished: there is no step to be traced", output.string()),
+              fmt::format("raise {}, or choose another training.output", setting_that_ended(output)));
 }
 
 // The weights of the run's model, made of its checkpoints, and of how many.
@@ -423,11 +451,21 @@ int64_t most_checkpoints(const TrainingSettings& training) {
   return std::min(training.steps, times(training.checkpoint_every) + of_the_best + 1);
 }
 
-// What is to be said where a run leaves nothing on its way to go on from; else empty.
-std::string no_checkpoints(const TrainingSettings& training) {
-  if (training.checkpoint_every > 0 || training.checkpoint_minutes > 0 || training.keep_best > 0) return "";
-  return "no checkpoint is written before the end (training.checkpoint_every and training.checkpoint_minutes are 0): a "
-         "run that is killed begins anew, and there is one to be averaged";
+// What is to be said where a run leaves nothing on its way to go on from, or less than is to be averaged; else empty.
+std::string few_checkpoints(const TrainingSettings& training) {
+  if (training.checkpoint_minutes > 0) return "";
+  const int64_t every = training.checkpoint_every;
+  if (every == 0 && training.keep_best == 0) {
+    return "no checkpoint is written before the end (training.checkpoint_every and training.checkpoint_minutes are 0): "
+           "a run that is killed begins anew, and there is one to be averaged";
+  }
+  // Those that a validation asked for are not among the last ones, but for the one at the end.
+  const int64_t most = every > 0 ? (training.steps - 1) / every + 1 : 1;
+  if (training.average_of != TrainingSettings::Averaged::last || most >= training.average_checkpoints) return "";
+  return fmt::format(
+      "training.average_checkpoints is {}, and by training.checkpoint_every ({}) there {} {} at most to be "
+      "averaged",
+      training.average_checkpoints, every, most == 1 ? "is" : "are", counted(most, "checkpoint"));
 }
 
 // `path`, or the nearest of the folders that it is to lie in which there is.
@@ -492,7 +530,7 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
     text += fmt::format("weights: {}\n", described_start(settings));
   }
 
-  if (const auto none = no_checkpoints(training); !none.empty()) text += fmt::format("checkpoints: {}\n", none);
+  if (const auto few = few_checkpoints(training); !few.empty()) text += fmt::format("checkpoints: {}\n", few);
   // A step leaves one at most; one more is written before another goes.
   const int64_t kept = std::min(training.keep_checkpoints, most_checkpoints(training));
   const int64_t there = folder.found() == RunFolder::Found::nothing ? 0 : std::ssize(list_checkpoints(output));
@@ -596,13 +634,12 @@ void check_inputs(const RunSettings& settings) {
   check_texts(settings.data, nullptr);
 }
 
-std::string check_run(const RunSettings& settings, const RunFolderOptions& options) {
+std::string check_run(const RunSettings& settings, const RunOptions& options) {
   check_settings(settings);
-  auto look_only = options;
-  look_only.look_only = true;
-  look_only.vocabulary_text = vocabulary_text_of(settings);
-  const fs::path output = settings.training.output;
-  const RunFolder folder(output, settings.config, settings.rules, look_only);
+  auto wanted = folder_options(settings, options);
+  wanted.look_only = true;
+  const RunFolder folder(settings.training.output, settings.config, settings.rules, wanted);
+  check_profile(folder, settings, options);
   return check_new_run(settings, folder);
 }
 
@@ -619,18 +656,11 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   };
   auto found = RunFolder::Found::nothing;
   communicator.on_rank_0([&] {
-    auto wanted = options.folder;
-    wanted.profile = options.profile_steps > 0;
-    wanted.vocabulary_text = vocabulary_text_of(settings);
-    folder.emplace(output, settings.config, settings.rules, wanted);
+    folder.emplace(output, settings.config, settings.rules, folder_options(settings, options));
     found = folder->found();
+    check_profile(*folder, settings, options);
     if (found == RunFolder::Found::finished_run) {
-      if (wanted.profile) {
-        throw Error("--profile",
-                    fmt::format("the run in {} is finished: there is no step to be traced", output.string()),
-                    "raise training.steps, or choose another training.output");
-      }
-      log.info("this run is finished; raise training.steps to go on with it");
+      log.info(fmt::format("this run is finished; raise {} to go on with it", setting_that_ended(output)));
     }
     if (found == RunFolder::Found::nothing) check_new_run(settings, *folder);
     folder->claim();
@@ -676,11 +706,12 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
                                    .target_language = data.target_language,
                                    .tags = data.train_tags},
                                   log);
-  if (const int64_t most = most_tokens(model_settings); corpus.longest() > most) {
+  const int64_t longest = corpus.longest(data.train_weights);
+  if (const int64_t most = most_tokens(model_settings); longest > most) {
     throw Error(
         "data.max_length",
         fmt::format("a side of the training text has {} pieces, and model.max_positions ({}) leaves room for {}",
-                    corpus.longest(), model_settings.max_positions, most),
+                    longest, model_settings.max_positions, most),
         fmt::format("set it to {} at most, or give the model more positions, or sinusoidal ones", most));
   }
   const auto checksum = corpus.checksum();
@@ -708,7 +739,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   torch::manual_seed(seed >> 32 == 0 ? seed : Random(seed).next());
   Transformer model(model_settings, layer_drop(model_settings, settings.training.layer_drop));
   log.info(fmt::format("model: {} parameters", model->parameter_count()));
-  if (const auto none = no_checkpoints(settings.training); !none.empty()) log.warn(none);
+  if (const auto few = few_checkpoints(settings.training); !few.empty()) log.warn(few);
   if (!begun && !settings.training.init_from.empty()) {
     const fs::path directory = settings.training.init_from;
     load_layers(model, directory / weights_name, read_model_settings(directory));
@@ -747,6 +778,10 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     return RunEnd::interrupted;
   };
   if (summary.end == TrainingSummary::End::interruption) return interrupted();
+  if (summary.end == TrainingSummary::End::time) {
+    log.info(fmt::format("training.max_minutes ({:g}) are over: training ends at step {}", training.max_minutes,
+                         summary.steps));
+  }
   if (summary.end == TrainingSummary::End::patience) {
     log.info(fmt::format("{} without a new best: training ends at step {}", counted(training.patience, "validation"),
                          summary.steps));

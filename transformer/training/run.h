@@ -76,6 +76,6 @@ void check_inputs(const RunSettings& settings);
 
 /// Checks all that a run would need before it computes anything: settings, what its folder holds, files, vocabulary,
 /// space on the disk. Changes nothing. Returns a description of what it found.
-std::string check_run(const RunSettings& settings, const RunFolderOptions& options = {});
+std::string check_run(const RunSettings& settings, const RunOptions& options = {});
 
 }  // namespace transformer

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -42,6 +45,21 @@ void move_to(const fs::path& from, const fs::path& to) {
   fs::create_directories(to.parent_path(), error);
   if (!error) fs::rename(from, to, error);
   if (error) throw Failure(from.string(), fmt::format("cannot be moved to {}: {}", to.string(), error.message()));
+}
+
+// Replaces `to` with the content of `from`, whole or not at all, however long that is: what a run appends to has no
+// bound.
+void copy_to(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::create_directories(to.parent_path(), error);
+  std::ifstream in(from, std::ios::binary);
+  AtomicFile out(to);
+  std::vector<char> block(1 << 20);
+  while (in.read(block.data(), std::ssize(block)), in.gcount() > 0) {
+    out.write(block.data(), static_cast<size_t>(in.gcount()));
+  }
+  if (!in.eof()) throw Failure(from.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
+  out.commit();
 }
 
 void remove_tree(const fs::path& path) {
@@ -279,12 +297,15 @@ bool RunFolder::has_come_further() const {
 std::vector<RunFolder::Difference> RunFolder::differences(const std::map<std::string, std::string>& saved) const {
   const auto given = flat_settings(config_);
   const auto linear = [](const auto& settings) { return value_of(settings, "training.schedule") == "linear"; };
+  const auto by_bleu = [](const auto& settings) { return value_of(settings, "training.best_by") == "bleu"; };
   std::vector<Difference> different;
   for (const auto& [name, value] : given) {
     const auto rule = rules_.find(name);
     auto kind = rule == rules_.end() ? SettingKind::fixed : rule->second.kind;
     // No other schedule's past depends on when it ends.
     if (name == "training.steps" && !linear(saved) && !linear(given)) kind = SettingKind::free;
+    // What was the best by other translations is no longer kept.
+    if (decides_translations(name) && (by_bleu(saved) || by_bleu(given))) kind = SettingKind::changeable;
     const auto found = saved.find(name);
     // What a setting did before it existed is its default.
     const auto before = found != saved.end()   ? found->second
@@ -513,34 +534,43 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
   }
   record_.set_aside.stage = Stage::moving;
   record_.write(folder_);
-  for (const auto& item : record_.set_aside.moving) {
-    if (goes_on_with(item)) {
-      std::error_code error;
-      fs::create_directories(aside(item).parent_path(), error);
-      write_atomically(aside(item), read_file(folder_ / item));
-    } else {
-      move_to(folder_ / item, aside(item));
+  auto kept = record_;
+  try {
+    for (const auto& item : record_.set_aside.moving) {
+      if (goes_on_with(item)) {
+        copy_to(folder_ / item, aside(item));
+      } else {
+        move_to(folder_ / item, aside(item));
+      }
+      kept.set_aside.items.push_back(item);
     }
+    if (from < 0) discarded = own_entries();
+    kept.set_aside.moving.clear();
+    kept.set_aside.from = from < 0 ? -1 : std::min(record_.set_aside.from, from);
+    kept.set_aside.stage = Stage::kept;
+    kept.facts = after;
+    kept.agents = options_.agents;
+    kept.write(folder_);
+  } catch (...) {
+    try {
+      revert_moving();
+    } catch (const std::runtime_error&) {  // Error or Failure: the next start finishes it (recover)
+    }
+    throw;
   }
-  if (from < 0) discarded = own_entries();
-  record_.set_aside.items.insert(record_.set_aside.items.end(), record_.set_aside.moving.begin(),
-                                 record_.set_aside.moving.end());
-  record_.set_aside.moving.clear();
-  record_.set_aside.from = from < 0 ? -1 : std::min(record_.set_aside.from, from);
-  record_.set_aside.stage = Stage::kept;
-  record_.facts = after;
-  record_.agents = options_.agents;
-  record_.write(folder_);
+  record_ = kept;
   remove_own(discarded);
 }
 
+void RunFolder::revert_moving() {
+  give_back(record_.set_aside.moving);
+  record_.set_aside.moving.clear();
+  record_.set_aside.stage = record_.set_aside.items.empty() ? Stage::none : Stage::kept;
+  record_.write(folder_);
+}
+
 void RunFolder::recover() {
-  if (record_.set_aside.stage == Stage::moving) {
-    give_back(record_.set_aside.moving);
-    record_.set_aside.moving.clear();
-    record_.set_aside.stage = record_.set_aside.items.empty() ? Stage::none : Stage::kept;
-    record_.write(folder_);
-  }
+  if (record_.set_aside.stage == Stage::moving) revert_moving();
   if (record_.set_aside.stage == Stage::returning) finish_undo();
   if (record_.set_aside.stage == Stage::purging || (record_.set_aside.stage == Stage::kept && has_come_further()))
     purge();

@@ -138,7 +138,10 @@ class RunFolder {
 
   std::filesystem::path aside(const std::string& item) const;
   void remove_empty_folders(const std::vector<std::string>& items) const;
+  /// Throws what is refused on the way; what had been moved is then back, or comes back at the next start.
   void set_aside(const std::vector<std::string>& items, int64_t from, const RunRecord::Facts& after);
+  /// What was on its way aside is back where it was.
+  void revert_moving();
   void give_back(const std::vector<std::string>& items);
   void finish_undo();
   void purge();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "transformer/base/check_ranges.h"
 #include "transformer/base/device_name.h"
 #include "transformer/base/error.h"
 #include "transformer/training/learning_rate.h"
@@ -35,7 +36,9 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
   field("max_minutes", &S::max_minutes, "training ends after this time if it comes before `steps`; 0: no limit",
         between(0, 1e7))
       .free();
-  field("batch_tokens", &S::batch_tokens, "source and target tokens of a step, each at most, padding counted (§5.1)",
+  field("batch_tokens", &S::batch_tokens,
+        "source and target tokens of a step, each at most, padding counted (§5.1), before "
+        "subword_sampling makes more of them",
         between(1, 1e8))
       .changeable();
   field("micro_batch_tokens", &S::micro_batch_tokens,
@@ -45,7 +48,8 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
       .changeable();
   field("micro_batch", &S::micro_batch,
         "fixed: of micro_batch_tokens; auto: as many tokens as memory allows, tried out with the longest pairs before "
-        "training begins, on all processes alike, and kept while batch_tokens is a whole number of such micro-batches",
+        "training begins, on all processes alike, and kept while batch_tokens is a whole number of such micro-batches; "
+        "they become smaller where another setting makes them too large for memory",
         {{"fixed", MicroBatch::fixed}, {"auto", MicroBatch::automatic}})
       .changeable();
   field("recompute", &S::recompute,
@@ -106,11 +110,13 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
       "meant for the last steps, from --init-from",
       {{"none", Quantization::none}, {"int8", Quantization::int8}})
       .changeable();
-  field("subword_sampling", &S::subword_sampling,
-        "spell training text in other word pieces every time: the share of a BPE vocabulary's merges that are left out "
-        "(0.03 makes a tenth more pieces, 0.1 a third), or the smoothing of a unigram vocabulary's choices (0.2); "
-        "0: always the same pieces",
-        fraction())
+  field(
+      "subword_sampling", &S::subword_sampling,
+      "spell training text in other word pieces every time: the share of a BPE vocabulary's merges that are left out "
+      "(0.03 makes a tenth more pieces, 0.1 a third), or the smoothing of a unigram vocabulary's choices (0.2); "
+      "0: always the same pieces. Batches are planned before pieces are drawn, and padded to the longest row drawn: at "
+      "0.1 to about twice batch_tokens, half of it padding, which costs time and memory",
+      fraction())
       .changeable();
   field("moving_average", &S::moving_average,
         "decay of an exponential moving average of the weights, which is then what is validated, averaged and kept; "
@@ -175,6 +181,7 @@ std::function<double(int64_t)> TrainingSettings::learning_rate(int64_t d_model) 
 }
 
 void TrainingSettings::check() const {
+  check_ranges("training", *this);
   if (output.empty()) throw Error("training.output", "is empty", "name the folder that the run goes to: runs/model");
   if (device.empty()) throw Error("training.device", "is empty", "it takes cpu, cuda or cuda:N");
   gpu_of(device);  // throws for what is no device's name, before anything is begun

@@ -113,7 +113,7 @@ struct TrainingSettings {
   /// The learning rate as a function of the step, counted from 1, for a model of width `d_model`.
   std::function<double(int64_t)> learning_rate(int64_t d_model) const;
 
-  /// Throws Error where settings contradict each other.
+  /// Throws Error where one is out of its range, or where they contradict each other.
   void check() const;
 };
 

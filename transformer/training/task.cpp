@@ -1,5 +1,7 @@
 #include "transformer/training/task.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "transformer/base/error.h"
@@ -42,6 +44,14 @@ void check_training_of(const ModelSettings& model, const TrainingSettings& setti
 TrainingTask translation_task(const Transformer& given, TrainingText text, const TrainingSettings& settings) {
   auto model = given;
   check_training_of(model->settings(), settings);
+  if (text.sampling != settings.subword_sampling) {
+    throw Error("training.subword_sampling",
+                fmt::format("is {}, and the text is sampled with {}", settings.subword_sampling, text.sampling),
+                "give both the same (TrainingText::sampling)");
+  }
+  if (text.sampling > 0 && (!text.vocabularies.source || !text.vocabularies.target)) {
+    throw Error("training.subword_sampling", "needs the text's vocabularies", "fill in TrainingText::vocabularies");
+  }
   model->set_recompute(settings.recompute);
   model->set_quantization(settings.quantization == TrainingSettings::Quantization::int8);
   return {.model = model.ptr(),

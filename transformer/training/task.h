@@ -40,7 +40,8 @@ struct TrainingTask {
 LossSums translation_loss(Transformer& model, const DeviceBatch& batch, double smoothing, double rdrop = 0);
 
 /// The paper's task: `model` learns to turn `text`'s sources into its targets, as `settings` have it (§5); but for
-/// training.layer_drop, which a model is made with (layer_drop.h). Throws Error as check_training_of.
+/// training.layer_drop, which a model is made with (layer_drop.h). Throws Error as check_training_of, and where `text`
+/// is not sampled as training.subword_sampling has it.
 TrainingTask translation_task(const Transformer& model, TrainingText text, const TrainingSettings& settings);
 
 /// Throws Error where a `model` cannot be trained as `settings` have it: training.rdrop compares two passes with

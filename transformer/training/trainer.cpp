@@ -149,6 +149,14 @@ std::string shared_part(TrainingSettings settings, const TrainerHooks& hooks, co
   return text;
 }
 
+// What decides how much memory a token takes, and may change in a run.
+std::string costs_of(const TrainingSettings& settings, const torch::Device& device) {
+  return fmt::format("products in {}, R-Drop {}, quantization {}, recompute {}, subword_sampling {:g}",
+                     name_of_products(settings, device), settings.rdrop > 0,
+                     settings.quantization == TrainingSettings::Quantization::int8, settings.recompute,
+                     settings.subword_sampling);
+}
+
 const char* name_of(TrainingSettings::Criterion criterion) {
   return criterion == TrainingSettings::Criterion::bleu ? "bleu" : "perplexity";
 }
@@ -301,12 +309,19 @@ void Trainer::find_micro_batch() {
   }
   const int64_t length = largest->longest;
   const int world_size = communicator_.world_size();
-  const auto sizes = micro_batch_sizes(settings_.batch_tokens, world_size, length);
+  auto sizes = micro_batch_sizes(settings_.batch_tokens, world_size, length);
+  const auto costs = costs_of(settings_, device_);
+  const auto costs_before = std::exchange(progress_.micro_batch_costs, costs);
   // A run keeps the size it began with, since another would group its sentences otherwise, while training.batch_tokens
-  // is a whole number of such micro-batches and every process has one.
+  // is a whole number of such micro-batches and every process has one. Where its tokens take other memory since, a
+  // smaller one follows if it does not fit.
   if (const int64_t begun_with = progress_.micro_batch_tokens; begun_with >= length && begun_with <= sizes.front()) {
     const auto divides = [&] { return settings_.batch_tokens / (settings_.batch_tokens / begun_with) == begun_with; };
-    if (begun_with == length || divides()) return;
+    if (begun_with == length || divides()) {
+      if (costs_before.empty() || costs_before == costs) return;
+      std::erase_if(sizes, [&](int64_t size) { return size >= begun_with; });
+      sizes.insert(sizes.begin(), begun_with);
+    }
   }
   // NCCL takes memory of its own with its first sum, which the passes must not find free.
   communicator_.all_reduce_sum(at::zeros({1}, at::device(device_)));
@@ -322,7 +337,8 @@ void Trainer::find_micro_batch() {
                        forward(sent).loss.backward();
                      }});
   size_t chosen = 0;
-  while (chosen < sizes.size() && !probe.fits(sizes[chosen])) ++chosen;
+  const auto most = [&](int64_t tokens) { return largest->most ? largest->most(tokens) : tokens; };
+  while (chosen < sizes.size() && !probe.fits(most(sizes[chosen]))) ++chosen;
   if (device_.is_cuda()) c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
   optimizer_->clear_gradients();
   const auto all = at::zeros({world_size}, at::kLong);

@@ -90,7 +90,7 @@ class Trainer {
  public:
   /// `communicator` must outlive this. `run` is the run's folder; `files` go into every checkpoint beside the weights.
   /// Of `settings`, those that the task stands for (schedule, smoothing, sampling, recompute) are not looked at. Throws
-  /// Error for settings that contradict each other, and where two ranks would use one GPU.
+  /// Error for settings out of their ranges or that contradict each other, and where two ranks would use one GPU.
   Trainer(Communicator& communicator, TrainingTask task, const TrainingSettings& settings, std::filesystem::path run,
           ModelFiles files = {}, TrainerHooks hooks = {});
 
