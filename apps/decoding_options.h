@@ -141,16 +141,7 @@ class DecodingOptions {
                                              average_ == "log_probabilities" ? Ensemble::Average::log_probabilities
                                                                              : Ensemble::Average::probabilities,
                                              inference);
-    const auto& stored = translator.settings();
-    const auto search = search_.over(stored);
-    const auto check_language = [](const Vocabulary& vocabulary, const std::string& of_model, const std::string& given,
-                                   const char* option) {
-      if (given != of_model) vocabulary.languages().piece(given, option);
-    };
-    const auto& [source, target] = translator.vocabularies();
-    check_language(*source, stored.source_language, search.source_language, "--from");
-    check_language(*target, stored.target_language, search.target_language, "--to");
-    translator.set(search);
+    translator.set(search_.over(translator.settings(), translator.vocabularies()));
     if (!shortlist_.empty()) {
       translator.set_shortlist(
           std::make_shared<const Shortlist>(Shortlist::read(shortlist_, translator.vocabularies())));

@@ -9,6 +9,7 @@
 #include "apps/setting_options.h"
 #include "transformer/base/error.h"
 #include "transformer/inference/decoding_settings.h"
+#include "transformer/text/vocabulary.h"
 
 namespace transformer {
 
@@ -25,13 +26,20 @@ class SearchOptions {
   bool given(const std::string& setting) const { return options_.given(setting); }
 
   /// `stored` with what the command line gave. Where this is another --search, what is stored for the one that it
-  /// replaces alone counts no more. Throws Error for what was given and has no effect.
-  DecodingSettings over(const DecodingSettings& stored) const {
+  /// replaces alone counts no more. Throws Error for what was given and has no effect, and for languages that are none
+  /// of the model's `vocabularies`.
+  DecodingSettings over(const DecodingSettings& stored, const Vocabularies& vocabularies) const {
     const auto search = stored.with([&](DecodingSettings& settings) { settings = options_.over(settings); });
     if (given("diversity") && search.beam_groups == 1) {
       throw Error("--diversity", "is between the groups of a beam, and there is one",
                   "give --beam-groups 2 or more with it, or leave it out");
     }
+    const auto check_language = [](const Vocabulary& vocabulary, const std::string& of_model, const std::string& told,
+                                   const char* option) {
+      if (told != of_model) vocabulary.languages().piece(told, option);
+    };
+    check_language(*vocabularies.source, stored.source_language, search.source_language, "--from");
+    check_language(*vocabularies.target, stored.target_language, search.target_language, "--to");
     return search;
   }
 

@@ -380,15 +380,17 @@ int main(int argc, char** argv) {
     const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     const auto end = run_all(plan, chosen, results, options, signals, read, changed);
     if (!alone) write_report(plan, results);
-    if (alone && end.signal == 0) renew_report_after_run(plan, read);  // who is told to stop waits for nobody's lock
+    // Who is told to stop waits for nobody's lock.
+    const bool reported = !alone || (end.signal == 0 && renew_report_after_run(plan, read));
     if (end.signal != 0) {
       spdlog::info("stopped with {} of {} runs finished; the same command goes on", end.finished, chosen.size());
       return 128 + end.signal;
     }
     const auto left = std::count_if(chosen.begin(), chosen.end(),
                                     [&](size_t run) { return results[run].state == SweepRun::State::running; });
-    spdlog::info("{} of {} runs are finished, {} failed{}; the report is {}", end.finished, chosen.size(), end.failed,
-                 left > 0 ? fmt::format(", {} left to another process", left) : "", (output / "report.html").string());
+    spdlog::info("{} of {} runs are finished, {} failed{}; the report {} {}", end.finished, chosen.size(), end.failed,
+                 left > 0 ? fmt::format(", {} left to another process", left) : "",
+                 reported ? "is" : "of this run, too, will be", (output / "report.html").string());
     for (const size_t run : chosen) {
       if (results[run].state == SweepRun::State::failed) {
         spdlog::error("{} failed: {}", plan.runs[run].name, results[run].reason);

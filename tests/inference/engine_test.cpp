@@ -280,14 +280,18 @@ TEST_CASE("a sentence that cannot be begun is told of once, and harms none of th
 
 namespace {
 
-/// Lets 5 and the end come, and goes wrong at the token `when` in the way `how`.
+/// Lets 5 come, and goes wrong at the token `when` in the way `how`.
 struct Misbehaving : OutputConstraint {
-  enum class How { throws, allows_none, allows_what_is_no_token, has_no_state };
+  enum class How { throws, allows_none, allows_what_is_no_token, has_no_state, does_not_know_whether_it_is_free };
   Misbehaving(How kind, int token) : how(kind), when(token) {}
   Ids allowed() const override {
-    if (when > 0 || how == How::has_no_state) return {5};
+    if (when > 0 || how == How::has_no_state || how == How::does_not_know_whether_it_is_free) return {5};
     if (how == How::throws) throw std::domain_error("my constraint failed");
     return how == How::allows_none ? Ids{} : Ids{5, 1000};
+  }
+  bool free() const override {
+    if (when == 0 && how == How::does_not_know_whether_it_is_free) throw std::domain_error("who knows");
+    return false;
   }
   std::shared_ptr<const OutputConstraint> after(int64_t) const override {
     if (when == 0 && how == How::has_no_state) return nullptr;
@@ -302,16 +306,18 @@ struct Misbehaving : OutputConstraint {
 TEST_CASE("a sentence whose constraint misbehaves fails alone") {
   using How = Misbehaving::How;
   const auto model = packed_model(tiny_transformer(tiny_settings(pieces), 4));
-  const auto how = GENERATE(How::throws, How::allows_none, How::allows_what_is_no_token, How::has_no_state);
+  const auto how = GENERATE(How::throws, How::allows_none, How::allows_what_is_no_token, How::has_no_state,
+                            How::does_not_know_whether_it_is_free);
   const auto when = GENERATE(0, 3);
   const bool together = GENERATE(false, true);
   const bool whole = GENERATE(false, true);
   CAPTURE(static_cast<int>(how), when, together, whole);
   const Ensemble ensemble{.models = std::vector(together ? 2 : 1, model)};
-  Engine engine(ensemble, {.threads = 1, .batch_sentences = 8});
+  Engine engine(ensemble, {.threads = 1, .batch_sentences = 8, .draft = together ? nullptr : model});
   auto requests = mixed_requests(6, 3);
   for (const size_t wrong : {1, 4}) {
     requests[wrong] = {{5, 9, Vocabulary::end}, 8};
+    if (wrong == 4) requests[wrong].settings.beam = requests[wrong].settings.n_best = 1;
     requests[wrong].constraint = std::make_shared<Misbehaving>(how, when);
     if (whole) requests[wrong].settings.repetition_penalty = 1.1;
   }
@@ -332,7 +338,6 @@ TEST_CASE("a sentence whose constraint misbehaves fails alone") {
     Engine others(ensemble, {});
     const auto expected = decode_all(others, {requests[i]}).front();
     check_same(results[i].hypotheses, expected);
-    // However often it began anew, it was told of once.
     REQUIRE(written[i].size() <= expected.front().tokens.size());
     CHECK(std::equal(written[i].begin(), written[i].end(), expected.front().tokens.begin()));
   }

@@ -653,9 +653,29 @@ TEST_CASE("what somebody keeps in a run's folders is in the way, or stays, and n
     fs::create_directories(folder);
     write_file(folder / "mine.txt", "mine");
     fs::remove(mine);
-    CHECK_THAT(error_of([&] { run.open(); }), Contains("final.txt") && Contains("in the way"));
+    CHECK(run.open().found() == Found::finished_run);  // which writes nothing
+    CHECK_THAT(error_of([&] { run.open({.steps = "20"}); }), Contains("final.txt") && Contains("in the way"));
     CHECK_THAT(error_of([&] { run.open({}, {.restart = true}); }), Contains("final.txt") && Contains("in the way"));
     CHECK(read_file(folder / "mine.txt") == "mine");
+  }
+  SECTION("as folders in the places of validations' texts, they are not what undoing takes away") {
+    fs::remove(mine);
+    {
+      auto again = run.open({}, {.from = "2"});
+      again.claim();
+      again.begin("checksum");
+    }
+    const auto late = run.folder / "validation/final.txt", returning = run.folder / "validation/step-00000006.txt";
+    for (const auto& folder : {late, returning}) {
+      fs::create_directories(folder);
+      write_file(folder / "mine.txt", "mine");
+    }
+    CHECK_THAT(error_of([&] { RunFolder::undo(run.folder); }), Contains("step-00000006.txt") && Contains("in the way"));
+    CHECK(read_file(returning / "mine.txt") == "mine");
+    fs::remove_all(returning);
+    RunFolder::undo(run.folder);
+    CHECK(read_file(returning) == "six");
+    CHECK(read_file(late / "mine.txt") == "mine");
   }
   SECTION("it stays where older checkpoints make room") {
     prune_checkpoints(run.folder, 1);

@@ -57,6 +57,14 @@ void DecodingRequest::check(int64_t size) const {
   if (max_length < 0 || told < 0) {
     throw Error("max_length", fmt::format("is {}, with {} tokens told", max_length, told), "give 0 or more");
   }
+  if (control.pieces && control.pieces->size() != size) {
+    throw Error("required", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",
+                                        control.pieces->size(), size));
+  }
+  if (control.forbidden && control.forbidden->pieces().size() != size) {
+    throw Error("forbidden", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",
+                                         control.forbidden->pieces().size(), size));
+  }
   const auto check_phrase = [&](const std::vector<int64_t>& phrase) {
     if (phrase.empty()) throw Error("required", "a phrase is empty", "leave it out");
     for (const int64_t token : phrase) {
@@ -78,14 +86,6 @@ void DecodingRequest::check(int64_t size) const {
     if (phrase >= control.required.size() || tokens.size() > control.required[phrase].size()) {
       throw Error("required", "another spelling is longer than its phrase, or of none that is there", "leave it out");
     }
-  }
-  if (control.pieces && control.pieces->size() != size) {
-    throw Error("required", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",
-                                        control.pieces->size(), size));
-  }
-  if (control.forbidden && control.forbidden->pieces().size() != size) {
-    throw Error("forbidden", fmt::format("is made for a vocabulary of {} pieces, and this one has {}",
-                                         control.forbidden->pieces().size(), size));
   }
   for (const auto& [token, addition] : control.bias) {
     check_token(token, "bias");

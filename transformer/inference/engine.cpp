@@ -13,7 +13,6 @@
 #include <numeric>
 #include <optional>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 
 #include "transformer/base/error.h"
@@ -126,8 +125,8 @@ class Engine::Implementation::Worker {
         if (!active_.empty()) step();
         make_room();
       } catch (...) {
-        // Where nothing says whose fault it is, all who are in the batch are told.
-        fail(std::current_exception(), batch_.blamed());
+        // Nothing says whose fault it is, so that all who are in the batch are told.
+        fail(std::current_exception());
       }
     }
   }
@@ -223,7 +222,7 @@ class Engine::Implementation::Worker {
       if (others_wait && seconds > unnoticed_seconds) owed_seconds_ = std::max(owed_seconds_, 0.0) + seconds;
     } catch (...) {
       for (const auto& [job, index] : taken) leave(*job, index, {.hypotheses = {}, .error = std::current_exception()});
-      fail(std::current_exception(), InferenceBatch::nobody);  // what the batch was left in is not known
+      fail(std::current_exception());  // what the batch was left in is not known
     }
   }
 
@@ -237,18 +236,26 @@ class Engine::Implementation::Worker {
       width = std::max(width, search.wants_whole_rows() ? search.best_wanted() : search.width());
     }
     const CpuClock clock;
-    const auto continuations = batch_.step(rows_, width, [this](size_t row, const RowScores& scores) {
+    InferenceBatch::Failures failures;
+    const auto take_row = [&](size_t row, const RowScores& scores) {
       const auto& [place, live] = whole_rows_[row];
       auto& sentence = active_[place];
+      if (sentence.done || failures.contains(sentence.place)) return;
       if (sentence.proposals.empty()) {
         sentence.search.take_row(live, scores);
       } else if (sentence.open) {
         sentence.search.take_row(0, scores);
         advance(sentence, {}, 0);
       }
-    });
+    };
+    const auto continuations = batch_.step(rows_, width, take_row, &failures);
     pace_.model().observe(std::ssize(rows_), clock.seconds());
     for (auto& sentence : active_) {
+      if (const auto failure = failures.find(sentence.place); failure != failures.end()) {
+        sentence.result = {.hypotheses = {}, .error = failure->second};
+        sentence.done = true;
+      }
+      if (sentence.done) sentence.open = false;
       const bool taken = !sentence.proposals.empty() && rows_[static_cast<size_t>(sentence.first_row)].whole;
       for (int64_t row = sentence.first_row; !taken && sentence.open; ++row) advance(sentence, continuations, row);
     }
@@ -281,7 +288,7 @@ class Engine::Implementation::Worker {
       const auto& request = sentence.request();
       // What is guessed is read several positions a step, of which attention is not told.
       if (request.hypotheses() == 1 && request.settings.proposals > 0 && !sentence.search.wants_attention() &&
-          batch_.free(sentence.place)) {
+          is_free(sentence)) {
         chosen.push_back(&sentence);
         most = std::max(most, request.settings.proposals);
       } else {
@@ -325,6 +332,17 @@ class Engine::Implementation::Worker {
       }
       sentence.proposals.resize(static_cast<size_t>(alike));
       sentence.probabilities.resize(static_cast<size_t>(alike));
+    }
+  }
+
+  /// A constraint that throws has the last word: its sentence is done with this step.
+  bool is_free(Active& sentence) const {
+    try {
+      return batch_.free(sentence.place);
+    } catch (...) {
+      sentence.result.error = std::current_exception();
+      sentence.done = true;
+      return false;
     }
   }
 
@@ -374,19 +392,16 @@ class Engine::Implementation::Worker {
     std::erase_if(active_, [](const Active& sentence) { return sentence.left; });
   }
 
-  /// To be begun anew, before all others that wait.
-  void put_back(const Active& sentence) {
-    const std::lock_guard lock(engine_.mutex);
-    engine_.waiting.push_front({sentence.job, sentence.index});
-    --engine_.active;
-  }
-
   /// Puts sentences that came last back while keys and values take more than they may.
   void make_room() {
     while (engine_.cache_used > engine_.options.cache_bytes && active_.size() > 1) {
       const auto& last = active_.back();
       remove(last);
-      put_back(last);
+      {
+        const std::lock_guard lock(engine_.mutex);
+        engine_.waiting.push_front({last.job, last.index});
+        --engine_.active;
+      }
       active_.pop_back();
       batch_.release();
       if (draft_) draft_->release();
@@ -436,16 +451,9 @@ class Engine::Implementation::Worker {
     engine_.finish(job, index, std::move(result));
   }
 
-  /// The batch is done for, and with it the sentence that is to `blame`, or all; others are put back.
-  void fail(const std::exception_ptr& error, int64_t blame) {
+  void fail(const std::exception_ptr& error) {
     forget_those_that_left();
-    for (auto sentence = active_.rbegin(); sentence != active_.rend(); ++sentence) {
-      if (blame != InferenceBatch::nobody && sentence->place != blame) {
-        put_back(*sentence);
-      } else {
-        leave(*sentence->job, sentence->index, {.hypotheses = {}, .error = error});
-      }
-    }
+    for (const auto& sentence : active_) leave(*sentence.job, sentence.index, {.hypotheses = {}, .error = error});
     active_.clear();
     batch_.clear();
     if (draft_) draft_->clear();
@@ -538,7 +546,7 @@ Engine::~Engine() {
   auto* const left = implementation_.release();
   try {
     std::thread([left] { delete left; }).detach();
-  } catch (const std::system_error&) {  // without one, it stays
+  } catch (...) {  // without one, it stays
   }
 }
 

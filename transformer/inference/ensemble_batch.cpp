@@ -54,13 +54,6 @@ void EnsembleBatch::take_back(int64_t place, int64_t positions) {
   for (auto& batch : batches_) batch.take_back(place, positions);
 }
 
-int64_t EnsembleBatch::blamed() const {
-  for (const auto& batch : batches_) {
-    if (batch.blamed() != InferenceBatch::nobody) return batch.blamed();
-  }
-  return InferenceBatch::nobody;
-}
-
 bool EnsembleBatch::free(int64_t place) const {
   return batches_.front().free(place);
 }
@@ -82,8 +75,8 @@ int64_t EnsembleBatch::expected_bytes(const Ensemble& ensemble, int64_t pieces, 
 }
 
 Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int64_t width,
-                                  const InferenceBatch::WholeRow& told) {
-  if (batches_.size() == 1) return batches_.front().step(rows, width, told);
+                                  const InferenceBatch::WholeRow& told, InferenceBatch::Failures* failures) {
+  if (batches_.size() == 1) return batches_.front().step(rows, width, told, failures);
   const auto size = static_cast<size_t>(ensemble_.models.front()->projection().outputs());
   whole_.assign(rows.begin(), rows.end());
   for (auto& row : whole_) row.whole = true;
@@ -94,7 +87,7 @@ Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int
   std::vector<std::vector<float>> attention;
   for (size_t member = 0; member < batches_.size(); ++member) {
     const bool last = member + 1 == batches_.size();
-    const auto found = batches_[member].step(whole_, 1, [&](size_t row, const RowScores& scores) {
+    const auto tell = [&](size_t row, const RowScores& scores) {
       const std::span of_row = std::span(members_).subspan(row * batches_.size(), batches_.size());
       of_row[member] = scores;
       if (listed_ && !last) {
@@ -111,7 +104,8 @@ Continuations EnsembleBatch::step(std::span<const InferenceBatch::Row> rows, int
       } else {
         add_best(of_row, continuations);
       }
-    });
+    };
+    const auto found = batches_[member].step(whole_, 1, tell, failures);
     add_attention(found.attention, ensemble_.weights[member], attention);
   }
   continuations.attention = std::move(attention);

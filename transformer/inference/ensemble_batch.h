@@ -23,9 +23,8 @@ class EnsembleBatch {
   /// All are.
   void clear();
   /// Advances every model, and returns the best continuations by the mean of them all.
-  Continuations step(std::span<const InferenceBatch::Row> rows, int64_t width, const InferenceBatch::WholeRow& told);
-  /// Of the model's batch whose step threw.
-  int64_t blamed() const;
+  Continuations step(std::span<const InferenceBatch::Row> rows, int64_t width, const InferenceBatch::WholeRow& told,
+                     InferenceBatch::Failures* failures = nullptr);
   /// Forgets positions in every model's batch.
   void take_back(int64_t place, int64_t positions);
   /// Whether no constraint has any say from here on.

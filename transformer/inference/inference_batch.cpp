@@ -103,7 +103,7 @@ struct InferenceBatch::Implementation {
   std::vector<Selection> selections;
   std::function<void(const WatchedAttention&)> watcher;
   std::vector<std::vector<float>> row_attention;  // of the rows of a step that it is wanted of; empty: of none
-  int64_t blamed = nobody;                        // whose constraint is being asked, or threw
+  Failures* failures = nullptr;                   // of the step that is being taken; null: they are thrown
   std::vector<float> told;                        // weights with those of the positions outside the window, [H, keys]
   GatheredMatrix listed;                          // the projection, to what sentences with a shortlist need of it
   int64_t unlisted_sentences = 0;                 // those without
@@ -466,16 +466,21 @@ struct InferenceBatch::Implementation {
     return sentence.pages[page].data() + (position % positions * sentence.beam + slot) * record_bytes;
   }
 
-  /// What `ask` finds out from the constraint of the sentence at `place`, which is to blame where it throws.
-  template <class Ask>
-  auto asked(int64_t place, const Ask& ask) {
-    blamed = place;
-    auto answer = ask();
-    blamed = nobody;
-    return answer;
+  /// What `ask` finds out from the constraint of the sentence at `place`; `otherwise` where that has failed.
+  template <class Ask, class Answer>
+  Answer asked(int64_t place, const Ask& ask, Answer otherwise) {
+    if (!failures) return ask();
+    if (failures->contains(place)) return otherwise;
+    try {
+      return ask();
+    } catch (...) {
+      failures->emplace(place, std::current_exception());
+      return otherwise;
+    }
   }
   bool is_free(const OutputConstraint& constraint, const Row& row) {
-    return asked(row.place, [&] { return constraint.free(); });
+    return asked(
+        row.place, [&] { return constraint.free(); }, true);
   }
 
   /// Gives every hypothesis its history, which ends with a record for each of its rows.
@@ -516,11 +521,13 @@ struct InferenceBatch::Implementation {
         }
         history.push_back(new_record(sentence, static_cast<int64_t>(next.size()) - 1, sentence.length));
         if (sentence.constraint) {
-          constraints.push_back(
-              sentence.length > 0
-                  ? asked(rows[row].place,
-                          [&] { return state_after(sentence.constraints.at(rows[row].parent), rows[row].token); })
-                  : sentence.constraint);
+          if (sentence.length > 0) {
+            const auto& parent = sentence.constraints.at(rows[row].parent);
+            constraints.push_back(asked(
+                rows[row].place, [&] { return state_after(parent, rows[row].token); }, parent));
+          } else {
+            constraints.push_back(sentence.constraint);
+          }
         }
       }
       std::swap(sentence.histories, next);
@@ -712,10 +719,19 @@ struct InferenceBatch::Implementation {
     }
   }
 
+  std::vector<int64_t> allowed_at(int64_t place, const OutputConstraint& constraint, int64_t size) {
+    return asked(
+        place, [&] { return allowed_tokens(constraint, size); }, std::vector<int64_t>{Vocabulary::end});
+  }
+  bool is_told(int64_t place, const OutputConstraint& constraint) {
+    return asked(
+        place, [&] { return constraint.told(); }, false);
+  }
+
   /// Rules out what never comes, and what the constraint of the row, where there is one, does not allow.
-  void rule_out(std::span<float> values, const OutputConstraint* constraint, int64_t place = nobody) {
+  void rule_out(std::span<float> values, const OutputConstraint* constraint, int64_t place = 0) {
     if (constraint) {
-      const auto tokens = asked(place, [&] { return allowed_tokens(*constraint, std::ssize(values)); });
+      const auto tokens = allowed_at(place, *constraint, std::ssize(values));
       left.clear();
       for (const int64_t token : tokens) left.push_back(values[static_cast<size_t>(token)]);
       std::fill(values.begin(), values.end(), impossible_logit);
@@ -723,12 +739,6 @@ struct InferenceBatch::Implementation {
     } else {
       std::fill_n(values.begin(), Vocabulary::begin + 1, impossible_logit);
     }
-  }
-
-  /// The logit of the token that `constraint` tells; null: it tells none.
-  static float* told_of(const OutputConstraint& constraint, std::span<float> values) {
-    return constraint.told() ? &values[static_cast<size_t>(allowed_tokens(constraint, std::ssize(values)).front())]
-                             : nullptr;
   }
 
   /// Where the logit of `token` is in a row of logits.
@@ -818,9 +828,12 @@ struct InferenceBatch::Implementation {
       if (given[row].whole) {
         const auto all = values();
         const int64_t place = given[row].place;
-        rule_out(all, constraints[row], place);
+        const auto* constraint = constraints[row];
+        rule_out(all, constraint, place);
         // A shortlist may lack what is told.
-        float* const token = constraints[row] ? asked(place, [&] { return told_of(*constraints[row], all); }) : nullptr;
+        float* const token = constraint && is_told(place, *constraint)
+                                 ? &all[static_cast<size_t>(allowed_at(place, *constraint, std::ssize(all)).front())]
+                                 : nullptr;
         if (token && !std::isfinite(*token)) *token = 0;
         RowScores passed{all, token ? static_cast<double>(*token) : normaliser};
         if (!constraints[row] && candidates.empty()) {
@@ -838,14 +851,12 @@ struct InferenceBatch::Implementation {
       }
       if (const auto* constraint = constraints[row]) {
         const auto all = values();
-        continuations.add_row(asked(given[row].place, [&] {
-          std::vector<Continuations::Candidate> left_over;
-          for (const int64_t token : allowed_tokens(*constraint, model.projection().outputs())) {
-            const double logit = static_cast<double>(all[static_cast<size_t>(token)]);
-            left_over.push_back({constraint->told() ? 0 : logit - normaliser, token});
-          }
-          return left_over;
-        }));
+        std::vector<Continuations::Candidate> left_over;
+        for (const int64_t token : allowed_at(given[row].place, *constraint, model.projection().outputs())) {
+          const double logit = static_cast<double>(all[static_cast<size_t>(token)]);
+          left_over.push_back({is_told(given[row].place, *constraint) ? 0 : logit - normaliser, token});
+        }
+        continuations.add_row(std::move(left_over));
         continue;
       }
       const auto take = [&](int64_t token, float logit) {
@@ -949,7 +960,6 @@ void InferenceBatch::clear() {
   self.free_places.clear();
   self.free_pages.clear();
   self.cache_bytes = self.kept_bytes = 0;
-  self.blamed = nobody;
 }
 
 int64_t InferenceBatch::cache_bytes() const {
@@ -967,17 +977,17 @@ void InferenceBatch::release() {
   self.kept_bytes = 0;
 }
 
-Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width, const WholeRow& told) {
+Continuations InferenceBatch::step(std::span<const Row> rows, int64_t width, const WholeRow& told, Failures* failures) {
   if (width < 1) throw std::invalid_argument("InferenceBatch::step: no continuations are asked for");
-  implementation_->blamed = nobody;
+  struct OfThisStep {
+    Failures*& kept;
+    ~OfThisStep() { kept = nullptr; }
+  } const of_this_step{implementation_->failures};
+  implementation_->failures = failures;
   const auto constraints = implementation_->advance(rows);
   auto continuations = implementation_->best(rows, width, constraints, told);
   continuations.attention = std::move(implementation_->row_attention);
   return continuations;
-}
-
-int64_t InferenceBatch::blamed() const {
-  return implementation_->blamed;
 }
 
 void InferenceBatch::take_back(int64_t place, int64_t positions) {
@@ -994,8 +1004,7 @@ void InferenceBatch::take_back(int64_t place, int64_t positions) {
 bool InferenceBatch::free(int64_t place) const {
   const auto& sentence = implementation_->sentences.at(place);
   if (!sentence.constraint) return true;
-  const auto& constraint = sentence.length == 0 ? *sentence.constraint : *sentence.constraints.front();
-  return implementation_->asked(place, [&] { return constraint.free(); });
+  return sentence.length == 0 ? sentence.constraint->free() : sentence.constraints.front()->free();
 }
 
 std::vector<std::vector<double>> InferenceBatch::score(std::span<const Target> targets,

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -74,6 +76,8 @@ class InferenceBatch {
     bool follows = false;
     bool attention = false;  // to its source is wanted, too, of all rows of the sentence or of none
   };
+  /// What sentences' constraints threw, by their places.
+  using Failures = std::map<int64_t, std::exception_ptr>;
   /// Told of all that may follow a row, by its index.
   using WholeRow = std::function<void(size_t row, const RowScores& scores)>;
   /// Advances rows by one token and returns each one's best `width` continuations (fewer where the vocabulary is
@@ -82,11 +86,9 @@ class InferenceBatch {
   /// its candidates alone. Of rows that are wanted whole, `told` is called instead, in order, and their continuations
   /// mean nothing; what it is told of stays until the next step, of a shortlist until the next row. Attention, where it
   /// is wanted, is the last layer's, the mean of its heads.
-  Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {});
-  /// After a step that threw: the place of the sentence whose constraint did; `nobody`: it was no constraint. What is
-  /// left of the batch is good for `clear` alone.
-  int64_t blamed() const;
-  static constexpr int64_t nobody = -1;
+  /// Where a constraint throws, so does this; with `failures`, it is put there, and what is found for its sentence, of
+  /// which nothing else is asked any more, means nothing.
+  Continuations step(std::span<const Row> rows, int64_t width, const WholeRow& told = {}, Failures* failures = nullptr);
   /// The most that `take_back` forgets.
   static constexpr int64_t most_taken_back = DecodingSettings::most_proposals;
   /// Forgets the last positions of a sentence with one hypothesis, as if they had never been read: most_taken_back at

@@ -556,12 +556,13 @@ void renew_report(const Plan& plan, const ReadConfiguration& read) {
   read_and_report(plan, read);
 }
 
-void renew_report_after_run(const Plan& plan, const ReadConfiguration& read) {
+bool renew_report_after_run(const Plan& plan, const ReadConfiguration& read) {
   std::optional<FileLock> next(std::in_place, plan.grid.output / next_report_lock, FileLock::Wait::no);
-  if (next->error_number() == EWOULDBLOCK) return;
+  if (next->error_number() == EWOULDBLOCK) return false;
   const SweepLock lock(plan.grid.output / report_lock);
   next.reset();  // before anything is read: who ends from now on is not among it, and waits
   read_and_report(plan, read);
+  return true;
 }
 
 }  // namespace transformer

@@ -103,8 +103,8 @@ void write_report(const Plan& plan, const std::vector<SweepRun>& results);
 void renew_report(const Plan& plan, const ReadConfiguration& read);
 /// The same for a process whose run has ended, unless another one waits already to write the report: that one finds
 /// this run's result, too. Of however many that end at about the same time one writes, and one waits. What one that is
-/// killed leaves out comes with the next report.
-void renew_report_after_run(const Plan& plan, const ReadConfiguration& read);
+/// killed leaves out comes with the next report. Returns whether it was written.
+bool renew_report_after_run(const Plan& plan, const ReadConfiguration& read);
 
 /// results.json: {"format": 1, "title", "base", "base_row", "rows": [{"name", "group", "changes", "paper": {..},
 /// "runs": [{"seed", "state", "reason", "folder", "perplexity", "bleu", "bleu_signature", "parameters", "seconds",

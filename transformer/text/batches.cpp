@@ -235,6 +235,8 @@ struct Batches::Implementation {
     };
     require(epoch >= 0 && first >= 0, "an epoch or a batch before the first");
     require(options.pool_pairs > 0, "pools without pairs");
+    const auto& [source, target] = options.sampling.vocabularies;
+    require(options.sampling.alpha == 0 || (source && target), "pieces to be drawn without vocabularies");
     require(options.share >= 0 && options.share < options.shares, "a share that is none of the shares");
     require(options.step >= 0 && options.taken >= 0, "a batch or a step before the first");
     const auto sizes = corpus.sizes();
@@ -341,13 +343,8 @@ struct Batches::Implementation {
   std::jthread worker;  // last: it must stop before what it uses goes
 };
 
-Batches::Batches(const Corpus& corpus, const Options& options, int64_t epoch, int64_t first) {
-  const auto& [source, target] = options.sampling.vocabularies;
-  if (options.sampling.alpha > 0 && (!source || !target)) {
-    throw std::invalid_argument("Batches: pieces are drawn with the vocabularies, and there are none");
-  }
-  implementation_ = std::make_unique<Implementation>(corpus, options, epoch, first);
-}
+Batches::Batches(const Corpus& corpus, const Options& options, int64_t epoch, int64_t first)
+    : implementation_(std::make_unique<Implementation>(corpus, options, epoch, first)) {}
 Batches::~Batches() = default;
 Batches::Batches(Batches&&) noexcept = default;
 

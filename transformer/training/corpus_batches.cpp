@@ -103,7 +103,7 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
 
 int64_t CorpusBatches::most_drawn(int64_t tokens) const {
   if (text_.sampling == 0) return tokens;
-  // A batch is padded to the longest row drawn, so whole ones are looked at: those that training begins with.
+  // A batch is padded to the longest row drawn, so whole ones are looked at. Of all that are to come, some are longer.
   constexpr int64_t enough = 1 << 18;
   Batches batches(text_.corpus,
                   {.batch_tokens = tokens,
@@ -116,7 +116,7 @@ int64_t CorpusBatches::most_drawn(int64_t tokens) const {
     most = std::max(most, batch.source.rows * std::max(batch.source_length, batch.target_length));
     looked_at += batch.source_tokens + batch.target_tokens;
   }
-  return most;
+  return most + most / 4;
 }
 
 std::optional<BatchSource::Largest> CorpusBatches::largest() const {

@@ -451,8 +451,9 @@ int64_t most_checkpoints(const TrainingSettings& training) {
   return std::min(training.steps, times(training.checkpoint_every) + of_the_best + 1);
 }
 
-// What is to be said where a run leaves nothing on its way to go on from, or less than is to be averaged; else empty.
-std::string few_checkpoints(const TrainingSettings& training) {
+// What is to be said where a run leaves nothing on its way to go on from, or one that has not `begun` less than is to
+// be averaged; else empty.
+std::string few_checkpoints(const TrainingSettings& training, bool begun) {
   if (training.checkpoint_minutes > 0) return "";
   const int64_t every = training.checkpoint_every;
   if (every == 0 && training.keep_best == 0) {
@@ -461,7 +462,9 @@ std::string few_checkpoints(const TrainingSettings& training) {
   }
   // Those that a validation asked for are not among the last ones, but for the one at the end.
   const int64_t most = every > 0 ? (training.steps - 1) / every + 1 : 1;
-  if (training.average_of != TrainingSettings::Averaged::last || most >= training.average_checkpoints) return "";
+  if (begun || training.average_of != TrainingSettings::Averaged::last || most >= training.average_checkpoints) {
+    return "";
+  }
   return fmt::format(
       "training.average_checkpoints is {}, and by training.checkpoint_every ({}) there {} {} at most to be "
       "averaged",
@@ -530,7 +533,8 @@ std::string check_new_run(const RunSettings& settings, const RunFolder& folder) 
     text += fmt::format("weights: {}\n", described_start(settings));
   }
 
-  if (const auto few = few_checkpoints(training); !few.empty()) text += fmt::format("checkpoints: {}\n", few);
+  if (const auto few = few_checkpoints(training, folder.found() != RunFolder::Found::nothing); !few.empty())
+    text += fmt::format("checkpoints: {}\n", few);
   // A step leaves one at most; one more is written before another goes.
   const int64_t kept = std::min(training.keep_checkpoints, most_checkpoints(training));
   const int64_t there = folder.found() == RunFolder::Found::nothing ? 0 : std::ssize(list_checkpoints(output));
@@ -739,7 +743,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   torch::manual_seed(seed >> 32 == 0 ? seed : Random(seed).next());
   Transformer model(model_settings, layer_drop(model_settings, settings.training.layer_drop));
   log.info(fmt::format("model: {} parameters", model->parameter_count()));
-  if (const auto few = few_checkpoints(settings.training); !few.empty()) log.warn(few);
+  if (const auto few = few_checkpoints(settings.training, begun); !few.empty()) log.warn(few);
   if (!begun && !settings.training.init_from.empty()) {
     const fs::path directory = settings.training.init_from;
     load_layers(model, directory / weights_name, read_model_settings(directory));

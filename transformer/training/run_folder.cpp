@@ -53,6 +53,7 @@ void copy_to(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::create_directories(to.parent_path(), error);
   std::ifstream in(from, std::ios::binary);
+  if (!in) throw Failure(from.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
   AtomicFile out(to);
   std::vector<char> block(1 << 20);
   while (in.read(block.data(), std::ssize(block)), in.gcount() > 0) {
@@ -94,6 +95,12 @@ void remove_entry(const fs::path& path, const std::string& entry) {
 bool may_be_checkpoint(const fs::path& path) {
   const auto name = parse_checkpoint_name(path.filename().string());
   return name && (name->state == CheckpointName::State::partial || holds_checkpoint(path));
+}
+
+// Whether a folder lies there, no link to one.
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(fs::symlink_status(path, error));
 }
 
 // Whether all is there that a checkpoint consists of.
@@ -170,13 +177,7 @@ void RunFolder::look() {
     if (contains(record_.facts.files, name)) {
       std::error_code error;
       if (is_run_folder(name)) {
-        for (const auto& entry : entries_of(path)) {
-          const bool written =
-              name == "validation" && is_run_entry(fmt::format("{}/{}", name, entry.filename().string()));
-          if (!written || !fs::is_directory(fs::symlink_status(entry, error))) continue;
-          throw Error(entry.string(), "is in the way: the run writes a file there",
-                      "move it away, or choose another training.output");
-        }
+        entries_of(path);
       } else if (something_at(path) && !fs::is_regular_file(path, error)) {
         throw Error(path.string(), "is not a file that can be read", "mount what it leads to, or move it away");
       }
@@ -223,7 +224,9 @@ std::vector<std::string> RunFolder::own_entries() const {
     if (is_run_folder(name)) {
       for (const auto& path : entries_of(folder_ / name)) {
         const auto entry = fmt::format("{}/{}", name, path.filename().string());
-        if (is_run_entry(entry) && (name != "checkpoints" || may_be_checkpoint(path))) entries.push_back(entry);
+        const bool may_be_own =
+            name == "checkpoints" ? may_be_checkpoint(path) : name != "validation" || !is_folder(path);
+        if (is_run_entry(entry) && may_be_own) entries.push_back(entry);
       }
     } else if (owns(name)) {
       entries.push_back(name);
@@ -272,6 +275,15 @@ void RunFolder::check_replaced() const {
     if (!name || name->state != CheckpointName::State::whole || name->step <= behind || name->step > steps()) continue;
     if (holds_checkpoint(path)) continue;
     throw Error(path.string(), "is in the way: the run writes a checkpoint there, and this is none",
+                "move it away, or choose another training.output");
+  }
+  if (found_ == Found::finished_run) return;
+  // And like texts of its validations.
+  for (const auto& path : entries_of(folder_ / "validation")) {
+    if (!is_folder(path) || !is_run_entry(fmt::format("validation/{}", path.filename().string()))) continue;
+    const int64_t step = checkpoint_step(path.stem());
+    if (path.stem() != "final" && (step <= behind || step > steps())) continue;
+    throw Error(path.string(), "is in the way: the run writes a file there",
                 "move it away, or choose another training.output");
   }
 }
@@ -744,6 +756,11 @@ void RunFolder::undo(const fs::path& folder) {
   for (const auto& name : vocabulary_names) {
     if (!contains(run.record_.set_aside.items, name) || !something_at(folder / name) || run.owns(name)) continue;
     throw Error((folder / name).string(), "is in the way of what is to be brought back, and is not the run's",
+                "move it away");
+  }
+  for (const auto& item : run.record_.set_aside.items) {
+    if (fs::path(item).parent_path() != "validation" || !is_folder(folder / item)) continue;
+    throw Error((folder / item).string(), "is in the way of what is to be brought back, and is not the run's",
                 "move it away");
   }
   run.record_.set_aside.stage = Stage::returning;

@@ -150,11 +150,11 @@ std::string shared_part(TrainingSettings settings, const TrainerHooks& hooks, co
 }
 
 // What decides how much memory a token takes, and may change in a run.
-std::string costs_of(const TrainingSettings& settings, const torch::Device& device) {
-  return fmt::format("products in {}, R-Drop {}, quantization {}, recompute {}, subword_sampling {:g}",
+std::string costs_of(const TrainingSettings& settings, const torch::Device& device, int world_size) {
+  return fmt::format("products in {}, R-Drop {}, quantization {}, recompute {}, subword_sampling {:g}, moments over {}",
                      name_of_products(settings, device), settings.rdrop > 0,
                      settings.quantization == TrainingSettings::Quantization::int8, settings.recompute,
-                     settings.subword_sampling);
+                     settings.subword_sampling, settings.shard_optimizer ? world_size : 1);
 }
 
 const char* name_of(TrainingSettings::Criterion criterion) {
@@ -310,7 +310,7 @@ void Trainer::find_micro_batch() {
   const int64_t length = largest->longest;
   const int world_size = communicator_.world_size();
   auto sizes = micro_batch_sizes(settings_.batch_tokens, world_size, length);
-  const auto costs = costs_of(settings_, device_);
+  const auto costs = costs_of(settings_, device_, world_size);
   const auto costs_before = std::exchange(progress_.micro_batch_costs, costs);
   // A run keeps the size it began with, since another would group its sentences otherwise, while training.batch_tokens
   // is a whole number of such micro-batches and every process has one. Where its tokens take other memory since, a
