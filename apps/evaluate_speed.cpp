@@ -146,8 +146,8 @@ std::vector<Candidate> opened(const SpeedFlags& flags) {
       candidate.figures.bytes = bytes_of(flags.models[i]);
       candidate.figures.parameters = parameter_count(translator.model_settings());
       candidate.rounds.resize(std::size(batch_sizes));
+      auto settings = flags.search.over(translator.settings(), translator.vocabularies());
       for (const int64_t sentences : batch_sizes) {
-        auto settings = flags.search.over(translator.settings(), translator.vocabularies());
         settings.batch_sentences = sentences;
         candidate.translators.emplace_back(translator.packed(), translator.vocabularies(), settings, flags.threads);
       }

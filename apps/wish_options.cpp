@@ -93,8 +93,7 @@ void WishOptions::load(const Translator& translator) {
     for (const auto& term : terms_->terms()) {
       translator.encode_wishes({.required = {term.target}});
       if (!forbidden_text_) continue;
-      const auto text = forbidden_text_->pieces().of(translator.vocabularies().target->encode(term.target));
-      const auto found = forbidden_text_->found_in(text, ForbiddenText::Extent::whole);
+      const auto found = forbidden_text_->found_in(translator.vocabularies().target->encode(term.target));
       if (found.empty()) continue;
       throw Error("--glossary",
                   fmt::format("has {} for {}, which holds {} of --forbid", in_quotes(term.target),

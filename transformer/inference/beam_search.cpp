@@ -307,11 +307,11 @@ void SentenceSearch::edit_row(size_t row, std::span<float> logits, double& norma
   if (control_) {
     const auto& carried = carried_[row];
     if (control_->forbidden) {
-      const auto& state = control_->forbidden->at(carried.forbidden);
-      for (const int64_t token : state.forbidden) ban(logits, token);
-      if (!state.may_end) ban(logits, end_);
+      const auto state = control_->forbidden->at(carried.forbidden);
+      for (const int64_t token : state->forbidden) ban(logits, token);
+      if (!state->may_end) ban(logits, end_);
       if (length_ + 1 == max_length_) {  // what is cut there ends there
-        for (const int64_t token : state.never_last) ban(logits, token);
+        for (const int64_t token : state->never_last) ban(logits, token);
       }
     }
     if (!carried.required.all_met()) ban(logits, end_);

@@ -75,9 +75,9 @@ void DecodingRequest::check(int64_t size) const {
   for (const auto& phrase : control.required) {
     check_phrase(phrase);
     if (!control.forbidden) continue;
-    const auto text = control.forbidden->pieces().of(phrase);
-    const auto found = control.forbidden->found_in(text, ForbiddenText::Extent::whole);
+    const auto found = control.forbidden->found_in(phrase);
     if (found.empty()) continue;
+    const auto text = control.forbidden->pieces().of(phrase);
     throw Error("required", fmt::format("{} holds {}, which is forbidden", in_quotes(trim(text)), in_quotes(found)),
                 "decide for one");
   }

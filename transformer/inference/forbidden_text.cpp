@@ -204,15 +204,14 @@ struct ForbiddenText::Implementation {
     return place == states.end() ? nullptr : place->second;
   }
 
-  void keep(int64_t id, const State& state) const {
-    auto copy = std::make_shared<const State>(state);
-    const auto tokens = state.forbidden.size() + state.never_last.size() + 1;
+  void keep(int64_t id, const std::shared_ptr<const State>& state) const {
+    const auto tokens = state->forbidden.size() + state->never_last.size() + 1;
     const std::lock_guard lock(mutex);
     if (kept + tokens > most_kept) {
       states.clear();
       kept = 0;
     }
-    if (states.emplace(id, std::move(copy)).second) kept += tokens;
+    if (states.emplace(id, state).second) kept += tokens;
   }
 };
 
@@ -237,9 +236,9 @@ ForbiddenText::ForbiddenText(const Vocabulary& vocabulary, std::shared_ptr<const
 
 ForbiddenText::~ForbiddenText() = default;
 
-ForbiddenText::State ForbiddenText::at(int64_t id) const {
+std::shared_ptr<const ForbiddenText::State> ForbiddenText::at(int64_t id) const {
   const auto& self = *implementation_;
-  if (const auto kept = self.kept_of(id)) return *kept;
+  if (auto kept = self.kept_of(id)) return kept;
   const auto& progress = self.progress_of(id);
   using Beginning = Implementation::Beginning;
   State state;
@@ -253,14 +252,15 @@ ForbiddenText::State ForbiddenText::at(int64_t id) const {
       std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
     };
     std::vector<int64_t> never_last;
-    unite(behind.forbidden, begun.forbidden, state.forbidden);
-    unite(behind.never_last, begun.never_last, never_last);
+    unite(behind->forbidden, begun.forbidden, state.forbidden);
+    unite(behind->never_last, begun.never_last, never_last);
     std::set_difference(never_last.begin(), never_last.end(), state.forbidden.begin(), state.forbidden.end(),
                         std::back_inserter(state.never_last));
     state.may_end = begun.may_end;
   }
-  self.keep(id, state);
-  return state;
+  const auto found = std::make_shared<const State>(std::move(state));
+  self.keep(id, found);
+  return found;
 }
 
 int64_t ForbiddenText::after(int64_t id, int64_t token) const {
@@ -277,8 +277,8 @@ std::string ForbiddenText::found_in(std::string_view text, Extent extent) const 
   return phrase ? phrase->text : "";
 }
 
-bool ForbiddenText::allows(const std::vector<int64_t>& tokens) const {
-  return found_in(pieces_->of(tokens), Extent::whole).empty();
+std::string ForbiddenText::found_in(const std::vector<int64_t>& tokens) const {
+  return found_in(pieces_->of(tokens), Extent::whole);
 }
 
 }  // namespace transformer

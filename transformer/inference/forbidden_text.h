@@ -35,8 +35,8 @@ class ForbiddenText {
     std::vector<int64_t> never_last;  // others, after which the text must go on
     bool may_end = true;              // whether the text may end here
   };
-  /// `state` is `beginning`, or came from `after`.
-  State at(int64_t state) const;
+  /// `state` is `beginning`, or came from `after`. Never null.
+  std::shared_ptr<const State> at(int64_t state) const;
   /// The state that `token` leads to.
   int64_t after(int64_t state, int64_t token) const;
 
@@ -45,8 +45,8 @@ class ForbiddenText {
   /// A phrase that an output holds of which `text`, as PieceTexts has it, is known; empty: none. Where it is what the
   /// output begins with, none that may still become part of a longer word.
   std::string found_in(std::string_view text, Extent extent) const;
-  /// Whether `tokens` as a whole output hold none of the phrases.
-  bool allows(const std::vector<int64_t>& tokens) const;
+  /// The same of a whole output that these tokens spell.
+  std::string found_in(const std::vector<int64_t>& tokens) const;
 
  private:
   struct Implementation;

@@ -144,10 +144,10 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       }
     });
     const auto& own = model_->translator().settings();
+    const auto widest = std::max(own.beam, context_.settings.max_beam);
     if (call_.alternatives > 0) {
       // As many as the checks below let through.
-      const auto beam = std::max(own.beam, context_.settings.max_beam);
-      const auto most = std::min(beam - beam % search.beam_groups, model_->most_translations()) - 1;
+      const auto most = std::min(widest - widest % search.beam_groups, model_->most_translations()) - 1;
       if (call_.alternatives > most) {
         throw RequestError(
             400, fmt::format("{} alternatives are more than this server allows: {} at most", call_.alternatives, most));
@@ -156,14 +156,14 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       search.beam = std::max(search.beam, search.n_best);
       search.beam += (search.beam_groups - search.beam % search.beam_groups) % search.beam_groups;  // equal groups
     }
-    const auto check = [&](const char* name, int64_t value, int64_t of_model, int64_t most) {
-      if (value <= std::max(of_model, most)) return;
-      throw RequestError(
-          400, fmt::format("{} of {} is more than this server allows: {}", name, value, std::max(of_model, most)));
+    const auto check = [&](const char* name, int64_t value, int64_t most) {
+      if (value <= most) return;
+      throw RequestError(400, fmt::format("{} of {} is more than this server allows: {}", name, value, most));
     };
-    check("a beam", search.beam, own.beam, context_.settings.max_beam);
-    check("a number of translations", search.n_best, 0, model_->most_translations());
-    check("an extra length", search.max_extra_length, own.max_extra_length, context_.settings.max_extra_length);
+    check("a beam", search.beam, widest);
+    check("a number of translations", search.n_best, model_->most_translations());
+    check("an extra length", search.max_extra_length,
+          std::max(own.max_extra_length, context_.settings.max_extra_length));
     if (search.batch_sentences != usual.batch_sentences) {
       throw RequestError(400, "decoding.batch_sentences is the server's to choose");
     }
