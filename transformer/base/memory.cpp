@@ -1,12 +1,14 @@
 #include "transformer/base/memory.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
-#include <optional>
 #include <string>
 #include <string_view>
+
+#include "transformer/base/control_group.h"
 
 namespace transformer {
 
@@ -21,14 +23,6 @@ int64_t kilobytes_in(const char* file, std::string_view name) {
     }
   }
   return 0;
-}
-
-// The number that a file holds; none where it holds none ("max").
-std::optional<int64_t> bytes_in(const char* file) {
-  std::ifstream stream(file);
-  int64_t number;
-  if (stream >> number) return number;
-  return std::nullopt;
 }
 
 }  // namespace
@@ -51,8 +45,8 @@ void reset_peak_resident_bytes() {
 
 int64_t available_bytes() {
   int64_t available = kilobytes_in("/proc/meminfo", "MemAvailable") * 1024;
-  const auto limit = bytes_in("/sys/fs/cgroup/memory.max"), used = bytes_in("/sys/fs/cgroup/memory.current");
-  if (limit && used) available = std::min(available, *limit - *used);
+  if (available == 0) available = int64_t{sysconf(_SC_AVPHYS_PAGES)} * sysconf(_SC_PAGESIZE);  // where that is hidden
+  available = std::min(available, control_group_limits().free_bytes);
   rlimit addresses;
   if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY) {
     available = std::min(available, static_cast<int64_t>(addresses.rlim_cur) - address_bytes());

@@ -9,6 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "transformer/base/control_group.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -111,8 +115,11 @@ std::string process_end(int status) {
 }
 
 int usable_cores() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+  cpu_set_t allowed;  // cannot be had where there are more than the set holds
+  const double cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0
+                           ? CPU_COUNT(&allowed)
+                           : static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
+  return std::max(1, static_cast<int>(std::min(cores, std::ceil(control_group_limits().processors))));
 }
 
 }  // namespace transformer

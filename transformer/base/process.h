@@ -50,7 +50,7 @@ pid_t start_process(const ProcessOptions& options);
 /// What waitpid says, for people: "was ended by signal 9 (Killed)", "ended with status 2".
 std::string process_end(int status);
 
-/// Cores that this process may use.
+/// Cores that this process may use: those it may run on, as many as its control group lets be busy at a time.
 int usable_cores();
 
 }  // namespace transformer

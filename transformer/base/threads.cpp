@@ -1,7 +1,6 @@
 #include "transformer/base/threads.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +12,7 @@
 #include <system_error>
 
 #include "transformer/base/error.h"
+#include "transformer/base/process.h"
 
 namespace transformer {
 
@@ -26,9 +26,7 @@ int64_t default_threads() {
       return std::min(threads, most);
     }
   }
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::clamp<int64_t>(CPU_COUNT(&allowed), 1, most);
-  return std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, most);  // more processors than the set holds
+  return std::min<int64_t>(usable_cores(), most);
 }
 
 void start_threads(std::vector<std::jthread>& threads, size_t count,

@@ -9,7 +9,7 @@
 namespace transformer {
 
 /// Threads that work which is shared out had better use, where nobody says how many: OMP_NUM_THREADS, or one for each
-/// processor that this process may run on.
+/// of usable_cores().
 int64_t default_threads();
 
 /// Puts `count` threads into `threads`; each does what task(its number), called here, gives. Where they cannot all be

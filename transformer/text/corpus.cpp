@@ -6,7 +6,6 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <thread>
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
@@ -76,7 +75,7 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
                       const TakePair& take,
                       const std::function<void(int64_t pairs, std::optional<double> share)>& progressed) {
   CorpusReport report;
-  const int64_t most_threads = std::min<int64_t>(std::thread::hardware_concurrency(), 16);
+  const int64_t most_threads = std::min<int64_t>(default_threads(), 16);
   const auto limit = static_cast<size_t>(options.max_length);
   Checksum checksum;
   const auto add_line = [&](std::string_view line) {

@@ -19,6 +19,7 @@
 #include "transformer/base/memory.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/settings.h"
+#include "transformer/base/threads.h"
 #include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
 #include "transformer/model/evaluating.h"
@@ -782,7 +783,9 @@ bool Trainer::out_of_patience() const {
 
 TrainingSummary Trainer::run(int64_t profile_steps) {
   using End = TrainingSummary::End;
-  if (settings_.threads > 0) at::set_num_threads(static_cast<int>(settings_.threads));
+  // Of a container's share of the processors OpenMP knows nothing.
+  const int64_t threads = settings_.threads > 0 ? settings_.threads : default_threads();
+  if (settings_.threads > 0 || threads < at::get_num_threads()) at::set_num_threads(static_cast<int>(threads));
   started_ = last_checkpoint_ = now();
   seconds_before_ = progress_.seconds;
   process_seconds_before_ = progress_.process_seconds;
