@@ -53,8 +53,8 @@ void answer_who_installs(const CLI::App& app, std::span<char* const> words) {
 
 /// Parsing throws Error where a file, folder, device or anything else is given without a name, or nothing in place of
 /// an argument without a flag, as an unset variable of a shell gives it: taken as not given, it would do something
-/// else.
-void refuse_empty_arguments(CLI::App& command) {
+/// else; and where a folder is named as a standard stream is.
+void check_names(CLI::App& command) {
   for (auto* option : command.get_options()) {
     const auto kind = option->get_option_text().empty() ? option->get_type_name() : option->get_option_text();
     const auto is = [&](const char* name) { return kind.starts_with(name); };
@@ -62,13 +62,15 @@ void refuse_empty_arguments(CLI::App& command) {
     const bool named = path || is("NAME") || is("DEVICE") || is("KIND") || is("STEP|") || kind == "N";
     if (!named && !option->get_positional()) continue;
     const char* remedy = folder ? "name a folder" : path ? "name a file" : "give something, or leave it out";
-    option->check([name = option->get_name(), remedy](const std::string& text) {
+    option->check([name = option->get_name(), remedy, folder](const std::string& text) {
       if (text.empty()) throw Error(name, "is empty", remedy);
+      if (folder && text == "-")
+        throw Error(name, "is a folder, and - a standard stream", "name it (./- if so it is called)");
       return std::string();
     });
   }
   for (auto* subcommand : command.get_subcommands([](const CLI::App*) { return true; })) {
-    refuse_empty_arguments(*subcommand);
+    check_names(*subcommand);
   }
 }
 
@@ -113,7 +115,7 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
     const auto parse = [&] {
       const std::span<char* const> words(argv + std::min(argc, 1), argv + argc);
       answer_who_installs(app, words);
-      refuse_empty_arguments(app);
+      check_names(app);
       refuse_unfinished(words);
       app.parse(argc, argv);
     };

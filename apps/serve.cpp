@@ -5,15 +5,14 @@
 #include <cstdlib>
 #include <exception>
 #include <future>
-#include <iostream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "apps/output.h"
 #include "apps/program.h"
 #include "apps/setting_options.h"
+#include "apps/settings_listing.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/described.h"
 #include "transformer/base/process.h"
@@ -132,8 +131,6 @@ int main(int argc, char** argv) {
         "SIGTERM ends it when what was asked is answered, SIGHUP loads the models anew.");
     std::string configuration;
     std::vector<std::string> models, languages, drafts, overrides;
-    bool list_settings = false;
-    std::string reference;
     app.add_option("config", configuration, "Settings (YAML), in a section `serving`")->type_name("FILE");
     app.add_option("--model", models, "Model directory, as train writes it (repeatable)")
         ->type_name("DIR")
@@ -153,24 +150,15 @@ int main(int argc, char** argv) {
     app.add_option("--set", overrides, "Override a setting: --set serving.key=value (repeatable)")
         ->type_name("SERVING.KEY=VALUE")
         ->allow_extra_args(false);
-    app.add_flag("--settings", list_settings, "Print every setting, its default and meaning, and end");
-    app.add_option("--settings-reference", reference, "Write all settings as Markdown to a file, and end")
-        ->type_name("FILE");
+    SettingsListing listing(app, "Write all settings as Markdown to a file, and end");
     SettingOptions<ServingSettings> options(app, "Settings", {}, /*tells_defaults=*/true);
     parse();
 
     ServingSettings settings;
     Settings all;
     all.section("serving", settings, "What is served, to whom, and how much of it");
-    if (list_settings) {
-      std::cout << all.help();
-      return 0;
-    }
-    if (!reference.empty()) {
-      check_output("--settings-reference", reference, {configuration});
-      Output output(reference);
-      output.write(all.reference());
-      output.commit();
+    if (listing.asked()) {
+      listing.show(all);
       return 0;
     }
     if (!configuration.empty()) all.load(configuration);

@@ -12,7 +12,7 @@
 
 #include "apps/log.h"
 #include "apps/number_option.h"
-#include "apps/output.h"
+#include "apps/settings_listing.h"
 #include "recipe.h"
 #include "torch_program.h"
 #include "transformer/base/atomic_file.h"
@@ -64,11 +64,11 @@ bool writes_trees(const transformer::RunSettings& run) {
 int main(int argc, char** argv) {
   using namespace transformer;
   return run_torch_program(argc, argv, [&](CLI::App& app, auto parse) {
-    std::string config, output, init_from, given_device, given_threads, given_precision, reference;
+    std::string config, output, init_from, given_device, given_threads, given_precision;
     std::vector<std::string> overrides;
     RunOptions options;
     int processes = 0;
-    bool dry_run = false, list_settings = false, undo = false;
+    bool dry_run = false, undo = false;
     app.description("Trains a Transformer as a YAML configuration says, and leaves a model directory.");
     auto* config_option = app.add_option("config", config, "Configuration (YAML); see configs/")->type_name("FILE");
     app.add_option("--set", overrides, "Override a setting: --set section.key=value (repeatable)")
@@ -103,10 +103,7 @@ int main(int argc, char** argv) {
         ->type_name("STEP|last");
     auto* const undoing =
         app.add_flag("--undo", undo, "Bring back what the last --restart or --from has set aside, and end");
-    app.add_flag("--settings", list_settings, "Print every setting, its default and meaning, and end");
-    app.add_option("--settings-reference", reference,
-                   "Write all settings as Markdown, as configs/README.md has them, to a file, and end")
-        ->type_name("FILE");
+    SettingsListing listing(app, "Write all settings as Markdown, as configs/README.md has them, to a file, and end");
     for (const char* other :
          {"--dry-run", "--restart", "--from", "--processes", "--profile", "--settings", "--settings-reference"}) {
       undoing->excludes(other);
@@ -118,16 +115,9 @@ int main(int argc, char** argv) {
     with_error_file([&] {
       status = with_plain_errors([&]() -> int {
         Recipe recipe;
-        if ((list_settings || !reference.empty() || undo || dry_run) && another_does()) return 0;
-        if (list_settings) {
-          std::cout << recipe.settings.help();
-          return 0;
-        }
-        if (!reference.empty()) {
-          check_output("--settings-reference", reference, {config});
-          Output page(reference);
-          page.write(recipe.settings.reference());
-          page.commit();
+        if ((listing.asked() || undo || dry_run) && another_does()) return 0;
+        if (listing.asked()) {
+          listing.show(recipe.settings);
           return 0;
         }
         if (config.empty()) throw CLI::RequiredError(config_option->get_name());

@@ -145,12 +145,17 @@ class MessagesTest(ProgramTest):
                                            "--output"),
                                           (["evaluate", "speed", model, "--source", "text.en", "--reference", "text.de"],
                                            "--picture"))]
-        settings = [(["train", "my.yaml"], "--settings-reference", "my.yaml"),
-                    (["serve", "my.yaml"], "--settings-reference", "my.yaml")]
         programs = pathlib.Path(TRANSLATE).parent
-        for (program, *command), option, place in wishes + models + settings:
+        for (program, *command), option, place in wishes + models:
             with self.subTest(command=[program, *command], option=option, place=place):
                 self.refused(programs / program, *command, option, place, parts=[pathlib.Path(place).name, "read as well"])
+                self.assertEqual({file: file.read_bytes() for file in self.root.rglob("*") if file.is_file()}, before)
+        # A page of settings stands alone: whatever else is named may read it, or name files that do.
+        for program, *given in (["train", "my.yaml"], ["serve", "my.yaml"], ["serve", "--api-keys", "my.yaml"],
+                                ["train", "--init-from", "folder"], ["serve", "--model", model]):
+            with self.subTest(program=program, given=given):
+                self.refused(programs / program, *given, "--settings-reference", "my.yaml",
+                             parts=["--settings-reference", "stands alone", *given[-2:-1]])
                 self.assertEqual({file: file.read_bytes() for file in self.root.rglob("*") if file.is_file()}, before)
         # A folder's other files may be replaced.
         for _ in range(2):
@@ -195,6 +200,18 @@ class MessagesTest(ProgramTest):
                                     ("train", ""), ("report", "")):
             with self.subTest(program=program, arguments=arguments):
                 self.refused(programs / program, *arguments, parts=["is empty"])
+
+    def test_a_folder_is_no_standard_stream(self):
+        self.files()
+        programs = pathlib.Path(TRANSLATE).parent
+        before = sorted(self.root.iterdir())
+        for program, *arguments in (("average", "--output", "-", MODEL), ("train", "my.yaml", "--output", "-"),
+                                    ("export", "--model", MODEL, "--to", "packed", "--output", "-"),
+                                    ("distill", "--model", MODEL, "--source", "text.en", "--output", "-"),
+                                    ("translate", "--model", "-")):
+            with self.subTest(program=program):
+                self.refused(programs / program, *arguments, parts=["is a folder", "./-"])
+        self.assertEqual(sorted(self.root.iterdir()), before)
 
     def test_an_option_with_nothing_behind_its_sign_takes_no_other_word(self):
         for program, option in ((TRANSLATE, "--beam"), (TRANSLATE, "--input"), (TRAIN, "--set")):
