@@ -91,7 +91,10 @@ ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& setting
     search.batch_sentences = settings.batch_sentences;
     translator_->set(search);
   }
-  most_translations_ = std::max(translator_->settings().n_best, settings.max_beam);
+  const auto& own = translator_->settings();
+  limits_ = {.beam = std::max(own.beam, settings.max_beam),
+             .translations = std::max(own.n_best, settings.max_beam),
+             .extra_length = std::max(own.max_extra_length, settings.max_extra_length)};
   // Who asks for several hypotheses is answered, too.
   if (!place.draft.empty()) {
     translator_->set_draft(place.draft, Translator::OtherSearches::decoded_without_it);
@@ -102,7 +105,6 @@ ServedModel::ServedModel(const ModelPlace& place, const ServingSettings& setting
     std::vector<std::string> codes;
     for (const auto& [code, piece] : known.pieces) codes.push_back(code);
     if (codes.empty()) throw Error(place.directory.string(), "which languages the model translates is not known");
-    const auto& own = translator_->settings();
     languages_.emplace(std::move(codes), LanguagePair{own.source_language, own.target_language});
   } else {
     languages_.emplace(*place.languages);

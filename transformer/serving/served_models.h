@@ -43,8 +43,11 @@ class ServedModel {
   DecodingSettings search(const LanguagePair& languages) const;
   /// What the directory of the model that guesses for it is called, for those who ask; empty: none does.
   const std::string& draft() const { return draft_; }
-  /// Of a line, that a request may ask for: its own decoding.n_best, or `serving.max_beam` where that is more.
-  int64_t most_translations() const { return most_translations_; }
+  /// What a request may ask for, at most: what the server allows, or what is the model's own where that is more.
+  struct Limits {
+    int64_t beam = 1, translations = 1, extra_length = 0;  // as decoding.beam, n_best and max_extra_length
+  };
+  const Limits& limits() const { return limits_; }
   /// With the decoding settings of its directory.
   const Translator& translator() const { return *translator_; }
   /// Where requests hand over their sentences.
@@ -54,7 +57,7 @@ class ServedModel {
 
  private:
   std::string name_, draft_;
-  int64_t most_translations_ = 1;
+  Limits limits_;
   std::optional<ServedLanguages> languages_;
   std::unique_ptr<Dispatcher> dispatcher_;  // it outlives the workers, which the translator may hold longest
   std::unique_ptr<Translator> translator_;

@@ -348,7 +348,7 @@ HttpResponse Service::models_json() const {
                  {"source", languages.usual().source},
                  {"target", languages.usual().target},
                  {"longest_line_tokens", model->translator().longest_source()},
-                 {"most_translations", model->most_translations()},
+                 {"most_translations", model->limits().translations},
                  {"draft", model->draft().empty() ? Json() : Json(model->draft())},
                  {"decoding", std::move(decoding)}};
     if (languages.many()) {
@@ -373,14 +373,14 @@ HttpResponse Service::page_script() const {
 }
 
 HttpResponse Service::specification() const {
-  static const std::string text = [] {
+  static const Json described = [] {
     auto specification = Json::parse(embedded::openapi_json);
     specification["info"]["version"] = TRANSFORMER_VERSION;
     // What a request may set is what was declared, but for what TranslationTask refuses.
     DecodingSettings decoding;
     std::vector<SettingField> fields;
-    Fields<DecodingSettings> described(decoding, fields);
-    DecodingSettings::describe(described);
+    Fields<DecodingSettings> declared(decoding, fields);
+    DecodingSettings::describe(declared);
     Json properties;
     for (const auto& field : fields) {
       if (field.name != "batch_sentences" && field.name != "source_language" && field.name != "target_language")
@@ -396,9 +396,20 @@ HttpResponse Service::specification() const {
         }
       }
     }
-    return specification.dump();
+    return specification;
   }();
-  return {.status = 200, .body = text};
+  auto specification = described;
+  auto& decoding = specification["components"]["schemas"]["Decoding"]["properties"];
+  const auto all = models();
+  const auto allow = [&](const char* setting, int64_t ServedModel::Limits::*limit) {
+    int64_t most = 0;
+    for (const auto& model : all->all()) most = std::max(most, model->limits().*limit);
+    if (!all->all().empty()) decoding[setting]["anyOf"][0]["maximum"] = most;
+  };
+  allow("beam", &ServedModel::Limits::beam);
+  allow("n_best", &ServedModel::Limits::translations);
+  allow("max_extra_length", &ServedModel::Limits::extra_length);
+  return {.status = 200, .body = specification.dump()};
 }
 
 }  // namespace transformer

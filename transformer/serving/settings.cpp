@@ -50,7 +50,9 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
          {"bf16", Rounding::bf16},
          {"int8", Rounding::int8}})
       .free();
-  field("threads", &ServingSettings::threads, "workers of each model; 0: one for each core", between(0, 1024)).free();
+  field("threads", &ServingSettings::threads, "workers of each model; 0: OMP_NUM_THREADS, or one for each core",
+        between(0, 1024))
+      .free();
   field("batch_sentences", &ServingSettings::batch_sentences,
         "sentences that a worker decodes at once; 0: as the model's config.yaml says", between(0, 100000))
       .free();

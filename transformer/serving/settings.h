@@ -20,7 +20,7 @@ struct ServingSettings {
   /// What weights and activations are rounded to.
   enum class Rounding { stored, float32, bf16, int8 };
   Rounding precision = Rounding::stored;  // stored: as a model is, float32 or what it was packed to
-  int64_t threads = 0;                    // 0: one for each core
+  int64_t threads = 0;                    // 0: OMP_NUM_THREADS, or one for each core
   int64_t batch_sentences = 0;            // 0: as the model's config.yaml says
   double batch_wait_ms = 0;               // that a sentence waits for others, where none is translated
   std::string api_keys;

@@ -143,11 +143,10 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
         if (!known.contains(name)) settings.override_with({{name, "", ""}});  // which says what it may have meant
       }
     });
-    const auto& own = model_->translator().settings();
-    const auto widest = std::max(own.beam, context_.settings.max_beam);
+    const auto& limits = model_->limits();
     if (call_.alternatives > 0) {
       // As many as the checks below let through.
-      const auto most = std::min(widest - widest % search.beam_groups, model_->most_translations()) - 1;
+      const auto most = std::min(limits.beam - limits.beam % search.beam_groups, limits.translations) - 1;
       if (call_.alternatives > most) {
         throw RequestError(
             400, fmt::format("{} alternatives are more than this server allows: {} at most", call_.alternatives, most));
@@ -160,10 +159,9 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       if (value <= most) return;
       throw RequestError(400, fmt::format("{} of {} is more than this server allows: {}", name, value, most));
     };
-    check("a beam", search.beam, widest);
-    check("a number of translations", search.n_best, model_->most_translations());
-    check("an extra length", search.max_extra_length,
-          std::max(own.max_extra_length, context_.settings.max_extra_length));
+    check("a beam", search.beam, limits.beam);
+    check("a number of translations", search.n_best, limits.translations);
+    check("an extra length", search.max_extra_length, limits.extra_length);
     if (search.batch_sentences != usual.batch_sentences) {
       throw RequestError(400, "decoding.batch_sentences is the server's to choose");
     }
