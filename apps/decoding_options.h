@@ -72,7 +72,7 @@ class DecodingOptions {
            "sources: faster, and nearly the same")
         ->type_name("FILE");
     app.add_option("--threads", threads_,
-                   "Processor threads, each with lines of its own; if not given, one for each core")
+                   "Processor threads, each with lines of its own; if not given, OMP_NUM_THREADS, or one for each core")
         ->type_name("N")
         ->transform(number_between(1, 1024));
   }

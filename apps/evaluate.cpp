@@ -165,7 +165,11 @@ struct ChrfFlags {
 void bleu(CLI::App& app) {
   struct Flags {
     explicit Flags(CLI::App& command)
-        : input(command), references(command), bleu(command), bad_lines(command, bad_translation), format(command) {}
+        : input(command),
+          references(command),
+          bleu(command),
+          bad_lines(command, bad_translation, /*copies=*/true, BadLines::OneFigure()),
+          format(command) {}
     InputFlag input;
     ReferenceFlags references;
     BleuFlags bleu;
@@ -206,7 +210,7 @@ void chrf(CLI::App& app) {
         : input(command),
           references(command),
           chrf(command, true),
-          bad_lines(command, bad_translation),
+          bad_lines(command, bad_translation, /*copies=*/true, BadLines::OneFigure()),
           format(command) {}
     InputFlag input;
     ReferenceFlags references;
@@ -405,7 +409,7 @@ void brackets(CLI::App& app) {
     explicit Flags(CLI::App& command)
         : input(command),
           bad_lines(command, "not UTF-8, longer than 1 MiB, or, where there is one for each sentence, no tree",
-                    /*copies=*/false),
+                    /*copies=*/false, BadLines::OneFigure()),
           format(command) {
       command.add_option("--reference", files, "Treebank, plain or .gz; several are taken one after the other")
           ->required()

@@ -20,7 +20,7 @@ inline void add_precision_option(CLI::App& command, std::string& value) {
 }
 
 inline void add_threads_option(CLI::App& command, int& value) {
-  command.add_option("--threads", value, "Processor threads; if not given, one for each core")
+  command.add_option("--threads", value, "Processor threads; if not given, OMP_NUM_THREADS, or one for each core")
       ->type_name("N")
       ->transform(number_between(1, 1024));
 }

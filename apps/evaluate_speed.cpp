@@ -316,6 +316,7 @@ void run(const SpeedFlags& flags) {
   inputs.insert(inputs.end(), flags.references.begin(), flags.references.end());
   if (!flags.source.empty()) inputs.emplace_back(flags.source);
   inputs.insert(inputs.end(), flags.models.begin(), flags.models.end());
+  if (flags.picture == "-") throw Error("--picture", "a picture is written to a file", "name one");
   check_output_file("--picture", flags.picture, inputs);
   ordered_json json = {{"models", ordered_json::array()}};
   const auto kept = kept_figures(flags, json);

@@ -233,12 +233,12 @@ std::string checksum_of(const std::vector<InputLine>& lines) {
 
 }  // namespace
 
-BadLines::BadLines(CLI::App& app, const std::string& what, bool copies) {
+BadLines::BadLines(CLI::App& app, const std::string& what, bool copies, const char* stopped) {
   app.add_option("--bad-lines", choice_,
-                 fmt::format("What becomes of a line that cannot be used ({}): stop ends there, with status 2, once "
-                             "the lines before it are done; empty puts an empty line in its place{}. What was put "
+                 fmt::format("What becomes of a line that cannot be used ({}): stop ends there, with status 2, {}; "
+                             "empty puts an empty line in its place{}. What was put "
                              "in the place of lines is told on standard error; the status is 0",
-                             what,
+                             what, stopped,
                              copies ? ", copy the line itself, with U+FFFD for broken bytes, but an empty line for "
                                       "one that is longer than 1 MiB"
                                     : ""))

@@ -17,10 +17,15 @@ namespace transformer {
 class BadLines {
  public:
   /// `what` cannot be used, for --help. `copies`: whether a copy of the line would be something of the output's kind.
-  BadLines(CLI::App& app, const std::string& what, bool copies = true);
+  BadLines(CLI::App& app, const std::string& what, bool copies = true)
+      : BadLines(app, what, copies, "once the lines before it are done") {}
   /// Of output that need not have a line for every line: bad ones are left out, unless the work is to end at them.
   struct LeftOut {};
   BadLines(CLI::App& app, const std::string& what, LeftOut);
+  /// Of output that is one figure of all lines.
+  struct OneFigure {};
+  BadLines(CLI::App& app, const std::string& what, bool copies, OneFigure)
+      : BadLines(app, what, copies, "without a figure") {}
 
   /// Whether the work ends at such a line.
   bool stop() const { return choice_ == "stop"; }
@@ -39,6 +44,9 @@ class BadLines {
   void report(const std::string& program) const;
 
  private:
+  /// `stopped`: how it ends where it stops.
+  BadLines(CLI::App& app, const std::string& what, bool copies, const char* stopped);
+
   std::string choice_ = "stop";
   int64_t count_ = 0;
   bool too_long_ = false;  // some of them, which are not copied

@@ -30,6 +30,11 @@ class SearchOptions {
   /// of the model's `vocabularies`.
   DecodingSettings over(const DecodingSettings& stored, const Vocabularies& vocabularies) const {
     const auto search = stored.with([&](DecodingSettings& settings) { settings = options_.over(settings); });
+    for (const char* of_beams : {"beam", "stop"}) {
+      if (!given(of_beams) || search.search != DecodingSettings::Search::sampling) continue;
+      throw Error(fmt::format("--{}", of_beams), "is for beam search, and the search is sampling",
+                  "leave it out (--n-best gives the number of samples), or give --search beam");
+    }
     if (given("diversity") && search.beam_groups == 1) {
       throw Error("--diversity", "is between the groups of a beam, and there is one",
                   "give --beam-groups 2 or more with it, or leave it out");

@@ -186,6 +186,7 @@ class SpeedTest(ProgramTest):
                                  ((MODEL, "--precision", "int4"), ["--precision", "int4"]),
                                  ((MODEL, "--reference", shorter), ["shorter", "1 line,", "30"]),
                                  ((MODEL, "--picture", self.source), ["--picture", "text.en"]),
+                                 ((MODEL, "--picture", "-"), ["--picture", "a file"]),
                                  ((MODEL, "--beam", 0), ["--beam"]),
                                  ((), ["models"])):
             errors = self.speed(*arguments, status=2)

@@ -1290,6 +1290,8 @@ class TranslateTest(ProgramTest):
             (["--diversity", 5], ["--diversity", "--beam-groups"]),
             (["--diversity", 5, "--search", "sampling"], ["--diversity", "--beam-groups"]),
             (["--proposals", 4, "--beam", 1], ["--proposals", "--draft"]),
+            (["--beam", 8, "--search", "sampling"], ["--beam", "--n-best", "--search beam"]),
+            (["--stop", "exact", "--search", "sampling"], ["--stop", "--search beam"]),
         ]:
             with self.subTest(arguments=arguments):
                 output, errors = self.run_program(*arguments, text="ba\n", status=2)

@@ -27,7 +27,9 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
         "layers spread evenly over them, and where it has self-attention in the place of this model's recurrent units, "
         "new ones of these; empty: random weights");
   field("device", &S::device, "cpu, cuda or cuda:N").free();
-  field("threads", &S::threads, "threads for computing on a CPU; 0: one for each core", between(0, 1024)).free();
+  field("threads", &S::threads, "threads for computing on a CPU; 0: OMP_NUM_THREADS, or one for each core",
+        between(0, 1024))
+      .free();
   field("seed", &S::seed, "of initial weights, dropout and the order of the data", between(0, largest_seed));
   field("steps", &S::steps,
         "optimizer steps; free unless the schedule is linear, whose rate depends on it from the first step on",

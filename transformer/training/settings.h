@@ -54,7 +54,7 @@ struct TrainingSettings {
   std::string output = "runs/model";
   std::string init_from;  // a model directory; empty: random weights
   std::string device = "cpu";
-  int64_t threads = 0;  // 0: all cores
+  int64_t threads = 0;  // 0: OMP_NUM_THREADS, or one for each core
   uint64_t seed = 1;
 
   int64_t steps = 100000;
