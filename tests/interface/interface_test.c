@@ -136,7 +136,7 @@ static void n_best_are_the_programs(void) {
 }
 
 static void any_setting_can_be_named(void) {
-  char* expected = output_of_program("--search sampling --seed 7 --no-repeat-ngram 2 --beam 2");
+  char* expected = output_of_program("--search sampling --seed 7 --no-repeat-ngram 2");
   transformer_model* model = load(NULL, 0);
   transformer_search search = search_of(model);
   search.settings = "search=sampling\n\nseed=7\nno_repeat_ngram=2\nbeam=2\n";
@@ -425,8 +425,44 @@ static void threads_share_a_model(void) {
   transformer_model_free(model);
 }
 
+static transformer_model* kept;
+static char* first_words;
+
+/// A sample of the kept model; the caller frees it.
+static char* sample(void) {
+  transformer_search search = search_of(kept);
+  search.settings = "search=sampling\nseed=3\nno_repeat_ngram=2\nwrite_unknown=false\n";
+  transformer_translations* translations;
+  REQUIRE(transformer_translate(kept, sentences, sentence_count, &search, &translations) == TRANSFORMER_OK);
+  char* text = strdup(transformer_translation_text(translations, 3, 0));
+  REQUIRE(text && text[0]);
+  transformer_translations_free(translations);
+  return text;
+}
+
+/// When the process ends, behind everything of the library's that ends with it.
+static void say_last_words(void) {
+  if (!kept) return;
+  char* last_words = sample();
+  const int same = strcmp(first_words, last_words) == 0;
+  free(last_words);
+  free(first_words);
+  transformer_model_free(kept);
+  if (!same) {
+    fprintf(stderr, "interface_test.c: other words at the end\n");
+    _exit(1);
+  }
+}
+
+/// A thread may be at work while the process ends: all that it needs lasts as long.
+static void models_translate_to_the_end(void) {
+  kept = load("bf16", 2);
+  first_words = sample();
+}
+
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
+  REQUIRE(atexit(say_last_words) == 0);  // before the library has made anything
   directory = argv[1];
   translate_program = argv[2];
   other_directory = argv[3];
@@ -440,5 +476,6 @@ int main(int argc, char** argv) {
   scores_are_those_of_search();
   what_is_wrong_is_named();
   threads_share_a_model();
+  models_translate_to_the_end();
   return 0;
 }

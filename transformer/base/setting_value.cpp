@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
-#include <map>
-#include <set>
 #include <stdexcept>
 
 #include "transformer/base/error.h"
@@ -116,12 +116,12 @@ void assign(const SettingField& field, const std::string& name, const SettingVal
                           *number = *parsed;
                         },
                         [&](bool* flag) {
-                          static const std::map<std::string, bool> words = {{"true", true},   {"True", true},
-                                                                            {"TRUE", true},   {"false", false},
-                                                                            {"False", false}, {"FALSE", false}};
-                          const auto word = scalar ? words.find(value.texts[0]) : words.end();
-                          if (word == words.end()) wrong_type();
-                          *flag = word->second;
+                          const auto is = [&](std::initializer_list<const char*> words) {
+                            return scalar && std::find(words.begin(), words.end(), value.texts[0]) != words.end();
+                          };
+                          const bool truth = is({"true", "True", "TRUE"});
+                          if (!truth && !is({"false", "False", "FALSE"})) wrong_type();
+                          *flag = truth;
                         },
                         [&](std::string* text) {
                           if (!scalar) wrong_type();
@@ -156,13 +156,13 @@ void assign(const SettingField& field, const std::string& name, const SettingVal
 }
 
 std::string as_yaml(const std::string& text) {
-  static const std::set<std::string> special = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
+  constexpr std::array special = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
   std::string lower = text;
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
   const auto is_plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '/' || c == '.' || c == '-'; };
   const auto starts_plain = [](unsigned char c) { return std::isalpha(c) || c == '_' || c == '/'; };
   if (!text.empty() && starts_plain(text[0]) && std::all_of(text.begin(), text.end(), is_plain) &&
-      !special.contains(lower)) {
+      std::find(special.begin(), special.end(), lower) == special.end()) {
     return text;
   }
   if (find_broken_utf8(text) != std::string::npos) {

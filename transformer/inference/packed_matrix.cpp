@@ -43,7 +43,8 @@ float bf16_value(uint16_t half) {
 }  // namespace
 
 std::span<const Kernels* const> available_kernels() {
-  static const auto kernels = runnable_kernels(&InstructionSet::inference);
+  // Never destroyed: workers may still be at theirs while the process ends.
+  static const auto& kernels = *new auto(runnable_kernels(&InstructionSet::inference));
   return kernels;
 }
 

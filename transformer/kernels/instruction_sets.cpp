@@ -26,7 +26,7 @@ std::vector<const InstructionSet*> find_instruction_sets() {
 }  // namespace
 
 const std::vector<const InstructionSet*>& runnable_instruction_sets() {
-  static const auto found = find_instruction_sets();
+  static const auto& found = *new auto(find_instruction_sets());  // threads may ask while the process ends
   return found;
 }
 

@@ -21,7 +21,8 @@ struct Abbreviation {
 
 // Those that mostly stand within a sentence. What often ends one (etc., usw., Inc.) is left to what follows.
 const std::unordered_map<std::string_view, Abbreviation>& abbreviations() {
-  static const auto table = [] {
+  // Never destroyed: threads may be at a text while the process ends.
+  static const auto& table = *new auto([] {
     std::unordered_map<std::string_view, Abbreviation> all;
     const auto add = [&](unsigned languages, bool numbers, std::initializer_list<const char*> words) {
       for (const char* word : words) (numbers ? all[word].before_numbers : all[word].anywhere) |= languages;
@@ -43,7 +44,7 @@ const std::unordered_map<std::string_view, Abbreviation>& abbreviations() {
     add(german | any, true,
         {"nr", "nrn", "abb", "tab", "kap", "bd", "abs", "art", "ziff", "anm", "zif", "okt", "dez", "mrz", "jän"});
     return all;
-  }();
+  }());
   return table;
 }
 
