@@ -47,6 +47,8 @@ int64_t words_before(const std::vector<size_t>& ends, size_t position) {
 
 // Of a request, up to which reading it, and making pieces of its text, is quick.
 constexpr size_t quick_bytes = 4096;
+// Translations, up to which making their texts and JSON is.
+constexpr size_t quick_translations = 16;
 
 class TranslationTask : public HttpTask, public std::enable_shared_from_this<TranslationTask> {
  public:
@@ -302,6 +304,17 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     };
   }
 
+  /// Does what makes texts and JSON of so many translations where it is called, or, where they are many, where nobody
+  /// waits for quick work.
+  template <class Work>
+  void make(size_t translations, Work work) {
+    if (translations <= quick_translations) {
+      work();
+    } else {
+      context_.pool.post(step(std::move(work)));
+    }
+  }
+
   /// For the request's client, in turns with others.
   void post_turns(std::vector<TurnQueue::Turn> turns) {
     context_.aligning.post_admitted(request_.client, model_->name(), std::move(turns));
@@ -354,15 +367,20 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       if (--lines_[segment.line].left > 0) return;
       ++served_.lines;
     }
-    // All of its line are done.
-    auto& line = lines_[segment.line];
+    const auto segments = lines_[segment.line].split.segments().size();
+    make(segments * segment.found.size(), [this, index = segment.line] { end_segments(index); });
+  }
+
+  /// All of a line are done.
+  void end_segments(size_t index) {
+    auto& line = lines_[index];
     join(line);
     std::vector<TurnQueue::Turn> turns;
-    if (call_.attention) turns.push_back({1, look(segment.line, [this, &line] { watch(line); })});
+    if (call_.attention) turns.push_back({1, look(index, [this, &line] { watch(line); })});
     for (size_t rank = 0; rank < line.translated.size(); ++rank) {
-      turns.push_back({1, look(segment.line, [this, &line, rank] { mark(line, rank); })});
+      turns.push_back({1, look(index, [this, &line, rank] { mark(line, rank); })});
     }
-    if (turns.empty()) return end_line(segment.line);
+    if (turns.empty()) return end_line(index);
     line.turns = turns.size();
     post_turns(std::move(turns));
   }
@@ -393,7 +411,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       last = --left_ == 0;
     }
     // Without the lock, which `cancel` waits for: nobody else is at it any more.
-    if (last && !is_given_up()) answer();
+    if (last && !is_given_up()) make(lines_.size() * line.outputs.size(), [this] { answer(); });
   }
 
   void fail(const HttpResponse& response) {
