@@ -401,6 +401,7 @@ class Engine::Implementation::Worker {
         const std::lock_guard lock(engine_.mutex);
         engine_.waiting.push_front({last.job, last.index});
         --engine_.active;
+        engine_.something_waits.notify_one();
       }
       active_.pop_back();
       batch_.release();
