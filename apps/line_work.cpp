@@ -154,17 +154,24 @@ class WindowReader {
 
   Read read() {
     Read read;
+    try {
+      read_into(read);
+    } catch (...) {
+      read.failure = std::current_exception();
+      read.more = false;
+    }
+    read.share = input_.share();
+    return read;
+  }
+
+ private:
+  /// Throws what reading throws, behind the lines that were read.
+  void read_into(Read& read) {
     size_t bytes = 0;
     while (read.lines.size() < LineWork::window_lines && bytes < LineWork::window_bytes) {
       InputLine line;
-      LineInput::Read found;
-      try {
-        found = input_.next(line, whole_ || read.lines.empty());
-        if (beside_ && found != LineInput::Read::nothing_yet) read_beside(found == LineInput::Read::line, line);
-      } catch (...) {
-        read.failure = std::current_exception();
-        break;
-      }
+      const auto found = input_.next(line, whole_ || read.lines.empty());
+      if (beside_ && found != LineInput::Read::nothing_yet) read_beside(found == LineInput::Read::line, line);
       if (found == LineInput::Read::nothing_yet) break;
       if (found == LineInput::Read::end) {
         read.more = false;
@@ -179,12 +186,8 @@ class WindowReader {
         break;
       }
     }
-    if (read.failure) read.more = false;
-    read.share = input_.share();
-    return read;
   }
 
- private:
   /// The line that belongs to `line`, the input's, or to its end.
   void read_beside(bool is_line, InputLine& line) {
     InputLine other;

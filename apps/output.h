@@ -1,5 +1,6 @@
 #pragma once
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -48,6 +49,11 @@ class Output {
     while (!text.empty()) {
       const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
       if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EAGAIN) {  // another program may have left it so that it does not wait by itself
+        pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+        ::poll(&output, 1, -1);
+        continue;
+      }
       if (count < 0 && errno == EPIPE) throw OutputClosed();
       if (count < 0) throw Failure("standard output", std::string("cannot be written: ") + std::strerror(errno));
       text.remove_prefix(static_cast<size_t>(count));

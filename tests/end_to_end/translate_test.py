@@ -1,5 +1,6 @@
 """What people who run `translate` rely on: translate_test.py TRANSLATE MAKE_MODEL EVALUATE. Standard library only."""
 
+import fcntl
 import gzip
 import html.parser
 import json
@@ -15,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -1241,6 +1243,29 @@ class TranslateTest(ProgramTest):
             output, errors = self.run_program(text="\n".join(good) + "\n" + overlong + "\nba\n", status=2)
             self.assertEqual(output, expected)
             self.assert_one_line(errors, "standard input:4", remedy)
+
+    def test_streams_that_do_not_wait_are_waited_for(self):
+        # As a program before this one may have left them.
+        text = "".join(f"{line}\n" for line in sentences(300, seed=8)).encode()
+        expected = self.translate(text.decode()).encode()
+        given, giving = os.pipe()
+        taking, taken = os.pipe()
+        fcntl.fcntl(taken, fcntl.F_SETPIPE_SZ, 4096)
+        for end in (given, taken):
+            os.set_blocking(end, False)
+        process = subprocess.Popen([TRANSLATE, "--model", self.model], stdin=given, stdout=taken, stderr=subprocess.PIPE,
+                                   env=ENVIRONMENT)
+        os.close(given)
+        os.close(taken)
+        time.sleep(0.5)  # it finds nothing, and later no room
+        writer = threading.Thread(target=lambda: (os.write(giving, text), os.close(giving)))
+        writer.start()
+        time.sleep(1)
+        with open(taking, "rb") as output:
+            self.assertEqual(output.read(), expected)
+        writer.join()
+        self.assertEqual(process.communicate(timeout=60)[1], b"")
+        self.assertEqual(process.returncode, 0)
 
     def test_reader_that_leaves(self):
         process = subprocess.Popen([TRANSLATE, "--model", self.model, "--beam", "1"], stdin=subprocess.PIPE,

@@ -57,9 +57,12 @@ struct UnpackedBytes::Implementation {
     const size_t before = bytes.size();
     bytes.resize(before + bytes_at_once);
     ssize_t count;
-    do {
-      count = ::read(descriptor, bytes.data() + before, bytes_at_once);
-    } while (count < 0 && errno == EINTR);
+    while ((count = ::read(descriptor, bytes.data() + before, bytes_at_once)) < 0) {
+      pollfd input = {descriptor, POLLIN, 0};
+      // A program before this one may have left the stream so that it does not wait by itself.
+      if (errno == EAGAIN) ::poll(&input, 1, -1);
+      if (errno != EAGAIN && errno != EINTR) break;
+    }
     const int error_number = errno;
     bytes.resize(before + static_cast<size_t>(std::max<ssize_t>(count, 0)));
     if (count < 0) throw Failure(name, fmt::format("cannot be read: {}", std::strerror(error_number)));
