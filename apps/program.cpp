@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -84,6 +86,12 @@ void refuse_unfinished(std::span<char* const> words) {
   }
 }
 
+/// Whether standard output is a pipe that nobody reads any more, so that there is nobody to tell.
+bool reader_has_gone() {
+  pollfd output = {STDOUT_FILENO, 0, 0};
+  return ::poll(&output, 1, 0) > 0 && (output.revents & POLLERR) != 0;
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv, const ProgramBody& body) {
@@ -121,7 +129,9 @@ int run_program(int argc, char** argv, const ProgramBody& body) {
     };
     const int status = body(app, parse);
     std::cout.flush();
-    if (!std::cout || std::fflush(stdout) != 0) throw Failure("standard output", "could not be written");
+    if ((!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && !reader_has_gone()) {
+      throw Failure("standard output", "could not be written");
+    }
     return status;
   } catch (const Printed& printed) {
     std::cout << printed.text << std::flush;

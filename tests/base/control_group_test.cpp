@@ -32,12 +32,12 @@ TEST_CASE("of nested control groups the narrowest counts") {
   put(sys / "slice/cpu.max", "150000 100000\n");
   put(sys / "slice/job/memory.max", "1000000\n");
   put(sys / "slice/job/memory.current", "700000\n");
-  put(sys / "slice/job/memory.stat", "anon 400000\nfile 300000\ninactive_file 200000\n");
+  put(sys / "slice/job/memory.stat", "anon 400000\nfile 300000\ninactive_file 150000\nactive_file 50000\n");
   put(sys / "slice/memory.max", "max\n");
   put(sys / "slice/memory.current", "900000\n");
   auto limits = control_group_limits(root.path());
   CHECK(limits.processors == 1.5);
-  CHECK(limits.free_bytes == 500000);  // pages of files that nobody reads are given up for it
+  CHECK(limits.free_bytes == 500000);  // pages of files are given up for it
 
   put(sys / "slice/memory.max", "950000");
   CHECK(control_group_limits(root.path()).free_bytes == 50000);

@@ -158,6 +158,22 @@ TEST_CASE("what a killed process of the same number left beside a new folder is 
   CHECK(entries_of(directory.path()).size() == 3);
 }
 
+TEST_CASE("in a container, where all processes have the same number, what killed ones left goes") {
+  TemporaryDirectory directory;
+  const auto path = directory / "model";
+  const auto left = directory / fmt::format(".model.partial-{}-7", ::getpid());
+  std::filesystem::create_directory(left);
+  write_file(left / "file", "half");
+  const NewFolder mine(path);
+  CHECK_FALSE(something_at(left));
+  std::filesystem::create_directory(left);
+  const FileLock held(left, FileLock::Wait::no);
+  REQUIRE(held.keeps_others_out());
+  write_folder(path, "whole");
+  CHECK(something_at(left));
+  CHECK(something_at(mine.path()));
+}
+
 TEST_CASE("a folder has a name, however it was given") {
   const auto here = std::filesystem::current_path();
   CHECK(folder_path("a/b/") == "a/b");

@@ -1,9 +1,14 @@
 #include "transformer/base/process.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
 
 #include "support.h"
 
@@ -25,6 +30,27 @@ ProcessOptions shell(const std::string& command, const TemporaryDirectory& direc
   ProcessOptions options{.command = {"sh", "-c", command}, .environment = {}, .log = directory / "log", .signals = {}};
   sigemptyset(&options.signals);
   return options;
+}
+
+// The status that waitpid tells of a copy of this process that ends with what `body` returns.
+int status_of_copy(const std::function<int()>& body) {
+  const pid_t copy = fork();
+  if (copy == 0) _exit(body());
+  int status = -1;
+  REQUIRE(waitpid(copy, &status, 0) == copy);
+  return status;
+}
+
+// As /proc tells it: 'T' of a process that is stopped.
+char state_of(pid_t process) {
+  const auto stat = read_file(fmt::format("/proc/{}/stat", process));
+  const auto end = stat.rfind(") ");
+  return end == std::string::npos ? ' ' : stat[end + 2];
+}
+
+bool comes_to(const std::function<bool()>& condition) {
+  for (int i = 0; i < 1000 && !condition(); ++i) usleep(10000);
+  return condition();
 }
 
 }  // namespace
@@ -90,4 +116,101 @@ TEST_CASE("blocked signals wait until they are asked for") {
     }
     signal(ignored, before);
   }
+}
+
+TEST_CASE("a process writes to a terminal that stops what writes to it from the background") {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(terminal >= 0);
+  REQUIRE((grantpt(terminal) == 0 && unlockpt(terminal) == 0));
+  const std::string name = ptsname(terminal);
+  const int status = status_of_copy([&] {
+    setsid();
+    const int own = open(name.c_str(), O_RDWR);
+    termios settings{};
+    if (own < 0 || tcgetattr(own, &settings) != 0) return 2;
+    settings.c_lflag |= TOSTOP;
+    if (tcsetattr(own, TCSANOW, &settings) != 0) return 3;
+    dup2(own, STDOUT_FILENO);
+    ProcessOptions options{.command = {"echo", "a line"}, .environment = {}, .log = {}, .signals = {}};
+    sigemptyset(&options.signals);
+    int end = 0;
+    if (waitpid(start_process(options), &end, WUNTRACED) < 0) return 4;
+    return WIFEXITED(end) && WEXITSTATUS(end) == 0 ? 0 : 1;
+  });
+  close(terminal);
+  CHECK(process_end(status) == "ended with status 0");
+}
+
+TEST_CASE("a process ends by a broken pipe, whatever this one does about its own") {
+  const TemporaryDirectory directory;
+  const auto before = signal(SIGPIPE, SIG_IGN);
+  CHECK(process_end(status_of(shell("kill -PIPE $$", directory))) == "was ended by signal 13 (Broken pipe)");
+  signal(SIGPIPE, before);
+}
+
+TEST_CASE("a signal reaches a process that is stopped") {
+  const TemporaryDirectory directory;
+  const pid_t process = start_process(shell("kill -STOP $$; exit 3", directory));
+  int status = 0;
+  REQUIRE(waitpid(process, &status, WUNTRACED) == process);
+  REQUIRE(WIFSTOPPED(status));
+  signal_processes({process}, SIGTERM);
+  CHECK(comes_to([&] { return waitpid(process, &status, WNOHANG) == process; }));
+  CHECK(process_end(status) == "was ended by signal 15 (Terminated)");
+  kill(process, SIGKILL);
+}
+
+TEST_CASE("Ctrl-Z stops a process and those that it started, where somebody can continue it") {
+  const TemporaryDirectory directory;
+  const auto file = directory / "process";
+  // In a session of its own nobody could.
+  for (const bool orphaned : {false, true}) {
+    std::filesystem::remove(file);
+    const pid_t starter = fork();
+    if (starter == 0) {
+      orphaned ? setsid() : setpgid(0, 0);
+      const BlockedSignals signals{SIGTSTP};
+      const pid_t process = start_process(shell("sleep 60", directory));
+      write_file(directory / "new", std::to_string(process));
+      std::filesystem::rename(directory / "new", file);
+      kill(getpid(), SIGTSTP);
+      while (signals.next(1000) != SIGTSTP) continue;
+      signal_processes({process}, SIGTSTP);
+      const bool goes_on = comes_to([&] { return state_of(process) == 'S'; });
+      signal_processes({process}, SIGKILL);
+      _exit(goes_on ? 0 : 1);
+    }
+    int status = 0;
+    if (!orphaned) {
+      REQUIRE(waitpid(starter, &status, WUNTRACED) == starter);
+      CHECK(WIFSTOPPED(status));
+      const pid_t process = std::stoi(read_file(file));
+      CHECK(comes_to([&] { return state_of(process) == 'T'; }));
+      kill(starter, SIGCONT);
+    }
+    CHECK(comes_to([&] { return waitpid(starter, &status, WNOHANG) == starter; }));
+    CHECK(process_end(status) == "ended with status 0");
+    kill(starter, SIGKILL);
+  }
+}
+
+TEST_CASE("a program knows its file, or says what that takes") {
+  CHECK(std::filesystem::equivalent(this_program("--this"), TRANSFORMER_BINARY_DIR "/tests/bin/base_tests"));
+  constexpr int refused = 77;
+  const int status = status_of_copy([] {
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || mount("none", "/proc", "tmpfs", 0, nullptr) != 0) return refused;
+    try {
+      this_program("--that", "name it");
+    } catch (const Failure& failure) {
+      const std::string expected =
+          "--that: which program this is cannot be found out (/proc/self/exe: No such file or directory); name it";
+      return failure.what() == expected ? 0 : 1;
+    }
+    return 2;
+  });
+  if (status == refused << 8) {
+    WARN("no test without /proc: not allowed here");
+    return;
+  }
+  CHECK(process_end(status) == "ended with status 0");
 }

@@ -224,7 +224,8 @@ fs::path place_of(const fs::path& file) {
   const auto followed = followed_links(file);
   std::error_code none;
   auto folder = fs::weakly_canonical(folder_of(followed), none);
-  if (none) folder = fs::absolute(folder_of(followed)).lexically_normal();
+  if (none) folder = fs::absolute(folder_of(followed), none).lexically_normal();
+  if (none) throw Error(file.string(), "cannot be found: the current folder is gone", "change to another");
   return folder / followed.filename();
 }
 

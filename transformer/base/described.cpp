@@ -3,6 +3,7 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
@@ -18,6 +19,9 @@ Described described_exception() {
     return {error.what(), false};
   } catch (const std::filesystem::filesystem_error& error) {
     return {error.path1().string() + ": " + error.code().message(), is_no_path(error.code())};
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) return {error.what(), false};
+    return {"threads: none could be started; raise what limits them (ulimit -u, -v; a container's pids)", false};
   } catch (const std::bad_alloc&) {
     return {"out of memory", false};
   } catch (const std::exception& error) {

@@ -47,12 +47,21 @@ pid_t writer_of(std::string_view name, std::string_view prefix) {
 }
 
 /// Deletes folders of such names in `parent` that killed processes left. Neither sign is enough alone: on a disk of
-/// several machines the process may be another's, and not every file system has locks of folders.
+/// several machines the process may be another's, and not every file system has locks of folders. Called with the
+/// mutex.
 void remove_left(const fs::path& parent, const std::string& prefix) {
   std::error_code error, ignored;
   for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
-    const pid_t process = writer_of(entry->path().filename().string(), prefix);
-    if (process == 0 || ::kill(process, 0) == 0 || errno != ESRCH) continue;
+    const auto name = entry->path().filename();
+    const pid_t process = writer_of(name.string(), prefix);
+    if (process == 0) continue;
+    if (process == ::getpid()) {  // in a container, all that wrote before had this number, too
+      const auto& own = unfinished().folders;
+      if (std::any_of(own.begin(), own.end(), [&](const auto& folder) { return folder.first.filename() == name; }))
+        continue;
+    } else if (::kill(process, 0) == 0 || errno != ESRCH) {
+      continue;
+    }
     if (!fs::is_directory(entry->symlink_status(ignored))) continue;
     const FileLock lock(entry->path(), FileLock::Wait::no);
     if (lock.keeps_others_out()) fs::remove_all(entry->path(), ignored);
