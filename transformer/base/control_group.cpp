@@ -32,13 +32,15 @@ void take_processors(std::optional<int64_t> quota, std::optional<int64_t> period
   limits.processors = std::min(limits.processors, static_cast<double>(*quota) / static_cast<double>(*period));
 }
 
-/// `reclaimable`: what memory.stat calls the files' pages that have not been read of late, which count as used.
+/// `prefix`: what names in memory.stat begin with. The pages of files count as used, and are given up where they must.
 void take_memory(std::optional<int64_t> limit, std::optional<int64_t> used, const std::filesystem::path& group,
-                 std::string_view reclaimable, ControlGroupLimits& limits) {
+                 const std::string& prefix, ControlGroupLimits& limits) {
   if (!limit || !used) return;
   const auto statistics = words_in(group / "memory.stat");
-  const auto name = std::find(statistics.begin(), statistics.end(), reclaimable);
-  if (statistics.end() - name >= 2) *used -= number_in<int64_t>(name[1]).value_or(0);
+  for (const char* pages : {"inactive_file", "active_file"}) {
+    const auto name = std::find(statistics.begin(), statistics.end(), prefix + pages);
+    if (statistics.end() - name >= 2) *used -= number_in<int64_t>(name[1]).value_or(0);
+  }
   limits.free_bytes = std::min(limits.free_bytes, *limit - std::max<int64_t>(0, *used));
 }
 
@@ -47,11 +49,11 @@ void take_group(const std::filesystem::path& group, ControlGroupLimits& limits) 
   if (const auto words = words_in(group / "cpu.max"); words.size() == 2) {
     take_processors(number_in<int64_t>(words[0]), number_in<int64_t>(words[1]), limits);
   }
-  take_memory(number_at(group / "memory.max"), number_at(group / "memory.current"), group, "inactive_file", limits);
+  take_memory(number_at(group / "memory.max"), number_at(group / "memory.current"), group, "", limits);
   // Version 1.
   take_processors(number_at(group / "cpu.cfs_quota_us"), number_at(group / "cpu.cfs_period_us"), limits);
-  take_memory(number_at(group / "memory.limit_in_bytes"), number_at(group / "memory.usage_in_bytes"), group,
-              "total_inactive_file", limits);
+  take_memory(number_at(group / "memory.limit_in_bytes"), number_at(group / "memory.usage_in_bytes"), group, "total_",
+              limits);
 }
 
 /// Whether a list such as "cpu,cpuacct" has `name`.
