@@ -54,7 +54,8 @@ int main(int argc, char** argv) {
         ->type_name("NUMBER")
         ->transform(number_between(0.0, 1.0))
         ->capture_default_str();
-    app.add_option("--most-pairs", learning.most_pairs, "Sentence pairs that are looked at, evenly over the text")
+    app.add_option("--most-pairs", learning.most_pairs,
+                   "Sentence pairs that are looked at, evenly over the text, which is in memory as word pieces")
         ->type_name("N")
         ->transform(number_between(int64_t{1}, int64_t{1} << 40))
         ->capture_default_str();

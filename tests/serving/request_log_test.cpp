@@ -86,6 +86,16 @@ TEST_CASE("a log that nobody reads ends all the same") {
   if (!in_time) pipe.read(many);
 }
 
+TEST_CASE("a log that nobody reads takes up no more memory for long lines") {
+  const Pipe pipe;
+  RequestLog log(pipe.writer());
+  for (int i = 0; i < 40; ++i) log.write(std::string(size_t{1} << 20, '.'));
+  CHECK(log.left_out() >= 40 - 16 - 1);  // one is being written
+  CHECK(log.left_out() <= 40 - 15);
+  log.write(line(0));
+  CHECK(log.left_out() <= 40 - 15);
+}
+
 TEST_CASE("lines of a log whose reader has left are counted") {
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   Pipe pipe;

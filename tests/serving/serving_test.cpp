@@ -72,6 +72,7 @@ TEST_CASE("API keys are a file's lines") {
   CHECK(keys.find("second-key") == 1);
   CHECK(keys.find("fourth#key") == 2);
   CHECK_FALSE(keys.find("third-key"));
+  CHECK_FALSE(keys.find("first-key" + std::string(size_t{1} << 20, '\0')));
   CHECK_FALSE(keys.find(""));
   test::write_file(file, "first-key\nshort\n");
   CHECK(error_of([&] { ApiKeys{file}; }) == file.string() + ":2: the key is shorter than 8 bytes");

@@ -11,11 +11,11 @@
 
 namespace transformer {
 
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-  volatile unsigned difference = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const char other = b.empty() ? '\0' : b[i % b.size()];
-    difference = difference | static_cast<unsigned char>(a[i] ^ other);
+bool equal_in_constant_time(std::string_view given, std::string_view known) {
+  volatile unsigned difference = given.size() == known.size() ? 0 : 1;
+  for (size_t i = 0; i < known.size(); ++i) {
+    const char other = given.empty() ? '\0' : given[i % given.size()];
+    difference = difference | static_cast<unsigned char>(known[i] ^ other);
   }
   return difference == 0;
 }
@@ -51,12 +51,14 @@ ApiKeys::ApiKeys(const std::filesystem::path& file) {
     }
     if (key.size() < shortest) throw Error(where, fmt::format("the key is shorter than {} bytes", shortest));
     keys_.emplace_back(key);
+    longest_ = std::max(longest_, key.size());
   }
   if (keys_.empty()) throw Error(file.string(), "there is no key in it", "write one a line");
 }
 
 std::optional<size_t> ApiKeys::find(std::string_view key) const {
   std::optional<size_t> found;
+  if (key.size() > longest_) return found;
   for (size_t i = 0; i < keys_.size(); ++i) {
     if (equal_in_constant_time(key, keys_[i])) found = i;
   }

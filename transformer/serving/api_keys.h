@@ -9,8 +9,8 @@
 
 namespace transformer {
 
-/// Whether two texts are the same, found in a time that depends on their lengths alone.
-bool equal_in_constant_time(std::string_view a, std::string_view b);
+/// Whether two texts are the same, found in a time that depends on the length of `known` alone.
+bool equal_in_constant_time(std::string_view given, std::string_view known);
 
 /// The keys that clients may bring.
 class ApiKeys {
@@ -24,11 +24,12 @@ class ApiKeys {
 
   /// Whether requests have to bring one.
   bool needed() const { return !keys_.empty(); }
-  /// Which of them it is; every key is compared, whichever it is.
+  /// Which of them it is; every key is compared, whichever it is, unless it is longer than all.
   std::optional<size_t> find(std::string_view key) const;
 
  private:
   std::vector<std::string> keys_;
+  size_t longest_ = 0;
 };
 
 }  // namespace transformer

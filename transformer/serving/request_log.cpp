@@ -22,13 +22,14 @@ void RequestLog::end() {
 }
 
 void RequestLog::write(std::string line) {
-  constexpr size_t most_lines = 10000;
+  constexpr size_t most_lines = 10000, most_bytes = size_t{16} << 20;
   line += '\n';
   const std::lock_guard lock(mutex_);
-  if (lines_.size() >= most_lines) {
+  if (lines_.size() >= most_lines || (bytes_ > 0 && bytes_ + line.size() > most_bytes)) {
     ++left_out_;
     return;
   }
+  bytes_ += line.size();
   lines_.push_back(std::move(line));
   something_.notify_one();
 }
@@ -45,6 +46,7 @@ void RequestLog::run() {
     if (lines_.empty()) return;
     std::string text;
     for (; !lines_.empty() && text.size() < 65536; lines_.pop_front()) text += lines_.front();
+    bytes_ -= text.size();
     lock.unlock();
     const size_t done = write_all(text);
     lock.lock();

@@ -40,6 +40,7 @@ class RequestLog {
   mutable std::mutex mutex_;
   std::condition_variable something_;
   std::deque<std::string> lines_;
+  size_t bytes_ = 0;  // of them
   int64_t left_out_ = 0;
   std::optional<std::chrono::steady_clock::time_point> end_;  // set when it ends: until when it may write
   std::jthread thread_;                                       // last: it must end before what it uses goes

@@ -82,18 +82,18 @@ Lexicon Lexicon::learn(const Corpus& corpus, int64_t source_size, int64_t target
   std::partial_sum(table.starts.begin(), table.starts.end(), table.starts.begin());
   table.probability.assign(table.targets.size(), 1);
 
-  std::vector<float> expected(table.targets.size());
+  std::vector<double> expected(table.targets.size());
   std::vector<size_t> places;
   for (int64_t iteration = 0; iteration < options.iterations; ++iteration) {
-    std::fill(expected.begin(), expected.end(), 0.0f);
+    std::fill(expected.begin(), expected.end(), 0.0);
     for (const int64_t pair : chosen) {
       const auto sources = corpus.source_ids(pair);
       for (const int32_t target : corpus.target_ids(pair)) {
         places.assign(1, table.find(nothing, target));
         for (const int32_t source : sources) places.push_back(table.find(source, target));
-        float sum = 0;
-        for (const size_t place : places) sum += table.probability[place];
-        for (const size_t place : places) expected[place] += table.probability[place] / sum;
+        double sum = 0;
+        for (const size_t place : places) sum += static_cast<double>(table.probability[place]);
+        for (const size_t place : places) expected[place] += static_cast<double>(table.probability[place]) / sum;
       }
     }
     for (size_t source = 0; source + 1 < table.starts.size(); ++source) {
@@ -101,7 +101,7 @@ Lexicon Lexicon::learn(const Corpus& corpus, int64_t source_size, int64_t target
           std::span(expected).subspan(table.starts[source], table.starts[source + 1] - table.starts[source]);
       const double sum = std::accumulate(of_source.begin(), of_source.end(), 0.0);
       for (size_t i = 0; i < of_source.size(); ++i) {
-        table.probability[table.starts[source] + i] = static_cast<float>(static_cast<double>(of_source[i]) / sum);
+        table.probability[table.starts[source] + i] = static_cast<float>(of_source[i] / sum);
       }
     }
   }

@@ -19,7 +19,7 @@ class Lexicon {
     int64_t most_pieces = 100;       // a side; longer pairs are left out
   };
 
-  /// The vocabularies' sizes. Memory grows with the different pairs of pieces that occur together, 12 bytes each.
+  /// The vocabularies' sizes. Memory grows with the different pairs of pieces that occur together, 16 bytes each.
   static Lexicon learn(const Corpus& corpus, int64_t source_size, int64_t target_size, const Options& options);
 
   /// A translation of a piece.
