@@ -202,8 +202,7 @@ void check_files(const Plan& plan, const std::vector<size_t>& chosen) {
 
 int main(int argc, char** argv) {
   return run_torch_program(argc, argv, [&](CLI::App& app, auto parse) {
-    std::string grid_file, launcher = "local", run_name;
-    std::string train = (fs::read_symlink("/proc/self/exe").parent_path() / "train").string();
+    std::string grid_file, launcher = "local", run_name, train;
     std::vector<std::string> overrides, only, devices, sbatch_options;
     PlanOptions plan_options;
     RunnerOptions options;
@@ -264,6 +263,9 @@ int main(int argc, char** argv) {
     if (!only.empty() && !run_name.empty()) {
       throw Error("--only", "cannot be given together with --run", "--run names the run that is trained");
     }
+    if (train.empty() && !report_only) {
+      train = (this_program("--train", "name the program that trains").parent_path() / "train").string();
+    }
     const auto read = configuration_reader();
     for (const auto& text : overrides) plan_options.overrides.push_back(parse_override(text));
     plan_options.device = device_setting(devices);
@@ -282,7 +284,7 @@ int main(int argc, char** argv) {
       return file.find('/') == std::string::npos ? "./" + file : as_operand(file);
     };
     const auto slurm_options = [&] {
-      SlurmOptions slurm{.command = {fs::read_symlink("/proc/self/exe").string(), as_operand(grid_file), "--output",
+      SlurmOptions slurm{.command = {this_program("--launcher slurm").string(), as_operand(grid_file), "--output",
                                      as_operand(output), "--train", as_program(train)},
                          .folder = fs::current_path(),
                          .at_once = static_cast<size_t>(jobs),
@@ -334,6 +336,7 @@ int main(int argc, char** argv) {
       std::cout << "the report is " << (output / "report.html").string() << "\n";
       return 0;
     }
+    ignore_broken_pipes();  // whoever reads the log may go, as tee does at Ctrl-C: what trains is stopped in order
     const ProgramLog program_log("sweep");
     if (run_name.empty()) take_lock();
     claim_files(plan, chosen);
@@ -358,7 +361,7 @@ int main(int argc, char** argv) {
       claim_job_array(plan);
       const auto script = output / job_array_names.front();
       write_atomically(script, slurm_script(plan, chosen, slurm_options()));
-      const auto job = submit(script);
+      const auto job = submit(script, program_log.log());
       spdlog::info(
           "{} runs are handed in as job {}; the same command with --report writes the report, and without it "
           "hands in anew what did not finish",
@@ -377,7 +380,7 @@ int main(int argc, char** argv) {
     };
     options.log = program_log.log();
     // From here on somebody asks for them. Before anything starts threads: signals are to arrive in one place.
-    const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+    const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCHLD};
     const auto end = run_all(plan, chosen, results, options, signals, read, changed);
     if (!alone) write_report(plan, results);
     // Who is told to stop waits for nobody's lock.

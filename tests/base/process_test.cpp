@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "support.h"
+#include "transformer/base/error.h"
 
 using namespace transformer;
 using transformer::test::read_file;
@@ -49,8 +50,20 @@ char state_of(pid_t process) {
 }
 
 bool comes_to(const std::function<bool()>& condition) {
-  for (int i = 0; i < 1000 && !condition(); ++i) usleep(10000);
-  return condition();
+  for (int i = 0; i < 1000; ++i) {
+    if (condition()) return true;
+    usleep(10000);
+  }
+  return false;
+}
+
+// The status of a child that is to end by itself, and is killed where that takes too long.
+int status_in_time(pid_t child) {
+  int status = -1;
+  if (comes_to([&] { return waitpid(child, &status, WNOHANG) == child; })) return status;
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  return status;
 }
 
 }  // namespace
@@ -155,9 +168,7 @@ TEST_CASE("a signal reaches a process that is stopped") {
   REQUIRE(waitpid(process, &status, WUNTRACED) == process);
   REQUIRE(WIFSTOPPED(status));
   signal_processes({process}, SIGTERM);
-  CHECK(comes_to([&] { return waitpid(process, &status, WNOHANG) == process; }));
-  CHECK(process_end(status) == "was ended by signal 15 (Terminated)");
-  kill(process, SIGKILL);
+  CHECK(process_end(status_in_time(process)) == "was ended by signal 15 (Terminated)");
 }
 
 TEST_CASE("Ctrl-Z stops a process and those that it started, where somebody can continue it") {
@@ -171,31 +182,31 @@ TEST_CASE("Ctrl-Z stops a process and those that it started, where somebody can 
       orphaned ? setsid() : setpgid(0, 0);
       const BlockedSignals signals{SIGTSTP};
       const pid_t process = start_process(shell("sleep 60", directory));
+      const auto sleeps = [&] { return state_of(process) == 'S'; };
+      comes_to(sleeps);
       write_file(directory / "new", std::to_string(process));
       std::filesystem::rename(directory / "new", file);
       kill(getpid(), SIGTSTP);
       while (signals.next(1000) != SIGTSTP) continue;
       signal_processes({process}, SIGTSTP);
-      const bool goes_on = comes_to([&] { return state_of(process) == 'S'; });
+      const bool goes_on = comes_to(sleeps);
       signal_processes({process}, SIGKILL);
       _exit(goes_on ? 0 : 1);
     }
-    int status = 0;
     if (!orphaned) {
+      int status = 0;
       REQUIRE(waitpid(starter, &status, WUNTRACED) == starter);
       CHECK(WIFSTOPPED(status));
       const pid_t process = std::stoi(read_file(file));
       CHECK(comes_to([&] { return state_of(process) == 'T'; }));
       kill(starter, SIGCONT);
     }
-    CHECK(comes_to([&] { return waitpid(starter, &status, WNOHANG) == starter; }));
-    CHECK(process_end(status) == "ended with status 0");
-    kill(starter, SIGKILL);
+    CHECK(process_end(status_in_time(starter)) == "ended with status 0");
   }
 }
 
 TEST_CASE("a program knows its file, or says what that takes") {
-  CHECK(std::filesystem::equivalent(this_program("--this"), TRANSFORMER_BINARY_DIR "/tests/bin/base_tests"));
+  CHECK(std::filesystem::equivalent(this_program("--this"), "/proc/self/exe"));
   constexpr int refused = 77;
   const int status = status_of_copy([] {
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 || mount("none", "/proc", "tmpfs", 0, nullptr) != 0) return refused;
@@ -203,7 +214,7 @@ TEST_CASE("a program knows its file, or says what that takes") {
       this_program("--that", "name it");
     } catch (const Failure& failure) {
       const std::string expected =
-          "--that: which program this is cannot be found out (/proc/self/exe: No such file or directory); name it";
+          "--that: the file of this program is not known (/proc/self/exe: No such file or directory); name it";
       return failure.what() == expected ? 0 : 1;
     }
     return 2;

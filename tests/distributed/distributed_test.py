@@ -37,9 +37,9 @@ class Done:
         return f"status {self.status} after {self.seconds:.1f} s\n{self.out}{self.errors}"
 
 
-def start(command, environment=None):
+def start(command, environment=None, **more):
     return subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**ENVIRONMENT, **(environment or {})})
+                            env={**ENVIRONMENT, **(environment or {})}, **more)
 
 
 def run(*arguments, timeout=120, **environment):
@@ -547,7 +547,8 @@ class ParentTest(unittest.TestCase):
             self.assertIn(f"rank {rank} was ended by signal 15 (Terminated)", done.errors)
 
     def started(self, count):
-        process = start([WORKER, f"processes={count}", "signal"])
+        # In a group of its own, as a shell starts it: Ctrl-Z stops what somebody can continue.
+        process = start([WORKER, f"processes={count}", "signal"], preexec_fn=os.setpgrp)
         children = {}
         for _ in range(count):
             line = json.loads(process.stdout.readline())
@@ -595,6 +596,15 @@ class ParentTest(unittest.TestCase):
         self.assertTrue(wait_until(lambda: all(state(one) != "T" for one in everybody)))
         process.send_signal(signal.SIGTERM)
         self.assertEqual(Done(process, 30).status, 130)
+
+    def test_a_rank_that_is_stopped_gets_the_signal_too(self):
+        process, children = self.started(2)
+        os.kill(children[1], signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        done = Done(process, 30)
+        self.assertEqual(sorted((line["rank"], line["signal"]) for line in done.lines),
+                         [(0, signal.SIGTERM), (1, signal.SIGTERM)])
+        self.assertEqual(done.status, 130, done)
 
     def test_children_die_with_the_parent(self):
         process, children = self.started(2)

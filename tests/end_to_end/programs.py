@@ -18,6 +18,12 @@ ENVIRONMENT["OMP_NUM_THREADS"] = "1"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def without_proc(*command):
+    """The command where /proc is an empty folder."""
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "-",
+            *command]
+
+
 def free_ports(count):
     """Ports of the loopback that nobody has just now."""
     with contextlib.ExitStack() as stack:

@@ -3,6 +3,8 @@
 import fcntl
 import html.parser
 import json
+import os
+import pathlib
 import resource
 import signal
 import subprocess
@@ -10,7 +12,7 @@ import sys
 import time
 import unittest
 
-from programs import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest, without_proc
 from toy import without_times, write_recipe
 
 SWEEP, TRAIN, SOURCE = sys.argv[1:4]
@@ -90,8 +92,9 @@ class SweepTest(ProgramTest):
         return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name != ".lock"}
 
     def start_and_wait_for(self, output, pattern, *arguments):
+        # In a group of its own, as a shell starts it: Ctrl-Z stops what somebody can continue.
         process = subprocess.Popen(self.command("--output", output, *arguments), env=ENVIRONMENT, cwd=self.root,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=os.setpgrp)
         while not list(output.glob(pattern)):
             self.assertIsNone(process.poll(), "ended before " + pattern)
             time.sleep(0.01)
@@ -244,6 +247,55 @@ class SweepTest(ProgramTest):
             steps = max(int(checkpoint.name.split("-")[1]) for checkpoint in checkpoints) + 10
             self.sweep("--output", output, "--only", "base", "--seeds", "1", "--set", f"training.steps={steps}")
             self.assertIn("going on from", (output / "base" / "seed-1.log").read_text())
+
+    def test_a_sweep_whose_log_nobody_reads_any_more_goes_on_and_stops_in_order(self):
+        output = self.root / "unread"
+        process = self.start_and_wait_for(output, "base/seed-1/checkpoints/step-*", "--set", "training.steps=100000",
+                                          "--progress", "0.1")
+        process.stdout.close()  # as tee does at Ctrl-C, and head
+        time.sleep(1)
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(timeout=60), 130)
+        self.assertIn("stopped after step", (output / "base" / "seed-1.log").read_text())
+
+    def test_ctrl_z_stops_what_trains_as_well(self):
+        def states():
+            trains = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            return {pathlib.Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+                    for one in (process.pid, *trains)}
+        def wait_until_stopped(stopped):
+            end = time.monotonic() + 30
+            while states() != {stopped}:
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.02)
+        process = self.start_and_wait_for(self.root / "halted", "*/seed-1/checkpoints/step-*", "--set",
+                                          "training.steps=100000", "--jobs", "2")
+        process.send_signal(signal.SIGTSTP)
+        wait_until_stopped(True)
+        process.send_signal(signal.SIGCONT)
+        wait_until_stopped(False)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143)
+
+    def test_without_proc(self):
+        if subprocess.run(without_proc("true"), capture_output=True).returncode != 0:
+            self.skipTest("nobody may hide /proc here")
+        output = self.root / "without-proc"
+        def run(*arguments, status=0):
+            done = subprocess.run(without_proc(SWEEP, *map(str, arguments)), capture_output=True, text=True,
+                                  cwd=self.root, env=ENVIRONMENT)
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+            return done.stdout + done.stderr
+        self.assertIn("Usage", run("--help"))
+        grid = ("grid.yaml", "--output", output)
+        self.assertIn("sweep: error: --train: the file of this program is not known (/proc/self/exe: ",
+                      run(*grid, status=1))
+        self.assertIn("--launcher slurm: the file of this program", run(*grid, "--train", TRAIN, "--launcher", "slurm", status=1))
+        self.assertFalse(output.exists())
+        self.assertIn("2 of 2 runs are finished", run(*grid, "--train", TRAIN, "--only", "base"))
+        run(*grid, "--report")
 
     def test_a_job_array(self):
         """sbatch is a stand-in, which runs the tasks on the spot."""

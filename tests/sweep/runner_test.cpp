@@ -44,7 +44,8 @@ for step in 10 20; do
   echo "{\"kind\":\"train\",\"step\":$step,\"target_tokens\":$((step * 7)),\"tokens_per_second\":123.0}" >>"$metrics"
 done
 if [[ $row == stubborn ]]; then trap '' TERM; fi
-if [[ $row == hangs || $row == stubborn ]]; then while :; do sleep 0.05; done; fi
+if [[ $row == halted ]]; then kill -STOP $$; fi
+if [[ $row == hangs || $row == stubborn || $row == halted ]]; then while :; do sleep 0.05; done; fi
 sleep ${NAP:-0.05}
 echo '{"kind":"validation","step":30,"perplexity":9.5,"bleu":3.5}' >>"$metrics"
 echo "{\"format\":1,\"ended_by\":\"time\",\"steps\":30,\"averaged_checkpoints\":3,\"parameters\":1000,\"seconds\":2.5,\"flops\":1e6," \
@@ -117,6 +118,21 @@ void fail_during(Sweep& sweep, const std::string& row) {
 }
 
 }  // namespace
+
+TEST_CASE("a report that takes long is not written anew for every run") {
+  Sweep sweep("  - {name: a, seeds: [1, 2, 3, 4, 5, 6]}\n");
+  int finished = 0;
+  sweep.changed = [&] {
+    ++sweep.changes;
+    finished = static_cast<int>(std::count_if(sweep.results.begin(), sweep.results.end(), [](const SweepRun& run) {
+      return run.state == SweepRun::State::finished;
+    }));
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  };
+  CHECK(sweep.run().finished == 6);
+  CHECK(sweep.changes < 12);
+  CHECK(finished == 6);
+}
 
 TEST_CASE("runs train one after another, and failing ones stop nobody") {
   Sweep sweep(
@@ -482,6 +498,22 @@ TEST_CASE("a signal reaches the runs, and the sweep goes on where it was") {
   CHECK_FALSE(std::filesystem::exists(sweep.plan.grid.output / "hangs-1.active"));
 }
 
+TEST_CASE("runs are told to stop before the log is, whose reader may take no more") {
+  Sweep sweep("  - {name: hangs}\n");
+  bool stopped = false;
+  sweep.options.log = Log([&](LogLevel, const std::string& line) {
+    if (!line.starts_with("stopping once checkpoints are written")) return;
+    for (int i = 0; i < 1000 && !stopped; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      stopped = read_file(sweep.plan.runs[0].log).ends_with("stopped after step 5\n");
+    }
+  });
+  auto killer = terminate_when(sweep.folder("hangs") / "metrics.jsonl");
+  CHECK(sweep.run().signal == SIGTERM);
+  killer.join();
+  CHECK(stopped);
+}
+
 TEST_CASE("a run that does not stop is killed after the second signal") {
   Sweep sweep("  - {name: stubborn}\n");
   sweep.options.kill_seconds = 0.3;
@@ -543,6 +575,13 @@ TEST_CASE("an interrupted run whose figures cannot be read leaves the others the
 TEST_CASE("a sweep that cannot go on lets its runs end with checkpoints") {
   Sweep sweep("  - {name: hangs}\n  - {name: quick}\n");
   fail_during(sweep, "hangs");
+  CHECK_THAT(read_file(sweep.plan.runs[0].log), EndsWith("stopped after step 5\n"));
+}
+
+TEST_CASE("a run that was halted ends with a checkpoint as well") {
+  Sweep sweep("  - {name: halted}\n  - {name: quick}\n");
+  sweep.options.kill_seconds = 10;
+  fail_during(sweep, "halted");
   CHECK_THAT(read_file(sweep.plan.runs[0].log), EndsWith("stopped after step 5\n"));
 }
 

@@ -156,6 +156,24 @@ TEST_CASE("sbatch is told of the script, and its answer is read") {
   const auto before = signal(SIGCHLD, SIG_IGN);  // as a parent may have left it
   CHECK(submit(directory / "job") == "4711");
   signal(SIGCHLD, before);
+  // An administrator may have it say anything, before and behind.
+  const auto answers = [&](const std::string& text) {
+    write_file(directory / "text", text);
+    write_program(directory / "sbatch", fmt::format("#!/bin/bash\ncat '{}' >&2\n", (directory / "text").string()));
+    std::vector<std::string> said;
+    const auto job = submit(directory / "job", Log([&](LogLevel, const std::string& line) { said.push_back(line); }));
+    return fmt::format("{} ({})", job, fmt::join(said, ", "));
+  };
+  CHECK(answers("4712\n") == "4712 ()");
+  CHECK(answers("sbatch: Verify job submission ...\n\n12:30 is lunch; eat\n4713;cluster\n1 GPU is down\n") ==
+        "4713 (sbatch says: sbatch: Verify job submission ..., sbatch says: 12:30 is lunch; eat, "
+        "sbatch says: 1 GPU is down)");
+  for (const std::string text : {"", "sbatch: Verify job submission ...\n"}) {
+    CHECK_THROWS_AS(answers(text), Failure);
+    CHECK_THROWS_WITH(answers(text),
+                      Contains("sbatch: ended well, but without a job's number: '" + text.substr(0, 6)) &&
+                          Contains("; squeue tells") && Contains("job"));
+  }
   write_program(directory / "sbatch", "#!/bin/bash\necho 'sbatch: error: invalid partition' >&2; exit 1\n");
   CHECK_THROWS_WITH(submit(directory / "job"), Contains("ended with status 1") && Contains("invalid partition"));
   CHECK_FALSE(std::filesystem::exists(directory / "job.answer"));

@@ -97,6 +97,8 @@ pid_t start_process(const ProcessOptions& options) {
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
   }
+  std::signal(SIGTTOU, SIG_IGN);  // its group is in the background of this process's terminal
+  std::signal(SIGPIPE, SIG_DFL);  // what is ignored stays so in the program
   sigprocmask(SIG_SETMASK, &options.signals, nullptr);
   execvpe(argument_pointers[0], argument_pointers.data(), variable_pointers.data());
   const char* reason = strerrordesc_np(errno);
@@ -107,11 +109,39 @@ pid_t start_process(const ProcessOptions& options) {
   _exit(127);
 }
 
+void signal_processes(const std::vector<pid_t>& processes, int signal) {
+  const auto send = [&](int each) {
+    for (const pid_t process : processes) kill(process, each);
+  };
+  if (signal == SIGTSTP) {
+    send(SIGSTOP);
+    sigset_t stop, before;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTSTP);
+    raise(SIGTSTP);
+    pthread_sigmask(SIG_UNBLOCK, &stop, &before);  // here it stops
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  } else {
+    send(signal);
+  }
+  send(SIGCONT);
+}
+
 std::string process_end(int status) {
   if (WIFSIGNALED(status)) {
     return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   }
   return fmt::format("ended with status {}", WEXITSTATUS(status));
+}
+
+std::filesystem::path this_program(const std::string& asker, const std::string& remedy) {
+  constexpr const char* link = "/proc/self/exe";
+  std::error_code error;
+  auto program = std::filesystem::read_symlink(link, error);
+  if (error) {
+    throw Failure(asker, fmt::format("the file of this program is not known ({}: {})", link, error.message()), remedy);
+  }
+  return program;
 }
 
 int usable_cores() {

@@ -43,12 +43,23 @@ struct ProcessOptions {
 };
 
 /// Starts a process in a group of its own, so that a terminal's Ctrl-C does not reach it twice, without standard input.
-/// It is killed when the thread that started it ends, however that ends. A program that cannot be started
-/// ends with status 127 and a line in its log. Throws Failure when the log cannot be written or no process be made.
+/// It is killed when the thread that started it ends, however that ends. It may write to a terminal that stops what
+/// else writes there from the background (stty tostop), and a broken pipe ends it whatever this process does about one.
+/// A program that cannot be started ends with status 127 and a line in its log. Throws Failure when the log cannot be
+/// written or no process be made.
 pid_t start_process(const ProcessOptions& options);
+
+/// Sends `signal` to `processes`, of start_process, and lets those that are stopped go on: they would not get it
+/// before. SIGTSTP, a terminal's Ctrl-Z, stops them and this process until that is continued. Where nobody would
+/// continue it, as what `ssh -t` starts, the system stops it no more than any other program, and they go on at once.
+void signal_processes(const std::vector<pid_t>& processes, int signal);
 
 /// What waitpid says, for people: "was ended by signal 9 (Killed)", "ended with status 2".
 std::string process_end(int status);
+
+/// The file of the program that this process runs. Throws Failure naming `asker`, what needs it, where the system does
+/// not tell: /proc is not mounted; `remedy` is what to do then.
+std::filesystem::path this_program(const std::string& asker, const std::string& remedy = "mount /proc");
 
 /// Cores that this process may use: those it may run on, as many as its control group lets be busy at a time.
 int usable_cores();

@@ -127,6 +127,7 @@ class Runner {
       end_active();
       throw;
     }
+    if (untold_) changed_();
     options_.log.progress({});
     end_.finished = count(SweepRun::State::finished);
     end_.failed = count(SweepRun::State::failed);
@@ -153,6 +154,7 @@ class Runner {
         free_slots_.push_back(ended.slot);
         finish(ended, status);
       }
+      if (untold_) tell_of_change();
       const bool live = options_.log.shows_progress();
       if (now() - reported >= (live ? 1 : options_.progress_seconds) && !active_.empty()) {
         reported = now();
@@ -162,26 +164,40 @@ class Runner {
     }
   }
 
+  // Where that takes long, as the report of thousands of runs does, it waits for others, so as to take no more than a
+  // part of the time.
+  void tell_of_change() {
+    constexpr double quick_seconds = 0.5, share = 0.05;
+    const double begun = now();
+    untold_ = begun < quiet_until_;
+    if (untold_) return;
+    changed_();
+    const double ended = now();
+    if (ended - begun > quick_seconds) quiet_until_ = ended + (ended - begun) / share;
+  }
+
   // All processes end with a checkpoint, or are killed where that takes too long.
   void end_active() {
-    if (end_.signal == 0) {  // a second signal would end them at once
-      for (const auto& active : active_) kill(active.process, SIGTERM);
-    }
+    if (end_.signal == 0) signal_processes(processes(), SIGTERM);  // a second signal would end them at once
     if (!active_.empty()) {
       options_.log.error(
           fmt::format("the sweep cannot go on; stopping once checkpoints are written ({} running)", active_.size()));
     }
     for (const double begun = now(); !active_.empty() && now() - begun <= options_.kill_seconds;) {
       const int signal = signals_.next(50);
-      if (signal != 0 && signal != SIGCHLD) {
-        for (const auto& active : active_) kill(active.process, signal);
-      }
+      if (signal != 0 && signal != SIGCHLD) signal_processes(processes(), signal);
       active_.remove_if([](const Active& active) { return waitpid(active.process, nullptr, WNOHANG) != 0; });
     }
     for (const auto& active : active_) {
       kill(active.process, SIGKILL);
       waitpid(active.process, nullptr, 0);
     }
+  }
+
+  std::vector<pid_t> processes() const {
+    std::vector<pid_t> ids;
+    for (const auto& active : active_) ids.push_back(active.process);
+    return ids;
   }
 
   int64_t count(SweepRun::State state) const {
@@ -203,7 +219,7 @@ class Runner {
       pass_on(signals_.next(0));
       if (end_.signal == 0) fail(index, failure.what());  // a lock's wait ends where a signal comes
     }
-    changed_();
+    tell_of_change();
   }
 
   void start(size_t index) {
@@ -314,16 +330,18 @@ class Runner {
     } else {
       fail(active.run, failure_reason(run.log, end));
     }
-    changed_();
+    tell_of_change();
   }
 
   void pass_on(int signal) {
     if (signal == 0 || signal == SIGCHLD) {
       if (second_signal_ > 0 && now() - second_signal_ > options_.kill_seconds) {
-        for (const auto& active : active_) kill(active.process, SIGKILL);
+        signal_processes(processes(), SIGKILL);
       }
       return;
     }
+    signal_processes(processes(), signal);  // before a word of it: whoever reads the log may keep it waiting
+    if (signal == SIGTSTP) return;
     if (end_.signal == 0) {
       if (!active_.empty()) {
         options_.log.info(fmt::format("stopping once checkpoints are written ({} running); once more to stop at once",
@@ -333,7 +351,6 @@ class Runner {
       second_signal_ = now();
     }
     end_.signal = signal;
-    for (const auto& active : active_) kill(active.process, signal);
   }
 
   // The part of a run's work that this process did, when it is at `part` of the run.
@@ -415,6 +432,8 @@ class Runner {
   const BlockedSignals& signals_;
   const ReadConfiguration& read_;
   const std::function<void()>& changed_;
+  bool untold_ = false;     // changes since it was called
+  double quiet_until_ = 0;  // when it may be called again
 
   std::list<size_t> waiting_;
   std::list<Active> active_;

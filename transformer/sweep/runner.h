@@ -30,17 +30,19 @@ struct RunnerEnd {
 
 /// Trains the `chosen` runs of `plan`, as many at a time as there are devices, each in a process of its own: `train
 /// BASE --set ..`, whose output goes to the run's log. `results` holds what is known of all runs and is kept up to
-/// date; `changed` is called after each change of a run's state. Runs that are finished are left alone, interrupted
-/// ones go on by themselves, and one that fails, or cannot be started, stops nobody. Nor does one that another process
-/// trains: it is `running`, and left to that. The base must be as it was when `plan` was made.
+/// date; `changed` is called after each change of a run's state, or, where it takes long, after several. Runs that are
+/// finished are left alone, interrupted ones go on by themselves, and one that fails, or cannot be started, stops
+/// nobody. Nor does one that another process trains: it is `running`, and left to that. The base must be as it was when
+/// `plan` was made.
 ///
 /// On a CPU the processes that there are at a time share the cores (OMP_NUM_THREADS, unless the environment has it); a
 /// GPU is handed over in CUDA_VISIBLE_DEVICES. A run without a vocabulary is given that of a run that has learned one
 /// from the same text with the same settings.
 ///
 /// SIGINT, SIGTERM and SIGHUP, which `signals` holds, are passed on to the processes and end every wait, and nothing is
-/// started any more; they die with this process when it is killed. Throws what `changed` throws, once the processes
-/// have ended: they are given SIGTERM first, and time to write checkpoints.
+/// started any more; SIGTSTP, which it may hold, stops them and this process until it is continued (signal_processes).
+/// They die with this process when it is killed. Throws what `changed` throws, once the processes have ended: they are
+/// given SIGTERM first, and time to write checkpoints.
 RunnerEnd run_all(const Plan& plan, const std::vector<size_t>& chosen, std::vector<SweepRun>& results,
                   const RunnerOptions& options, const BlockedSignals& signals, const ReadConfiguration& read,
                   const std::function<void()>& changed);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
 #include <string_view>
 
 #include "transformer/base/error.h"
@@ -38,6 +39,12 @@ std::string job_name(const std::string& grid) {
     name += plain ? character : '_';
   }
   return name;
+}
+
+// Of a line that has one as `sbatch --parsable` prints it, NUMBER or NUMBER;CLUSTER; of others empty.
+std::string job_number(const std::string& line) {
+  const auto number = line.substr(0, line.find(';'));
+  return number.find_first_not_of("0123456789") == std::string::npos ? number : "";
 }
 
 }  // namespace
@@ -75,7 +82,7 @@ std::string slurm_script(const Plan& plan, const std::vector<size_t>& runs, cons
   return script;
 }
 
-std::string submit(const fs::path& script) {
+std::string submit(const fs::path& script, const Log& log) {
   auto answer_file = script;
   answer_file += ".answer";
   fs::remove(answer_file);
@@ -97,7 +104,19 @@ std::string submit(const fs::path& script) {
     throw Failure("sbatch", fmt::format("{}: {}", process_end(status), printable(answer, 1000)),
                   fmt::format("--sbatch-option passes options; the script is {}", script.string()));
   }
-  return answer.substr(0, answer.find(';'));
+  std::string job, line;
+  for (std::istringstream lines(answer); std::getline(lines, line);) {
+    if (const auto number = job_number(line); !number.empty()) {
+      job = number;
+    } else if (!line.empty()) {
+      log.info(fmt::format("sbatch says: {}", line));
+    }
+  }
+  if (job.empty()) {
+    throw Failure("sbatch", fmt::format("ended well, but without a job's number: {}", in_quotes(answer, 1000)),
+                  fmt::format("squeue tells whether there is one; the script is {}", script.string()));
+  }
+  return job;
 }
 
 }  // namespace transformer

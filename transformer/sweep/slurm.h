@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "transformer/base/log.h"
 #include "transformer/sweep/plan.h"
 
 namespace transformer {
@@ -22,8 +23,9 @@ struct SlurmOptions {
 /// other control characters, and backslashes in the sweep's folder.
 std::string slurm_script(const Plan& plan, const std::vector<size_t>& runs, const SlurmOptions& options);
 
-/// Hands a script to sbatch and returns the job's number as sbatch prints it. Throws Error where there is no sbatch,
-/// Failure with what it said when it refuses.
-std::string submit(const std::filesystem::path& script);
+/// Hands a script to sbatch and returns the job's number. What sbatch says beside it, as what an administrator has it
+/// say, goes to `log`. Throws Error where there is no sbatch, Failure with what it said when it refuses or prints no
+/// number.
+std::string submit(const std::filesystem::path& script, const Log& log = {});
 
 }  // namespace transformer

@@ -78,16 +78,18 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
                             launcher_name(launch.launcher)),
                 "leave it out");
   }
-  const auto program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const auto program = this_program("--processes").string();
   const auto name = std::filesystem::path(arguments.empty() ? program : arguments.front()).filename().string();
 
   const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCHLD};
   LoopbackSocket socket;
   std::vector<Process> processes;
   auto signal_all = [&](int signal) {
+    std::vector<pid_t> running;
     for (const auto& process : processes) {
-      if (process.running) kill(process.id, signal);
+      if (process.running) running.push_back(process.id);
     }
+    signal_processes(running, signal);
   };
 
   auto environment = inherited;
@@ -158,12 +160,8 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
   };
   while (running > 0) {
     const int signal = signals.next(100);
-    if (signal == SIGTSTP) {  // a terminal's Ctrl-Z
-      signal_all(SIGSTOP);
-      raise(SIGSTOP);
-      signal_all(SIGCONT);
-    } else if (signal != 0 && signal != SIGCHLD) {
-      passed_on = signal;
+    if (signal != 0 && signal != SIGCHLD) {
+      if (signal != SIGTSTP) passed_on = signal;
       signal_all(signal);
     }
     for (int rank = 0; rank < count; ++rank) {

@@ -18,14 +18,15 @@ struct ProcessesOptions {
 /// whose fault it is (1 for a signal). Which rank ended how goes to standard error. Copies read_launch their place.
 ///
 /// SIGINT, SIGTERM and SIGHUP are passed on to all of them, once, and ending by them, with 130 or with 128 and the
-/// signal's number, is then in order. SIGTSTP stops them and this process until it is continued, which within the time
-/// limit of their operations disturbs nothing. They have a process group of their own each, so that a terminal's Ctrl-C
-/// does not reach them twice. They are killed when
-/// this process dies. This process holds their store, on the loopback interface and a port of the system's choice, so
-/// that nobody can take the port in between, and nobody outside this machine can reach it.
+/// signal's number, is then in order. SIGTSTP stops them and this process until it is continued (signal_processes),
+/// which within the time limit of their operations disturbs nothing. They have a process group of their own each, so
+/// that a terminal's Ctrl-C does not reach them twice. They are killed when this process dies. This process holds their
+/// store, on the loopback interface and a port of the system's choice, so that nobody can take the port in between, and
+/// nobody outside this machine can reach it.
 ///
 /// Call it before this process starts threads: signals are to arrive here and nowhere else. Throws Error for a count
-/// below 1 or inside a process that a launcher started, Failure when a process cannot be started.
+/// below 1 or inside a process that a launcher started, Failure when a process cannot be started, also because this
+/// program's file is not known (this_program).
 int run_processes(int count, const std::vector<std::string>& arguments, const ProcessesOptions& options = {});
 
 }  // namespace transformer
