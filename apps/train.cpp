@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -33,12 +35,24 @@ std::atomic<int> stopped_by{0};
 // the others to come.
 std::atomic<bool> prepares{false};
 
-// The second signal ends the program at once: the first may have come in the middle of something long.
+// When the first signal came, in milliseconds of a clock that began with the machine; 0: none has.
+std::atomic<int64_t> first_signal{0};
+
+// A later signal ends the program at once: the first may have come in the middle of something long. Those that come
+// together are one wish: a service that is stopped gets a signal in all of its processes, and who started this one
+// passes its own on.
 void on_signal(int signal) {
+  constexpr int64_t together = 1000;  // milliseconds
+  timespec time = {};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  const int64_t now = int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
+  int64_t first = 0;
+  const bool again = !first_signal.compare_exchange_strong(first, now) && now - first > together;
   stopped_by = signal;
   stop = true;
+  if (!prepares && !again) return;
   std::signal(signal, SIG_DFL);
-  if (prepares) std::raise(signal);
+  std::raise(signal);
 }
 
 // Whether a launcher has started this process beside another, which does what is to be done once. Where its variables

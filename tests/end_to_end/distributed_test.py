@@ -17,7 +17,7 @@ import unittest
 
 from safetensors.numpy import load_file
 
-from programs import ENVIRONMENT, ProgramTest, free_ports
+from programs import ENVIRONMENT, ProgramTest, free_ports, without_proc
 from toy import SHARED, without_times, write_recipe
 
 TRAIN, TORCHRUN = sys.argv[1:3]
@@ -190,6 +190,23 @@ class DistributedTest(TrainingTest):
         stopped = int(text.split("stopped after step ")[1].split(";")[0])
         self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
 
+    def test_a_signal_to_every_process_leaves_a_checkpoint(self):
+        # As a service that is stopped gets it, or a machine that shuts down; the first process passes its own on.
+        output = self.root / "service"
+        with open(self.root / "log", "w+") as log:
+            process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--processes", "2", "--set",
+                                        "training.steps=100000"], env=ENVIRONMENT, stdout=log, stderr=log)
+            while not list(output.glob("checkpoints/step-*")):
+                self.assertIsNone(process.poll(), "ended before its first checkpoint")
+                time.sleep(0.01)
+            for each in (process.pid, *self.workers(process)):
+                os.kill(each, signal.SIGTERM)
+            process.wait(timeout=60)
+            text = (self.root / "log").read_text()
+        self.assertEqual(process.returncode, 143, text)
+        stopped = int(text.split("stopped after step ")[1].split(";")[0])
+        self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")), text)
+
     def test_all_processes_go_on_from_one_of_two_checkpoints_of_a_step(self):
         # An interruption's and a scheduled one, as a kill leaves them that comes before the first of them is discarded.
         output = self.root / "both kinds"
@@ -210,6 +227,10 @@ class DistributedTest(TrainingTest):
                               env=dict(ENVIRONMENT, RANK="0", WORLD_SIZE="2"))
         self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
         self.assertIn("LOCAL_WORLD_SIZE", done.stderr)
+        if subprocess.run(without_proc("true"), capture_output=True).returncode == 0:
+            text = self.train(out, "--processes", "2", launcher=without_proc(), status=1)
+            self.assertEqual(text.count("\n"), 1, text)
+            self.assertIn("--processes: the file of this program is not known (/proc/self/exe: ", text)
 
 
 class RanksTest(TrainingTest):

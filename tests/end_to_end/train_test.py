@@ -174,7 +174,7 @@ class TrainTest(ProgramTest):
         """A run that has written its first checkpoint."""
         process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--set",
                                     "training.steps=100000", *arguments], env=ENVIRONMENT, stdout=subprocess.PIPE,
-                                   text=True)
+                                   stderr=subprocess.STDOUT, text=True)
         while not list(output.glob("checkpoints/step-*")):
             self.assertIsNone(process.poll(), "ended before its first checkpoint")
             time.sleep(0.01)
@@ -193,6 +193,50 @@ class TrainTest(ProgramTest):
             self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
             text, _ = self.run_train("--output", output, "--set", f"training.steps={stopped + 2}")
             self.assertIn(f"step-{stopped:08}", text.split("going on from")[1].split("\n")[0])
+
+    def test_signals_that_come_together_leave_a_checkpoint(self):
+        output = self.root / "together"
+        process = self.started(output)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.001)
+        process.send_signal(signal.SIGTERM)
+        text = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 143, text)
+        stopped = int(text.split("stopped after step ")[1].split(";")[0])
+        self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
+
+    def test_a_later_signal_ends_a_run_at_once(self):
+        output = self.root / "at-once"
+        process = self.started(output)
+        # Opening it takes until somebody reads: the run sleeps there, and nowhere else for long.
+        os.mkfifo(self.root / "pipe")
+        os.replace(self.root / "pipe", output / "metrics.jsonl")
+        sleeps = 0
+        while sleeps < 20:
+            self.assertIsNone(process.poll())
+            state = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(") ", 1)[1][0]
+            sleeps = sleeps + 1 if state == "S" else 0
+            time.sleep(0.01)
+        for pause in (0.001, 1.5):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(pause)
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGTERM)
+        text = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, -signal.SIGTERM, text)
+
+    def test_a_run_whose_folder_is_moved_away_makes_no_other(self):
+        output, moved = self.root / "moved", self.root / "elsewhere"
+        process = self.started(output, "--set", "training.log_every=100000")
+        output.rename(moved)
+        process.send_signal(signal.SIGTERM)
+        text = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 1, text)
+        self.assertIn(f"{output}: is not the folder any more that the run began in", text)
+        self.assertFalse(output.exists())
+        moved.rename(output)
+        text, _ = self.run_train("--output", output)
+        self.assertIn("going on from", text)
 
     def test_a_signal_ends_a_run_that_has_nothing_to_save(self):
         text = self.root / "much.en"
@@ -371,6 +415,26 @@ class TrainTest(ProgramTest):
         self.assertIn("trying the one before", text)
         self.assertEqual((damaged / "model.safetensors").read_bytes(), (whole / "model.safetensors").read_bytes())
         self.assertEqual(self.metrics(damaged), self.metrics(whole))
+
+    def test_a_checkpoint_that_cannot_be_read_is_waited_for(self):
+        output = self.root / "unreadable"
+        self.run_train("--output", output)
+        more = ("--output", output, "--set", "training.steps=80")
+        file = output / "checkpoints" / "step-00000060" / "model.safetensors"
+        for _ in ("to go on from", "to be averaged"):
+            (output / "summary.json").unlink()
+            before = sorted((output / "checkpoints").iterdir())
+            file.rename(self.root / "aside")
+            file.symlink_to(file.name)
+            _, errors = self.run_train(*more, status=1)
+            self.assertEqual(errors.count("\n"), 1, errors)
+            self.assertIn(f"{file}: cannot be ", errors)
+            self.assertEqual(sorted((output / "checkpoints").iterdir()), before)
+            self.assertFalse((output / "summary.json").exists())
+            file.unlink()
+            (self.root / "aside").rename(file)
+            text, _ = self.run_train(*more)
+            self.assertIn("going on from", text)
 
     def test_what_runs_out_is_named_and_the_checkpoints_stay(self):
         output = self.root / "limits"

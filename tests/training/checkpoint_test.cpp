@@ -230,6 +230,9 @@ TEST_CASE("a checkpoint that cannot be written is no checkpoint, and the older o
   write_file(other / "checkpoints", "a file");
   CHECK_THROWS_AS(write_checkpoint(other.path(), training.state(), some_files), Failure);
   CHECK(read_file(other / "checkpoints") == "a file");
+  // Nor where the run's folder is gone, which is not made anew.
+  CHECK_THROWS_AS(write_checkpoint(run / "gone", training.state(), some_files), Failure);
+  CHECK_FALSE(fs::exists(run / "gone"));
 }
 
 TEST_CASE("what was half written is overwritten by the same step's checkpoint") {
@@ -359,6 +362,41 @@ TEST_CASE("all damaged checkpoints newer than the one that is used are set aside
   CHECK(loaded.progress.step == 2);
   CHECK(names_in(run / "checkpoints") ==
         Names{"damaged-step-00000003", "damaged-step-00000004", "step-00000001", "step-00000002"});
+}
+
+TEST_CASE("a checkpoint that cannot be read ends the start, and only one whose files are not its own is damaged") {
+  TemporaryDirectory run;
+  Training training(1), loaded(9);
+  for (training.progress.step = 1; training.progress.step <= 2; ++training.progress.step) {
+    write_checkpoint(run.path(), training.state(), some_files);
+  }
+  const auto newest = run / "checkpoints" / "step-00000002";
+  const auto load = [&] { return load_newest_checkpoint(run.path(), loaded.state()).filename(); };
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "progress.json", checksums_name}) {
+    INFO(name);
+    const auto file = newest / name;
+    fs::rename(file, run / "aside");
+    // A circle, a disk that is not mounted, one that fails.
+    for (const char* target : {name, "/not/mounted", "/proc/self/mem"}) {
+      INFO(target);
+      fs::create_symlink(target, file);
+      CHECK_THROWS_AS(load(), Failure);
+      CHECK_THROWS_WITH(load(), Contains(file.string()));
+      CHECK(names_in(run / "checkpoints") == Names{"step-00000001", "step-00000002"});
+      fs::remove(file);
+    }
+    fs::rename(run / "aside", file);
+    CHECK(load() == "step-00000002");
+  }
+  SECTION("missing") {
+    fs::remove(newest / "progress.json");
+  }
+  SECTION("a folder in a file's place") {
+    fs::remove(newest / "progress.json");
+    fs::create_directory(newest / "progress.json");
+  }
+  CHECK(load() == "step-00000001");
+  CHECK(names_in(run / "checkpoints") == Names{"damaged-step-00000002", "step-00000001"});
 }
 
 TEST_CASE("a model directory is its weights, its files and the checksums of all") {

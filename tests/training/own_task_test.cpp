@@ -170,6 +170,25 @@ TEST_CASE("one trainer at a time works in a folder") {
   CHECK_THAT(other, Contains("another run is working in this folder"));
 }
 
+TEST_CASE("a trainer whose folder was moved away makes no other, and goes on where it is back") {
+  const bool replaced = GENERATE(false, true);
+  TemporaryDirectory folder;
+  const auto run = folder / "run", moved = folder / "moved";
+  auto settings = settings_of(4);
+  settings.checkpoint_every = 1;
+  TrainerHooks hooks{.checkpointed = [&] {
+    std::filesystem::rename(run, moved);
+    if (replaced) std::filesystem::create_directory(run);
+  }};
+  CHECK_THAT(message_of<Failure>([&] { train(task_of(seeded()), run, settings, false, hooks); }),
+             Contains(run.string()) && Contains("is not the folder any more that the run began in"));
+  CHECK(std::filesystem::exists(run) == replaced);
+  if (replaced) CHECK(std::filesystem::remove(run));  // as empty as it was
+  std::filesystem::rename(moved, run);
+  train(task_of(seeded()), run, settings, true);
+  CHECK(list_checkpoints(run).size() == 4);
+}
+
 TEST_CASE("a model's buffers go on with it") {
   TemporaryDirectory folder;
   const auto eval_of = [](Net& net) {

@@ -817,6 +817,42 @@ TEST_CASE("a run without a whole checkpoint says what is wrong with the newest")
                  Contains("--restart"));
 }
 
+TEST_CASE("a checkpoint that cannot be read is not passed over for an earlier one") {
+  Run run;
+  run.train();
+  const auto file = resumable_checkpoints(run.folder).front() / "model.safetensors";
+  fs::remove(file);
+  fs::create_symlink(file.filename(), file);
+  for (const auto& options : {RunFolderOptions{.from = "last"}, RunFolderOptions{}}) {
+    write_file(run.folder / "config.yaml", Given{.text = "b"}.yaml());  // edited: the settings are the checkpoints'
+    CHECK_THROWS_AS(run.open({}, options), Failure);
+    CHECK_THROWS_WITH(run.open({}, options), Contains(file.string()));
+  }
+}
+
+TEST_CASE("nothing is written where a run's folder was moved away") {
+  Run run;
+  auto folder = run.open();
+  folder.claim();
+  folder.check_in_place();
+  const auto moved = run.directory / "moved";
+  fs::rename(run.folder, moved);
+  for (const bool other : {false, true}) {  // the mount point of its disk, perhaps
+    if (other) fs::create_directory(run.folder);
+    const auto message = run.folder.string() + ": is not the folder any more that the run began in";
+    CHECK_THROWS_AS(folder.check_in_place(), Failure);
+    CHECK_THROWS_WITH(folder.check_in_place(), Contains(message));
+    CHECK_THROWS_WITH(folder.put_vocabulary("vocabulary.model", "pieces"), Contains(message));
+    CHECK_THROWS_WITH(folder.begin("checksum"), Contains(message));
+    CHECK(fs::exists(run.folder) == other);
+  }
+  CHECK(fs::is_empty(run.folder));
+  fs::remove(run.folder);
+  fs::create_directory_symlink(moved, run.folder);  // wherever it lies, it is the same
+  CHECK_NOTHROW(folder.put_vocabulary("vocabulary.model", "pieces"));
+  CHECK(read_file(moved / "vocabulary.model") == "pieces");
+}
+
 TEST_CASE("what is set aside at a stage that nobody knows is not taken for nothing") {
   Run run;
   run.train();

@@ -14,6 +14,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/unreadable.h"
 
 namespace transformer {
 
@@ -57,7 +58,7 @@ std::string file_checksum(const fs::path& file) {
   // A pipe may have nobody who writes to it, and a device no end.
   if (fs::exists(status) && !fs::is_regular_file(status)) throw Error(file.string(), "is not a regular file");
   std::FILE* in = std::fopen(file.c_str(), "rb");
-  if (!in) throw Error(file.string(), std::string("cannot be read: ") + std::strerror(errno));
+  if (!in) throw_unread(file, "cannot be read", errno);
   Checksum checksum;
   std::vector<char> buffer(1 << 20);
   size_t count = 0;
@@ -81,9 +82,10 @@ std::map<std::string, std::string> read_checksums(const fs::path& directory) {
   const fs::path list = directory / checksums_name;
   std::map<std::string, std::string> listed;
   const auto damaged = [&](const std::string& what) { throw Error(list.string(), "is damaged: " + what); };
-  std::error_code ignored;
+  std::error_code ignored;  // what cannot be looked at cannot be read either
+  const auto status = fs::status(list, ignored);
   constexpr uintmax_t largest_list = 1 << 20;  // of dozens of files
-  if (fs::exists(list) && (!fs::is_regular_file(list) || fs::file_size(list, ignored) > largest_list)) {
+  if (fs::exists(status) && (!fs::is_regular_file(status) || fs::file_size(list, ignored) > largest_list)) {
     damaged("a list of a few files' checksums was expected");
   }
   std::istringstream lines(read_file(list));

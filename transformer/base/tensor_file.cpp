@@ -20,6 +20,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/unreadable.h"
 
 namespace transformer {
 
@@ -72,7 +73,7 @@ class File {
     struct stat status = {};
     // O_NONBLOCK: opening a pipe that nobody writes to would otherwise wait forever. It changes nothing for files.
     descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor_ < 0) throw Error(file.string(), std::string("cannot be opened: ") + std::strerror(errno));
+    if (descriptor_ < 0) throw_unread(file, "cannot be opened", errno);
     const bool is_regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
     size_ = static_cast<uint64_t>(status.st_size);
     if (!is_regular) {

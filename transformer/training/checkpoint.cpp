@@ -16,6 +16,7 @@
 #include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/unreadable.h"
 #include "transformer/model/named_parameters.h"
 #include "transformer/model/positional_encoding.h"
 
@@ -282,7 +283,8 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
     });
 
     std::vector<std::string> names{weights_name, optimizer_name, progress_name};
-    fs::create_directories(partial);
+    fs::create_directory(checkpoint_directory(run));
+    fs::create_directory(partial);
     write_tensors(partial / optimizer_name, contents, {{"format", "transformer-optimizer-1"}});
     write_atomically(partial / progress_name, json.dump(2) + "\n");
     for (const auto& [file, content] : files.contents) {
@@ -399,6 +401,17 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
   state.progress = progress;
 }
 
+std::string damage_found(const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const Unreadable& unreadable) {
+    throw Failure("", unreadable.what(), "start again when it can be read");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 Error no_whole_checkpoint(const fs::path& run, const std::string& newest) {
   if (newest.empty())
     return Error(run.string(), "has no checkpoint to go on from", "begin anew, or name another folder");
@@ -411,11 +424,9 @@ fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state,
   std::string newest;
   std::vector<fs::path> damaged;
   for (const auto& checkpoint : resumable_checkpoints(run)) {
-    try {
-      load_checkpoint(checkpoint, state);
-    } catch (const std::runtime_error& error) {  // Error or Failure: its bytes are wrong or cannot be read
-      log.warn(fmt::format("a checkpoint cannot be used: {}; trying the one before", error.what()));
-      if (damaged.empty()) newest = error.what();
+    if (const auto damage = damage_found([&] { load_checkpoint(checkpoint, state); }); !damage.empty()) {
+      log.warn(fmt::format("a checkpoint cannot be used: {}; trying the one before", damage));
+      if (damaged.empty()) newest = damage;
       damaged.push_back(checkpoint);
       continue;
     }
@@ -426,14 +437,14 @@ fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state,
 }
 
 void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t>& best) {
-  const auto scheduled = list_checkpoints(run);
-  auto kept = counted_checkpoints(run);
-  const auto most = static_cast<std::ptrdiff_t>(std::max<int64_t>(keep, 1));
-  kept.erase(kept.begin(), kept.end() - std::min(std::ssize(kept), most));
+  const auto scheduled = list_checkpoints(run), counted = counted_checkpoints(run);
+  auto kept = best;
+  for (size_t i = counted.size() - std::min(counted.size(), static_cast<size_t>(std::max<int64_t>(keep, 1)));
+       i < counted.size(); ++i) {
+    kept.insert(checkpoint_step(counted[i]));
+  }
   for (const auto& checkpoint : scheduled) {
-    if (std::find(kept.begin(), kept.end(), checkpoint) == kept.end() && !best.contains(checkpoint_step(checkpoint))) {
-      discard(checkpoint);
-    }
+    if (!kept.contains(checkpoint_step(checkpoint))) discard(checkpoint);
   }
   for (const auto& interrupted : list_whole(run, CheckpointKind::interruption)) {
     if (!scheduled.empty() && checkpoint_step(interrupted) <= checkpoint_step(scheduled.back())) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -91,8 +92,8 @@ enum class CheckpointKind {
 
 /// Writes the checkpoint `run`/checkpoints/step-NNNNNNNN (or interrupted-step-NNNNNNNN): a model directory (with what
 /// `files` holds of one) plus optimizer.safetensors and progress.json, every file's checksum beside them. It appears
-/// whole, by renaming, or not at all. Throws Failure when it cannot be written (a full disk); older checkpoints are
-/// untouched.
+/// whole, by renaming, or not at all. Throws Failure when it cannot be written (a full disk, no folder `run`); older
+/// checkpoints are untouched.
 std::filesystem::path write_checkpoint(const std::filesystem::path& run, const TrainingState& state,
                                        const ModelFiles& files, CheckpointKind kind = CheckpointKind::scheduled);
 
@@ -122,12 +123,17 @@ std::vector<std::filesystem::path> resumable_checkpoints(const std::filesystem::
 /// anything in `state` has changed unless the damage is such that no checksum shows it.
 void load_checkpoint(const std::filesystem::path& checkpoint, const TrainingState& state);
 
+/// What is wrong with the files of a checkpoint, as the Error says it that `read`, which reads them, throws; else
+/// empty. What cannot be read at the moment is no damage: throws Failure then (Unreadable), lest an older one be gone
+/// on from.
+std::string damage_found(const std::function<void()>& read);
+
 /// What to throw where a run has checkpoints and none can be gone on from; `newest` is what is wrong with the newest
 /// one, as its error says it.
 Error no_whole_checkpoint(const std::filesystem::path& run, const std::string& newest);
 
 /// load_checkpoint from the newest checkpoint that is whole, and returns it. Damaged ones are reported in the log and
-/// set aside under another name. Throws Error when none is whole.
+/// set aside under another name. Throws Error when none is whole, Failure where one cannot be read (damage_found).
 std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, const TrainingState& state,
                                              const Log& log = {});
 

@@ -155,11 +155,8 @@ std::string described_start(const RunSettings& settings) {
 std::map<std::string, std::string> start_of(const RunSettings& settings, const fs::path& output, bool begun) {
   if (begun) {
     for (const auto& checkpoint : resumable_checkpoints(output)) {
-      try {
-        return provenance(checkpoint);
-      } catch (const Error&) {
-        continue;  // damaged: said so when training goes on from an older one
-      }
+      std::map<std::string, std::string> known;  // damage is said when training goes on from an older one
+      if (damage_found([&] { known = provenance(checkpoint); }).empty()) return known;
     }
     return {};
   }
@@ -351,10 +348,9 @@ std::pair<TensorMap, size_t> average_run(const Trainer& trainer, const TrainingS
   std::vector<fs::path> averaged;
   std::string steps;
   const auto add = [&](const fs::path& checkpoint) {
-    try {
-      verify_model_directory(checkpoint);
-    } catch (const Error& damage) {  // left out rather than made part of the model
-      log.warn(fmt::format("a checkpoint is left out of the average: {}", damage.what()));
+    // Left out rather than made part of the model.
+    if (const auto damage = damage_found([&] { verify_model_directory(checkpoint); }); !damage.empty()) {
+      log.warn(fmt::format("a checkpoint is left out of the average: {}", damage));
       return;
     }
     averaged.push_back(checkpoint);
@@ -752,7 +748,10 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
 
   TrainerHooks trainer_hooks{.stop = hooks.stop, .checkpointed = [&] { folder->progressed(); }, .log = log};
   auto judge = [&](Transformer& judged, const std::string& name) {
-    if (settings.training.validate_bleu) fs::create_directories(output / "validation");
+    communicator.on_rank_0([&] {
+      folder->check_in_place();
+      if (settings.training.validate_bleu) fs::create_directory(output / "validation");
+    });
     return hooks.validate(communicator, judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
   };
   if (validates) {
@@ -771,6 +770,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   if (begun) log.info(fmt::format("going on from {}", trainer.resume().string()));
   const auto summary = trainer.run(options.profile_steps);
   const auto interrupted = [&] {
+    communicator.on_rank_0([&] { folder->check_in_place(); });  // or nothing goes on from there
     // A launcher's agent repeats the call, which is then done once.
     const auto& asked = options.folder;
     const char* without = !asked.agents.empty() ? ""
@@ -806,6 +806,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     if (final_validation->abandoned) return interrupted();  // its checkpoints are those of the end
   }
   communicator.on_rank_0([&] {
+    folder->check_in_place();
     if (final_validation) trainer.record_final(*final_validation);
     write_model_directory(output, weights, files);
     summarize(summary, training, communicator.world_size(), model->parameter_count(), averaged, final_validation,

@@ -155,6 +155,7 @@ bool RunFolder::read_record() {
 
 void RunFolder::lock() {
   lock_.emplace(folder_, "another run", "wait for it, stop it, or choose another training.output");
+  claimed_.emplace(folder_);
 }
 
 std::vector<std::string> RunFolder::wanted() const {
@@ -445,10 +446,9 @@ fs::path RunFolder::choose_checkpoint() {
   if (options_.from.empty() || options_.from == "last") {
     std::string newest;
     for (const auto& checkpoint : checkpoints) {
-      try {
-        verify_checksums(checkpoint);
-      } catch (const std::runtime_error& error) {  // damaged or unreadable: resuming says so and takes the one before
-        if (newest.empty()) newest = error.what();
+      const auto damage = damage_found([&] { verify_checksums(checkpoint); });
+      if (!damage.empty()) {  // resuming says so and takes the one before
+        if (newest.empty()) newest = damage;
         continue;
       }
       from_ = options_.from.empty() ? -1 : checkpoint_step(checkpoint);
@@ -670,7 +670,12 @@ void RunFolder::claim() {
   write_atomically(folder_ / config_name, config_);
 }
 
+void RunFolder::check_in_place() const {
+  claimed_->check();
+}
+
 void RunFolder::put_vocabulary(const std::string& name, const std::string& contents) {
+  check_in_place();
   if (!contains(record_.facts.files, name)) record_.facts.files.push_back(name);
   record_.facts.vocabularies[name] = checksum_of(contents);
   record_.write(folder_);
@@ -705,6 +710,7 @@ std::vector<std::string> RunFolder::entries_made_since() const {
 }
 
 void RunFolder::begin(const std::string& checksum) {
+  check_in_place();
   if (found_ == Found::nothing) {
     if (record_.facts.corpus == checksum) return;
     record_.facts.corpus = checksum;
@@ -733,6 +739,7 @@ void RunFolder::begin(const std::string& checksum) {
 }
 
 void RunFolder::progressed() {
+  check_in_place();
   if (record_.set_aside.stage == Stage::kept && has_come_further()) purge();
 }
 

@@ -11,6 +11,7 @@
 
 #include "transformer/base/file_lock.h"
 #include "transformer/base/settings.h"
+#include "transformer/training/claimed_folder.h"
 #include "transformer/training/run_record.h"
 
 namespace transformer {
@@ -77,6 +78,9 @@ class RunFolder {
   /// Makes the folder the run's: locks it, and for a new run sets aside what is replaced, records its names and writes
   /// config.yaml. To be called when all that can be checked has been.
   void claim();
+  /// Throws Failure where that folder is not at its path any more (ClaimedFolder): before anything is written there. To
+  /// be called after `claim`; what writes there of the following does so itself.
+  void check_in_place() const;
   /// Puts a vocabulary that the run has made, or copied, where it belongs, after `claim`: recorded before it is there.
   void put_vocabulary(const std::string& name, const std::string& contents);
   /// Throws Error where the run was trained on another text; `checksum` is its tokenised content's.
@@ -152,8 +156,9 @@ class RunFolder {
   std::map<std::string, SettingRule> rules_;
   RunFolderOptions options_;
   std::optional<FolderLock> lock_;
-  bool recorded_ = false;    // run.json is there
-  bool recognised_ = false;  // a run from before there was one
+  std::optional<ClaimedFolder> claimed_;  // since it is locked
+  bool recorded_ = false;                 // run.json is there
+  bool recognised_ = false;               // a run from before there was one
   RunRecord record_;
   Found found_ = Found::nothing;
   bool done_before_ = false;  // what was asked for, by an earlier attempt of this launch

@@ -259,6 +259,7 @@ std::filesystem::path Trainer::resume() {
 }
 
 Metrics& Trainer::metrics() {
+  if (claimed_) claimed_->check();
   if (!metrics_) metrics_.emplace(run_, progress_.metrics_bytes, progress_.step + 1);
   return *metrics_;
 }
@@ -293,6 +294,7 @@ void Trainer::claim_folder() {
       throw Error(run_.string(), "another run is working in this folder",
                   "wait for it, stop it, or name another folder");
     }
+    if (!claimed_) claimed_.emplace(run_);
     if (last_checkpoint_step_ < 0 && !resumable_checkpoints(run_).empty()) {
       throw Error(run_.string(), "holds the checkpoints of a run already",
                   "go on with it by resume(), or name another folder");

@@ -11,6 +11,7 @@
 #include "transformer/base/file_lock.h"
 #include "transformer/base/log.h"
 #include "transformer/training/checkpoint.h"
+#include "transformer/training/claimed_folder.h"
 #include "transformer/training/device_transfer.h"
 #include "transformer/training/distributed/communicator.h"
 #include "transformer/training/distributed/data_parallel.h"
@@ -95,18 +96,18 @@ class Trainer {
           ModelFiles files = {}, TrainerHooks hooks = {});
 
   /// Goes on from the newest checkpoint that is whole; returns it. Throws Error when none is, and on every rank where
-  /// one does not see the checkpoint that rank 0 goes on from.
+  /// one does not see the checkpoint that rank 0 goes on from, Failure where one cannot be read (damage_found).
   std::filesystem::path resume();
 
   /// Trains until steps, minutes or patience are used up, or the stop flag is set, and leaves a checkpoint of the last
   /// step. Makes the run's folder where it is missing and is alone in it. Throws Error before anything is done where
   /// the folder holds checkpoints and resume() was not called, where another run works in it, or where ranks differ in
-  /// settings, hooks or step. Throws Failure when memory runs out, a file cannot be written, batches have no items, a
-  /// rate is not finite, or training diverges: loss, gradient or a validation's perplexity or BLEU is not finite, or a
-  /// checkpoint's weights would not be, or would give no finite loss.
-  /// Checkpoints stay as they are, and none is written of such a state. On a CPU a gradient that is not finite is found
-  /// before it changes a weight; a GPU skips its update, and it is found with the next figures that are fetched. The
-  /// next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`. With
+  /// settings, hooks or step. Throws Failure when memory runs out, a file cannot be written, the folder is not at its
+  /// path any more (ClaimedFolder), batches have no items, a rate is not finite, or training diverges: loss, gradient
+  /// or a validation's perplexity or BLEU is not finite, or a checkpoint's weights would not be, or would give no
+  /// finite loss. Checkpoints stay as they are, and none is written of such a state. On a CPU a gradient that is not
+  /// finite is found before it changes a weight; a GPU skips its update, and it is found with the next figures that are
+  /// fetched. The next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`. With
   /// training.deterministic an operation that has no version of one outcome throws LibTorch's c10::Error.
   TrainingSummary run(int64_t profile_steps = 0);
 
@@ -184,6 +185,7 @@ class Trainer {
   bool validate();
   bool rank_validation(const Validation& validation, double seconds);
   void record(const char* kind, const Validation& validation);
+  /// Throws Failure where the folder that they are of is not at its path any more (ClaimedFolder).
   Metrics& metrics();
   /// `for_validation`: nothing but a validation asks for it.
   void checkpoint(CheckpointKind kind, bool for_validation = false);
@@ -201,7 +203,8 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<MovingAverage> average_;
   Progress progress_;
-  std::optional<FileLock> lock_;  // of rank 0
+  std::optional<FileLock> lock_;          // of rank 0
+  std::optional<ClaimedFolder> claimed_;  // there, too
   std::optional<DistributedDataParallel> parallel_;
   std::optional<Metrics> metrics_;
   // Since the last line of progress: [4], the sums of StepSums::figures and the largest norm.

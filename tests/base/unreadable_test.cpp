@@ -1,0 +1,65 @@
+#include "transformer/base/unreadable.h"
+
+#include <sys/resource.h>
+
+#include "support.h"
+#include "transformer/base/checksum.h"
+#include "transformer/base/read_file.h"
+#include "transformer/base/tensor_file.h"
+
+namespace fs = std::filesystem;
+
+namespace transformer::test {
+
+namespace {
+
+// Whether it throws Unreadable; other errors are none.
+template <class Read>
+bool unreadable(const Read& read) {
+  try {
+    read();
+  } catch (const Unreadable&) {
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+  FAIL("nothing was thrown");
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("a file that is there and cannot be read is told from one that is not there") {
+  const TemporaryDirectory folder;
+  const auto file = folder / "file";
+  const auto all_say = [&](bool expected) {
+    CHECK(unreadable([&] { transformer::read_file(file); }) == expected);
+    CHECK(unreadable([&] { file_checksum(file); }) == expected);
+    CHECK(unreadable([&] { TensorReader reader(file); }) == expected);
+  };
+  all_say(false);
+  for (const char* target : {"file", "/not/mounted"}) {  // a circle, and a disk that is not there
+    fs::create_symlink(target, file);
+    all_say(true);
+    fs::remove(file);
+  }
+  fs::create_directory(file);
+  all_say(false);
+  fs::remove(file);
+  write_file(file, "text");
+  rlimit before = {};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none = {0, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const bool read = unreadable([&] { transformer::read_file(file); });
+  const bool checked = unreadable([&] { file_checksum(file); });
+  const bool opened = unreadable([&] { TensorReader reader(file); });
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK((read && checked && opened));
+  // What can be opened and not read.
+  fs::remove(file);
+  fs::create_symlink("/proc/self/mem", file);
+  CHECK(unreadable([&] { transformer::read_file(file); }));
+}
+
+}  // namespace transformer::test
