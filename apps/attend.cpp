@@ -32,6 +32,8 @@
 #include "transformer/report/attention_page.h"
 #include "transformer/report/attention_picture.h"
 #include "transformer/report/attention_report.h"
+#include "transformer/text/characters.h"
+#include "transformer/text/normalization.h"
 #include "transformer/text/treebank.h"
 
 namespace {
@@ -255,31 +257,37 @@ class Attention {
   std::vector<int64_t> heads_;
 };
 
-/// Text of a word without punctuation around it, for comparing with --pick.
+/// Text of a word without what is around its letters and digits, for comparing with --pick.
 std::string_view bare(std::string_view word) {
-  const auto plain = [](char c) { return std::ispunct(static_cast<unsigned char>(c)) == 0; };
-  const auto* const first = std::find_if(word.begin(), word.end(), plain);
-  if (first == word.end()) return word;
-  word.remove_prefix(static_cast<size_t>(first - word.begin()));
-  while (!plain(word.back())) word.remove_suffix(1);
-  return word;
+  size_t begin = word.size(), end = 0;
+  bool within = false;  // a mark goes with what is before it
+  for (size_t next = 0; next < word.size();) {
+    const size_t at = next;
+    const char32_t c = next_code_point(word, next);
+    if (kind_of(c) != CharacterKind::mark) within = is_letter_or_digit(c);
+    if (!within) continue;
+    begin = std::min(begin, at);
+    end = next;
+  }
+  return begin < end ? word.substr(begin, end - begin) : word;
 }
 
-/// Which of `view`'s queries are the words that are asked for, in all their occurrences. A word of several pieces is
-/// all of them.
+/// Which of `view`'s queries are the words that are asked for, in all their occurrences and however their accents are
+/// composed. A word of several pieces is all of them.
 std::vector<size_t> picked(const Attention::Shown& shown, const std::vector<std::string>& asked) {
   const auto& view = shown.report.views.front();
   const auto& words = shown.query_words;  // of every query of the view, the word it belongs to
   std::vector<size_t> indices;
-  for (const auto& wanted : asked) {
+  for (const auto& given : asked) {
+    const auto wanted = normalized(given);
     const size_t before = indices.size();
     for (size_t i = 0; i < view.queries.size(); ++i) {
-      if (words[i] == wanted || bare(words[i]) == wanted) indices.push_back(i);
+      if (normalized(words[i]) == wanted || normalized(bare(words[i])) == wanted) indices.push_back(i);
     }
     if (indices.size() == before) {
       auto known = words;
       known.erase(std::unique(known.begin(), known.end()), known.end());
-      throw Error("--pick", fmt::format("there is no word '{}'", wanted),
+      throw Error("--pick", fmt::format("there is no word {}", in_quotes(given)),
                   fmt::format("the words of this view are: {}", fmt::join(known, " ")));
     }
   }

@@ -164,6 +164,16 @@ class AttendTest(ProgramTest):
         self.assertEqual(data["picked"], 2)
         self.assertEqual(data["views"][0]["queries"], SENTENCE.split() + ["</s>"])
 
+    def test_a_word_is_picked_without_what_stands_around_it_and_however_it_is_composed(self):
+        decomposed = unicodedata.normalize("NFD", "kilumé")
+        for sentence, word in [("bado „kilumé“ nora", "kilumé"), ("bado «kilumé», nora", decomposed),
+                               (f"bado {decomposed} nora", "kilumé"), ("bado kilumé… nora", "kilumé…"),
+                               ("bado ❤\ufe0fkilumé❤\ufe0f nora", "kilumé")]:
+            with self.subTest(sentence=sentence, word=word):
+                page = self.attend("--format", "html", "--kind", "encoder", "--words", "--pick", word, sentence)
+                data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page).group(1))
+                self.assertEqual(data["picked"], 1)
+
     def test_what_it_holds_is_escaped(self):
         nasty = "</script><script>alert('&amp;')</script> \u202e القطة"
         page = self.attend("--format", "html", "--words", nasty, nasty)

@@ -3,6 +3,7 @@
 #include "transformer/text/vocabulary.h"
 
 #include "fuzz/fuzz.h"
+#include "transformer/base/unicode.h"
 
 using namespace transformer;
 
@@ -19,7 +20,12 @@ const fuzz::Target target("vocabulary", [](std::string_view input) {
     vocabulary.decode(ids);
   };
   for (const auto text : texts) {
-    check(vocabulary.encode(text));
+    const auto ids = vocabulary.encode(text);
+    check(ids);
+    const auto words = vocabulary.words_of_pieces(text);
+    fuzz::require(words.size() == ids.size(), "every piece has a word, or none");
+    const auto count = static_cast<int64_t>(split_words(text).size());
+    for (const auto word : words) fuzz::require(word >= -1 && word < count, "words are of the text");
     vocabulary.pieces(text);
   }
   std::vector<int64_t> all;

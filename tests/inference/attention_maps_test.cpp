@@ -397,6 +397,49 @@ TEST_CASE("a model that looks where we say aligns so") {
   CHECK(to_pharaoh(reading.align({text}, {text})[0]) == "1-0 2-1 3-2 4-3");
 }
 
+TEST_CASE("words are those of the line where SentencePiece makes blanks or takes words out") {
+  const TemporaryDirectory folder;
+  run_reference("normalizing_vocabulary.py", fmt::format("'{}/data/tatoeba-en-de/valid.en.gz' '{}'",
+                                                         TRANSFORMER_SOURCE_DIR, (folder / "nfkc").string()));
+  const auto vocabulary = std::make_shared<const Vocabulary>(folder / "nfkc.model");
+  const WordAligner aligner(packed_model(tiny_transformer(tiny_settings(vocabulary->size()))), {vocabulary, vocabulary},
+                            {});
+  const std::string plain = "I have a cat", odd = "I\u200Chave \u200B a cat";
+  const auto tokens = vocabulary->encode(plain);
+  REQUIRE(vocabulary->encode(odd) == tokens);
+  // Which words of `plain` are which ones of `odd`; none is "\u200B".
+  const std::vector<size_t> place = {0, 0, 2, 3};
+  const auto expected = aligner.attention({plain}, {plain}).front();
+  const auto read = aligner.attention({odd}, {plain}, {}, {}).front();
+  REQUIRE(read.source_words == 4);
+  for (size_t target = 0; target < 4; ++target) {
+    std::vector<float> sums(4);
+    for (size_t i = 0; i < 4; ++i) sums[place[i]] += expected.weights[target * 4 + i];
+    for (size_t i = 0; i < 4; ++i) CHECK(read.weights[target * 4 + i] == Approx(sums[i]));
+  }
+  // A written word attends as the mean of its pieces does.
+  const auto written = aligner.attention({plain}, {odd}).front();
+  const auto count = [&](size_t word) {
+    const auto words = vocabulary->words_of_pieces(plain);
+    return static_cast<float>(std::count(words.begin(), words.end(), static_cast<int64_t>(word)));
+  };
+  const float first = count(0), second = count(1);
+  for (size_t i = 0; i < 4; ++i) {
+    const float mean = (first * expected.weights[i] + second * expected.weights[4 + i]) / (first + second);
+    CHECK(written.weights[i] == Approx(mean));
+    CHECK(written.weights[4 + i] == 0);
+    for (size_t word : {2, 3}) CHECK(written.weights[word * 4 + i] == Approx(expected.weights[word * 4 + i]));
+  }
+  // What is said beside the source is none of its words, and no word of the target has two links.
+  const auto said = aligner.attention({odd}, {plain}, {}, {"I\u200Chave"}).front();
+  const auto same = aligner.attention({plain}, {plain}, {}, {"I have"}).front();
+  for (size_t target = 0; target < 4; ++target) {
+    CHECK(said.weights[target * 4 + 3] == Approx(same.weights[target * 4 + 3]));
+  }
+  const auto links = aligner.align({plain}, {odd}).front();
+  for (size_t i = 1; i < links.size(); ++i) CHECK(links[i].target > links[i - 1].target);
+}
+
 TEST_CASE("weights that are no numbers are a failure of the model") {
   auto model = tiny_transformer(tiny_settings(pieces));
   torch::NoGradGuard no_grad;

@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "error_of.h"
 #include "inference/tiny_model.h"
@@ -20,6 +21,8 @@
 #include "transformer/inference/engine.h"
 #include "transformer/inference/forbidden_text.h"
 #include "transformer/inference/output_prefix.h"
+#include "transformer/inference/piece_biases.h"
+#include "transformer/inference/required_phrases.h"
 #include "transformer/inference/shortlist.h"
 #include "transformer/inference/translator.h"
 #include "transformer/text/text_end.h"
@@ -74,13 +77,13 @@ bool holds_words(const std::string& text, const std::string& phrase) {
 }
 
 /// Whether `text` holds one of `phrases` by the definition: it stands there, and an end of it that is a word's is where
-/// a word ends. With `whole`, the text ends where it ends.
+/// a word ends, or a letter's where no mark is behind. With `whole`, the text ends where it ends.
 bool holds_forbidden(const std::string& text, const std::vector<std::string>& phrases, bool whole) {
-  const auto word_stays_whole = [&](size_t behind) {
-    TextEnd end(true);
+  const auto stays_whole = [&](TextEnd end, size_t behind) {
     for (; behind < text.size(); ++behind) {
       if (end.broken_by(text[behind])) return true;
-      if (end.append(text[behind])) return !end.in_word();
+      const auto next = end.append(text[behind]);
+      if (next != TextEnd::Next::unknown) return next == TextEnd::Next::apart;
     }
     return whole;
   };
@@ -90,8 +93,8 @@ bool holds_forbidden(const std::string& text, const std::vector<std::string>& ph
     for (size_t at = text.find(phrase); at != std::string::npos; at = text.find(phrase, at + 1)) {
       TextEnd before;
       before.append(std::string_view(text).substr(0, at));
-      if (before.in_word() && TextEnd().continued_by(phrase)) continue;
-      if (!last.in_word() || word_stays_whole(at + phrase.size())) return true;
+      if (before.in_word() && TextEnd(WordKind::word).continued_by(phrase)) continue;
+      if (!last.may_go_on() || stays_whole(last, at + phrase.size())) return true;
     }
   }
   return false;
@@ -233,6 +236,50 @@ TEST_CASE("a forbidden word ends at the signs of all writing, though these come 
   for (const unsigned char lead : {0xC3, 0xD8, 0xEB}) CHECK(std::count(all.begin(), all.end(), bytes(lead)) == 0);
 }
 
+TEST_CASE("marks of signs and joiners are no part of what is forbidden or required, marks of letters make others") {
+  const Tiny tiny({});
+  const PieceTexts texts(*tiny.vocabulary);
+  using Case = std::tuple<std::string, std::string, bool>;
+  for (const auto& [phrase, text, there] : std::vector<Case>{{"ba", "\u2764\uFE0Fba", true},
+                                                             {"ba", "do \U0001F468\u200D\U0001F467ba", true},
+                                                             {"ba", "ba\u2764\uFE0Fdo", true},
+                                                             {"\u2764", "do \u2764\uFE0F", true},
+                                                             {"bado", "ba\u200Ddo", false},
+                                                             {"ba", "ba\u00ADdo", false},
+                                                             {"ba", "do\u200Cba", false},
+                                                             {"ba", "do\u2060ba", false},
+                                                             {"ba", "ba\u00AD do", true},
+                                                             {"ba", "ba\u2060.", true},
+                                                             {"ba", "ba\u200C", true},
+                                                             {"ba", "do \u00ADba", true},
+                                                             {"\u0E2B\u0E19", "\u0E2B\u0E19\u0E39", false},
+                                                             {"\u0E2B\u0E19", "\u0E2B\u0E19\u0E14", true},
+                                                             {"\u0E2B\u0E19", "\u0E2B\u0E19", true},
+                                                             {"\u1780", "\u1780\u17BB", false},
+                                                             {"\u5317", "\u5317\u4EAC", true}}) {
+    INFO(phrase << " in " << text);
+    const auto tokens = tiny.vocabulary->encode(text);
+    const auto forbidden = tiny.packed->forbid({phrase});
+    CHECK(forbidden->found_in(tokens).empty() == !there);
+    int64_t state = ForbiddenText::beginning;
+    bool allowed = true;
+    for (const int64_t token : tokens) {
+      const auto never = forbidden->at(state)->forbidden;
+      allowed = allowed && std::find(never.begin(), never.end(), token) == never.end();
+      state = forbidden->after(state, token);
+    }
+    // No text is led into the first byte of a soft hyphen, which begins signs, most likely.
+    if (text != "ba\u00ADdo") CHECK((allowed && forbidden->at(state)->may_end) == !there);
+    const auto spellings = spellings_of(phrase, *tiny.vocabulary, texts);
+    const RequiredPhrases::Phrases phrases = {spellings.front()};
+    std::vector<OtherSpelling> others;
+    for (size_t i = 1; i < spellings.size(); ++i) others.push_back({0, spellings[i]});
+    RequiredPhrases required(phrases, others, &texts);
+    for (const int64_t token : tokens) required.append(token);
+    CHECK(required.all_met() == there);
+  }
+}
+
 TEST_CASE("what stands for what the vocabulary cannot spell ends a word that is forbidden") {
   const Tiny tiny({});
   const auto forbidden = tiny.packed->forbid({"ba"});
@@ -251,10 +298,12 @@ TEST_CASE("what a forbidden phrase rules out is found for every piece as by the 
   const PieceTexts texts(*tiny.vocabulary);
   // Ends and beginnings of one another, of one byte and many, with blanks and signs in them and at their ends.
   const std::vector<std::string> all = {
-      "ba",     "bado",         "badoki",    "ba do",        "ba do ki", "do", "doki",   "ki",
-      "k",      "m\u00E9",      "m\u00E9no", "\u00E9",       "no ra",    "ra", "ra.",    ".",
-      "er.",    "si\u00DF",     "\u00DF tu", "\u00D7",       "\u00D7 2", "2",  "\u060C", "ba\u00D7do",
-      "\u5317", "\u5317\u4EAC", "\uAC1C",    "\u0915\u0941", ", ba",     "tu"};
+      "ba",   "bado",   "badoki",     "ba do",        "ba do ki",     "do",     "doki",
+      "ki",   "k",      "m\u00E9",    "m\u00E9no",    "\u00E9",       "no ra",  "ra",
+      "ra.",  ".",      "er.",        "si\u00DF",     "\u00DF tu",    "\u00D7", "\u00D7 2",
+      "2",    "\u060C", "ba\u00D7do", "\u5317",       "\u5317\u4EAC", "\uAC1C", "\u0915\u0941",
+      ", ba", "tu",     "\u2764",     "\u0E2B\u0E19", "\u0E19"};
+  const std::vector<std::string> marks = {"\u0301", "\u0E39", "\uFE0F", "\u00AD", "\u200D"};
   std::mt19937 random(8);
   int forbidding = 0, ending = 0, states = 0;
   for (int round = 0; round < 40; ++round) {
@@ -265,7 +314,11 @@ TEST_CASE("what a forbidden phrase rules out is found for every piece as by the 
     std::shuffle(phrases.begin(), phrases.end(), random);
     const auto forbidden = tiny.packed->forbid(phrases);
     std::string line;
-    for (int i = 0; i < 5; ++i) line += all[random() % all.size()] + (random() % 2 == 0 ? " " : "");
+    for (int i = 0; i < 5; ++i) {
+      line += all[random() % all.size()];
+      if (random() % 4 == 0) line += marks[random() % marks.size()];
+      if (random() % 2 == 0) line += ' ';
+    }
     auto tokens = tiny.vocabulary->sample(line, 0.5);
     // Some are what no encoder writes: any piece, a byte of a character, the unknown piece.
     for (auto& token : tokens) {
@@ -281,7 +334,7 @@ TEST_CASE("what a forbidden phrase rules out is found for every piece as by the 
         end.append(longer);
         const bool held = holds_forbidden(longer, phrases, false);
         const bool held_at_end = holds_forbidden(longer, phrases, true);
-        const bool likely_sign = end.in_character() && !end.likely_in_word();
+        const bool likely_sign = end.in_character() && !end.likely_to_go_on();
         if (held || (held_at_end && likely_sign)) {
           expected.push_back(piece);
         } else if (held_at_end) {
@@ -451,6 +504,20 @@ TEST_CASE("what several models translate together has positions in each of them,
     const auto found = translator.translate_ids({Ids(11, 300)});
     CHECK(found[0].front().tokens.size() <= 11);
   }
+}
+
+TEST_CASE("a bias is of a piece however the accents of both are composed") {
+  TemporaryDirectory directory;
+  write_tiny_model(directory.path());
+  const Vocabulary vocabulary(directory / "vocabulary.model");
+  int64_t id = Vocabulary::end;
+  while (vocabulary.piece(id) != "é") ++id;
+  const auto biases = [&](const std::vector<std::string>& lines) { return piece_biases(lines, "file", vocabulary); };
+  const std::vector<std::pair<int64_t, double>> expected = {{id, 1.5}};
+  CHECK(biases({"é\t1.5"}) == expected);
+  CHECK(biases({"e\u0301\t1.5"}) == expected);
+  CHECK(error_of([&] { biases({"é\t1", "e\u0301\t2"}); }).find("file:2: this piece came before") == 0);
+  CHECK(error_of([&] { biases({" é\t1"}); }).find("file:1: ' é' is no piece") == 0);
 }
 
 TEST_CASE("a missing phrase is named by its place among all that were given") {

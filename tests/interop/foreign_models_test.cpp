@@ -69,6 +69,20 @@ void check_model(const fs::path& model, const fs::path& expected_file, double to
 
 }  // namespace
 
+TEST_CASE("pieces of Marian's vocabulary may be spelled with all of YAML's escapes") {
+  const TemporaryDirectory folder;
+  const auto read = [&](const std::string& piece) {
+    write_file(folder / "vocab.yml", "\"" + piece + "\": 0\n");
+    return marian_vocabulary(folder / "vocab.yml");
+  };
+  const std::vector<std::string> expected = {std::string("\0\a\b\t\t\n\v\f\r\x1b\"/\\ ", 14) +
+                                             "\xC2\x85\xC2\xA0\u2028\u2029A\u00E9\U0001F600"};
+  CHECK(read("\\0\\a\\b\\t\\\t\\n\\v\\f\\r\\e\\\"\\/\\\\\\ \\N\\_\\L\\P\\x41\\u00e9\\U0001f600") == expected);
+  for (const char* piece : {"\\q", "\\", "\\x4", "\\ud800", "\\U00110000"}) {
+    CHECK_THAT(error_of([&] { read(piece); }), Contains("vocab.yml:1: holds no piece"));
+  }
+}
+
 TEST_CASE("a model that Marian saved computes what CTranslate2 makes of it, or its formulas, from its text on") {
   const TemporaryDirectory folder;
   run_reference("marian_files.py",

@@ -48,6 +48,42 @@ TEST_CASE("scripts without spaces have terms anywhere, and terms may begin with 
   CHECK(glossary.targets("In C++ a-x, and c++11.") == Strings{"C++", "minus x"});
 }
 
+TEST_CASE("letters that are one in capitals are one") {
+  const Glossary glossary({{"λόγος", "word"}, {"straße", "street"}, {"Σίγμας", "Sigma"}});
+  CHECK(glossary.targets("ΛΌΓΟΣ") == Strings{"word"});
+  CHECK(glossary.targets("λόγοσ λόγος") == Strings{"word"});
+  CHECK(glossary.targets("STRAẞE") == Strings{"street"});
+  CHECK(glossary.targets("STRASSE").empty());
+  // As written alone, where it has a capital; ς is none.
+  CHECK(glossary.targets("Σίγμας") == Strings{"Sigma"});
+  CHECK(glossary.targets("ΣΊΓΜΑΣ Σίγμασ").empty());
+}
+
+TEST_CASE("a letter is not cut from its marks, nor a word at a joiner, and marks of signs are none of words") {
+  const Glossary glossary({{"car", "Wagen"}, {"\u0E2B\u0E19", "nearby"}, {"\u845B", "kudzu"}});
+  for (const std::string sign : {"\u2764\uFE0F", "\u2714\uFE0E", "#\uFE0F\u20E3", "\U0001F468\u200D\U0001F467",
+                                 " \u0301", "\u200D", ".\u2060"}) {
+    INFO(sign);
+    CHECK(found(glossary, sign + "car.") == Strings{"car"});
+    CHECK(Glossary(std::vector<Glossary::Term>{{sign, "x"}}).targets("a " + sign + "\uFE0F") == Strings{"x"});
+  }
+  for (const std::string joiner : {"\u00AD", "\u034F", "\u200C", "\u200D", "\u2060"}) {
+    INFO(joiner);
+    CHECK(found(glossary, "car" + joiner + "bon os" + joiner + "car").empty());
+    CHECK(found(glossary, "car" + joiner + " car" + joiner + ", car" + joiner).size() == 3);
+  }
+  CHECK(found(glossary, "car\u0301").empty());
+  // Thai: another word with the vowel sign, but not with another letter; of Chinese, the same with a variation.
+  CHECK(found(glossary, "\u0E2B\u0E19\u0E39").empty());
+  CHECK(found(glossary, "\u0E14\u0E2B\u0E19\u0E14").size() == 1);
+  CHECK(found(glossary, "\u845B\U000E0100").size() == 1);
+  for (const auto& [letter, mark] : {std::pair("\u0E99", "\u0EB9"), {"\u1780", "\u17BB"}, {"\u1000", "\u102F"}}) {
+    const Glossary term(std::vector<Glossary::Term>{{letter, "x"}});
+    CHECK(term.targets(letter + std::string(mark)).empty());
+    CHECK(term.targets(letter + std::string(letter)).size() == 1);
+  }
+}
+
 TEST_CASE("terms are those that trying every stretch finds") {
   std::mt19937 random(5);
   const Strings units = {"a", "B", " ", "ab", "é", "."};

@@ -335,6 +335,52 @@ TEST_CASE("tags between sentences stay there, whatever becomes of the words") {
   CHECK(with_tags(source, translation, tags) == "<p>2 1.<b> </b>4 3.</p>\n<br><p>5</p>");
 }
 
+TEST_CASE("what is between segments keeps the tags that are round it") {
+  // Each segment: what it is a translation of, and the translation.
+  using Sentences = std::vector<std::pair<std::string, std::string>>;
+  const auto with = [](const std::string& marked, const Sentences& sentences) {
+    const auto source = parse_markup(marked);
+    std::string translation;
+    std::vector<AlignedSegment> segments;
+    size_t done = 0;
+    for (const auto& [sentence, translated] : sentences) {
+      const size_t begin = source.text.find(sentence, done);
+      REQUIRE(begin != std::string::npos);
+      translation += source.text.substr(done, begin - done);
+      done = begin + sentence.size();
+      segments.push_back({{begin, done}, {translation.size(), translation.size() + translated.size()}, {{0, 0}}});
+      translation += translated;
+    }
+    translation += source.text.substr(done);
+    const auto tags = place_tags(source, translation, segments);
+    check_placed(source, translation, tags);
+    return with_tags(source, translation, tags);
+  };
+  CHECK(with("<tr><td>Yes</td><td>✓</td><td><b>—</b></td></tr>\n<button>×</button>\n", {{"Yes", "Ja"}}) ==
+        "<tr><td>Ja</td><td>✓</td><td><b>—</b></td></tr>\n<button>×</button>\n");
+  CHECK(with("<p><strong>1.</strong> Good morning.</p><p><i>–</i></p>", {{"Good morning.", "Guten Morgen!"}}) ==
+        "<p><strong>1.</strong> Guten Morgen!</p><p><i>–</i></p>");
+  CHECK(with("<p>One.<b> </b><i>Two.</i></p>", {{"One.", "Eins."}, {"Two.", "Zwei."}}) ==
+        "<p>Eins.<b> </b><i>Zwei.</i></p>");
+  const std::string signs = "<td>–</td><td><b>—</b> <i>×<u></u></i></td><br>•<td></td>";
+  CHECK(with(signs, {}) == signs);
+  // Where it is not between the translations, round nothing.
+  const auto source = parse_markup("<b>x</b><td>✓</td><i>y</i>");
+  const std::vector<AlignedSegment> segments = {{{0, 1}, {0, 1}, {{0, 0}}}, {{4, 5}, {1, 2}, {{0, 0}}}};
+  CHECK(with_tags(source, "uv", place_tags(source, "uv", segments)) == "<b>u</b><td></td><i>v</i>");
+}
+
+TEST_CASE("marks go with the signs and letters that they are behind") {
+  CHECK(placed("<b>Love</b>\u2764\uFE0F it", "Liebe\u2764\uFE0F es", {{0, 0}, {1, 1}}) ==
+        "<b>Liebe</b>\u2764\uFE0F es");
+  CHECK(placed("<b>Love\u2764\uFE0F</b> it", "Liebe\u2764\uFE0F. es", {{0, 0}, {1, 1}}) ==
+        "<b>Liebe\u2764\uFE0F.</b> es");
+  CHECK(placed("<b>café</b> now", "cafe\u0301, jetzt", {{0, 0}, {1, 1}}) == "<b>cafe\u0301</b>, jetzt");
+  const auto marked = parse_markup("Go \u2764\uFE0F{n}\u2764\uFE0F and %d\u20E3", placeholders_alone);
+  CHECK(tags_of(marked) == Strings{"\u2764\uFE0F{n}\u2764\uFE0F", "%d\u20E3"});
+  CHECK(marked.text == "Go and ");
+}
+
 TEST_CASE("with the text for its translation, markup comes back as it was") {
   std::mt19937 random(11);
   int compared = 0;

@@ -97,6 +97,7 @@ bool works(const std::filesystem::path& file, const std::string& bytes) {
       for (const int64_t id : ids) {
         if (id < 0 || id >= vocabulary.size()) throw std::logic_error("an id out of range");
       }
+      if (vocabulary.words_of_pieces(text).size() != ids.size()) throw std::logic_error("a word for each piece");
       vocabulary.decode(ids);
       vocabulary.decode(vocabulary.sample(text, 0.3));
     }

@@ -32,14 +32,14 @@ bool is_layout(const std::string& text) {
   for (auto word : split_words(text)) {
     while (!word.empty()) {  // what the paragraph before ends with
       size_t next = 0;
-      if (is_word_character(next_code_point(word, next))) break;
+      if (is_letter_or_digit(next_code_point(word, next))) break;
       word.remove_prefix(next);
     }
     const size_t digits = std::min(word.find_first_not_of("0123456789"), word.size());
     const bool letter = word.size() == 2 && word[0] >= 'a' && word[0] <= 'z' && word[1] == ')';
     if (letter || (digits > 0 && digits <= 3 && (word.substr(digits) == "." || word.substr(digits) == ")"))) continue;
     for (size_t position = 0; position < word.size();) {
-      if (is_word_character(next_code_point(word, position))) return false;
+      if (is_letter_or_digit(next_code_point(word, position))) return false;
     }
   }
   return true;
@@ -138,6 +138,20 @@ TEST_CASE("sentences end where they do") {
 TEST_CASE("sentences of scripts without spaces need none between them") {
   CHECK(sentences("你好。世界！真的？“好。”然后。") == Strings{"你好。", "世界！", "真的？", "“好。”", "然后。"});
   CHECK(sentences("これは、ペンです。 あれも。") == Strings{"これは、ペンです。", "あれも。"});
+}
+
+TEST_CASE("a full-width full stop ends no number, no enumeration and no initial") {
+  for (const auto language : {Language::any, Language::english, Language::german}) {
+    CHECK(sentences("円周率は３．１４です。次です。", language) == Strings{"円周率は３．１４です。", "次です。"});
+    CHECK(sentences("約１，２３４．５円です．Ａ３．５版です．", language) ==
+          Strings{"約１，２３４．５円です．", "Ａ３．５版です．"});
+    CHECK(sentences("１．はじめに", language) == Strings{"１．はじめに"});
+    CHECK(sentences("著者はＪ．Ｋ．ローリングです．次です。", language) ==
+          Strings{"著者はＪ．Ｋ．ローリングです．", "次です。"});
+    CHECK(sentences("合計は１２．次です．", language) == Strings{"合計は１２．", "次です．"});
+    CHECK(sentences("雨です．３人です．", language) == Strings{"雨です．", "３人です．"});
+    CHECK(sentences("雨です｡３人です｡", language) == Strings{"雨です｡", "３人です｡"});
+  }
 }
 
 TEST_CASE("languages differ in numbers and abbreviations") {
@@ -239,6 +253,18 @@ TEST_CASE("blank lines, indentation and rules between paragraphs stay") {
   CHECK(SplitText::whole(" \t ").segments().empty());
 }
 
+TEST_CASE("emoji are no words, whatever marks and joiners they are made with") {
+  for (const std::string emoji :
+       {"\u2764\uFE0F", "\u2600\uFE0F", "\u2714\uFE0F", "\U0001F468\u200D\U0001F469\u200D\U0001F467",
+        "\U0001F44D\U0001F3FD", "\U0001F1E9\U0001F1EA", "\u0301"}) {
+    CAPTURE(emoji);
+    CHECK(segments(SplitText(emoji)).empty());
+    CHECK(segments(SplitText("- " + emoji + "\n\nGo.\n" + emoji)) == Strings{"Go."});
+    CHECK(segments(SplitText("Go " + emoji)) == Strings{"Go " + emoji});
+  }
+  CHECK(segments(SplitText("1\uFE0F\u20E3")).size() == 1);  // a digit
+}
+
 TEST_CASE("what marks a list's items stays, and is not translated") {
   for (const std::string mark : {"- ", "* ", "+ ", "• ", "‣ ", "◦ ", "▪ ", "– ", "-\t", "1. ", "12. ", "7) ", "a) ",
                                  "-  \xC2\xA0", "  - * ", "- 1. "}) {
@@ -275,6 +301,27 @@ TEST_CASE("translations into scripts with spaces get them between sentences") {
   CHECK(split.join(Strings{"你好。", "世界！", "好"}).text == "你好。世界！好");
   CHECK(SplitText("好。a").join(Strings{"Good.", "a"}).text == "Good. a");
   CHECK(SplitText("好。a").join(Strings{"好", "a"}).text == "好a");
+  // By what stands beside the place, and not elsewhere in the translations.
+  CHECK(split.join(Strings{"“你好” means hello.", "“World!”", "2 goods"}).text ==
+        "“你好” means hello. “World!” 2 goods");
+  CHECK(split.join(Strings{"“你好。”", "“世界！”", "2 好"}).text == "“你好。”“世界！”2 好");
+}
+
+TEST_CASE("so do translations of the parts of a sentence without spaces that was cut") {
+  const auto joined = [](const std::string& text, int64_t longest, const Strings& translations) {
+    SplitText split(text);
+    split.cut_longer(longest, [](std::string_view part) { return std::ssize(part); });
+    CHECK(split.join(segments(split)).text == text);
+    return split.join(translations).text;
+  };
+  CHECK(joined("今天天气，很好很好很好", 18, {"The weather today,", "is very good"}) ==
+        "The weather today, is very good");
+  CHECK(joined("今天天气，很好很好很好", 18, {"今日の天気は、", "とてもいい"}) == "今日の天気は、とてもいい");
+  CHECK(joined("今天天气很好", 9, {"today", "the weather"}) == "today the weather");
+  CHECK(joined("สวัสดีครับ", 20, {"hello", "sir"}) == "hello sir");
+  CHECK(joined("我们使用Python", 12, {"we use", "Python"}) == "we use Python");
+  CHECK(joined("one two three", 8, {"eins zwei", "drei"}) == "eins zwei drei");
+  CHECK(joined("aaaaaaaaaaaaaaaa", 8, {"bbb", "ccc"}) == "bbbccc");  // within a word
 }
 
 TEST_CASE("long sentences are cut at the best place") {

@@ -1,6 +1,7 @@
 #include "transformer/text/vocabulary.h"
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -332,6 +333,44 @@ TEST_CASE("files that are no vocabulary are refused") {
 
   run_reference("other_reserved_ids.py", demo_data("valid.en.gz").string() + " " + (folder / "other").string());
   CHECK_THAT(load("other.model"), Contains("other.model: reserves id -1 for padding") && Contains("padding 0"));
+}
+
+TEST_CASE("pieces are of the words that they were made of, whatever SentencePiece makes of blanks") {
+  const TemporaryDirectory folder;
+  run_reference("normalizing_vocabulary.py", demo_data("valid.en.gz").string() + " " + (folder / "nfkc").string());
+  const Vocabulary changing(folder / "nfkc.model"), own = small_vocabulary(folder, {}, 500);
+  CHECK(changing.has_charsmap());
+  CHECK(!own.has_charsmap());
+  const std::vector<std::string> parts = {"the", "cat",    " ",      "  ",     " ", "\u200B", "\u200C", "\u00B4",
+                                          ".",   "\uFDFA", "\u00E9", "\u65E5", "▁", "\u00A0", "\uFB01", "\U0001F600"};
+  std::mt19937 random(1);
+  for (const auto* vocabulary : {&changing, &own}) {
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      for (size_t i = random() % 12; i > 0; --i) text += parts[random() % parts.size()];
+      text = trim(text);
+      CAPTURE(text);
+      const auto ids = vocabulary->encode(text);
+      const auto words = vocabulary->words_of_pieces(text);
+      REQUIRE(words.size() == ids.size());
+      CHECK(std::is_sorted(words.begin(), words.end()));
+      const auto expected = split_words(text);
+      std::vector<std::vector<int64_t>> pieces(expected.size());
+      for (size_t i = 0; i < ids.size(); ++i) pieces.at(static_cast<size_t>(words[i])).push_back(ids[i]);
+      for (size_t word = 0; word < expected.size(); ++word) {
+        CAPTURE(expected[word]);
+        CHECK(trim(vocabulary->decode(pieces[word])) == trim(vocabulary->decode(vocabulary->encode(expected[word]))));
+      }
+    }
+  }
+  // Where ids are a table's, what says the language is a piece, and a word or the beginning of one.
+  write_file(folder / "table.model",
+             Vocabulary::with_table(read_file(folder / "nfkc.model"),
+                                    {"<pad>", "<s>", "</s>", "<unk>", ">>fra<<", "▁a"}, "table.model"));
+  const Vocabulary table(folder / "table.model");
+  CHECK(table.words_of_pieces(">>fra<< a \u200B a") == std::vector<int64_t>{0, 1, 3});
+  CHECK(table.words_of_pieces(">>fra<<a a") == std::vector<int64_t>{0, 0, 1});
+  CHECK(table.words_of_pieces("\u200B").empty());
 }
 
 TEST_CASE("Python's sentencepiece gives the same ids with the same model") {

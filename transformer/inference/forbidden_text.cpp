@@ -20,7 +20,7 @@ namespace {
 
 struct Phrase {
   std::string text;
-  bool word_begins = false, word_ends = false;
+  bool word_begins = false, may_go_on = false;  // ends in what the next character may go on with
 };
 
 /// Phrases that begin alike, a node of their trie: those from `first` up to `last`, as far as `length` bytes.
@@ -109,15 +109,16 @@ struct ForbiddenText::Implementation {
     }
     next.begun.clear();
     next.end = now.end;
-    const bool whole_character = next.end.append(character);
+    const auto behind = next.end.append(character);
     const auto go_on = [&](const Node& node) {
       const auto longer = child(node, character);
       if (longer.first < longer.last) next.begun.push_back(longer);
     };
     for (const auto& node : now.begun) {
       if (const auto* phrase = whole(node)) {  // unless its last word goes on
-        if (!whole_character) next.begun.push_back(node);
-        if (whole_character && !next.end.in_word()) return phrase;
+        // It waits alone: behind a joiner no longer phrase goes on from here.
+        if (behind == TextEnd::Next::unknown) next.begun.push_back({node.first, node.first + 1, node.length});
+        if (behind == TextEnd::Next::apart) return phrase;
       }
       go_on(node);
     }
@@ -127,7 +128,7 @@ struct ForbiddenText::Implementation {
     }
     for (const auto& node : next.begun) {
       const auto* phrase = whole(node);
-      if (phrase && !phrase->word_ends) return phrase;
+      if (phrase && !phrase->may_go_on) return phrase;
     }
     std::sort(next.begun.begin(), next.begun.end());
     return nullptr;
@@ -175,7 +176,7 @@ struct ForbiddenText::Implementation {
       if (complete_at_end(path[length])) {
         // Where the character that the token begins most likely is a sign, the phrase most likely stays.
         const auto& end = path[length].end;
-        const bool stays = end.in_character() && !end.likely_in_word();
+        const bool stays = end.in_character() && !end.likely_to_go_on();
         (stays ? state.forbidden : state.never_last).push_back(order.pieces[i]);
       }
       ++i;
@@ -225,10 +226,10 @@ ForbiddenText::ForbiddenText(const Vocabulary& vocabulary, std::shared_ptr<const
     if (std::find(ids.begin(), ids.end(), Vocabulary::unknown) != ids.end()) continue;
     Phrase phrase{std::string(trim(pieces_->of(ids)))};
     if (phrase.text.empty()) continue;
-    phrase.word_begins = TextEnd().continued_by(phrase.text);
+    phrase.word_begins = TextEnd(WordKind::word).continued_by(phrase.text);
     TextEnd end;
     end.append(phrase.text);
-    phrase.word_ends = end.in_word();
+    phrase.may_go_on = end.may_go_on();
     spelled.push_back(std::move(phrase));
   }
   implementation_ = std::make_unique<Implementation>(std::move(spelled), *pieces_);

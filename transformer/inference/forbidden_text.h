@@ -13,7 +13,8 @@ namespace transformer {
 
 /// Words and phrases that an output must not hold, however it spells them in pieces. A phrase that begins or ends with
 /// a letter or a digit is one of whole words: where "Hund" is forbidden, "Hunde" may come. Chinese, Japanese and other
-/// writing whose words are not set apart is forbidden anywhere. Safe to share between threads.
+/// writing whose words are not set apart is forbidden anywhere; in Thai, Lao, Khmer and Burmese a letter is another
+/// with a mark on it. Safe to share between threads.
 ///
 /// A text is followed token by token, from state to state. What may not come in a state is found once, and kept as long
 /// as there is room: in memory that is bounded. There are about as many states as the phrases have bytes, at most.

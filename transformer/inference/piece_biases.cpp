@@ -8,6 +8,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/number.h"
 #include "transformer/base/unicode.h"
+#include "transformer/text/normalization.h"
 
 namespace transformer {
 
@@ -20,8 +21,12 @@ std::vector<std::pair<int64_t, double>> piece_biases(std::span<const std::string
     const std::string& line = lines[i];
     const auto where = [&] { return fmt::format("{}:{}", file, i + 1); };
     const size_t tab = line.find('\t');
-    const auto piece = ids.find(line.substr(0, tab));
-    if (piece == ids.end()) throw Error(where(), fmt::format("{} is no piece", in_quotes(line.substr(0, tab))));
+    const auto written = line.substr(0, tab);
+    auto piece = ids.find(written);
+    if (piece == ids.end() && vocabulary.normalization() == Normalization::nfc && trim(written) == written) {
+      piece = ids.find(normalized(written));
+    }
+    if (piece == ids.end()) throw Error(where(), fmt::format("{} is no piece", in_quotes(written)));
     const auto text = tab == std::string::npos ? std::string_view() : trim(std::string_view(line).substr(tab + 1));
     const auto number = number_in<double>(text);
     if (!number || !(std::abs(*number) <= 100)) {

@@ -17,9 +17,10 @@ namespace {
 std::optional<std::vector<int64_t>> encode_within(std::string_view phrase, const Vocabulary& vocabulary,
                                                   const PieceTexts& pieces) {
   const auto text = pieces.of(vocabulary.encode(phrase));
-  const bool in_word = TextEnd().continued_by(phrase);
+  const TextEnd word(WordKind::word);
+  const bool in_word = word.continued_by(phrase);
   for (const std::string before : {"a", "1", ".", "(", "\"", "'", "-"}) {
-    if (in_word && TextEnd().continued_by(before)) continue;
+    if (in_word && word.continued_by(before)) continue;
     const auto first = vocabulary.encode(before);
     auto tokens = vocabulary.encode(before + std::string(phrase));
     if (tokens.size() <= first.size() || !std::equal(first.begin(), first.end(), tokens.begin())) continue;
@@ -130,9 +131,7 @@ void RequiredPhrases::append(int64_t token) {
     if (count > 0) after.push_back({before.spelling, count});
   }
   held_ = std::move(after);
-  if (!pieces_) return;
-  std::copy_if(now.begin(), now.end(), std::back_inserter(open_),
-               [&](size_t phrase) { return pieces_->end_in_word((*phrases_)[phrase]); });
+  if (pieces_ && end_.may_go_on()) open_.insert(open_.end(), now.begin(), now.end());
 }
 
 /// Takes up the next token's text: phrases whose last word goes on with it are not there.
@@ -140,8 +139,9 @@ void RequiredPhrases::settle(int64_t token) {
   if (!pieces_) return;
   for (const char byte : pieces_->of(token)) {
     const bool broken = end_.broken_by(byte);
-    if (!end_.append(byte) && !broken) continue;
-    if (!broken && end_.in_word()) {
+    const auto next = end_.append(byte);
+    if (next == TextEnd::Next::unknown && !broken) continue;
+    if (next == TextEnd::Next::goes_on) {
       for (const size_t phrase : open_) set_met(phrase, false);
     }
     open_.clear();

@@ -34,8 +34,8 @@ class RequiredPhrases {
   using Phrases = std::vector<std::vector<int64_t>>;
 
   /// What is given, no phrase of which is empty, must outlive it. With `pieces`, a phrase that ends in a word is there
-  /// where this does not go on, and one whose tokens begin in a word where none ends before it; null: wherever its
-  /// tokens are. A hypothesis without a token.
+  /// where this does not go on (nor, in Thai, Lao, Khmer or Burmese, its last letter with a mark), and one whose tokens
+  /// begin in a word where none ends before it; null: wherever its tokens are. A hypothesis without a token.
   explicit RequiredPhrases(const Phrases& phrases, std::span<const OtherSpelling> others = {},
                            const PieceTexts* pieces = nullptr);
 
@@ -94,7 +94,7 @@ class RequiredPhrases {
   std::vector<bool> met_;   // of each phrase
   size_t tokens_of_met_ = 0;
   /// Of the output: as behind a word at first, where words are written behind a space.
-  TextEnd end_{true};
+  TextEnd end_{WordKind::word};
   std::vector<size_t> open_;  // phrases that the output ends with, and whose last word may go on
 };
 

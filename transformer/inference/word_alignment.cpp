@@ -26,7 +26,39 @@ constexpr size_t batch_pairs = 64;
 
 struct AlignedPair {
   std::vector<int64_t> source, target;
+  // Of each piece; empty where the blanks between pieces are those between words.
+  std::vector<int64_t> source_words, target_words;
 };
+
+std::vector<int64_t> words_where_blanks_change(const Vocabulary& vocabulary, std::string_view text) {
+  return vocabulary.has_charsmap() ? vocabulary.words_of_pieces(text) : std::vector<int64_t>();
+}
+
+/// Of a line, its tokens joined to words, and which of its words these are.
+struct LineTokens {
+  JoinedTokens joined;
+  std::vector<int64_t> places;
+};
+
+LineTokens tokens_of_line(const Vocabulary& vocabulary, const std::vector<int64_t>& pieces,
+                          const std::vector<int64_t>& words_of_pieces, const std::vector<std::string_view>& words) {
+  LineTokens line;
+  if (words_of_pieces.empty()) {
+    line.joined = joined_tokens(vocabulary, written_tokens(pieces));
+    line.places = places_in_line(line.joined, words.size());
+    return line;
+  }
+  for (size_t i = 0; i <= words_of_pieces.size(); ++i) {
+    const bool end = i == words_of_pieces.size();
+    const int64_t place = end ? -1 : words_of_pieces[i];
+    if (line.places.empty() || end || place != line.places.back()) {
+      line.places.push_back(place);
+      line.joined.words.emplace_back(place < 0 ? std::string_view() : words[static_cast<size_t>(place)]);
+    }
+    line.joined.word_of.push_back(std::ssize(line.places) - 1);
+  }
+  return line;
+}
 
 double weights_of_pass(const ModelSettings& settings, size_t source, size_t target) {
   const auto queries = static_cast<double>(target + 1), keys = static_cast<double>(source + 1);
@@ -205,8 +237,11 @@ void WordAligner::visit_pairs(const std::vector<std::string>& sources, const std
   for (size_t i = 0; i < sources.size(); ++i) {
     const auto source = trim(sources[i]), target = trim(targets[i]);
     if (source.empty() || target.empty()) continue;
-    pairs[i] = {vocabularies_.source->encode(as_read(said_of(i), source)),
-                split ? target_tokens[i] : vocabularies_.target->encode(target)};
+    const auto read = as_read(said_of(i), source);
+    pairs[i].source = vocabularies_.source->encode(read);
+    pairs[i].source_words = words_where_blanks_change(*vocabularies_.source, read);
+    pairs[i].target = split ? target_tokens[i] : vocabularies_.target->encode(target);
+    if (!split) pairs[i].target_words = words_where_blanks_change(*vocabularies_.target, target);
     if (const auto wrong = problem(pairs[i].source.size(), pairs[i].target.size()); !wrong.empty()) {
       throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)), wrong, "split the line into sentences");
     }
@@ -235,19 +270,17 @@ void WordAligner::visit_pairs(const std::vector<std::string>& sources, const std
     auto maps =
         cross_attention(*model_, from, to, settings_.alignment_layer > 0 ? settings_.alignment_layer - 1 : layers - 1);
     for (size_t i = first; i < end; ++i) {
-      if (told_) {
-        maps[i - first] = without_first(maps[i - first]);
-        from[i - first].erase(from[i - first].begin());
-        to[i - first].erase(to[i - first].begin());
-      }
-      const auto read = joined_tokens(*vocabularies_.source, written_tokens(from[i - first]));
-      const auto written = joined_tokens(*vocabularies_.target, written_tokens(to[i - first]));
-      const auto weights = joined_weights(chosen(maps[i - first]), written, read);
+      if (told_) maps[i - first] = without_first(maps[i - first]);
+      const auto& pair = pairs[places[i]];
+      const auto text = as_read(said_of(places[i]), sources[places[i]]);
+      auto read = tokens_of_line(*vocabularies_.source, pair.source, pair.source_words, alignment_words(text));
+      const auto written =
+          tokens_of_line(*vocabularies_.target, pair.target, pair.target_words, alignment_words(targets[places[i]]));
+      const auto weights = joined_weights(chosen(maps[i - first]), written.joined, read.joined);
       // What is said beside it comes before the source's words, and is none of them.
-      const auto words_said = alignment_words(said_of(places[i])).size();
-      auto source_places = places_in_line(read, words_said + alignment_words(sources[places[i]]).size());
-      for (auto& place : source_places) place = std::max<int64_t>(-1, place - static_cast<int64_t>(words_said));
-      visit(places[i], weights, source_places, places_in_line(written, alignment_words(targets[places[i]]).size()));
+      const auto words_said = static_cast<int64_t>(alignment_words(said_of(places[i])).size());
+      for (auto& place : read.places) place = std::max<int64_t>(-1, place - words_said);
+      visit(places[i], weights, read.places, written.places);
     }
     first = end;
   }

@@ -53,7 +53,8 @@ struct WordAttention {
 std::string to_pharaoh(const std::vector<AlignmentLink>& links);
 
 /// Words as alignments count them: those of base/unicode.h, which blanks of every kind separate. What normalises text
-/// (text/normalization.h) leaves their number as it is.
+/// (text/normalization.h) leaves their number as it is; where SentencePiece's own tables do not
+/// (Vocabulary::has_charsmap), they are still those of the line as it was given.
 std::vector<std::string_view> alignment_words(std::string_view text);
 
 /// For each of `joined`'s words, the last of which is the end token, which of the line's words it begins with: a piece
@@ -101,7 +102,7 @@ class WordAligner {
   /// Of a layer's weights [1, H, T, S], those that align: [1, 1, T, S].
   AttentionWeights chosen(const AttentionWeights& layer) const;
   /// Gives `visit` the index of each pair with text on both sides, the weights of its words as joined_tokens has them,
-  /// and which of the lines' words these are (places_in_line).
+  /// and which of the lines' words these are (as places_in_line says).
   using Visit =
       std::function<void(size_t pair, const AttentionWeights& weights, const std::vector<int64_t>& source_places,
                          const std::vector<int64_t>& target_places)>;

@@ -17,7 +17,8 @@ namespace {
 
 /// The inside of a text in double quotes, with YAML's escapes; nothing where one of them is none.
 std::optional<std::string> unescaped(std::string_view text) {
-  constexpr std::string_view letters = "0abtnvfre\"/\\ ", meant("\0\a\b\t\n\v\f\r\x1b\"/\\ ", 13);
+  constexpr std::string_view letters = "0abt\tnvfre\"/\\ N_LP";
+  constexpr std::u32string_view meant(U"\0\a\b\t\t\n\v\f\r\x1b\"/\\ \x85\xa0\u2028\u2029", letters.size());
   std::string result;
   while (!text.empty()) {
     const char c = text.front();
@@ -31,7 +32,7 @@ std::optional<std::string> unescaped(std::string_view text) {
     const char kind = text.front();
     text.remove_prefix(1);
     if (const size_t found = letters.find(kind); found != std::string_view::npos) {
-      result += meant[found];
+      append_utf8(meant[found], result);
       continue;
     }
     const size_t digits = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 0;

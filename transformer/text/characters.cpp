@@ -6,6 +6,21 @@
 
 namespace transformer {
 
+namespace {
+
+/// Of Thai and Lao, Burmese, Khmer.
+bool is_of_syllables(char32_t code_point) {
+  const auto within = [&](char32_t first, char32_t last) { return code_point >= first && code_point <= last; };
+  return within(0x0E00, 0x0EFF) || within(0x1000, 0x109F) || within(0x1780, 0x17FF);
+}
+
+bool is_of_letter_or_digit(CharacterKind kind) {
+  using enum CharacterKind;
+  return kind == lower || kind == upper || kind == letter || kind == digit;
+}
+
+}  // namespace
+
 CharacterKind kind_of(char32_t code_point) {
   using enum CharacterKind;
   if (is_blank(code_point)) return blank;
@@ -56,7 +71,7 @@ CharacterKind kind_of(char32_t code_point) {
     case UTF8PROC_CATEGORY_PO:
       return punctuation;
     default:
-      return code_point == 0x200D ? mark : symbol;  // what joins emoji to one
+      return is_joiner(code_point) ? mark : symbol;
   }
 }
 
@@ -64,10 +79,26 @@ bool ends_line(char32_t code_point) {
   return code_point == U'\n' || code_point == U'\r' || code_point == 0x2028 || code_point == 0x2029;
 }
 
+bool is_joiner(char32_t code_point) {
+  switch (code_point) {
+    case 0x00AD:  // soft hyphen
+    case 0x034F:  // combining grapheme joiner
+    case 0x200C:  // zero width non-joiner, as within words of Persian
+    case 0x200D:  // zero width joiner, which also makes one emoji of several
+    case 0x2060:  // word joiner
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_letter_or_digit(char32_t code_point) {
+  return is_of_letter_or_digit(kind_of(code_point));
+}
+
 bool is_word_character(char32_t code_point) {
-  using enum CharacterKind;
   const auto kind = kind_of(code_point);
-  return kind == lower || kind == upper || kind == letter || kind == mark || kind == digit;
+  return is_of_letter_or_digit(kind) || kind == CharacterKind::mark;
 }
 
 bool is_of_spaced_word(char32_t code_point) {
@@ -76,9 +107,21 @@ bool is_of_spaced_word(char32_t code_point) {
 
 bool is_unspaced(char32_t code_point) {
   const auto within = [&](char32_t first, char32_t last) { return code_point >= first && code_point <= last; };
-  return within(0x0E00, 0x0EFF) || within(0x1000, 0x109F) || within(0x1780, 0x17FF) || within(0x2E80, 0x31FF) ||
-         within(0x3400, 0x9FFF) || within(0xF900, 0xFAFF) || within(0xFE30, 0xFE4F) || within(0xFF01, 0xFFEF) ||
-         within(0x20000, 0x3FFFF);
+  if (code_point < 0x0E00) return false;
+  return is_of_syllables(code_point) || within(0x2E80, 0x31FF) || within(0x3400, 0x9FFF) || within(0xF900, 0xFAFF) ||
+         within(0xFE30, 0xFE4F) || within(0xFF01, 0xFFEF) || within(0x20000, 0x3FFFF);
+}
+
+bool goes_on(WordKind before, char32_t next) {
+  if (before == WordKind::apart) return false;
+  const auto kind = kind_of(next);
+  return kind == CharacterKind::mark || (before == WordKind::word && is_of_letter_or_digit(kind) && !is_unspaced(next));
+}
+
+WordKind word_kind(WordKind before, char32_t next) {
+  if (goes_on(before, next)) return before;
+  if (!is_letter_or_digit(next)) return WordKind::apart;
+  return !is_unspaced(next) ? WordKind::word : is_of_syllables(next) ? WordKind::syllable : WordKind::apart;
 }
 
 }  // namespace transformer

@@ -24,6 +24,12 @@ char32_t small(char32_t code_point) {
   return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code_point)));
 }
 
+/// The letter that all are looked up as which are capitalised alike: small ones, and σ for ς, which ends words.
+char32_t folded(char32_t code_point) {
+  const char32_t c = small(code_point);
+  return c == U'ς' ? U'σ' : c;
+}
+
 bool has_capital(std::string_view text) {
   for (size_t position = 0; position < text.size();) {
     const char32_t c = next_code_point(text, position);
@@ -32,9 +38,13 @@ bool has_capital(std::string_view text) {
   return false;
 }
 
-/// Whether words may be cut between two characters.
-bool is_boundary(char32_t before, char32_t next) {
-  return !is_word_character(before) || !is_word_character(next) || is_unspaced(before) || is_unspaced(next);
+/// Whether what is before `position` ends there, joiners aside.
+bool ends_at(std::string_view text, size_t position, WordKind before) {
+  while (before != WordKind::apart && position < text.size()) {
+    const char32_t next = next_code_point(text, position);
+    if (!is_joiner(next)) return !goes_on(before, next);
+  }
+  return true;
 }
 
 constexpr size_t no_term = std::string_view::npos;
@@ -48,7 +58,7 @@ struct Glossary::Implementation {
     std::vector<size_t> as_written;  // terms with one
   };
   std::vector<Term> terms;
-  std::vector<Node> nodes = {{}};  // small letters of all terms as a tree
+  std::vector<Node> nodes = {{}};  // folded letters of all terms as a tree
 
   using Where = std::function<std::string(size_t term)>;
 
@@ -70,7 +80,7 @@ struct Glossary::Implementation {
     size_t node = 0;
     for (size_t position = 0; position < term.source.size();) {
       const auto [place, fresh] =
-          nodes[node].next.try_emplace(small(next_code_point(term.source, position)), nodes.size());
+          nodes[node].next.try_emplace(folded(next_code_point(term.source, position)), nodes.size());
       node = place->second;
       if (fresh) nodes.emplace_back();
     }
@@ -91,18 +101,18 @@ struct Glossary::Implementation {
   Match longest_at(std::string_view text, size_t begin) const {
     Match best{{begin, begin}, no_term};
     size_t node = 0;
+    auto kind = WordKind::apart;
     for (size_t position = begin; position < text.size();) {
       const char32_t c = next_code_point(text, position);
-      const auto next = nodes[node].next.find(small(c));
+      const auto next = nodes[node].next.find(folded(c));
       if (next == nodes[node].next.end()) break;
       node = next->second;
-      size_t behind = position;
-      if (position < text.size() && !is_boundary(c, next_code_point(text, behind))) continue;
+      kind = word_kind(kind, c);
       size_t found = nodes[node].any_case;
       for (const size_t term : nodes[node].as_written) {
         if (terms[term].source == text.substr(begin, position - begin)) found = term;
       }
-      if (found != no_term) best = {{begin, position}, found};
+      if (found != no_term && ends_at(text, position, kind)) best = {{begin, position}, found};
     }
     return best;
   }
@@ -145,22 +155,20 @@ const std::vector<Glossary::Term>& Glossary::terms() const {
 
 std::vector<Glossary::Match> Glossary::find(std::string_view normal) const {
   std::vector<Match> matches;
-  char32_t before = U' ';
+  auto before = WordKind::apart;
   for (size_t position = 0; position < normal.size();) {
     size_t behind = position;
     const char32_t c = next_code_point(normal, behind);
-    if (is_boundary(before, c)) {
+    if (!goes_on(before, c)) {
       const auto match = implementation_->longest_at(normal, position);
       if (match.term != no_term) {
         matches.push_back(match);
-        size_t last = match.end - 1;
-        while ((static_cast<unsigned char>(normal[last]) & 0xC0) == 0x80) --last;
-        before = next_code_point(normal, last);
-        position = match.end;
+        before = WordKind::apart;
+        while (position < match.end) before = word_kind(before, next_code_point(normal, position));
         continue;
       }
     }
-    before = c;
+    before = word_kind(before, c);
     position = behind;
   }
   return matches;

@@ -12,9 +12,11 @@ namespace transformer {
 
 /// Terms, and what each is to be called in the translation.
 ///
-/// A term is found where it stands as whole words, in the text's normal form (text/normalization.h). One without a
-/// capital is found however it is capitalised, one with any as it is written alone, and before the other where both
-/// would do. Of terms that begin at one place the longest counts, and none within another.
+/// A term is found where it stands as whole words, in the text's normal form (text/normalization.h); in writing that
+/// does not set words apart, anywhere, but in Thai, Lao, Khmer and Burmese not before a mark of its last letter. One
+/// without a capital is found however it is capitalised, letter by letter (ß as ẞ, not as SS), one with any as it is
+/// written alone, and before the other where both would do. Of terms that begin at one place the longest counts, and
+/// none within another.
 class Glossary {
  public:
   /// What is found, and what its translation is to hold.

@@ -394,6 +394,29 @@ char32_t character_at(std::string_view text, size_t position) {
   return next_code_point(text, position);
 }
 
+// Marks behind a character, at most, as in Unicode's stream-safe text; so that a step takes no longer.
+constexpr int most_marks_of_one = 30;
+
+/// Where the character before `position` begins whose marks, if any, are behind it.
+size_t base_before(std::string_view text, size_t position) {
+  position = step_back(text, position);
+  for (int marks = 0; position > 0 && marks < most_marks_of_one; ++marks) {
+    if (kind_of(character_at(text, position)) != CharacterKind::mark) break;
+    position = step_back(text, position);
+  }
+  return position;
+}
+
+char32_t last_of(std::string_view text) {
+  return character_at(text, base_before(text, text.size()));
+}
+
+/// `text` up to its last letter or digit.
+std::string_view up_to_letter(std::string_view text) {
+  while (!text.empty() && !is_letter_or_digit(last_of(text))) text = text.substr(0, base_before(text, text.size()));
+  return text;
+}
+
 bool has_any(std::string_view text, bool (*is)(char32_t)) {
   for (size_t position = 0; position < text.size();) {
     if (is(next_code_point(text, position))) return true;
@@ -449,7 +472,7 @@ class Gatherer {
       const char32_t c = next_code_point(text_, position);
       if (ends_line(c)) {
         previous_ = 0;
-      } else if (!is_blank(c)) {
+      } else if (!is_blank(c) && kind_of(c) != CharacterKind::mark) {
         previous_ = c;
       }
     }
@@ -467,7 +490,7 @@ class Gatherer {
     size_t left = tags_[first].position, right = tags_[last].position;
     while (left > lowest && !is_blank(character_at(text_, step_back(text_, left)))) left = step_back(text_, left);
     while (right < highest && !is_blank(character_at(text_, right))) next_code_point(text_, right);
-    if (has_any(text_.substr(left, right - left), is_word_character)) {
+    if (has_any(text_.substr(left, right - left), is_letter_or_digit)) {
       for (size_t i = first; i <= last; ++i) take_unit(i, i, {tags_[i].position, tags_[i].position});
     } else {
       take_unit(first, last, widened(first, last, {left, right}));
@@ -485,18 +508,26 @@ class Gatherer {
     take_text(chunk.begin);
     const bool clause_begins = previous_ == 0 || kind_of(previous_) == punctuation;
     TextSpan unit{tags_[first].position, tags_[last].position};
+    const auto sign_before = [&](size_t position) {  // with its marks
+      const auto part = text_.substr(chunk.begin, position - chunk.begin);
+      return part.empty() ? position : chunk.begin + base_before(part, part.size());
+    };
+    size_t sign = sign_before(unit.begin);
     while (true) {
       const bool left = unit.begin > chunk.begin, right = unit.end < chunk.end;
-      const char32_t previous = left ? character_at(text_, step_back(text_, unit.begin)) : 0,
-                     next = right ? character_at(text_, unit.end) : 0;
+      const char32_t previous = left ? character_at(text_, sign) : 0, next = right ? character_at(text_, unit.end) : 0;
       const bool both = left && right && encloses(previous, next);
-      const auto kind = kind_of(previous);
-      const bool mark = clause_begins && kind_of(next) == punctuation && !(is_comma(previous_) && ends_sentence(next));
-      const bool more_right =
-          right && (kind_of(next) == symbol || next == U'%' || next == U'/' || next == U'#' || next == U'&' || mark);
+      const auto kind = kind_of(previous), next_kind = kind_of(next);
+      const bool ends_clause =
+          clause_begins && next_kind == punctuation && !(is_comma(previous_) && ends_sentence(next));
+      const bool more_right = right && (next_kind == symbol || next_kind == mark || next == U'%' || next == U'/' ||
+                                        next == U'#' || next == U'&' || ends_clause);
       const bool more_left = left && (kind == symbol || kind == punctuation || kind == dash);
       if (both || more_right) next_code_point(text_, unit.end);
-      if (both || (more_left && !more_right)) unit.begin = step_back(text_, unit.begin);
+      if (both || (more_left && !more_right)) {
+        unit.begin = sign;
+        sign = sign_before(sign);
+      }
       if (!both && !more_left && !more_right) return unit;
     }
   }
@@ -517,7 +548,7 @@ class Gatherer {
     };
     unit.before = is_next_to_another(first - 1) ? MarkedText::Beside::word
                   : text.empty()                ? MarkedText::Beside::blank
-                                                : beside(character_at(text, step_back(text, text.size())));
+                                                : beside(last_of(text));
     unit.behind = is_next_to_another(last + 1) ? MarkedText::Beside::word : beside(next);
     if (text.ends_with(' ') && more) {
       if (next == U' ') {
@@ -539,7 +570,7 @@ class Gatherer {
     auto& text = result_.text;
     const bool alone = result_.tags.empty() || result_.tags.back().position < text.size();
     if (!alone || text.size() < 2 || !is_comma(static_cast<unsigned char>(text.back()))) return;
-    if (!is_word_character(character_at(text, step_back(text, text.size() - 1)))) return;
+    if (!is_letter_or_digit(character_at(text, base_before(text, text.size() - 1)))) return;
     unit.markup = std::string(1, text.back()) + ' ' + unit.markup;
     unit.before = MarkedText::Beside::comma;
     text.pop_back();
@@ -720,20 +751,22 @@ class Placer {
     std::vector<Range> taken;
     std::vector<size_t> others;
     size_t free_from = range.begin;
-    // What is around whole segments, or reaches from one into another.
+    // What is around whole segments or what is between them, or reaches from one into another.
     for (const size_t child : children) {
       auto& node = nodes_[child];
+      if (begin_of(node) == end_of(node)) continue;
       const auto [first, last] = words_between(begin_of(node), end_of(node));
-      if (node.end_tag == none || first == last) continue;
       const size_t from = anchor_of(begin_of(node)), to = anchor_of(end_of(node));
-      const size_t first_segment = sources_.segments[first], last_segment = sources_.segments[last - 1];
-      if (first_segment == last_segment && (from == none || to == none)) {
-        others.push_back(child);
-        continue;
+      if (from == none || to == none) {
+        if (first == last) continue;
+        if (sources_.segments[first] == sources_.segments[last - 1]) {
+          others.push_back(child);
+          continue;
+        }
       }
       const Range free{std::min(free_from, range.end), range.end};
-      const size_t begin = from != none ? from : beginning_in(first_segment, first, last, free);
-      const size_t end = to != none ? to : end_in(last_segment, first, last, free);
+      const size_t begin = from != none ? from : beginning_in(sources_.segments[first], first, last, free);
+      const size_t end = to != none ? to : end_in(sources_.segments[last - 1], first, last, free);
       node.range.begin = std::clamp(begin, free.begin, free.end);
       node.range.end = std::clamp(end, node.range.begin, free.end);
       free_from = node.range.end;
@@ -857,14 +890,11 @@ class Placer {
   /// Where an element's text begins or ends with a letter, its translation does, too.
   void trim_punctuation(Node& node) const {
     auto range = node.range;
-    if (is_word_character(character_at(text_, step_back(text_, end_of(node))))) {
-      while (range.end > range.begin &&
-             !is_word_character(character_at(translation_, step_back(translation_, range.end)))) {
-        range.end = step_back(translation_, range.end);
-      }
+    if (is_letter_or_digit(character_at(text_, base_before(text_, end_of(node))))) {
+      range.end = range.begin + up_to_letter(range.of(translation_)).size();
     }
-    if (is_word_character(character_at(text_, begin_of(node)))) {
-      while (range.begin < range.end && !is_word_character(character_at(translation_, range.begin)))
+    if (is_letter_or_digit(character_at(text_, begin_of(node)))) {
+      while (range.begin < range.end && !is_letter_or_digit(character_at(translation_, range.begin)))
         next_code_point(translation_, range.begin);
     }
     if (range.begin < range.end) node.range = range;
@@ -927,14 +957,11 @@ class Placer {
   /// word, is nothing else.
   size_t end_of_word(size_t target, std::string_view rest) const {
     const auto& span = targets_.spans[target];
-    if (!has_placeholders_ || rest.empty() || has_any(rest, is_word_character)) return span.end;
+    if (!has_placeholders_ || rest.empty() || has_any(rest, is_letter_or_digit)) return span.end;
     const auto word = span.of(translation_);
     if (word.ends_with(rest) && word.size() > rest.size()) return span.end - rest.size();
-    size_t end = span.end;
-    while (end > span.begin && !is_word_character(character_at(translation_, step_back(translation_, end)))) {
-      end = step_back(translation_, end);
-    }
-    return end > span.begin ? end : span.end;
+    const auto letters = up_to_letter(word);
+    return letters.empty() ? span.end : span.begin + letters.size();
   }
 
   std::vector<PlacedTag> write() const {
@@ -982,7 +1009,7 @@ class Writer {
     const char32_t next = character_at(text, 0);
     if (placeholder_ && !begins_with_marks(text) && is_apart(placeholder_->behind, next)) add_blank();
     result_ += has_references_ ? escaped_text(text) : std::string(text);
-    last_ = character_at(text, step_back(text, text.size()));
+    last_ = last_of(text);
     placeholder_ = nullptr;
     blank_place_ = result_.size();
   }

@@ -91,9 +91,10 @@ struct PlacedTag {
 
 /// Every tag's place in `translation`, in the order in which they are written: each tag once, each element's end behind
 /// its beginning, and elements within each other as they were. An element goes round the longest run of words that
-/// stand for its own, within the element around it; what is around whole segments stays so; a tag that is alone stays
-/// with its neighbour, in texts with placeholders before the punctuation that it stood before. `segments`, in order,
-/// cover all that was translated; what is between them is the same on both sides, or has no length in one.
+/// stand for its own, within the element around it; what is around whole segments, or around what is between them,
+/// stays so; a tag that is alone stays with its neighbour, in texts with placeholders before the punctuation that it
+/// stood before. `segments`, in order, cover all that was translated; what is between them is the same on both sides,
+/// or has no length in one.
 std::vector<PlacedTag> place_tags(const MarkedText& source, std::string_view translation,
                                   std::span<const AlignedSegment> segments);
 

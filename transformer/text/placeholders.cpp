@@ -190,8 +190,12 @@ size_t address_end(std::string_view text, size_t begin, bool in_markup) {
     if (static_cast<unsigned char>(c) <= 0x20 || is_any_of(c, "<>\"`|\\^\x7F")) break;
     if (in_markup && c == '&' && stands_for_a_delimiter(text.substr(position, 6))) break;
     size_t next = position;
-    const char32_t code_point = next_code_point(text, next);
-    if (code_point >= 0x80 && (!is_word_character(code_point) || is_unspaced(code_point))) break;
+    char32_t code_point = next_code_point(text, next);
+    if (is_joiner(code_point)) {  // within words alone
+      while (is_joiner(code_point) && next < text.size()) code_point = next_code_point(text, next);
+      if (!is_letter_or_digit(code_point)) break;
+    }
+    if (code_point >= 0x80 && !is_of_spaced_word(code_point)) break;
     round += c == '(' ? 1 : c == ')' ? -1 : 0;
     curly += c == '{' ? 1 : c == '}' ? -1 : 0;
     position = next;
@@ -209,17 +213,45 @@ size_t address_end(std::string_view text, size_t begin, bool in_markup) {
   return position > host ? position : nowhere;
 }
 
-bool is_local(char c) {
-  return is_name(c) || is_any_of(c, ".%+-");
+constexpr std::string_view local_signs = "_.%+-";
+
+/// Whether a mail address may not begin behind `before`: it would be a part of one, or of a word.
+bool ends_in_local(std::string_view before) {
+  if (before.empty()) return false;
+  size_t position = before.size() - 1;
+  while (position > 0 && before.size() - position < 4 && (static_cast<unsigned char>(before[position]) & 0xC0) == 0x80)
+    --position;
+  return is_any_of(before.back(), local_signs) || is_of_spaced_word(next_code_point(before, position));
+}
+
+size_t local_end(std::string_view text) {
+  size_t position = 0;
+  for (size_t next = 0; next < text.size(); position = next) {
+    const char32_t c = next_code_point(text, next);
+    if (!is_of_spaced_word(c) && !is_any_of(text[position], local_signs)) break;
+  }
+  return position;
+}
+
+size_t domain_end(std::string_view text) {
+  size_t position = 0;
+  char last = '\0';  // 0: beyond ASCII
+  for (size_t next = 0; next < text.size(); position = next) {
+    const char32_t c = next_code_point(text, next);
+    const bool belongs = c == U'.' || c == U'-' || (is_of_spaced_word(c) && !is_joiner(c));
+    if (!belongs || (c >= 0x250 && is_letter_or_digit(c) && is_letter(last))) break;
+    last = c < 0x80 ? static_cast<char>(c) : '\0';
+  }
+  return position;
 }
 
 size_t mail_end(std::string_view text, size_t begin) {
   constexpr size_t longest_local = 64, longest_domain = 253;
   const auto local = text.substr(begin, longest_local + 1);
-  const size_t sign = behind(local, 0, is_local);
+  const size_t sign = local_end(local);
   if (at(local, sign) != '@') return nowhere;
   const auto rest = text.substr(begin + sign + 1, longest_domain);
-  size_t end = behind(rest, 0, [](char c) { return is_letter(c) || is_digit(c) || c == '.' || c == '-'; });
+  size_t end = domain_end(rest);
   while (end > 0 && is_any_of(rest[end - 1], ".-")) --end;
   const auto domain = rest.substr(0, end);
   const size_t point = domain.rfind('.');
@@ -227,8 +259,12 @@ size_t mail_end(std::string_view text, size_t begin) {
       domain.front() == '-') {
     return nowhere;
   }
-  const auto last = domain.substr(point + 1);
-  return last.size() >= 2 && std::all_of(last.begin(), last.end(), is_letter) ? begin + sign + 1 + end : nowhere;
+  int letters = 0;
+  for (size_t position = point + 1; position < domain.size(); ++letters) {
+    const char32_t c = next_code_point(domain, position);
+    if (!is_word_character(c) || kind_of(c) == CharacterKind::digit) return nowhere;
+  }
+  return letters >= 2 ? begin + sign + 1 + end : nowhere;
 }
 
 }  // namespace
@@ -241,10 +277,16 @@ size_t placeholder_end(std::string_view text, size_t position, bool in_markup) {
     return end == nowhere ? nowhere : begin + end;
   }
   if (c == '%') return percent_end(text, position);
-  const char before = position > 0 ? text[position - 1] : '\0';
-  if (!is_name(c) || is_name(before)) return nowhere;
-  const size_t end = address_end(text, position, in_markup);
-  return end != nowhere || is_local(before) ? end : mail_end(text, position);
+  const auto before = text.substr(0, position);
+  size_t end = position;
+  const bool beyond_ascii = (static_cast<unsigned char>(c) & 0x80) != 0;
+  if (beyond_ascii ? !is_letter_or_digit(next_code_point(text, end)) : !is_name(c)) return nowhere;
+  if (!beyond_ascii) {
+    if (!before.empty() && is_name(before.back())) return nowhere;
+    end = address_end(text, position, in_markup);
+    if (end != nowhere) return end;
+  }
+  return ends_in_local(before) ? nowhere : mail_end(text, position);
 }
 
 std::vector<TextSpan> find_placeholders(std::string_view text) {

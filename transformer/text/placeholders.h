@@ -14,6 +14,9 @@ namespace transformer {
 /// - %s %d %5.2f %ld %@ %1$s %(name)s %{name}
 /// - http://..., https://..., ftp://..., www...., name@host.domain
 ///
+/// Addresses may have letters of any writing that sets words apart. A mail address begins behind no such letter, and in
+/// its domain none beyond Latin is behind one of ASCII, as particles of Korean are ("me@x.org로").
+///
 /// A percent sign is one: "100 % sure", "100%ige", "5% d'accord", "%%". So behind a digit %s is none, nor is it behind
 /// a digit and a blank where a word goes on with it; %1$s and %(name)s always are. No letter is taken for printf's flag
 /// " ". Braces around words, or around texts to choose from ({n, plural, ...}), are text, too.

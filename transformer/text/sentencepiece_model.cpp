@@ -198,7 +198,9 @@ class RewritingTable {
   std::string_view replacements_;
 };
 
-void read_normalizer(const Field& spec, const char* whole, const std::string& file) {
+/// Whether it has a table.
+bool read_normalizer(const Field& spec, const char* whole, const std::string& file) {
+  bool has_table = false;
   Message message(spec.bytes, whole, file);
   for (Field field; message.next(field);) {
     if (field.number > 5) continue;
@@ -207,7 +209,9 @@ void read_normalizer(const Field& spec, const char* whole, const std::string& fi
     if (field.number != 2 || field.bytes.empty()) continue;
     if (field.bytes.size() > most_table_bytes) message.fail("its table of normalisation is larger than 1 MiB");
     RewritingTable(field.bytes, message).check();
+    has_table = true;
   }
+  return has_table;
 }
 
 void check_text(std::string_view piece, const Message& message) {
@@ -362,7 +366,8 @@ SentencePieceModel SentencePieceModel::read(std::string_view bytes, const std::s
         message.fail(fmt::format("{} is not known here; it may be a later version's", in_quotes(field.bytes)));
       }
     } else {
-      read_normalizer(field, bytes.data(), file);
+      const bool has_charsmap = read_normalizer(field, bytes.data(), file);
+      model.has_charsmap |= has_charsmap && field.number == 3;  // 5 is for decoding
     }
   }
   if (model.pieces.empty()) message.fail("it has no pieces");

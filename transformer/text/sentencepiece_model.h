@@ -36,6 +36,7 @@ struct SentencePieceModel {
 
   std::vector<Piece> pieces;                          // texts point into the bytes that were read
   Normalization normalization = Normalization::none;  // of texts before SentencePiece sees them
+  bool has_charsmap = false;                          // SentencePiece itself normalises them, by a table
   /// Where ids are not the places of `pieces` but of a list of its own, as Marian's are: what each id stands for,
   /// beginning with the four reserved ones (Vocabulary). Empty elsewhere.
   std::vector<std::string_view> table;

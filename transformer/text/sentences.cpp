@@ -49,7 +49,7 @@ const std::unordered_map<std::string_view, Abbreviation>& abbreviations() {
 }
 
 bool is_full_stop(char32_t c) {
-  return c == U'.';
+  return c == U'.' || c == 0xFF0E;
 }
 
 /// Marks that end sentences of scripts with no blanks between them.
@@ -175,12 +175,17 @@ class Splitter {
   /// Whether the full stop at `stop` belongs to the word before it rather than to the sentence, whose next word begins
   /// at `behind`.
   bool belongs_to_word(size_t stop, size_t behind) const {
+    size_t next = stop;
+    const bool full_width = next_code_point(line_, next) != U'.';
+    const bool before_digit = behind == next && kind_of(at(behind)) == CharacterKind::digit;
     size_t begin = stop;
     while (begin > begin_) {
       size_t before = begin - 1;
       while (before > begin_ && (static_cast<unsigned char>(line_[before]) & 0xC0) == 0x80) --before;
       const char32_t c = at(before);
       if (is_blank(c) || (!is_word_character(c) && !is_full_stop(c))) break;
+      // A number or an initial may stand right behind Chinese or Japanese.
+      if (is_unspaced(c) && kind_of(c) == CharacterKind::letter) break;
       begin = before;
       if (stop - begin > longest_abbreviation) return false;
     }
@@ -190,7 +195,7 @@ class Splitter {
     size_t length = 0;        // characters
     size_t longest_part = 0;  // between full stops
     size_t part = 0;
-    bool digits = true, cased = true;
+    bool digits = true, cased = true, ends_with_digit = false;
     std::string lower;
     for (size_t position = 0; position < word.size();) {
       const size_t from = position;
@@ -199,7 +204,8 @@ class Splitter {
       ++length;
       part = is_full_stop(c) ? 0 : part + 1;
       longest_part = std::max(longest_part, part);
-      digits = digits && kind == CharacterKind::digit;
+      ends_with_digit = kind == CharacterKind::digit;
+      digits = digits && ends_with_digit;
       cased = cased && (kind == CharacterKind::lower || kind == CharacterKind::upper || is_full_stop(c));
       // ASCII and the umlauts, which are all that abbreviations above have.
       if (c >= U'A' && c <= U'Z') {
@@ -210,7 +216,8 @@ class Splitter {
         lower.append(word.substr(from, position - from));
       }
     }
-    if (digits) return first || (bits_ != english && length <= 2);
+    if (ends_with_digit && before_digit) return true;
+    if (digits) return first || (!full_width && bits_ != english && length <= 2);
     if (cased && longest_part == 1) {
       // Initials, z.B., U.S.; but 5 p.m. ends what a capital follows.
       return lower != "a.m" && lower != "p.m";

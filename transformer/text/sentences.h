@@ -26,9 +26,10 @@ enum class SentenceLanguage {
 ///
 /// A sentence ends behind . ! ? … and their likes in other scripts, with the quotation marks and brackets that close
 /// there, where blanks follow and then what may begin one: a capital, a digit, a letter of a script without case. No
-/// blank is needed behind the marks of Chinese and Japanese. A full stop ends none behind an abbreviation, an initial
-/// or the number of an enumeration, nor, in German and where the language is not known, behind a number of one or two
-/// digits, which may be an ordinal: two sentences taken for one are the smaller harm.
+/// blank is needed behind the marks of Chinese and Japanese. A full stop, full-width ones (U+FF0E) among them, ends
+/// none behind an abbreviation, an initial or the number of an enumeration, nor between digits, nor, in German and
+/// where the language is not known, behind a number of one or two digits, which may be an ordinal (not with full-width
+/// ones): two sentences taken for one are the smaller harm.
 std::vector<TextSpan> split_sentences(std::string_view line, SentenceLanguage language = SentenceLanguage::any);
 
 }  // namespace transformer

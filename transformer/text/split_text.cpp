@@ -13,18 +13,44 @@ namespace transformer {
 
 namespace {
 
+/// Marks alone, as emoji have them, are no word.
 bool has_word(std::string_view text) {
   for (size_t position = 0; position < text.size();) {
-    if (is_word_character(next_code_point(text, position))) return true;
+    if (is_letter_or_digit(next_code_point(text, position))) return true;
   }
   return false;
 }
 
-bool has_unspaced(std::string_view text) {
+/// Whether a text's writing is unspaced where it begins and where it ends. Digits, symbols and the punctuation of
+/// spaced writing tell nothing: quotation marks and numbers are the same in all.
+struct UnspacedEnds {
+  bool begin = false, end = false;
+};
+
+UnspacedEnds unspaced_ends(std::string_view text) {
+  using enum CharacterKind;
+  UnspacedEnds ends;
+  bool told = false;
   for (size_t position = 0; position < text.size();) {
-    if (is_unspaced(next_code_point(text, position))) return true;
+    const char32_t c = next_code_point(text, position);
+    const auto kind = kind_of(c);
+    if (!is_unspaced(c) && kind != lower && kind != upper && kind != letter) continue;
+    ends.end = is_unspaced(c);
+    if (!told) ends.begin = ends.end;
+    told = true;
   }
-  return false;
+  return ends;
+}
+
+char32_t first_code_point(std::string_view text) {
+  size_t position = 0;
+  return next_code_point(text, position);
+}
+
+char32_t last_code_point(std::string_view text) {
+  size_t position = text.size() - 1;
+  while (position > 0 && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80) --position;
+  return next_code_point(text, position);
 }
 
 /// Whether a month's name begins there, before which a number is an ordinal in German.
@@ -226,13 +252,19 @@ SplitText::Joined SplitText::join(std::span<const std::string> translations) con
   if (translations.size() != segments_.size()) {
     throw std::invalid_argument("SplitText: as many translations as segments");
   }
+  // Whether there is no space between a segment and the one before because of the writing, and not within a word.
+  const auto glued = [&](size_t i) {
+    if (i == 0 || segments_[i].begin != segments_[i - 1].end) return false;
+    const auto before = segment(i - 1);
+    if (!segments_[i - 1].cut) return unspaced_ends(before).end;
+    return is_unspaced(last_code_point(before)) || is_unspaced(first_code_point(segment(i)));
+  };
   Joined joined;
   size_t end = 0;
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto& segment = segments_[i];
-    const bool glued = i > 0 && segment.begin == end && !segments_[i - 1].cut;
-    if (glued && !joined.text.empty() && !translations[i].empty() && has_unspaced(segments_[i - 1].of(text_)) &&
-        !has_unspaced(translations[i - 1])) {
+    if (glued(i) && !joined.text.empty() && !translations[i].empty() && !unspaced_ends(translations[i - 1]).end &&
+        !unspaced_ends(translations[i]).begin) {
       joined.text += ' ';
     }
     joined.text.append(text_, end, segment.begin - end);

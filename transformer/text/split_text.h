@@ -47,7 +47,8 @@ class SplitText {
     std::vector<TextSpan> segments;  // where each one's translation lies in it
   };
   /// The text with `translations` in the places of its segments. Between sentences that no space separates, as in
-  /// Chinese, comes one where the translation is of a script that has spaces.
+  /// Chinese, and between the parts of a cut one, comes one where the translations on both sides are of scripts that
+  /// have spaces.
   Joined join(std::span<const std::string> translations) const;
 
  private:

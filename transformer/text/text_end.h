@@ -4,39 +4,53 @@
 #include <string>
 #include <string_view>
 
+#include "transformer/text/characters.h"
+
 namespace transformer {
 
-/// The end of a text that comes byte by byte, as pieces may spell it: whether it is in a word, and the character that
-/// is under way. Words are those of writing that sets them apart; what is not UTF-8 counts as a sign.
+/// The end of a text that comes byte by byte, as pieces may spell it: what it ends with, and the character that is
+/// under way. What is not UTF-8 counts as a sign.
 class TextEnd {
  public:
+  /// Of a text of nothing.
   TextEnd() = default;
-  /// Of a text whose last character is a word's, or none.
-  explicit TextEnd(bool in_word) : in_word_(in_word) {}
+  /// Of one that ends so.
+  explicit TextEnd(WordKind last) : last_(last) {}
 
-  /// Whether the last character is whole and a word's.
-  bool in_word() const { return in_word_ && !in_character(); }
+  /// Whether the last character is whole and a word's, of writing that sets words apart.
+  bool in_word() const { return last_ == WordKind::word && !in_character(); }
+  /// Whether it is whole, and a word or a letter may go on behind it.
+  bool may_go_on() const { return last_ != WordKind::apart && !in_character(); }
   /// Whether a character is under way.
   bool in_character() const { return !part_.empty(); }
 
   /// Whether the character that is under way ends with `byte`, unfinished.
   bool broken_by(char byte) const;
-  /// Takes up the next byte. Whether a character is whole with it; `in_word` says of which kind.
-  bool append(char byte);
+  /// What a byte tells of the text that it comes behind.
+  enum class Next {
+    unknown,  // nothing yet: no character is whole with it, or a joiner, behind which words may go on or end
+    goes_on,  // what the text ended with goes on with the character (characters.h)
+    apart     // it does not
+  };
+  /// Takes up the next byte.
+  Next append(char byte);
   /// Takes up all of `text`.
   void append(std::string_view text);
 
-  /// Whether the character that `text` ends or, if it is not whole with it, begins is a word's. Of one that is not,
-  /// what most characters are that begin so. False for no text.
+  /// Whether this goes on with the character that `text` ends or, if it is not whole with it, begins: likely, then.
+  /// False for no text.
   bool continued_by(std::string_view text) const;
-  /// Whether the character that is under way will most likely be a word's.
-  bool likely_in_word() const;
+  /// Whether this will likely go on with the character that is under way: a word where most do that begin so, another
+  /// letter where one in twenty does.
+  bool likely_to_go_on() const;
 
   auto operator<=>(const TextEnd&) const = default;
 
  private:
-  bool in_word_ = false;  // the last whole character is a word's
-  std::string part_;      // the bytes of the character that is under way
+  Next take(char32_t character);
+
+  WordKind last_ = WordKind::apart;  // of the whole characters
+  std::string part_;                 // the bytes of the character that is under way
 };
 
 }  // namespace transformer

@@ -18,6 +18,7 @@
 #include "transformer/base/replaced.h"
 #include "transformer/base/spelling.h"
 #include "transformer/base/unicode.h"
+#include "transformer/text/characters.h"
 #include "transformer/text/learn_vocabulary.h"
 #include "transformer/text/sentencepiece_model.h"
 
@@ -95,6 +96,7 @@ struct Vocabulary::Implementation {
   std::vector<std::string> pieces;
   std::string checksum;
   Normalization normalization = Normalization::none;
+  bool has_charsmap = false;
   // By their texts, where ids are a table's.
   std::unordered_map<std::string, int64_t> table;
   bool has_table = false;
@@ -148,28 +150,81 @@ struct Vocabulary::Implementation {
     return ids;
   }
 
+  /// As the pieces are found in it; `normal` keeps what is not `text` itself.
+  std::string_view as_normal(std::string_view text, std::string& normal) const {
+    if (normalization == Normalization::nfc && !is_plainly_normal(text)) text = normal = normalized(text);
+    return text;
+  }
+
+  bool needs_stand_in(std::string_view text) const {
+    return !has_table && !stand_in_bytes.empty() && text.find(space_symbol) != std::string_view::npos;
+  }
+
+  /// Calls `symbol` for every stand-in that `ids` spell, with where it begins there, and `piece` for every other one.
+  template <class Piece, class Symbol>
+  void visit(const std::vector<int>& ids, const Piece& piece, const Symbol& symbol) const {
+    const auto& from = stand_in_bytes;
+    for (auto at = ids.cbegin(); at != ids.cend();) {
+      const auto index = static_cast<size_t>(at - ids.cbegin());
+      if (ids.cend() - at >= static_cast<std::ptrdiff_t>(from.size()) && std::equal(from.begin(), from.end(), at)) {
+        symbol(index);
+        at += static_cast<std::ptrdiff_t>(from.size());
+      } else {
+        piece(index);
+        ++at;
+      }
+    }
+  }
+
+  /// Whether normalisation leaves nothing of `text`.
+  bool becomes_nothing(std::string_view text) const {
+    for (size_t position = 0; position < text.size();) {
+      if (is_letter_or_digit(next_code_point(text, position))) return false;
+    }
+    std::vector<int> found;
+    run([&](std::string_view input, auto* ids) { return processor.Encode(input, ids); }, text, found);
+    return found.empty();
+  }
+
+  /// `words_of_pieces` of what SentencePiece made of `text`.
+  std::vector<int64_t> words_of(const sentencepiece::ImmutableSentencePieceText& split, std::string_view text) const {
+    const auto words = split_words(text);
+    const auto begin_of = [&](size_t word) { return static_cast<size_t>(words[word].data() - text.data()); };
+    std::vector<int64_t> result;
+    size_t begun = 0;  // words that begin before the piece ends
+    for (const auto& piece : split.pieces()) {
+      while (begun < words.size() && begin_of(begun) < piece.end()) ++begun;
+      size_t word = begun;
+      if (begun > 0) {
+        const size_t reached = std::max<size_t>(begin_of(begun - 1), piece.begin());
+        const size_t word_end = begin_of(begun - 1) + words[begun - 1].size();
+        // Of the pieces that one character becomes, all but the last end where it begins; the space before one reaches
+        // over what becomes nothing.
+        const bool within = reached < word_end &&
+                            (piece.end() < word_end || !becomes_nothing(text.substr(reached, word_end - reached)));
+        if (within) --word;
+      }
+      result.push_back(word < words.size() ? static_cast<int64_t>(word) : -1);
+    }
+    return result;
+  }
+
   /// Of the pieces that `split` finds, which takes them as ids or as texts.
   template <class Split>
   std::vector<int64_t> ids(std::string_view text, const Split& split) const {
     std::string normal;
-    if (normalization == Normalization::nfc && !is_plainly_normal(text)) text = normal = normalized(text);
+    text = as_normal(text, normal);
     if (has_table) return ids_in_table(text, split);
     std::vector<int> ids;
-    if (stand_in_bytes.empty() || text.find(space_symbol) == std::string_view::npos) {
+    if (!needs_stand_in(text)) {
       run(split, text, ids);
       return {ids.begin(), ids.end()};
     }
     run(split, replaced(text, space_symbol, stand_in), ids);
     std::vector<int64_t> result;
-    const auto& from = stand_in_bytes;
-    for (auto at = ids.cbegin(); at != ids.cend();) {
-      if (ids.cend() - at >= static_cast<std::ptrdiff_t>(from.size()) && std::equal(from.begin(), from.end(), at)) {
-        result.insert(result.end(), space_symbol_bytes.begin(), space_symbol_bytes.end());
-        at += static_cast<std::ptrdiff_t>(from.size());
-      } else {
-        result.push_back(*at++);
-      }
-    }
+    visit(
+        ids, [&](size_t i) { result.push_back(ids[i]); },
+        [&](size_t) { result.insert(result.end(), space_symbol_bytes.begin(), space_symbol_bytes.end()); });
     return result;
   }
 };
@@ -185,6 +240,7 @@ Vocabulary::Vocabulary(const std::filesystem::path& model) : implementation_(std
   if (serialized.empty()) throw Error(model.string(), "is empty", remedy);
   const auto read = SentencePieceModel::read(serialized, model.string());
   implementation_->normalization = read.normalization;
+  implementation_->has_charsmap = read.has_charsmap;
   const auto status = processor.LoadFromSerializedProto(serialized);
   if (!status.ok()) {
     throw Error(model.string(), fmt::format("is no SentencePiece model or is damaged ({})", status.error_message()),
@@ -261,6 +317,10 @@ Normalization Vocabulary::normalization() const {
   return implementation_->normalization;
 }
 
+bool Vocabulary::has_charsmap() const {
+  return implementation_->has_charsmap;
+}
+
 bool Vocabulary::has_table() const {
   return implementation_->has_table;
 }
@@ -319,6 +379,39 @@ std::vector<int64_t> Vocabulary::encode(std::string_view text) const {
   const auto& processor = implementation_->processor;
   return implementation_->ids(text,
                               [&](std::string_view input, auto* found) { return processor.Encode(input, found); });
+}
+
+std::vector<int64_t> Vocabulary::words_of_pieces(std::string_view text) const {
+  const auto& self = *implementation_;
+  std::string normal;
+  text = self.as_normal(text, normal);
+  const size_t all = split_words(text).size();
+  std::vector<int64_t> result;
+  if (const size_t code = self.code_length(text); code > 0) {
+    result.push_back(0);
+    text.remove_prefix(code);
+  }
+  const bool stands_in = self.needs_stand_in(text);
+  const auto given = stands_in ? replaced(text, space_symbol, stand_in) : std::string(text);
+  sentencepiece::ImmutableSentencePieceText split;
+  Implementation::run(
+      [&](std::string_view input, auto* found) { return self.processor.Encode(input, found->mutable_proto()); }, given,
+      split);
+  auto words = self.words_of(split, given);
+  const auto before = static_cast<int64_t>(all - split_words(given).size());
+  for (auto& word : words) {
+    if (word >= 0) word += before;
+  }
+  if (!stands_in) {
+    result.insert(result.end(), words.begin(), words.end());
+    return result;
+  }
+  std::vector<int> ids;
+  for (const auto& piece : split.pieces()) ids.push_back(static_cast<int>(piece.id()));
+  self.visit(
+      ids, [&](size_t i) { result.push_back(words[i]); },
+      [&](size_t i) { result.insert(result.end(), self.space_symbol_bytes.size(), words[i]); });
+  return result;
 }
 
 std::vector<int64_t> Vocabulary::sample(std::string_view text, double alpha) const {

@@ -86,6 +86,9 @@ class Vocabulary {
 
   /// What is done to a text before it becomes pieces.
   Normalization normalization() const;
+  /// Whether SentencePiece normalises texts by a table in its file (precompiled_charsmap), as models of other systems
+  /// have it: pieces may then have other blanks than the text.
+  bool has_charsmap() const;
   /// Whether ids are those of a table of its own.
   bool has_table() const;
   /// What a language is called whose piece this is: "fr" of "__fr__", and "fra_Latn" as it is.
@@ -100,6 +103,10 @@ class Vocabulary {
 
   /// Ids of a sentence's pieces, without begin and end.
   std::vector<int64_t> encode(std::string_view text) const;
+  /// For each of these pieces, which of the words of `text` (base/unicode.h) it was made of, from 0, whatever blanks
+  /// SentencePiece's normalisation makes or takes out; of several the last. White space is of the word behind it, and
+  /// -1 where none is.
+  std::vector<int64_t> words_of_pieces(std::string_view text) const;
   /// Ids of other pieces that spell the same sentence, drawn at random: of a BPE vocabulary every merge is left out
   /// with probability `alpha` (BPE-dropout, Provilkov et al. 2020), of a unigram one segmentations are drawn with their
   /// probability to the power of `alpha` (Kudo 2018). Draws from SentencePiece's generator of the calling thread, which
