@@ -47,6 +47,7 @@ class ServedModel {
   struct Limits {
     int64_t beam = 1, translations = 1, extra_length = 0;  // as decoding.beam, n_best and max_extra_length
   };
+  /// Of this model's requests.
   const Limits& limits() const { return limits_; }
   /// With the decoding settings of its directory.
   const Translator& translator() const { return *translator_; }
