@@ -257,14 +257,20 @@ class Attention {
   std::vector<int64_t> heads_;
 };
 
-/// Text of a word without what is around its letters and digits, for comparing with --pick.
+/// Text of a word without punctuation around it, for comparing with --pick.
 std::string_view bare(std::string_view word) {
+  const auto is_punctuation = [](char32_t c) {
+    using enum CharacterKind;
+    const auto kind = kind_of(c);
+    return kind == opening || kind == closing || kind == quote || kind == dash || kind == punctuation ||
+           (c < 0x80 && std::ispunct(static_cast<int>(c)) != 0);
+  };
   size_t begin = word.size(), end = 0;
   bool within = false;  // a mark goes with what is before it
   for (size_t next = 0; next < word.size();) {
     const size_t at = next;
     const char32_t c = next_code_point(word, next);
-    if (kind_of(c) != CharacterKind::mark) within = is_letter_or_digit(c);
+    if (kind_of(c) != CharacterKind::mark) within = !is_punctuation(c);
     if (!within) continue;
     begin = std::min(begin, at);
     end = next;

@@ -29,7 +29,7 @@ class SettingsListing {
   /// Does what was asked. Throws Error where a page is asked for and something else is given, too: it might be the
   /// file.
   void show(const Settings& settings) const {
-    if (list_) {
+    if (reference_->count() == 0) {
       std::cout << settings.help();
       return;
     }

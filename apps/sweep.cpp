@@ -263,7 +263,7 @@ int main(int argc, char** argv) {
     if (!only.empty() && !run_name.empty()) {
       throw Error("--only", "cannot be given together with --run", "--run names the run that is trained");
     }
-    if (train.empty() && !report_only) {
+    if (train.empty() && (!report_only || dry_run)) {
       train = (this_program("--train", "name the program that trains").parent_path() / "train").string();
     }
     const auto read = configuration_reader();

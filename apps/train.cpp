@@ -35,19 +35,20 @@ std::atomic<int> stopped_by{0};
 // the others to come.
 std::atomic<bool> prepares{false};
 
-// When the first signal came, in milliseconds of a clock that began with the machine; 0: none has.
-std::atomic<int64_t> first_signal{0};
+// When a signal first came, by its number, in milliseconds of a clock that began with the machine; 0: it has not.
+std::atomic<int64_t> first_came[SIGTERM + 1];
+static_assert(SIGHUP < SIGTERM && SIGINT < SIGTERM);
 
-// A later signal ends the program at once: the first may have come in the middle of something long. Those that come
-// together are one wish: a service that is stopped gets a signal in all of its processes, and who started this one
-// passes its own on.
+// The same signal, later, ends the program at once: the first may have come in the middle of something long. Those that
+// come together are one wish: a service that is stopped gets a signal in all of its processes, and who started this one
+// passes its own on, or one of another kind, when it comes to it. Ctrl-C is a person's, who waits for less.
 void on_signal(int signal) {
-  constexpr int64_t together = 1000;  // milliseconds
+  const int64_t together = signal == SIGINT ? 1000 : 5000;  // milliseconds
   timespec time = {};
   clock_gettime(CLOCK_MONOTONIC, &time);
   const int64_t now = int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
   int64_t first = 0;
-  const bool again = !first_signal.compare_exchange_strong(first, now) && now - first > together;
+  const bool again = !first_came[signal].compare_exchange_strong(first, now) && now - first > together;
   stopped_by = signal;
   stop = true;
   if (!prepares && !again) return;

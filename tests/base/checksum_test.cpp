@@ -22,6 +22,14 @@ TEST_CASE("a checksum is XXH3's, whatever pieces its bytes come in") {
   CHECK(file_checksum(directory / "file") == whole.text());
 }
 
+TEST_CASE("a file that can be opened and not read says what to do") {
+  TemporaryDirectory directory;
+  std::filesystem::create_symlink("/proc/self/mem", directory / "file");
+  CHECK_THROWS_AS(file_checksum(directory / "file"), Failure);
+  CHECK_THROWS_WITH(file_checksum(directory / "file"),
+                    Contains((directory / "file").string()) && Contains("look at its disk, and start again"));
+}
+
 TEST_CASE("any bit flipped or byte cut in a file or in the list of checksums is found") {
   TemporaryDirectory directory;
   write_file(directory / "a", "some weights");

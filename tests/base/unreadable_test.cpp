@@ -1,6 +1,7 @@
 #include "transformer/base/unreadable.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "support.h"
 #include "transformer/base/checksum.h"
@@ -60,6 +61,28 @@ TEST_CASE("a file that is there and cannot be read is told from one that is not 
   fs::remove(file);
   fs::create_symlink("/proc/self/mem", file);
   CHECK(unreadable([&] { transformer::read_file(file); }));
+}
+
+TEST_CASE("what cannot be looked at is an error of its reader's, for the reason that it could not be opened") {
+  const TemporaryDirectory folder;
+  fs::create_symlink("circle", folder / "circle");
+  for (const auto& file : {folder / "circle" / "file", folder / std::string(300, 'x')}) {
+    CHECK(unreadable([&] { transformer::read_file(file); }));
+    CHECK_THROWS_WITH(transformer::read_file(file), Contains(file.string() + ": cannot be read: "));
+    CHECK_THROWS_WITH(TensorReader(file), Contains(file.string() + ": cannot be opened: "));
+  }
+  if (geteuid() != 0) return;  // others' folders are wanted
+  constexpr uid_t nobody = 65534;
+  REQUIRE(seteuid(nobody) == 0);
+  std::string said;
+  try {
+    transformer::read_file(folder / "file");
+  } catch (const Unreadable& error) {
+    said = error.what();
+  } catch (const std::exception&) {
+  }
+  REQUIRE(seteuid(0) == 0);
+  CHECK(said == (folder / "file").string() + ": cannot be read: Permission denied");
 }
 
 }  // namespace transformer::test

@@ -168,7 +168,7 @@ class AttendTest(ProgramTest):
         decomposed = unicodedata.normalize("NFD", "kilumé")
         for sentence, word in [("bado „kilumé“ nora", "kilumé"), ("bado «kilumé», nora", decomposed),
                                (f"bado {decomposed} nora", "kilumé"), ("bado kilumé… nora", "kilumé…"),
-                               ("bado ❤\ufe0fkilumé❤\ufe0f nora", "kilumé")]:
+                               ("bado €5, nora", "€5"), ("bado ❤\ufe0f! nora", "❤\ufe0f")]:
             with self.subTest(sentence=sentence, word=word):
                 page = self.attend("--format", "html", "--kind", "encoder", "--words", "--pick", word, sentence)
                 data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page).group(1))

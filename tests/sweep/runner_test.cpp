@@ -121,17 +121,13 @@ void fail_during(Sweep& sweep, const std::string& row) {
 
 TEST_CASE("a report that takes long is not written anew for every run") {
   Sweep sweep("  - {name: a, seeds: [1, 2, 3, 4, 5, 6]}\n");
-  int finished = 0;
   sweep.changed = [&] {
     ++sweep.changes;
-    finished = static_cast<int>(std::count_if(sweep.results.begin(), sweep.results.end(), [](const SweepRun& run) {
-      return run.state == SweepRun::State::finished;
-    }));
     std::this_thread::sleep_for(std::chrono::milliseconds(700));
   };
   CHECK(sweep.run().finished == 6);
+  CHECK(sweep.changes > 0);
   CHECK(sweep.changes < 12);
-  CHECK(finished == 6);
 }
 
 TEST_CASE("runs train one after another, and failing ones stop nobody") {

@@ -81,6 +81,13 @@ TEST_CASE("addresses have letters of any writing that sets words apart") {
   }
   // Korean's particles are behind addresses, and Chinese is around them.
   CHECK(found("me@x.org로, a@b.com으로.") == Strings{"me@x.org", "a@b.com"});
+  for (const std::string before : {"✉\uFE0F", "❤\uFE0F", "\u2060", "Mail:\u200D", "#\uFE0F\u20E3"}) {
+    INFO(before);
+    CHECK(found(before + "me@x.org\uFE0F.") == Strings{"me@x.org"});
+  }
+  // No word is so long.
+  CHECK(found("자세한내용이나궁금하신점이있으시면언제든지아래주소me@x.org로") == Strings{"me@x.org"});
+  CHECK(found("a@b.e\u0301").empty());
   CHECK(found("用户a@b.com的") == Strings{"a@b.com"});
   CHECK(found("me@x.org\u2060.") == Strings{"me@x.org"});
   for (const char* text : {"é@é", "ö@.de", "ö@b..de", "ö@b.2ä", "\u0301@b.de", "ß@"}) CHECK(found(text).empty());

@@ -151,6 +151,8 @@ TEST_CASE("a full-width full stop ends no number, no enumeration and no initial"
     CHECK(sentences("合計は１２．次です．", language) == Strings{"合計は１２．", "次です．"});
     CHECK(sentences("雨です．３人です．", language) == Strings{"雨です．", "３人です．"});
     CHECK(sentences("雨です｡３人です｡", language) == Strings{"雨です｡", "３人です｡"});
+    CHECK(sentences("方案A. 方案B。", language) == Strings{"方案A.", "方案B。"});
+    CHECK(sentences("我今年25. 他30.", language) == Strings{"我今年25.", "他30."});
   }
 }
 

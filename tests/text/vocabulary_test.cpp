@@ -337,7 +337,8 @@ TEST_CASE("files that are no vocabulary are refused") {
 
 TEST_CASE("pieces are of the words that they were made of, whatever SentencePiece makes of blanks") {
   const TemporaryDirectory folder;
-  run_reference("normalizing_vocabulary.py", demo_data("valid.en.gz").string() + " " + (folder / "nfkc").string());
+  run_reference("normalizing_vocabulary.py",
+                fmt::format("'{}' '{}'", demo_data("valid.en.gz").string(), (folder / "nfkc").string()));
   const Vocabulary changing(folder / "nfkc.model"), own = small_vocabulary(folder, {}, 500);
   CHECK(changing.has_charsmap());
   CHECK(!own.has_charsmap());

@@ -1,5 +1,7 @@
 // A Trainer with a model, batches, a loss, an optimizer and a schedule of somebody else's, and their mistakes.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <stdlib.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
@@ -8,12 +10,15 @@
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "model/reference.h"
 #include "support.h"
 #include "transformer/base/error.h"
+#include "transformer/base/process.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/learning_rate.h"
@@ -187,6 +192,61 @@ TEST_CASE("a trainer whose folder was moved away makes no other, and goes on whe
   std::filesystem::rename(moved, run);
   train(task_of(seeded()), run, settings, true);
   CHECK(list_checkpoints(run).size() == 4);
+}
+
+TEST_CASE("a trainer whose folder was moved away before its first step makes no other") {
+  const bool resumed = GENERATE(false, true);
+  TemporaryDirectory folder;
+  const auto run = folder / "run";
+  train(task_of(seeded()), run, settings_of(2));
+  Communicator alone({}, {});
+  Trainer trainer(alone, task_of(seeded()), settings_of(4), run);
+  if (resumed) trainer.resume();
+  std::filesystem::rename(run, folder / "moved");
+  const auto go_on = [&] {
+    if (!resumed) trainer.resume();
+    trainer.run();
+  };
+  CHECK_THAT(message_of<Failure>(go_on), Contains("is not the folder any more that the run began in"));
+  CHECK_FALSE(std::filesystem::exists(run));
+}
+
+TEST_CASE("a trace is not written where a run's folder was moved away") {
+  TemporaryDirectory folder;
+  const auto run = folder / "run";
+  auto settings = settings_of(4);
+  settings.log_every = 1;
+  const TrainerHooks hooks{.progressed = [&](const ProgressReport&) {
+    std::filesystem::rename(run, folder / "moved");
+    std::filesystem::create_directory(run);
+  }};
+  Communicator alone({}, {});
+  Trainer trainer(alone, task_of(seeded()), settings, run, {}, hooks);
+  CHECK_THAT(message_of<Failure>([&] { trainer.run(/*profile_steps=*/1); }),
+             Contains("is not the folder any more that the run began in"));
+  CHECK(std::filesystem::is_empty(run));
+}
+
+TEST_CASE("a program's own number of threads stays, but for what exceeds its processors where nobody asked for it") {
+  TemporaryDirectory folder;
+  auto settings = settings_of(1);
+  settings.threads = 0;
+  const int before = at::get_num_threads();
+  const char* const name = "OMP_NUM_THREADS";
+  const auto given = ::getenv(name) ? std::optional<std::string>(::getenv(name)) : std::nullopt;
+  const auto threads_after = [&](int threads, const char* run) {
+    at::set_num_threads(threads);
+    train(task_of(seeded()), folder / run, settings);
+    return at::get_num_threads();
+  };
+  const int usable = usable_cores();
+  ::setenv(name, "1", /*overwrite=*/1);
+  CHECK(threads_after(usable + 1, "asked") == usable + 1);
+  ::unsetenv(name);
+  CHECK(threads_after(usable + 1, "more") == usable);
+  CHECK(threads_after(1, "fewer") == 1);
+  if (given) ::setenv(name, given->c_str(), /*overwrite=*/1);
+  at::set_num_threads(before);
 }
 
 TEST_CASE("a model's buffers go on with it") {

@@ -820,14 +820,29 @@ TEST_CASE("a run without a whole checkpoint says what is wrong with the newest")
 TEST_CASE("a checkpoint that cannot be read is not passed over for an earlier one") {
   Run run;
   run.train();
-  const auto file = resumable_checkpoints(run.folder).front() / "model.safetensors";
-  fs::remove(file);
-  fs::create_symlink(file.filename(), file);
-  for (const auto& options : {RunFolderOptions{.from = "last"}, RunFolderOptions{}}) {
+  const auto newest = resumable_checkpoints(run.folder).front();
+  const auto make_unreadable = [](const fs::path& file) {
+    fs::remove(file);
+    fs::create_symlink(file.filename(), file);
+  };
+  const auto file = newest / "model.safetensors", vocabulary = newest / "vocabulary.model";
+  make_unreadable(file);
+  for (const auto& options : {RunFolderOptions{.from = "last"}, RunFolderOptions{.from = "10"}, RunFolderOptions{}}) {
     write_file(run.folder / "config.yaml", Given{.text = "b"}.yaml());  // edited: the settings are the checkpoints'
     CHECK_THROWS_AS(run.open({}, options), Failure);
     CHECK_THROWS_WITH(run.open({}, options), Contains(file.string()));
   }
+  CHECK(run.open({}, {.from = "6"}).found() == Found::run);  // which is named
+
+  run.checkpoint(10);
+  write_file(run.folder / "config.yaml", Given{}.yaml());
+  make_unreadable(vocabulary);
+  CHECK_THROWS_AS(run.open(), Failure);
+  CHECK_THROWS_WITH(run.open(), Contains(vocabulary.string()));
+  fs::remove(run.folder / "vocabulary.model");
+  auto folder = run.open();
+  CHECK(folder.brings_back("vocabulary.model"));
+  CHECK_THROWS_AS(folder.claim(), Failure);
 }
 
 TEST_CASE("nothing is written where a run's folder was moved away") {

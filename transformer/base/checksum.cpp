@@ -65,7 +65,7 @@ std::string file_checksum(const fs::path& file) {
   while ((count = std::fread(buffer.data(), 1, buffer.size(), in)) > 0) checksum.add(buffer.data(), count);
   const int failed = std::ferror(in) ? errno : 0;
   std::fclose(in);
-  if (failed) throw Failure("cannot read " + file.string(), std::strerror(failed));
+  if (failed) throw Failure("cannot read " + file.string(), std::strerror(failed), "look at its disk, and start again");
   return checksum.text();
 }
 

@@ -93,7 +93,9 @@ class File {
       const ssize_t count =
           ::pread(descriptor_, target, std::min<uint64_t>(bytes, uint64_t{1} << 30), static_cast<off_t>(offset));
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) throw Failure("cannot read " + file_.string(), std::strerror(errno));
+      if (count < 0) {
+        throw Failure("cannot read " + file_.string(), std::strerror(errno), "look at its disk, and start again");
+      }
       if (count == 0) throw Failure("cannot read " + file_.string(), "the file became shorter while it was read");
       target += count;
       offset += static_cast<uint64_t>(count);

@@ -1,16 +1,19 @@
 #include "transformer/base/unreadable.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <cstring>
-
-#include "transformer/base/folder.h"
 
 namespace transformer {
 
 void throw_unread(const std::filesystem::path& file, const std::string& what, int error_number) {
   const auto text = fmt::format("{}: {}", what, std::strerror(error_number));
-  if (!something_at(file)) throw Error(file.string(), text);
+  // What cannot be looked at either may be there.
+  struct stat status = {};
+  const bool missing = ::lstat(file.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR);
+  if (missing) throw Error(file.string(), text);
   throw Unreadable(file.string(), text);
 }
 

@@ -7,9 +7,9 @@
 
 namespace transformer {
 
-/// A file that is there and could not be opened or read: it is somebody else's, descriptors or memory ran out, its disk
-/// failed or is not mounted. What it holds may be whole. read_file, file_checksum and TensorReader throw it where the
-/// difference counts; to others it is an Error.
+/// A file that is there, as far as can be seen, and could not be opened: it is somebody else's, descriptors or memory
+/// ran out, its disk is not mounted. What it holds may be whole. read_file (which throws it too where reading fails),
+/// file_checksum and TensorReader throw it where the difference counts; to others it is an Error.
 class Unreadable : public Error {
  public:
   using Error::Error;

@@ -127,7 +127,6 @@ class Runner {
       end_active();
       throw;
     }
-    if (untold_) changed_();
     options_.log.progress({});
     end_.finished = count(SweepRun::State::finished);
     end_.failed = count(SweepRun::State::failed);
@@ -183,15 +182,22 @@ class Runner {
       options_.log.error(
           fmt::format("the sweep cannot go on; stopping once checkpoints are written ({} running)", active_.size()));
     }
-    for (const double begun = now(); !active_.empty() && now() - begun <= options_.kill_seconds;) {
+    for (double begun = now(); !active_.empty() && now() - begun <= options_.kill_seconds;) {
       const int signal = signals_.next(50);
-      if (signal != 0 && signal != SIGCHLD) signal_processes(processes(), signal);
+      if (signal != 0 && signal != SIGCHLD) begun += signal_all(signal);
       active_.remove_if([](const Active& active) { return waitpid(active.process, nullptr, WNOHANG) != 0; });
     }
     for (const auto& active : active_) {
       kill(active.process, SIGKILL);
       waitpid(active.process, nullptr, 0);
     }
+  }
+
+  /// Gives how many seconds all were halted, which are nobody's.
+  double signal_all(int signal) const {
+    const double begun = now();
+    signal_processes(processes(), signal);
+    return signal == SIGTSTP ? now() - begun : 0;
   }
 
   std::vector<pid_t> processes() const {
@@ -340,7 +346,8 @@ class Runner {
       }
       return;
     }
-    signal_processes(processes(), signal);  // before a word of it: whoever reads the log may keep it waiting
+    const double halted = signal_all(signal);  // before a word of it: whoever reads the log may keep it waiting
+    if (second_signal_ > 0) second_signal_ += halted;
     if (signal == SIGTSTP) return;
     if (end_.signal == 0) {
       if (!active_.empty()) {

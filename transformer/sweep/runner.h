@@ -30,10 +30,10 @@ struct RunnerEnd {
 
 /// Trains the `chosen` runs of `plan`, as many at a time as there are devices, each in a process of its own: `train
 /// BASE --set ..`, whose output goes to the run's log. `results` holds what is known of all runs and is kept up to
-/// date; `changed` is called after each change of a run's state, or, where it takes long, after several. Runs that are
-/// finished are left alone, interrupted ones go on by themselves, and one that fails, or cannot be started, stops
-/// nobody. Nor does one that another process trains: it is `running`, and left to that. The base must be as it was when
-/// `plan` was made.
+/// date; `changed` is called after each change of a run's state, or, where it takes long, after several, so that the
+/// last ones may be left for who called this. Runs that are finished are left alone, interrupted ones go on by
+/// themselves, and one that fails, or cannot be started, stops nobody. Nor does one that another process trains: it is
+/// `running`, and left to that. The base must be as it was when `plan` was made.
 ///
 /// On a CPU the processes that there are at a time share the cores (OMP_NUM_THREADS, unless the environment has it); a
 /// GPU is handed over in CUDA_VISIBLE_DEVICES. A run without a vocabulary is given that of a run that has learned one

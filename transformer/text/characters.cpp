@@ -112,6 +112,24 @@ bool is_unspaced(char32_t code_point) {
          within(0xFE30, 0xFE4F) || within(0xFF01, 0xFFEF) || within(0x20000, 0x3FFFF);
 }
 
+size_t step_back(std::string_view text, size_t position) {
+  do {
+    --position;
+  } while (position > 0 && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80);
+  return position;
+}
+
+size_t base_before(std::string_view text, size_t position) {
+  constexpr int most_marks = 30;  // as in Unicode's stream-safe text
+  position = step_back(text, position);
+  for (int marks = 0; position > 0 && marks < most_marks; ++marks) {
+    size_t behind = position;
+    if (kind_of(next_code_point(text, behind)) != CharacterKind::mark) break;
+    position = step_back(text, position);
+  }
+  return position;
+}
+
 bool goes_on(WordKind before, char32_t next) {
   if (before == WordKind::apart) return false;
   const auto kind = kind_of(next);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <string_view>
+
 namespace transformer {
 
 /// What kind of character a code point is, as far as splitting text needs to know (Unicode's general categories).
@@ -32,11 +35,17 @@ bool is_letter_or_digit(char32_t code_point);
 /// Letters, digits and marks: what words are made of. A mark behind a sign is none: see WordKind.
 bool is_word_character(char32_t code_point);
 
-/// Word characters of writing that sets words apart: where one follows another, the word goes on.
+/// Word characters of writing that sets words apart: where one follows another, the word goes on (but behind a mark on
+/// a sign: see WordKind).
 bool is_of_spaced_word(char32_t code_point);
 /// Characters of scripts that are written without spaces between words (Chinese, Japanese, Thai, Lao, Khmer, Burmese),
 /// and their punctuation.
 bool is_unspaced(char32_t code_point);
+
+/// Where the character before `position`, which is not 0, begins in UTF-8.
+size_t step_back(std::string_view text, size_t position);
+/// The same of the one whose marks, if any, are before `position`; a few dozen of them, at most, are looked over.
+size_t base_before(std::string_view text, size_t position);
 
 /// What a text ends with, as far as its words are concerned. A mark is of the kind of what it is behind.
 enum class WordKind {

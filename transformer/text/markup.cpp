@@ -382,29 +382,8 @@ class Parser {
   std::unordered_map<std::string, int64_t> open_names_;
 };
 
-/// Where the character before `position` begins.
-size_t step_back(std::string_view text, size_t position) {
-  do {
-    --position;
-  } while (position > 0 && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80);
-  return position;
-}
-
 char32_t character_at(std::string_view text, size_t position) {
   return next_code_point(text, position);
-}
-
-// Marks behind a character, at most, as in Unicode's stream-safe text; so that a step takes no longer.
-constexpr int most_marks_of_one = 30;
-
-/// Where the character before `position` begins whose marks, if any, are behind it.
-size_t base_before(std::string_view text, size_t position) {
-  position = step_back(text, position);
-  for (int marks = 0; position > 0 && marks < most_marks_of_one; ++marks) {
-    if (kind_of(character_at(text, position)) != CharacterKind::mark) break;
-    position = step_back(text, position);
-  }
-  return position;
 }
 
 char32_t last_of(std::string_view text) {

@@ -53,9 +53,7 @@ std::string PieceTexts::of(std::span<const int64_t> pieces) const {
 }
 
 bool PieceTexts::begin_in_word(std::span<const int64_t> pieces) const {
-  const auto text = of(pieces);
-  size_t position = 0;
-  return !text.empty() && is_of_spaced_word(next_code_point(text, position));
+  return TextEnd(WordKind::word).continued_by(of(pieces));
 }
 
 bool PieceTexts::end_in_word(std::span<const int64_t> pieces) const {

@@ -214,14 +214,23 @@ size_t address_end(std::string_view text, size_t begin, bool in_markup) {
 }
 
 constexpr std::string_view local_signs = "_.%+-";
+constexpr size_t longest_local = 64;
 
-/// Whether a mail address may not begin behind `before`: it would be a part of one, or of a word.
-bool ends_in_local(std::string_view before) {
-  if (before.empty()) return false;
-  size_t position = before.size() - 1;
-  while (position > 0 && before.size() - position < 4 && (static_cast<unsigned char>(before[position]) & 0xC0) == 0x80)
-    --position;
-  return is_any_of(before.back(), local_signs) || is_of_spaced_word(next_code_point(before, position));
+/// Whether a mail address may not begin at `position`: it would be a part of one, or of a word.
+bool is_within_local(std::string_view text, size_t position) {
+  const auto last_of = [&](size_t end) {
+    size_t base = base_before(text, end);
+    const char32_t c = next_code_point(text, base);
+    return is_of_spaced_word(c) && kind_of(c) != CharacterKind::mark ? c : char32_t{0};
+  };
+  if (position == 0) return false;
+  if (is_any_of(text[position - 1], local_signs)) return true;
+  const char32_t last = last_of(position);
+  if (last < 0x80 || static_cast<unsigned char>(text[position]) >= 0x80) return last != 0;
+  // Where what a whole word of other letters begins would be too long for one, an address stands behind it.
+  size_t begin = position;
+  while (begin > 0 && position - begin <= longest_local && last_of(begin) != 0) begin = base_before(text, begin);
+  return position - begin <= longest_local;
 }
 
 size_t local_end(std::string_view text) {
@@ -238,7 +247,7 @@ size_t domain_end(std::string_view text) {
   char last = '\0';  // 0: beyond ASCII
   for (size_t next = 0; next < text.size(); position = next) {
     const char32_t c = next_code_point(text, next);
-    const bool belongs = c == U'.' || c == U'-' || (is_of_spaced_word(c) && !is_joiner(c));
+    const bool belongs = c == U'.' || c == U'-' || (is_of_spaced_word(c) && !is_joiner(c) && c != 0xFE0F);
     if (!belongs || (c >= 0x250 && is_letter_or_digit(c) && is_letter(last))) break;
     last = c < 0x80 ? static_cast<char>(c) : '\0';
   }
@@ -246,7 +255,7 @@ size_t domain_end(std::string_view text) {
 }
 
 size_t mail_end(std::string_view text, size_t begin) {
-  constexpr size_t longest_local = 64, longest_domain = 253;
+  constexpr size_t longest_domain = 253;
   const auto local = text.substr(begin, longest_local + 1);
   const size_t sign = local_end(local);
   if (at(local, sign) != '@') return nowhere;
@@ -260,9 +269,10 @@ size_t mail_end(std::string_view text, size_t begin) {
     return nowhere;
   }
   int letters = 0;
-  for (size_t position = point + 1; position < domain.size(); ++letters) {
+  for (size_t position = point + 1; position < domain.size();) {
     const char32_t c = next_code_point(domain, position);
     if (!is_word_character(c) || kind_of(c) == CharacterKind::digit) return nowhere;
+    letters += is_letter_or_digit(c);
   }
   return letters >= 2 ? begin + sign + 1 + end : nowhere;
 }
@@ -286,7 +296,7 @@ size_t placeholder_end(std::string_view text, size_t position, bool in_markup) {
     end = address_end(text, position, in_markup);
     if (end != nowhere) return end;
   }
-  return ends_in_local(before) ? nowhere : mail_end(text, position);
+  return is_within_local(text, position) ? nowhere : mail_end(text, position);
 }
 
 std::vector<TextSpan> find_placeholders(std::string_view text) {

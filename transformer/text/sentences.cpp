@@ -179,13 +179,14 @@ class Splitter {
     const bool full_width = next_code_point(line_, next) != U'.';
     const bool before_digit = behind == next && kind_of(at(behind)) == CharacterKind::digit;
     size_t begin = stop;
+    bool glued = false;
     while (begin > begin_) {
-      size_t before = begin - 1;
-      while (before > begin_ && (static_cast<unsigned char>(line_[before]) & 0xC0) == 0x80) --before;
+      const size_t before = step_back(line_, begin);
       const char32_t c = at(before);
       if (is_blank(c) || (!is_word_character(c) && !is_full_stop(c))) break;
-      // A number or an initial may stand right behind Chinese or Japanese.
-      if (is_unspaced(c) && kind_of(c) == CharacterKind::letter) break;
+      // A full-width number or initial may stand right behind Chinese or Japanese, and an abbreviation of any width.
+      glued = is_unspaced(c) && kind_of(c) == CharacterKind::letter;
+      if (glued) break;
       begin = before;
       if (stop - begin > longest_abbreviation) return false;
     }
@@ -217,6 +218,7 @@ class Splitter {
       }
     }
     if (ends_with_digit && before_digit) return true;
+    if (glued && !full_width && (digits || longest_part == 1)) return false;
     if (digits) return first || (!full_width && bits_ != english && length <= 2);
     if (cased && longest_part == 1) {
       // Initials, z.B., U.S.; but 5 p.m. ends what a capital follows.

@@ -48,9 +48,13 @@ char32_t first_code_point(std::string_view text) {
 }
 
 char32_t last_code_point(std::string_view text) {
-  size_t position = text.size() - 1;
-  while (position > 0 && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80) --position;
+  size_t position = step_back(text, text.size());
   return next_code_point(text, position);
+}
+
+/// Whether a translation begins as one of unspaced writing: a name in Chinese may begin an English sentence.
+bool begins_unspaced(std::string_view text) {
+  return unspaced_ends(text).begin && text.find(' ') == std::string_view::npos;
 }
 
 /// Whether a month's name begins there, before which a number is an ordinal in German.
@@ -264,7 +268,7 @@ SplitText::Joined SplitText::join(std::span<const std::string> translations) con
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto& segment = segments_[i];
     if (glued(i) && !joined.text.empty() && !translations[i].empty() && !unspaced_ends(translations[i - 1]).end &&
-        !unspaced_ends(translations[i]).begin) {
+        !begins_unspaced(translations[i])) {
       joined.text += ' ';
     }
     joined.text.append(text_, end, segment.begin - end);

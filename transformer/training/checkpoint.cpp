@@ -401,11 +401,17 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
   state.progress = progress;
 }
 
-std::string damage_found(const std::function<void()>& read) {
+void read_checkpoint(const std::function<void()>& read) {
   try {
     read();
   } catch (const Unreadable& unreadable) {
     throw Failure("", unreadable.what(), "start again when it can be read");
+  }
+}
+
+std::string damage_found(const std::function<void()>& read) {
+  try {
+    read_checkpoint(read);
   } catch (const Error& error) {
     return error.what();
   }

@@ -155,8 +155,10 @@ std::string described_start(const RunSettings& settings) {
 std::map<std::string, std::string> start_of(const RunSettings& settings, const fs::path& output, bool begun) {
   if (begun) {
     for (const auto& checkpoint : resumable_checkpoints(output)) {
-      std::map<std::string, std::string> known;  // damage is said when training goes on from an older one
-      if (damage_found([&] { known = provenance(checkpoint); }).empty()) return known;
+      try {
+        return provenance(checkpoint);
+      } catch (const std::runtime_error&) {  // Error or Failure: said where training goes on from this one
+      }
     }
     return {};
   }
@@ -767,6 +769,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   training.device = device;
   const TrainingText text{corpus, data.train_weights, *vocabularies, training.subword_sampling};
   Trainer trainer(communicator, translation_task(model, text, training), training, output, files, trainer_hooks);
+  communicator.on_rank_0([&] { folder->check_in_place(); });  // the trainer has hold of the same one
   if (begun) log.info(fmt::format("going on from {}", trainer.resume().string()));
   const auto summary = trainer.run(options.profile_steps);
   const auto interrupted = [&] {

@@ -354,7 +354,11 @@ void RunFolder::check_vocabularies(const fs::path& checkpoint) {
     if (!something_at(own)) continue;
     if (!something_at(here)) {
       lost_vocabularies_[name] = own;
-    } else if (file_checksum(own) != file_checksum(here)) {
+      continue;
+    }
+    std::string checksum;
+    read_checkpoint([&] { checksum = file_checksum(own); });
+    if (checksum != file_checksum(here)) {
       throw Error(here.string(),
                   fmt::format("is another vocabulary than the run was trained with, which is {}", own.string()),
                   "put that one back to go on, or --restart to begin anew");
@@ -465,7 +469,7 @@ fs::path RunFolder::choose_checkpoint() {
   for (const auto& checkpoint : checkpoints) {
     const auto step = checkpoint_step(checkpoint);
     if (step == from_) {
-      verify_checksums(checkpoint);
+      read_checkpoint([&] { verify_checksums(checkpoint); });
       return checkpoint;
     }
     steps = fmt::format("{}{}{}", step, steps.empty() ? "" : ", ", steps);
@@ -628,7 +632,11 @@ void RunFolder::claim() {
     if (record_.agents.size() > known) record_.write(folder_);
   }
   if (found_ != Found::nothing) {
-    for (const auto& [name, copy] : lost_vocabularies_) put_vocabulary(name, read_file(copy));
+    for (const auto& [name, copy] : lost_vocabularies_) {
+      std::string contents;
+      read_checkpoint([&] { contents = read_file(copy); });
+      put_vocabulary(name, contents);
+    }
     return;
   }
   if (!lock_) {

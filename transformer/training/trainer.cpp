@@ -9,17 +9,19 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/memory.h"
+#include "transformer/base/process.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/settings.h"
-#include "transformer/base/threads.h"
 #include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
 #include "transformer/model/evaluating.h"
@@ -177,6 +179,8 @@ Trainer::Trainer(Communicator& communicator, TrainingTask task, const TrainingSe
       // After the move: moving gives a module new parameters on some devices.
       optimizer_(optimizer_of(task_, settings, communicator)) {
   settings_.check();
+  std::error_code ignored;  // claim_folder says what is wrong with it
+  if (communicator_.rank() == 0 && std::filesystem::is_directory(run_, ignored)) claimed_.emplace(run_);
   if (device_.is_cuda()) communicator_.check_distinct("device '" + settings.device + "'", gpu_identity(device_));
   if (device_.is_cuda() && uses_bf16(settings_, device_) && communicator_.rank() == 0) {
     if (const auto missing = missing_gpu_kernels(device_); !missing.empty()) {
@@ -209,6 +213,7 @@ std::filesystem::path Trainer::resume() {
   auto chosen = at::zeros({2}, at::kLong);  // its step, and whether it is a scheduled one: a step may have both kinds
   // Rank 0 sets damaged checkpoints aside; then the others read what it read.
   communicator_.on_rank_0([&] {
+    if (claimed_) claimed_->check();
     checkpoint = load_newest_checkpoint(run_, state(), hooks_.log);
     const auto scheduled = list_checkpoints(run_);
     chosen[0] = progress_.step;
@@ -226,7 +231,7 @@ std::filesystem::path Trainer::resume() {
   communicator_.check_shared((run_ / "checkpoints").string(),
                              fmt::format("the checkpoint of step {} that rank 0 goes on from", step),
                              !checkpoint.empty() && something_at(checksums) ? read_file(checksums) : "");
-  if (communicator_.rank() != 0) load_checkpoint(checkpoint, state());
+  if (communicator_.rank() != 0) read_checkpoint([&] { load_checkpoint(checkpoint, state()); });
   if (progress_.process_seconds == 0) {  // earlier versions did not count them
     progress_.process_seconds = progress_.seconds * communicator_.world_size();
   }
@@ -286,15 +291,19 @@ int64_t Trainer::micro_batches() const {
 void Trainer::claim_folder() {
   communicator_.check_same("training", shared_part(settings_, hooks_, device_, progress_.step));
   communicator_.on_rank_0([&] {
-    std::error_code error;
-    std::filesystem::create_directories(run_, error);
-    if (error) throw_refused(run_, "cannot create the folder", error);
+    if (claimed_) {
+      claimed_->check();
+    } else {
+      std::error_code error;
+      std::filesystem::create_directories(run_, error);
+      if (error) throw_refused(run_, "cannot create the folder", error);
+      claimed_.emplace(run_);
+    }
     if (!lock_) lock_.emplace(run_, FileLock::Wait::no);
     if (lock_->error_number() == EWOULDBLOCK) {
       throw Error(run_.string(), "another run is working in this folder",
                   "wait for it, stop it, or name another folder");
     }
-    if (!claimed_) claimed_.emplace(run_);
     if (last_checkpoint_step_ < 0 && !resumable_checkpoints(run_).empty()) {
       throw Error(run_.string(), "holds the checkpoints of a run already",
                   "go on with it by resume(), or name another folder");
@@ -785,9 +794,11 @@ bool Trainer::out_of_patience() const {
 
 TrainingSummary Trainer::run(int64_t profile_steps) {
   using End = TrainingSummary::End;
-  // Of a container's share of the processors OpenMP knows nothing.
-  const int64_t threads = settings_.threads > 0 ? settings_.threads : default_threads();
-  if (settings_.threads > 0 || threads < at::get_num_threads()) at::set_num_threads(static_cast<int>(threads));
+  if (settings_.threads > 0) {
+    at::set_num_threads(static_cast<int>(settings_.threads));
+  } else if (!std::getenv("OMP_NUM_THREADS") && usable_cores() < at::get_num_threads()) {
+    at::set_num_threads(usable_cores());  // of a container's share of the processors OpenMP knows nothing
+  }
   started_ = last_checkpoint_ = now();
   seconds_before_ = progress_.seconds;
   process_seconds_before_ = progress_.process_seconds;
@@ -823,6 +834,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   const int64_t profile_from = progress_.step + 1;
   std::optional<Profile> profile;
   const auto finish_profile = [&] {
+    claimed_->check();
     profile->stop();
     profile.reset();
     hooks_.log.info(

@@ -90,13 +90,15 @@ struct TrainingSummary {
 class Trainer {
  public:
   /// `communicator` must outlive this. `run` is the run's folder; `files` go into every checkpoint beside the weights.
-  /// Of `settings`, those that the task stands for (schedule, smoothing, sampling, recompute) are not looked at. Throws
-  /// Error for settings out of their ranges or that contradict each other, and where two ranks would use one GPU.
+  /// Of `settings`, those that the task stands for (schedule, smoothing, sampling, recompute) are not looked at. Where
+  /// `run` is there already, this is the folder that resume() and run() work in (ClaimedFolder). Throws Error for
+  /// settings out of their ranges or that contradict each other, and where two ranks would use one GPU.
   Trainer(Communicator& communicator, TrainingTask task, const TrainingSettings& settings, std::filesystem::path run,
           ModelFiles files = {}, TrainerHooks hooks = {});
 
   /// Goes on from the newest checkpoint that is whole; returns it. Throws Error when none is, and on every rank where
-  /// one does not see the checkpoint that rank 0 goes on from, Failure where one cannot be read (damage_found).
+  /// one does not see the checkpoint that rank 0 goes on from, Failure where one cannot be read (read_checkpoint) or
+  /// the folder is not at its path any more.
   std::filesystem::path resume();
 
   /// Trains until steps, minutes or patience are used up, or the stop flag is set, and leaves a checkpoint of the last
@@ -108,7 +110,9 @@ class Trainer {
   /// finite loss. Checkpoints stay as they are, and none is written of such a state. On a CPU a gradient that is not
   /// finite is found before it changes a weight; a GPU skips its update, and it is found with the next figures that are
   /// fetched. The next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`. With
-  /// training.deterministic an operation that has no version of one outcome throws LibTorch's c10::Error.
+  /// training.deterministic an operation that has no version of one outcome throws LibTorch's c10::Error. Where
+  /// training.threads is 0, LibTorch's threads stay as many as the program has, but usable_cores() at most where
+  /// OMP_NUM_THREADS is not set.
   TrainingSummary run(int64_t profile_steps = 0);
 
   /// Adds the validation of the final model to the log and to the metrics, on rank 0. Throws Failure where it is not
