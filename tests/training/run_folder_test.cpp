@@ -834,6 +834,7 @@ TEST_CASE("a checkpoint that cannot be read is not passed over for an earlier on
   }
   CHECK(run.open({}, {.from = "6"}).found() == Found::run);  // which is named
 
+  fs::remove(file);
   run.checkpoint(10);
   write_file(run.folder / "config.yaml", Given{}.yaml());
   make_unreadable(vocabulary);

@@ -632,10 +632,10 @@ void RunFolder::claim() {
     if (record_.agents.size() > known) record_.write(folder_);
   }
   if (found_ != Found::nothing) {
-    for (const auto& [name, copy] : lost_vocabularies_) {
+    for (const auto& lost : lost_vocabularies_) {
       std::string contents;
-      read_checkpoint([&] { contents = read_file(copy); });
-      put_vocabulary(name, contents);
+      read_checkpoint([&] { contents = read_file(lost.second); });
+      put_vocabulary(lost.first, contents);
     }
     return;
   }
