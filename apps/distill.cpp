@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,7 +18,9 @@
 #include "apps/unfinished_output.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/unreadable.h"
 #include "transformer/evaluation/closest.h"
 #include "transformer/inference/translator.h"
 
@@ -149,10 +149,10 @@ std::string with_checksums(const std::string& record, const std::vector<fs::path
 bool is_whole(const fs::path& folder, const ordered_json& record) {
   const auto there = [&](const std::string& name) { return something_at(folder / name); };
   if (std::all_of(file_names.begin(), file_names.end(), there)) return true;
-  // What a process left that died while it gave files their names is the journal's.
-  if (something_at(UnfinishedOutput::journal_of((folder / file_names.front()).string()))) return false;
   const auto written = record.value("written", ordered_json());
   if (!written.is_object()) {
+    // What a process left that died while it gave files their names is the journal's.
+    if (something_at(UnfinishedOutput::journal_of((folder / file_names.front()).string()))) return false;
     throw Error(folder.string(),
                 fmt::format("lacks a file of its corpus, and {} does not say how the others were written", record_name),
                 "name another folder");
@@ -173,8 +173,7 @@ bool holds_already(const fs::path& folder, const std::string& record) {
   const auto found = std::find_if(file_names.begin(), file_names.end(),
                                   [&](const std::string& name) { return something_at(folder / name); });
   if (found == file_names.end()) return false;
-  std::ifstream stream(folder / record_name, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(stream), {});
+  const auto text = something_at(folder / record_name) ? read_file(folder / record_name) : "";
   const auto theirs = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto ours = ordered_json::parse(record);
   if (!theirs.is_object() || theirs.value("format", ordered_json()) != record_format || !theirs.contains("work")) {
@@ -308,7 +307,9 @@ int main(int argc, char** argv) {
     identity = decoding.identity(translator);
     identity["way of picking"] = pick;
     record = record_of(identity, source, target);
-    if (holds_already(folder.path(), record)) {
+    bool is_done = false;
+    read_kept([&] { is_done = holds_already(folder.path(), record); });
+    if (is_done) {
       std::cerr << one_line(fmt::format("{}: {} holds this corpus already", program_name, output)) << '\n';
       return 0;
     }

@@ -30,6 +30,7 @@
 #include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/process.h"
 #include "transformer/base/progress_line.h"
@@ -62,8 +63,8 @@ class EndingSignals {
     }
     pthread_sigmask(SIG_BLOCK, &signals_, &before_);
     // Not a signal: one that a parent had ignored would never come.
-    arriving_ = signalfd(-1, &signals_, SFD_CLOEXEC);
-    ended_ = eventfd(0, EFD_CLOEXEC);
+    arriving_ = signalfd(-1, &signals_, SFD_CLOEXEC | SFD_NONBLOCK);
+    ended_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (arriving_ < 0 || ended_ < 0) throw Failure("signals", std::strerror(errno));
     thread_ = std::thread([this] { wait(); });
   }
@@ -85,10 +86,14 @@ class EndingSignals {
   void wait() {
     pollfd either[] = {{.fd = arriving_, .events = POLLIN, .revents = 0},
                        {.fd = ended_, .events = POLLIN, .revents = 0}};
-    while (::poll(either, std::size(either), -1) < 0 && errno == EINTR) {
-    }
     signalfd_siginfo signal = {};
-    if (either[1].revents != 0 || ::read(arriving_, &signal, sizeof signal) != sizeof signal) return;
+    while (true) {
+      uint64_t ended = 0;
+      if (::read(ended_, &ended, sizeof ended) == sizeof ended) return;
+      if (::read(arriving_, &signal, sizeof signal) == sizeof signal) break;
+      // Where the kernel has no memory to wait with, a little later: whoever ends the work waits for this thread.
+      if (::poll(either, std::size(either), -1) < 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
     const std::lock_guard lock(writing);
     const auto text = farewell_() + "\n";
     static_cast<void>(!::write(STDERR_FILENO, text.data(), text.size()));
@@ -331,6 +336,8 @@ struct LineWork::Implementation {
     size_t same = 0;
     Read read = reader->read();
     for (; same < windows.size(); ++same) {
+      // What could not be read is no other text.
+      if (read.failure) std::rethrow_exception(read.failure);
       const auto& window = windows[same];
       const bool same_text =
           window.lines == static_cast<int64_t>(read.lines.size()) && window.input == checksum_of(read.lines);
@@ -583,8 +590,7 @@ int LineWork::run(const std::function<std::map<std::string, std::string>()>& ide
 std::string model_checksum(const std::filesystem::path& directory) {
   Checksum checksum;
   for (const char* name : model_names) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(directory / name, ignored)) continue;
+    if (!something_at(directory / name)) continue;
     checksum.add(name);
     checksum.add(file_checksum(directory / name));
   }

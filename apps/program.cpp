@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +37,26 @@ struct Printed {
 void take_closed_streams() {
   for (const int stream : {0, 1, 2}) {
     if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF) ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
+  }
+}
+
+/// Has standard output and error wait where the pipe or terminal that they lead to takes no more just now. One that
+/// another program has left so that it does not wait is opened anew: the descriptor that there is others share, who may
+/// want it so. What cannot be opened, as a socket, stays as it is.
+void wait_for_readers() {
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    const int flags = ::fcntl(stream, F_GETFL);
+    if (flags < 0 || (flags & O_NONBLOCK) == 0 || (flags & O_ACCMODE) == O_RDONLY) continue;
+    struct stat status = {};
+    const bool pipe = ::fstat(stream, &status) == 0 && S_ISFIFO(status.st_mode);
+    // The other end of a terminal would come to be that of a new one.
+    if (!pipe && (::isatty(stream) == 0 || ::ptsname(stream) != nullptr)) continue;
+    // Opening does not wait for a reader, who may have gone.
+    const int own = ::open(fmt::format("/proc/self/fd/{}", stream).c_str(),
+                           (flags & O_ACCMODE) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (own < 0) continue;
+    if (::fcntl(own, F_SETFL, flags & ~O_NONBLOCK) == 0) ::dup2(own, stream);
+    ::close(own);
   }
 }
 
@@ -96,6 +118,7 @@ bool reader_has_gone() {
 
 int run_program(int argc, char** argv, const ProgramBody& body) {
   take_closed_streams();
+  wait_for_readers();
   // A parent may have SIGPIPE ignored; `program | head` should end quietly all the same.
   std::signal(SIGPIPE, SIG_DFL);
   // A file that may grow no further (ulimit -f) is told of as a full disk is.

@@ -28,7 +28,8 @@ using ProgramBody = std::function<int(CLI::App& app, const std::function<void()>
 ///
 /// `program --man` prints a page for man(1), `program --completion bash` a script that completes its options.
 ///
-/// Standard streams that are closed stay so: no file that the program opens takes their place.
+/// Standard streams that are closed stay so: no file that the program opens takes their place. Pipes and terminals that
+/// do not wait for their readers are waited for.
 ///
 /// Status 0: done, or --help, --version or one of these was asked for. 1: Failure, out of memory, output that could not
 /// be written, or any other exception. 2: wrong arguments, or Error.

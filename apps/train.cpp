@@ -5,7 +5,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdint>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "torch_program.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/process.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/tree_constraint.h"
 #include "transformer/model/device.h"
@@ -35,20 +35,11 @@ std::atomic<int> stopped_by{0};
 // the others to come.
 std::atomic<bool> prepares{false};
 
-// When a signal first came, by its number, in milliseconds of a clock that began with the machine; 0: it has not.
-std::atomic<int64_t> first_came[SIGTERM + 1];
-static_assert(SIGHUP < SIGTERM && SIGINT < SIGTERM);
+constinit transformer::SignalWishes wishes;
 
-// The same signal, later, ends the program at once: the first may have come in the middle of something long. Those that
-// come together are one wish: a service that is stopped gets a signal in all of its processes, and who started this one
-// passes its own on, or one of another kind, when it comes to it. Ctrl-C is a person's, who waits for less.
+// A second wish ends the program at once: the first may have come in the middle of something long.
 void on_signal(int signal) {
-  const int64_t together = signal == SIGINT ? 1000 : 5000;  // milliseconds
-  timespec time = {};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  const int64_t now = int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
-  int64_t first = 0;
-  const bool again = !first_came[signal].compare_exchange_strong(first, now) && now - first > together;
+  const bool again = wishes.again(signal);
   stopped_by = signal;
   stop = true;
   if (!prepares && !again) return;

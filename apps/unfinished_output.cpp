@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -19,6 +19,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/json_number.h"
+#include "transformer/base/unreadable.h"
 
 namespace transformer {
 
@@ -38,11 +39,6 @@ UnfinishedOutput::ToldLines told_lines(const Json& entry) {
     lines.first.emplace_back(whole_number_of(line.at(0)), line.at(1).get<std::string>());
   }
   return lines;
-}
-
-bool is_there(const fs::path& file) {
-  struct stat status = {};
-  return ::lstat(file.c_str(), &status) == 0;
 }
 
 // A name as JSON has it, where what is not UTF-8 is replaced.
@@ -65,6 +61,75 @@ std::string first_difference(const std::map<std::string, std::string>& one,
 [[noreturn]] void refuse(const fs::path& file) {
   throw Error(file.string(), "is in the way of a file that this program would make, and is not of this work",
               "move it away, or name another output");
+}
+
+/// At most `bytes` of what the open `file` holds from `offset` on, fewer where it ends there. Throws as throw_unread.
+std::string bytes_of(int descriptor, const fs::path& file, uint64_t offset, uint64_t bytes) {
+  std::string text(bytes, '\0');
+  uint64_t read = 0;
+  while (read < bytes) {
+    const ssize_t count = ::pread(descriptor, text.data() + read, std::min(bytes - read, uint64_t{1} << 30),
+                                  static_cast<off_t>(offset + read));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_unread(file, "cannot be read", errno);
+    if (count == 0) break;
+    read += static_cast<uint64_t>(count);
+  }
+  text.resize(read);
+  return text;
+}
+
+/// What a process before this one may have left under a name. Only bytes that were read can be other ones.
+class LeftFile {
+ public:
+  /// Throws as throw_unread where a file is there and cannot be opened.
+  explicit LeftFile(fs::path file) : file_(std::move(file)) {
+    struct stat status = {};
+    if (::lstat(file_.c_str(), &status) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return;
+      throw_unread(file_, "cannot be looked at", errno);
+    }
+    is_there_ = true;
+    if (!S_ISREG(status.st_mode)) return;
+    descriptor_ = ::open(file_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor_ < 0) throw_unread(file_, "cannot be opened", errno);
+    size_ = static_cast<uint64_t>(status.st_size);
+  }
+  ~LeftFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  LeftFile(const LeftFile&) = delete;
+  LeftFile& operator=(const LeftFile&) = delete;
+
+  bool is_there() const { return is_there_; }
+  /// Whether it is a file. A link would lead to one of somebody else's.
+  bool is_regular() const { return descriptor_ >= 0; }
+  /// 0 where there is none: of a file that nothing was written to yet none is needed.
+  uint64_t size() const { return size_; }
+
+  /// Whether the `bytes` from `offset` on are there and have this checksum.
+  bool holds(uint64_t offset, uint64_t bytes, const std::string& checksum) const {
+    if (bytes > size_ || offset > size_ - bytes) return false;
+    const auto text = bytes > 0 ? bytes_of(descriptor_, file_, offset, bytes) : "";
+    return text.size() == bytes && checksum_of(text) == checksum;
+  }
+
+ private:
+  fs::path file_;
+  bool is_there_ = false;
+  int descriptor_ = -1;
+  uint64_t size_ = 0;
+};
+
+/// What a line of the journal says of an output.
+struct Recorded {
+  uint64_t bytes;
+  std::string checksum;
+};
+
+Recorded recorded_output(const std::string& line, size_t index) {
+  const auto output = Json::parse(line)["outputs"][index];
+  return {static_cast<uint64_t>(whole_number_of(output["bytes"])), output["checksum"].get<std::string>()};
 }
 
 }  // namespace
@@ -95,12 +160,15 @@ UnfinishedOutput::UnfinishedOutput(const std::vector<std::string>& files,
 
   lock();
   try {
-    std::ifstream stream(journal_, std::ios::binary);
-    const std::string text(std::istreambuf_iterator<char>(stream), {});
-    // An empty one was just made, here or by a process that came no further.
-    if (!text.starts_with(magic) && !magic.starts_with(text)) refuse(journal_);
-    read_journal(text, work);
-    keep_what_agrees();
+    read_kept([&] {
+      struct stat status = {};
+      if (::fstat(descriptor_, &status) != 0) throw_unread(journal_, "cannot be looked at", errno);
+      const auto text = bytes_of(descriptor_, journal_, 0, static_cast<uint64_t>(status.st_size));
+      // An empty one was just made, here or by a process that came no further.
+      if (!text.starts_with(magic) && !magic.starts_with(text)) refuse(journal_);
+      read_journal(text, work);
+      keep_what_agrees();
+    });
   } catch (...) {
     struct stat status = {};
     if (::fstat(descriptor_, &status) == 0 && status.st_size == 0) ::unlink(journal_.c_str());
@@ -150,14 +218,17 @@ void UnfinishedOutput::lock() {
     descriptor_ = ::open(journal_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (descriptor_ < 0) fail(errno);
     struct stat here = {}, there = {};
-    const bool regular = ::fstat(descriptor_, &here) == 0 && S_ISREG(here.st_mode);
+    int unknown = ::fstat(descriptor_, &here) == 0 ? 0 : errno;
+    const bool regular = S_ISREG(here.st_mode);
     // File systems without locks have no two processes told apart; all others have.
     const bool busy = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     // A process that has just finished may have taken the journal away between the two.
-    const bool same =
-        ::lstat(journal_.c_str(), &there) == 0 && here.st_ino == there.st_ino && here.st_dev == there.st_dev;
-    if (regular && !busy && same) return;
+    const bool found = ::lstat(journal_.c_str(), &there) == 0;
+    if (!found && errno != ENOENT && errno != ENOTDIR) unknown = errno;
+    const bool same = found && here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+    if (unknown == 0 && regular && !busy && same) return;
     ::close(std::exchange(descriptor_, -1));
+    if (unknown != 0) fail(unknown);
     if (!regular) refuse(journal_);
     if (busy) {
       throw Error(parts_.front().file, "another process is writing it", "wait for that one, or name another output");
@@ -191,7 +262,7 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
     const bool listed = std::any_of(ours.begin(), ours.end(), [&](const std::string& own) {
       return fs::path(own).filename() == as_written(part.partial.filename());
     });
-    if (is_there(part.partial) && !listed) refuse(part.partial);
+    if (something_at(part.partial) && !listed) refuse(part.partial);
   }
   if (ours.size() != parts_.size() && difference_.empty() && !ours.empty()) difference_ = "number of outputs";
   if (!difference_.empty()) {
@@ -229,66 +300,45 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
 /// goes on. A file that does not hold just what the journal says may be anybody's, and stays.
 void UnfinishedOutput::take_back(Part& part, size_t index) const {
   const auto file = followed_links(part.file);
-  struct stat status = {};
-  if (::lstat(file.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  auto left = static_cast<uint64_t>(status.st_size);
-  if (left == 0) return;
-  std::ifstream stream(file, std::ios::binary);
+  const LeftFile left(file);
+  if (left.size() == 0) return;
+  uint64_t end = 0;
   for (const auto& line : lines_) {
-    const auto entry = Json::parse(line)["outputs"][index];
-    const auto bytes = static_cast<uint64_t>(whole_number_of(entry["bytes"]));
-    if (bytes > left) return;
-    left -= bytes;
-    std::string text(bytes, '\0');
-    stream.read(text.data(), static_cast<std::streamsize>(bytes));
-    if (!stream || checksum_of(text) != entry["checksum"].get<std::string>()) return;
+    const auto& [bytes, checksum] = recorded_output(line, index);
+    if (!left.holds(end, bytes, checksum)) return;
+    end += bytes;
   }
-  // Where it cannot be renamed, its work is done again.
-  if (left == 0) static_cast<void>(::rename(file.c_str(), part.partial.c_str()));
+  if (end == left.size() && ::rename(file.c_str(), part.partial.c_str()) != 0) fail(errno);
 }
 
 /// Windows whose text is there as it was written.
 void UnfinishedOutput::keep_what_agrees() {
   for (size_t i = 0; i < parts_.size() && !done_.empty(); ++i) {
-    if (!is_there(parts_[i].partial)) take_back(parts_[i], i);
+    if (!something_at(parts_[i].partial)) take_back(parts_[i], i);
   }
-  std::vector<std::ifstream> streams;
+  std::deque<LeftFile> left;
   for (const auto& part : parts_) {
-    struct stat status = {};
-    // A link would lead to a file of somebody else's.
-    if (::lstat(part.partial.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) refuse(part.partial);
-    streams.emplace_back(part.partial, std::ios::binary);
+    left.emplace_back(part.partial);
+    if (left.back().is_there() && !left.back().is_regular()) refuse(part.partial);
   }
   size_t kept = 0;
-  for (bool agrees = true; agrees && kept < done_.size();) {
-    const auto entry = Json::parse(lines_[kept]);
+  for (; kept < done_.size(); ++kept) {
     std::vector<uint64_t> ends;
-    for (size_t i = 0; i < parts_.size() && agrees; ++i) {
-      const auto bytes = static_cast<uint64_t>(whole_number_of(entry["outputs"][i]["bytes"]));
-      std::error_code error;
-      const auto begin = kept == 0 ? 0 : parts_[i].ends.back();
-      auto size = fs::file_size(parts_[i].partial, error);
-      if (error) size = 0;  // of a file that nothing was written to yet none is needed
-      agrees = bytes <= size && begin <= size - bytes;
-      if (!agrees) break;
-      std::string text(bytes, '\0');
-      if (bytes > 0) streams[i].read(text.data(), static_cast<std::streamsize>(bytes));
-      agrees = (bytes == 0 || streams[i]) && checksum_of(text) == entry["outputs"][i]["checksum"].get<std::string>();
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const auto& [bytes, checksum] = recorded_output(lines_[kept], i);
+      const uint64_t begin = kept == 0 ? 0 : parts_[i].ends.back();
+      if (!left[i].holds(begin, bytes, checksum)) break;
       ends.push_back(begin + bytes);
     }
-    if (!agrees) break;
+    if (ends.size() < parts_.size()) break;
     for (size_t i = 0; i < parts_.size(); ++i) parts_[i].ends.push_back(ends[i]);
-    ++kept;
   }
   done_.resize(kept);
   lines_.resize(kept);
 }
 
 bool UnfinishedOutput::holds_text() const {
-  return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
-    struct stat status = {};
-    return ::lstat(part.partial.c_str(), &status) == 0 && status.st_size > 0;
-  });
+  return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return LeftFile(part.partial).size() > 0; });
 }
 
 void UnfinishedOutput::go_on_after(size_t windows) {

@@ -14,9 +14,9 @@ namespace transformer {
 /// Files that are written window by window, over which a process may die and another go on.
 ///
 /// Text goes to NAME.partial beside each file; NAME.partial.journal, beside the first, says what work it is of, and for
-/// every window what was read and what was written, with checksums: what does not agree is done again. At the end the
-/// partial files get their names and the journal goes. Files that lie there under such names and are none of these are
-/// refused, never touched.
+/// every window what was read and what was written, with checksums: what does not agree is done again, and what cannot
+/// be read ends it. At the end the partial files get their names and the journal goes. Files that lie there under such
+/// names and are none of these are refused, never touched.
 class UnfinishedOutput {
  public:
   /// Lines that are told of at the end.
@@ -49,7 +49,8 @@ class UnfinishedOutput {
   };
 
   /// `work` by name: everything that decides what is written, input apart. Throws Error where another process writes
-  /// the same file, or a file of others is in the way; Failure where nothing can be written.
+  /// the same file, or a file of others is in the way; Failure where nothing can be written, or what lies there cannot
+  /// be read at the moment.
   UnfinishedOutput(const std::vector<std::string>& files, const std::map<std::string, std::string>& work);
   /// Without commit() all stays, unless there is nothing yet.
   ~UnfinishedOutput();

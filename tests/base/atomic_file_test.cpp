@@ -14,6 +14,7 @@
 #include <cstdarg>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 #include "support.h"
 #include "transformer/base/error.h"
@@ -53,9 +54,13 @@ size_t files_in(const std::filesystem::path& directory) {
 
 }  // namespace
 
-/// What is asked of the disk, in its order, while `is_listed`: F a file's content, D a folder's, R a new name.
+/// What is asked of the disk, in its order, while `is_listed`: F a file's content, D a folder's, R a new name,
+/// L a first one.
 std::string asked;
 std::atomic<bool> is_listed = false;
+
+/// What stat() and lstat() fail at, with EIO, where they are not empty.
+std::string_view not_seen, not_seen_itself;
 
 /// In the whole program, in the C library's place.
 extern "C" __attribute__((used)) int fsync(int descriptor) {
@@ -66,6 +71,22 @@ extern "C" __attribute__((used)) int fsync(int descriptor) {
 extern "C" __attribute__((used)) int rename(const char* from, const char* to) noexcept {
   if (is_listed) asked += 'R';
   return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
+extern "C" __attribute__((used)) int linkat(int from_folder, const char* from, int to_folder, const char* to,
+                                            int flags) noexcept {
+  const auto status = static_cast<int>(::syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
+  if (is_listed && status == 0) asked += 'L';
+  return status;
+}
+extern "C" __attribute__((used)) int stat(const char* path, struct stat* status) noexcept {
+  if (path != not_seen) return ::fstatat(AT_FDCWD, path, status, 0);
+  errno = EIO;
+  return -1;
+}
+extern "C" __attribute__((used)) int lstat(const char* path, struct stat* status) noexcept {
+  if (path != not_seen_itself) return ::fstatat(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
+  errno = EIO;
+  return -1;
 }
 extern "C" __attribute__((used)) int open(const char* path, int flags, ...) {
   std::va_list rest;
@@ -153,15 +174,18 @@ TEST_CASE("what a killed process left goes once nobody can be at work on it, and
   for (const auto& other : stay) write_file(directory / other, "x");
   write_file(directory / name(dead + "-0"), "x");
   write_file(directory / name(dead + "-17"), "");
+  write_file(directory / name(alive + "-3"), "x");  // in a container all that write may have one number
   std::filesystem::create_directory(directory / name(dead + "-1"));
   std::filesystem::create_symlink("nowhere", directory / name(dead + "-2"));
   for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
-    const bool fresh = entry.path().filename() == name(dead + "-9");
+    const auto file = entry.path().filename();
+    const bool fresh = file == name(dead + "-9") || file == name(alive + "-0");
     if (!fresh && !entry.is_symlink()) std::filesystem::last_write_time(entry, file_time_type::clock::now() - hours(2));
   }
   remove_leftovers(directory.path());
   CHECK_FALSE(std::filesystem::exists(directory / name(dead + "-0")));
   CHECK_FALSE(std::filesystem::exists(directory / name(dead + "-17")));
+  CHECK_FALSE(std::filesystem::exists(directory / name(alive + "-3")));
   CHECK(files_in(directory.path()) == stay.size() + 2);
   remove_leftovers(directory / "none");
 }
@@ -221,6 +245,33 @@ TEST_CASE("links that lead in a circle are refused and stay") {
   CHECK(std::filesystem::is_symlink(directory / "a"));
   CHECK(std::filesystem::is_symlink(directory / "b"));
   CHECK(files_in(directory.path()) == 2);
+}
+
+TEST_CASE("a link or a pipe that cannot be looked at is not taken for none") {
+  TemporaryDirectory directory;
+  const auto link = directory / "link", pipe = directory / "pipe";
+  write_file(directory / "file", "before");
+  std::filesystem::create_symlink("file", link);
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const auto check_refused = [&](std::string_view& failing, const std::filesystem::path& file) {
+    for (const bool writes : {true, false}) {
+      std::string said;
+      failing = file.native();
+      try {
+        writes ? write_atomically(file, "text") : static_cast<void>(is_stream(file));
+      } catch (const Failure& failure) {
+        said = failure.what();
+      }
+      failing = {};
+      CHECK(said == file.string() + ": cannot be looked at: Input/output error");
+    }
+  };
+  check_refused(not_seen_itself, link);
+  check_refused(not_seen, pipe);
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(std::filesystem::is_fifo(pipe));
+  CHECK(read_file(directory / "file") == "before");
+  CHECK(files_in(directory.path()) == 3);
 }
 
 TEST_CASE("a name as long as names can be is written") {
@@ -363,12 +414,15 @@ TEST_CASE("a file's content is on the disk before it has its name, and the name 
   TemporaryDirectory directory;
   for (const bool nameless : {true, false}) {
     no_nameless_files = !nameless;
-    asked.clear();
-    is_listed = true;
-    write_atomically(directory / "out", "text");
-    is_listed = false;
-    CHECK(asked == "FRD");
-    CHECK(read_file(directory / "out") == "text");
+    for (const bool replaces : {false, true}) {
+      asked.clear();
+      is_listed = true;
+      write_atomically(directory / "out", "text");
+      is_listed = false;
+      CHECK(asked == (!nameless ? "FRD" : replaces ? "FLRD" : "FLD"));
+      CHECK(read_file(directory / "out") == "text");
+    }
+    std::filesystem::remove(directory / "out");
   }
   no_nameless_files = false;
 }

@@ -131,6 +131,22 @@ TEST_CASE("blocked signals wait until they are asked for") {
   }
 }
 
+TEST_CASE("signals that come together are one wish, later ones of their kind another") {
+  SignalWishes wishes;
+  CHECK_FALSE(wishes.again(SIGINT, 5000));
+  CHECK_FALSE(wishes.again(SIGINT, 6000));
+  CHECK_FALSE(wishes.again(SIGTERM, 7000));  // another kind is no second one
+  CHECK_FALSE(wishes.again(SIGHUP, 8000));
+  CHECK(wishes.again(SIGINT, 6001));
+  CHECK_FALSE(wishes.again(SIGTERM, 12000));
+  CHECK(wishes.again(SIGTERM, 12001));
+  CHECK_FALSE(wishes.again(SIGHUP, 13000));
+  CHECK(wishes.again(SIGHUP, 20000));
+  SignalWishes just_now;
+  CHECK_FALSE(just_now.again(SIGTERM));
+  CHECK_FALSE(just_now.again(SIGTERM));
+}
+
 TEST_CASE("a process writes to a terminal that stops what writes to it from the background") {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   REQUIRE(terminal >= 0);

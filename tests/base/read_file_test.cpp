@@ -29,4 +29,21 @@ TEST_CASE("what is no file is named") {
   CHECK_THAT(error_of([&] { transformer::read_file(folder / "absent"); }), Contains("absent: cannot be read: No such"));
 }
 
+TEST_CASE("a file that cannot be looked at is not one that is not there") {
+  const TemporaryDirectory folder;
+  write_file(folder / "file", "");
+  std::filesystem::create_symlink("file", folder / "link");
+  std::filesystem::create_symlink("nowhere", folder / "dangling");
+  std::filesystem::create_symlink("circle", folder / "circle");
+  CHECK(is_file(folder / "file"));
+  CHECK(is_file(folder / "link"));
+  for (const auto& none : {std::string("dangling"), std::string("absent"), std::string("file/absent"), std::string("."),
+                           std::string(300, 'n')}) {
+    CHECK_FALSE(is_file(folder / none));
+  }
+  for (const char* unknown : {"circle", "circle/file"}) {
+    CHECK_THAT(error_of([&] { is_file(folder / unknown); }), Contains("circle") && Contains(": cannot be looked at: "));
+  }
+}
+
 }  // namespace transformer::test

@@ -1,7 +1,12 @@
 #include "transformer/base/unreadable.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
 
 #include "support.h"
 #include "transformer/base/checksum.h"
@@ -28,7 +33,22 @@ bool unreadable(const Read& read) {
   return false;
 }
 
+// While it is not 0, fstat() fails with it.
+std::atomic<int> failure_of_fstat = 0;
+
 }  // namespace
+
+}  // namespace transformer::test
+
+// Stands in the C library's place.
+extern "C" int fstat(int descriptor, struct stat* status) noexcept {
+  const int error_number = transformer::test::failure_of_fstat;
+  if (error_number == 0) return ::fstatat(descriptor, "", status, AT_EMPTY_PATH);
+  errno = error_number;
+  return -1;
+}
+
+namespace transformer::test {
 
 TEST_CASE("a file that is there and cannot be read is told from one that is not there") {
   const TemporaryDirectory folder;
@@ -61,6 +81,26 @@ TEST_CASE("a file that is there and cannot be read is told from one that is not 
   fs::remove(file);
   fs::create_symlink("/proc/self/mem", file);
   CHECK(unreadable([&] { transformer::read_file(file); }));
+}
+
+TEST_CASE("an open file that cannot be looked at is not of another kind") {
+  const TemporaryDirectory folder;
+  write_file(folder / "file", "text");
+  failure_of_fstat = EIO;
+  const bool opened = unreadable([&] { TensorReader reader(folder / "file"); });
+  failure_of_fstat = 0;
+  CHECK(opened);
+}
+
+TEST_CASE("what is kept and cannot be read is a failure, and what is missing or damaged an error") {
+  const TemporaryDirectory folder;
+  fs::create_symlink("circle", folder / "circle");
+  CHECK_THROWS_AS(read_kept([&] { transformer::read_file(folder / "circle"); }), Failure);
+  CHECK_THROWS_WITH(read_kept([&] { transformer::read_file(folder / "circle"); }),
+                    Contains("circle: cannot be read: ") && EndsWith("; start again when it can be read"));
+  CHECK_THROWS_AS(read_kept([&] { transformer::read_file(folder / "absent"); }), Error);
+  CHECK_THROWS_AS(read_kept([&] { throw Error("file", "is damaged"); }), Error);
+  CHECK_NOTHROW(read_kept([] {}));
 }
 
 TEST_CASE("what cannot be looked at is an error of its reader's, for the reason that it could not be opened") {

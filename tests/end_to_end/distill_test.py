@@ -269,9 +269,29 @@ class DistillTest(ProgramTest):
         self.assertIn("holds this corpus already", self.run_program("edited", "--source", self.source))
         (folder / "scores.txt").unlink()
         del edited["scores.txt"]
-        errors = self.run_program("edited", "--source", self.source, status=2)
-        self.assertIn("target.txt: is not as this program wrote it", errors)
-        self.assertEqual(self.bytes_of("edited"), edited)
+        for _ in range(2):
+            errors = self.run_program("edited", "--source", self.source, status=2)
+            self.assertIn("target.txt: is not as this program wrote it", errors)
+            self.assertEqual({name: (folder / name).read_bytes() for name in edited}, edited)
+            # A process that was killed when all was done but this leaves its journal.
+            (folder / "target.txt.partial.journal").write_text("\n")
+
+    def test_a_corpus_that_cannot_be_read_is_no_other_one(self):
+        self.run_program("unread", "--source", self.source)
+        folder = self.root / "unread"
+        for name, missing in (("distill.json", None), ("source.txt", "target.txt")):
+            kept = [(folder / other, self.root / f"aside.{other}") for other in (name, missing) if other]
+            for file, aside in kept:
+                file.rename(aside)
+            (folder / name).symlink_to(name)
+            errors = self.run_program("unread", "--source", self.source, status=1)
+            self.assertEqual(errors.count("\n"), 1, errors)
+            self.assertIn(f"{name}: cannot be read: ", errors)
+            self.assertEqual({file.name for file in folder.iterdir()}, set(FILES) - {missing})
+            (folder / name).unlink()
+            for file, aside in kept:
+                aside.rename(file)
+        self.assertIn("holds this corpus already", self.run_program("unread", "--source", self.source))
 
     def test_files_of_others_are_never_touched(self):
         for name in FILES + ("target.txt.partial", "target.txt.partial.journal", "scores.txt.partial"):

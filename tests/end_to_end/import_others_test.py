@@ -309,6 +309,15 @@ class ImportOthersTest(ProgramTest):
                             return [name] if how != "cut" or name not in ("decoder.yml", "vocab.yml") else []
                         self.varied(system, change)
 
+        for system, name in (("marian", "decoder.yml"), ("marian", "source.spm"), ("ctranslate2", "model.bin"),
+                             ("ctranslate2", "source_vocabulary.json"), ("ctranslate2", "source.spm")):
+            with self.subTest(file=name):
+                def change(folder):
+                    (folder / name).unlink(missing_ok=True)
+                    (folder / name).symlink_to(name)
+                    return [f"{name}: cannot be looked at: " if (system, name) != ("marian", "source.spm") else name]
+                self.varied(system, change)
+
     def test_mistakes_are_named(self):
         output = self.root / "other"
         for system in ("marian", "ctranslate2"):

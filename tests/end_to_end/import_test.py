@@ -361,6 +361,15 @@ training: {{output: {self.root}/tuned, init_from: {self.imported}, steps: 1, bat
                         return [name if how != "missing" or name != "model.safetensors" else "safetensors"]
                     self.varied(change)
 
+        # Neither is what cannot be looked at what a model need not have.
+        for name in ("generation_config.json", "tokenizer_config.json", "added_tokens.json", "README.md", "source.spm"):
+            with self.subTest(file=name):
+                def change(folder):
+                    (folder / name).unlink(missing_ok=True)
+                    (folder / name).symlink_to(name)
+                    return [f"{name}: cannot be looked at: "]
+                self.varied(change)
+
         def shard_elsewhere(folder):
             (folder / "model.safetensors").rename(folder / "part")
             (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../exported/model.safetensors"}}')

@@ -135,6 +135,28 @@ class ReportTest(ProgramTest):
         self.assertIn("report: warning: the page stays as it is: ", warning)
         self.assertIn("metrics.jsonl", warning)
 
+    def test_what_cannot_be_read_at_the_moment_keeps_the_last_page(self):
+        run = self.make_run("run", finished=False)
+        summary, kept, file = run / "summary.json", run / "kept", run.parent / "page.html"
+        with subprocess.Popen([REPORT, run, "--watch", "0.2", "--output", file], stderr=subprocess.PIPE,
+                              text=True) as process:
+            deadline = time.monotonic() + 60
+            while not file.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            summary.symlink_to("/proc/self/mem")
+            warning = process.stderr.readline()
+            kept.write_text('{"parameters": 1000}')
+            kept.rename(summary)
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0)
+        self.assertRegex(warning, "^report: warning: the page stays as it is: .*summary.json: cannot be read: ")
+        page = file.read_text()
+        self.assertNotIn("not finished", page)
+        summary.unlink()
+        summary.symlink_to("/proc/self/mem")
+        self.assertIn("summary.json: cannot be read", self.report(run, "--output", file, status=1))
+        self.assertEqual(file.read_text(), page)
+
     def test_a_text_that_is_given(self):
         run = self.make_run("run", OUTPUTS["first"])
         (run / "config.yaml").unlink()

@@ -1,5 +1,8 @@
 """What people who run `translate` rely on: translate_test.py TRANSLATE MAKE_MODEL EVALUATE. Standard library only."""
 
+import contextlib
+import ctypes
+import errno
 import fcntl
 import gzip
 import html.parser
@@ -7,6 +10,7 @@ import json
 import math
 import os
 import pathlib
+import platform
 import pty
 import random
 import re
@@ -14,13 +18,16 @@ import resource
 import select
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
+import tty
 import unittest
 
-from programs import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest, as_permitted
 from toy import write_draft
 
 TRANSLATE, MAKE_MODEL, EVALUATE = sys.argv[1:4]
@@ -698,6 +705,37 @@ class TranslateTest(ProgramTest):
         self.assertIn("goes on behind line 2048", errors)
         self.assertEqual(output.read_text(), self.translate(text, "--beam", 1))
 
+    def test_what_cannot_be_read_ends_the_start_and_stays(self):
+        text = self.many(2500)
+        lines = text.splitlines(keepends=True)
+        output, partial = self.kept(text, name="unread")
+        journal = self.root / "unread.out.partial.journal"
+        source, failing, cut = self.root / "unread.in", self.root / "unread.mem", self.root / "unread.gz"
+        source.write_text("".join(lines[:2048]))
+        failing.symlink_to("/proc/self/mem")
+        cut.write_bytes(gzip.compress("".join(lines[:1500]).encode())[:-8])
+
+        def assert_stays(given, said, status):
+            there = sorted((file, file.read_bytes()) for file in (output, partial, journal) if file.exists())
+            command = as_permitted(TRANSLATE, "--model", self.model, "--input", given, "--output", output, "--beam", "1")
+            done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assert_one_line(done.stderr, said)
+            self.assertEqual(sorted((file, file.read_bytes()) for file in (output, partial, journal) if file.exists()), there)
+
+        # The text, at its beginning and within what is done.
+        assert_stays(failing, "unread.mem: cannot be read", 1)
+        assert_stays(cut, "the gzip data end too early", 2)
+        partial.chmod(0o200)
+        assert_stays(source, "unread.out.partial: cannot be opened: Permission denied; start again when it can be read", 1)
+        # As a process leaves it that dies when the file has its name already.
+        partial.rename(output)
+        assert_stays(source, "unread.out: cannot be opened: Permission denied; start again when it can be read", 1)
+        output.chmod(0o644)
+        _, errors = self.run_program("--input", source, "--output", output, "--beam", 1)
+        self.assertIn("goes on behind line 2048", errors)
+        self.assertEqual(output.read_text(), self.translate(source.read_text(), "--beam", 1))
+
     def test_a_reader_who_has_seen_enough_is_told_nothing_of_lines_that_were_not_read(self):
         source, wishes = self.root / "enough.in", self.root / "enough.wishes"
         source.write_text(self.many())
@@ -749,6 +787,40 @@ class TranslateTest(ProgramTest):
                                      preexec_fn=lambda ignored=ignored: signal.signal(ignored, signal.SIG_IGN))
                 process.communicate(timeout=60)
                 self.assertEqual(process.returncode, status)
+
+    @unittest.skipUnless(platform.machine() == "x86_64", "the calls have other numbers elsewhere")
+    def test_a_kernel_without_memory_to_wait_with_keeps_no_translation_from_its_end(self):
+        # poll() and ppoll() fail for good, with ENOMEM; everything else does as ever.
+        load, is_equal, give, allow, fail = 0x20, 0x15, 0x06, 0x7fff0000, 0x00050000 | errno.ENOMEM
+        code = b"".join(struct.pack("=HBBI", *step) for step in (
+            (load, 0, 0, 0), (is_equal, 1, 0, 7), (is_equal, 0, 1, 271), (give, 0, 0, fail), (give, 0, 0, allow)))
+        steps = ctypes.create_string_buffer(code, len(code))
+        program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(steps)))
+        control = ctypes.CDLL(None, use_errno=True).prctl
+        no_new_privileges, seccomp, by_filter = 38, 22, 2
+
+        def without_poll():
+            assert control(no_new_privileges, 1, 0, 0, 0) == 0
+            assert control(seccomp, by_filter, program, 0, 0) == 0
+
+        source, output = self.root / "unpolled.in", self.root / "unpolled.out"
+        source.write_text("ba do.\n")
+        process = self.start("--input", source, "--output", output, preexec_fn=without_poll)
+        self.assertEqual(process.communicate(timeout=60)[1], b"")
+        self.assertEqual(process.returncode, 0)
+        self.assertEqual(output.read_text(), self.translate("ba do.\n"))
+        given, giving = os.pipe()
+        with open(giving, "wb"):
+            process = self.start("--output", output, stdin=given, preexec_fn=without_poll)
+            os.close(given)
+            journal = self.root / "unpolled.out.partial.journal"
+            deadline = time.monotonic() + 60
+            while not journal.exists():
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            process.terminate()
+            self.assertIn(b"translate: stopped", process.communicate(timeout=60)[1])
+            self.assertEqual(process.returncode, 128 + signal.SIGTERM)
 
     def test_two_processes_on_one_output(self):
         output = self.root / "twice.out"
@@ -1248,24 +1320,63 @@ class TranslateTest(ProgramTest):
         # As a program before this one may have left them.
         text = "".join(f"{line}\n" for line in sentences(300, seed=8)).encode()
         expected = self.translate(text.decode()).encode()
-        given, giving = os.pipe()
-        taking, taken = os.pipe()
-        fcntl.fcntl(taken, fcntl.F_SETPIPE_SZ, 4096)
-        for end in (given, taken):
-            os.set_blocking(end, False)
-        process = subprocess.Popen([TRANSLATE, "--model", self.model], stdin=given, stdout=taken, stderr=subprocess.PIPE,
-                                   env=ENVIRONMENT)
-        os.close(given)
-        os.close(taken)
-        time.sleep(0.5)  # it finds nothing, and later no room
-        writer = threading.Thread(target=lambda: (os.write(giving, text), os.close(giving)))
-        writer.start()
-        time.sleep(1)
-        with open(taking, "rb") as output:
-            self.assertEqual(output.read(), expected)
-        writer.join()
-        self.assertEqual(process.communicate(timeout=60)[1], b"")
-        self.assertEqual(process.returncode, 0)
+        for kind in ("pipe", "socket"):
+            given, giving = os.pipe()
+            if kind == "pipe":
+                taking, taken = os.pipe()
+                fcntl.fcntl(taken, fcntl.F_SETPIPE_SZ, 4096)
+            else:
+                ends = socket.socketpair()
+                ends[1].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+                taking, taken = (end.detach() for end in ends)
+            for end in (given, taken):
+                os.set_blocking(end, False)
+            process = subprocess.Popen([TRANSLATE, "--model", self.model], stdin=given, stdout=taken,
+                                       stderr=subprocess.PIPE, env=ENVIRONMENT)
+            os.close(given)
+            os.close(taken)
+            time.sleep(0.5)  # it finds nothing, and later no room
+            writer = threading.Thread(target=lambda: (os.write(giving, text), os.close(giving)))
+            writer.start()
+            time.sleep(1)
+            with open(taking, "rb") as output:
+                self.assertEqual(output.read(), expected, kind)
+            writer.join()
+            self.assertEqual(process.communicate(timeout=60)[1], b"")
+            self.assertEqual(process.returncode, 0)
+
+    def test_what_is_printed_waits_for_its_readers_as_well(self):
+        for stream, arguments, status in (("stdout", ["--help"], 0), ("stderr", ["--no-such-option"], 2)):
+            done = subprocess.run([TRANSLATE, *arguments], capture_output=True, env=ENVIRONMENT)
+            self.assertTrue(getattr(done, stream))
+            for ends in (os.pipe, pty.openpty):
+                taking, taken = ends()
+                if ends == pty.openpty:
+                    tty.setraw(taken)
+                os.set_blocking(taken, False)
+                before = full = 0
+                while full < 10:  # a terminal passes on what it has, and then takes more
+                    try:
+                        before += os.write(taken, b"x" * (1 if full else 4096))
+                        full = 0
+                    except BlockingIOError:
+                        full += 1
+                        time.sleep(0.02)
+                process = subprocess.Popen([TRANSLATE, *arguments], env=ENVIRONMENT, start_new_session=True,
+                                           **{stream: taken})
+                time.sleep(0.5)
+                self.assertIsNone(process.poll())
+                terminal = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(") ", 1)[1].split()[4]
+                self.assertEqual(terminal, "0")  # none has come to be its own
+                self.assertFalse(os.get_blocking(taken))  # others have it as it was
+                os.close(taken)
+                read = b""
+                with contextlib.suppress(OSError):  # the end of a terminal
+                    while part := os.read(taking, 1 << 16):
+                        read += part
+                os.close(taking)
+                self.assertEqual(read, b"x" * before + getattr(done, stream))
+                self.assertEqual(process.wait(60), status)
 
     def test_reader_that_leaves(self):
         process = subprocess.Popen([TRANSLATE, "--model", self.model, "--beam", "1"], stdin=subprocess.PIPE,

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "report_support.h"
+#include "transformer/base/error.h"
 
 using namespace transformer;
 using test::parsed;
@@ -346,6 +347,20 @@ TEST_CASE("what is no file among a run's is not waited for") {
   CHECK_FALSE(run.read().finished);
   make_pipe(run.folder / "metrics.jsonl");
   CHECK_THROWS_WITH(run.read(), Contains("metrics.jsonl: is not a regular file"));
+}
+
+TEST_CASE("what cannot be read of a run is not what is missing") {
+  const Run run(header);
+  for (const char* name : {"summary.json", "config.yaml"}) {
+    std::filesystem::create_symlink("/proc/self/mem", run.folder / name);  // opened, and not read
+    CHECK_THROWS_AS(run.read(), Failure);
+    CHECK_THROWS_WITH(run.read(), Contains(name) && Contains("cannot be read"));
+    std::filesystem::remove(run.folder / name);
+    std::filesystem::create_symlink(name, run.folder / name);
+    CHECK_THROWS_WITH(run.read(), Contains(name) && Contains("cannot be looked at"));
+    std::filesystem::remove(run.folder / name);
+  }
+  CHECK_FALSE(run.read().finished);
 }
 
 TEST_CASE("of a very long run the curves keep their peaks, and reading it keeps its end") {

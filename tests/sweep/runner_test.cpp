@@ -43,9 +43,14 @@ echo '{"kind":"header","format":1}' >"$metrics"
 for step in 10 20; do
   echo "{\"kind\":\"train\",\"step\":$step,\"target_tokens\":$((step * 7)),\"tokens_per_second\":123.0}" >>"$metrics"
 done
-if [[ $row == stubborn ]]; then trap '' TERM; fi
+if [[ $row == stubborn ]]; then trap '' INT TERM; fi
+if [[ $row == slow ]]; then
+  trap '' HUP
+  trap 'touch "$output/told"; sleep 1; echo stopped after step 5; exit 143' TERM
+fi
+touch "$output/ready"
 if [[ $row == halted ]]; then kill -STOP $$; fi
-if [[ $row == hangs || $row == stubborn || $row == halted ]]; then while :; do sleep 0.05; done; fi
+if [[ $row == hangs || $row == stubborn || $row == slow || $row == halted ]]; then while :; do sleep 0.05; done; fi
 sleep ${NAP:-0.05}
 echo '{"kind":"validation","step":30,"perplexity":9.5,"bleu":3.5}' >>"$metrics"
 echo "{\"format\":1,\"ended_by\":\"time\",\"steps\":30,\"averaged_checkpoints\":3,\"parameters\":1000,\"seconds\":2.5,\"flops\":1e6," \
@@ -58,7 +63,7 @@ std::string grid_head(const std::string& rows) {
 }
 
 struct Sweep {
-  const BlockedSignals signals{SIGTERM, SIGCHLD};  // before a thread starts
+  const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};  // before a thread starts
   TemporaryDirectory directory;
   Plan plan;
   std::vector<SweepRun> results;
@@ -227,6 +232,30 @@ TEST_CASE("figures that cannot be read cost a run its curve, and it says why") {
   std::filesystem::remove(summary);
   std::filesystem::create_directory(summary);
   CHECK(read_result(sweep.plan.runs[0], toy_reader()).state == SweepRun::State::waiting);
+}
+
+TEST_CASE("a report stays where what a run came to cannot be read") {
+  Sweep sweep("  - {name: base}\n  - {name: bad}\n");
+  sweep.run();
+  renew_report(sweep.plan, toy_reader());
+  const auto results = read_file(sweep.plan.grid.output / "results.json");
+  const auto& failed = sweep.plan.runs[1];
+  for (const auto& file : {sweep.folder("base") / "summary.json", sweep.folder("base") / "config.yaml", failed.log}) {
+    const auto kept = sweep.directory / "kept";
+    std::filesystem::rename(file, kept);
+    std::filesystem::create_symlink("/proc/self/mem", file);  // a file that nobody can read
+    CHECK_THROWS_AS(renew_report(sweep.plan, toy_reader()), Failure);
+    CHECK_THROWS_WITH(renew_report(sweep.plan, toy_reader()), Contains(file.string()) && Contains("cannot be read"));
+    CHECK(read_file(sweep.plan.grid.output / "results.json") == results);
+    // Whoever trains goes on without a run's last words.
+    if (file == failed.log) CHECK(failure_reason(file, "train ended") == "train ended");
+    std::filesystem::remove(file);
+    std::filesystem::rename(kept, file);
+  }
+  renew_report(sweep.plan, toy_reader());
+  CHECK(read_file(sweep.plan.grid.output / "results.json") == results);
+  std::filesystem::create_symlink("/proc/self/mem", failed.folder / "metrics.jsonl");
+  CHECK_FALSE(read_progress(failed.folder));
 }
 
 TEST_CASE("a curve has what a run's log tells of its models") {
@@ -510,17 +539,37 @@ TEST_CASE("runs are told to stop before the log is, whose reader may take no mor
   CHECK(stopped);
 }
 
-TEST_CASE("a run that does not stop is killed after the second signal") {
+TEST_CASE("signals that come together are one wish, and leave a checkpoint that takes its time") {
+  Sweep sweep("  - {name: slow}\n");
+  sweep.options.kill_seconds = 0.05;
+  std::thread killer([&] {
+    terminate_when(sweep.folder("slow") / "ready").join();
+    wait_for(sweep.folder("slow") / "told");
+    for (const int signal : {SIGTERM, SIGHUP}) {
+      kill(getpid(), signal);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  sweep.run();
+  killer.join();
+  CHECK_THAT(read_file(sweep.plan.runs[0].log), Contains("stopped after step 5") && EndsWith("interrupted\n"));
+}
+
+TEST_CASE("a run that does not stop is killed after the second wish") {
   Sweep sweep("  - {name: stubborn}\n");
   sweep.options.kill_seconds = 0.3;
+  std::string said;
+  sweep.options.log = Log([&](LogLevel, const std::string& line) { said += line + "\n"; });
   std::thread killer([&] {
-    terminate_when(sweep.directory / "out/stubborn/seed-1/metrics.jsonl").join();
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
-    kill(getpid(), SIGTERM);
+    wait_for(sweep.folder("stubborn") / "ready");
+    kill(getpid(), SIGINT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+    kill(getpid(), SIGINT);
   });
   const auto end = sweep.run();
   killer.join();
-  CHECK(end.signal == SIGTERM);
+  CHECK(end.signal == SIGINT);
+  CHECK_THAT(said, Contains("(1 running); once more, after more than 1 s, to stop at once\n"));
   CHECK(end.failed == 0);
   CHECK(sweep.result("stubborn/seed-1").state == SweepRun::State::waiting);
 }

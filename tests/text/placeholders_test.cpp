@@ -69,7 +69,9 @@ TEST_CASE("placeholders are found whatever is around them") {
 TEST_CASE("addresses have letters of any writing that sets words apart") {
   for (const std::string address :
        {"müller@example.de", "émile@x.org", "e\u0301mile@x.org", "jürgen.öz+ä@bücher.de", "юзер2@2почта.рф",
-        "म\u0947ल@उद\u093Eहरण.भ\u093Eरत", "x@münchen.de", "한국@한국.한국"}) {
+        "म\u0947ल@उद\u093Eहरण.भ\u093Eरत", "x@münchen.de", "한국@한국.한국", "support@thế-giới.vn", "me@nhà.việt",
+        "me@x.org.việtnam.vn", "việt@nhà-tôi.vie\u0323\u0302t", "x@bakıxəbər.az", "x@ƙasaɓa.ng", "x@hawaiʻi.org",
+        "x@seⱡ.org", "x@maꞌa.org"}) {
     for (const auto& [before, behind] : {std::pair<std::string, std::string>{"", ""},
                                          {"schreibt an ", " oder"},
                                          {"(", ")."},

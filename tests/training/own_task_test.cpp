@@ -1,24 +1,31 @@
 // A Trainer with a model, batches, a loss, an optimizer and a schedule of somebody else's, and their mistakes.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "model/reference.h"
 #include "support.h"
 #include "transformer/base/error.h"
 #include "transformer/base/process.h"
+#include "transformer/base/threads.h"
 #include "transformer/training/adam.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/learning_rate.h"
@@ -131,6 +138,35 @@ void train(TrainingTask task, const std::filesystem::path& run, const TrainingSe
   trainer.run();
 }
 
+// LibTorch's, of a program that had `before`.
+int threads_after(int before) {
+  TemporaryDirectory folder;
+  auto settings = settings_of(1);
+  settings.threads = 0;
+  at::set_num_threads(before);
+  train(task_of(seeded()), folder / "run", settings);
+  return at::get_num_threads();
+}
+
+// The variable that a test sees which has begun in a process of its own.
+constexpr const char* own_process = "TRANSFORMER_TEST_OWN_PROCESS";
+
+// How a process ended that does nothing but this test, behind the words of `launcher`, if any; empty where those did
+// not come to it.
+std::string end_of_own_process(const std::string& test, std::vector<std::string> launcher,
+                               std::map<std::string, std::string> environment = {}) {
+  TemporaryDirectory folder;
+  launcher.insert(launcher.end(), {"sh", "-c", "touch \"$0\" && exec \"$@\"", (folder / "begun").string(),
+                                   this_program(test).string(), test});
+  environment.emplace(own_process, "1");
+  ProcessOptions options{.command = launcher, .environment = environment, .log = folder / "log", .signals = {}};
+  int status = 0;
+  const pid_t process = start_process(options);
+  REQUIRE(::waitpid(process, &status, 0) == process);
+  UNSCOPED_INFO(read_file(folder / "log"));
+  return std::filesystem::exists(folder / "begun") ? process_end(status) : "";
+}
+
 }  // namespace
 
 TEST_CASE("a trainer makes its folder, and finds out that it cannot be written before the first step") {
@@ -227,26 +263,64 @@ TEST_CASE("a trace is not written where a run's folder was moved away") {
   CHECK(std::filesystem::is_empty(run));
 }
 
-TEST_CASE("a program's own number of threads stays, but for what exceeds its processors where nobody asked for it") {
-  TemporaryDirectory folder;
-  auto settings = settings_of(1);
-  settings.threads = 0;
-  const int before = at::get_num_threads();
-  const char* const name = "OMP_NUM_THREADS";
-  const auto given = ::getenv(name) ? std::optional<std::string>(::getenv(name)) : std::nullopt;
-  const auto threads_after = [&](int threads, const char* run) {
-    at::set_num_threads(threads);
-    train(task_of(seeded()), folder / run, settings);
-    return at::get_num_threads();
+TEST_CASE("a program's own number of threads stays but for what exceeds a container's unasked") {
+  if (!::getenv(own_process)) {
+    const std::string limited =
+        "mount -t tmpfs none /sys/fs/cgroup && echo 150000 100000 >/sys/fs/cgroup/cpu.max && exec \"$@\"";
+    const auto end =
+        end_of_own_process("a program's own number of threads stays but for what exceeds a container's unasked",
+                           {"unshare", "--user", "--map-root-user", "--mount", "sh", "-c", limited, "-"});
+    if (end.empty()) {
+      WARN("no test with limits: not allowed here");
+      return;
+    }
+    CHECK(end == "ended with status 0");
+    return;
+  }
+  ::setenv("OMP_NUM_THREADS", "1", /*overwrite=*/1);
+  CHECK(threads_after(3) == 3);
+  ::unsetenv("OMP_NUM_THREADS");
+  CHECK(threads_after(3) == 2);
+  CHECK(threads_after(1) == 1);
+}
+
+TEST_CASE("what OpenMP binds its first thread to is not all that a process may use") {
+  const auto processors = [] {
+    cpu_set_t allowed;
+    return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
   };
-  const int usable = usable_cores();
-  ::setenv(name, "1", /*overwrite=*/1);
-  CHECK(threads_after(usable + 1, "asked") == usable + 1);
-  ::unsetenv(name);
-  CHECK(threads_after(usable + 1, "more") == usable);
-  CHECK(threads_after(1, "fewer") == 1);
-  if (given) ::setenv(name, given->c_str(), /*overwrite=*/1);
-  at::set_num_threads(before);
+  if (!::getenv(own_process)) {
+    CHECK(end_of_own_process("what OpenMP binds its first thread to is not all that a process may use", {},
+                             {{"OMP_PROC_BIND", "true"},
+                              {"CORES", std::to_string(usable_cores())},
+                              {"PROCESSORS", std::to_string(processors())}}) == "ended with status 0");
+    return;
+  }
+  const int cores = std::stoi(::getenv("CORES")), all = std::stoi(::getenv("PROCESSORS"));
+  ::unsetenv("OMP_NUM_THREADS");
+  CHECK(processors() == 1);
+  CHECK(usable_cores() == cores);
+  CHECK(default_threads() == std::min(cores, 1024));
+  CHECK(threads_after(cores) == cores);
+  // Threads and processes that are none of OpenMP's.
+  int of_thread = 0;
+  std::vector<std::jthread> threads;
+  start_threads(
+      threads, 1, [&](size_t) { return [&] { of_thread = processors(); }; }, [] {});
+  threads.clear();
+  CHECK(of_thread == all);
+  std::atomic<int> here = 0, widest = 0;
+  in_parallel(2, 1, 2, [&](size_t, size_t) {
+    if (++here == 1) {
+      while (here < 2) std::this_thread::yield();  // the other part is another's
+    }
+    if (processors() > widest) widest = processors();
+  });
+  CHECK(widest == all);
+  TemporaryDirectory folder;
+  ProcessOptions options{.command = {"nproc"}, .environment = {}, .log = folder / "log", .signals = {}};
+  ::waitpid(start_process(options), nullptr, 0);
+  CHECK(read_file(folder / "log") == fmt::format("{}\n", all));
 }
 
 TEST_CASE("a model's buffers go on with it") {

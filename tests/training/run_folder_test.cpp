@@ -265,7 +265,8 @@ TEST_CASE("a run goes on with the vocabulary that it has, and no other") {
   write_file(run.folder / "vocabulary.model", "others");
   for (const char* from : {"", "6"}) {
     CHECK_THAT(error_of([&] { run.open({.steps = "20"}, {.from = from}); }),
-               Contains("another vocabulary than the run was trained with") && Contains("step-00000010"));
+               Contains("another vocabulary than the run was trained with") &&
+                   Contains(*from ? "step-00000006" : "step-00000010"));
   }
   CHECK(run.open({}, {.restart = true}).found() == Found::nothing);
 }
@@ -840,10 +841,46 @@ TEST_CASE("a checkpoint that cannot be read is not passed over for an earlier on
   make_unreadable(vocabulary);
   CHECK_THROWS_AS(run.open(), Failure);
   CHECK_THROWS_WITH(run.open(), Contains(vocabulary.string()));
+  CHECK(run.open({}, {.from = "6"}).found() == Found::run);
   fs::remove(run.folder / "vocabulary.model");
-  auto folder = run.open();
+  CHECK_THROWS_AS(run.open(), Failure);
+  auto folder = run.open({}, {.from = "6"});
   CHECK(folder.brings_back("vocabulary.model"));
+  make_unreadable(run.folder / "checkpoints/step-00000006/vocabulary.model");
   CHECK_THROWS_AS(folder.claim(), Failure);
+}
+
+TEST_CASE("a damaged copy of a vocabulary says nothing of the run's, and is not brought back") {
+  Run run;
+  run.train();
+  const auto newest = resumable_checkpoints(run.folder).front();
+  for (const bool missing : {false, true}) {
+    if (missing) {
+      fs::remove(newest / "vocabulary.model");
+    } else {
+      write_file(newest / "vocabulary.model", "pieces of a bad disk");
+    }
+    CHECK_NOTHROW(run.open());
+    CHECK_NOTHROW(run.open({}, {.from = "6"}));
+    fs::remove(run.folder / "vocabulary.model");
+    auto folder = run.open();
+    CHECK(folder.brings_back("vocabulary.model"));
+    folder.claim();
+    CHECK(read_file(run.folder / "vocabulary.model") == "pieces");
+  }
+}
+
+TEST_CASE("what a killed --from was copying is not in the way of the next one") {
+  Run run;
+  run.train();
+  fs::create_directory(run.folder / ".replaced");
+  write_file(run.folder / ".replaced/.writing-1-0", "half a cop");
+  {
+    auto folder = run.open({}, {.from = "6"});
+    folder.claim();
+    folder.begin("checksum");
+  }
+  CHECK_FALSE(fs::exists(run.folder / ".replaced/.writing-1-0"));
 }
 
 TEST_CASE("nothing is written where a run's folder was moved away") {

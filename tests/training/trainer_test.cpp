@@ -835,6 +835,15 @@ TEST_CASE("how many of the best are kept changes nothing about the last ones") {
         std::vector<std::string>{"step-00000012", "step-00000018", "step-00000019", "step-00000020"});
   CHECK(names_of(counted_checkpoints(runs / "two")) ==
         std::vector<std::string>{"step-00000012", "step-00000018", "step-00000020"});
+  // One that cannot be read may be either: no other is taken, nor deleted, for it.
+  const auto unread = runs / "two" / "checkpoints" / "step-00000019" / "progress.json";
+  std::filesystem::rename(unread, runs / "aside");
+  std::filesystem::create_symlink("progress.json", unread);
+  CHECK_THROWS_AS(counted_checkpoints(runs / "two"), Failure);
+  CHECK_THROWS_AS(prune_checkpoints(runs / "two", 1), Failure);
+  CHECK(list_checkpoints(runs / "two").size() == 4);
+  std::filesystem::remove(unread);
+  std::filesystem::rename(runs / "aside", unread);
   // Nor does the clock wait for them.
   settings.checkpoint_every = 0;
   settings.checkpoint_minutes = 1e-9;

@@ -30,6 +30,10 @@ namespace {
 
 constexpr size_t buffer_size = size_t{1} << 20;
 
+// When this process began, or soon after. What one of its number wrote before was another's: in a container all that
+// wrote may have had the same.
+const auto process_began = fs::file_time_type::clock::now();
+
 /// The descriptor that `file` names, as /proc/self/fd/1 does; -1: none.
 int descriptor_named(const std::filesystem::path& file) {
   std::error_code error;
@@ -61,18 +65,18 @@ int open_nameless(const std::filesystem::path& folder) {
 }  // namespace
 
 std::filesystem::path followed_links(std::filesystem::path file) {
-  std::error_code ignored;
-  for (int links = 0; links < 40 && descriptor_named(file) < 0 && std::filesystem::is_symlink(file, ignored); ++links) {
-    file = folder_of(file) / std::filesystem::read_symlink(file, ignored);
+  for (int links = 0; links < 40 && descriptor_named(file) < 0 && is_link(file); ++links) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(file, error);
+    if (error) throw_refused(file, "is a link that cannot be followed", error);
+    file = folder_of(file) / target;
   }
   return file;
 }
 
 bool is_stream(const std::filesystem::path& file) {
   const auto target = followed_links(file);
-  struct stat existing = {};
-  return descriptor_named(target) >= 0 ||
-         (::stat(target.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode) && !S_ISDIR(existing.st_mode));
+  return descriptor_named(target) >= 0 || kind_behind(target) == fs::file_type::unknown;
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_(followed_links(file)) {
@@ -83,10 +87,9 @@ AtomicFile::AtomicFile(const std::filesystem::path& file) : file_(file), target_
     if (descriptor_ < 0) fail(errno);
     return;
   }
-  struct stat existing = {};
-  const bool exists = ::stat(target_.c_str(), &existing) == 0;
-  if (exists && S_ISDIR(existing.st_mode)) fail(EISDIR);
-  if (exists && !S_ISREG(existing.st_mode)) {
+  const auto existing = kind_behind(target_);
+  if (existing == fs::file_type::directory) fail(EISDIR);
+  if (existing == fs::file_type::unknown) {
     descriptor_ = ::open(target_.c_str(), O_WRONLY | O_CLOEXEC);
     if (descriptor_ < 0) fail(errno);
     return;
@@ -120,12 +123,15 @@ void remove_leftovers(const std::filesystem::path& folder) {
     if (!name.starts_with(prefix)) continue;
     const auto process =
         number_in<pid_t>(std::string_view(name).substr(prefix.size(), name.find('-', prefix.size()) - prefix.size()));
-    if (!process || *process <= 0 || ::kill(*process, 0) == 0 || errno != ESRCH) continue;
+    if (!process || *process <= 0) continue;
+    const bool own_number = *process == ::getpid();
+    if (!own_number && (::kill(*process, 0) == 0 || errno != ESRCH)) continue;
     std::error_code error;
     const auto status = std::filesystem::symlink_status(path, error);
     if (error || !std::filesystem::is_regular_file(status)) continue;
     const auto written = std::filesystem::last_write_time(path, error);
-    if (error || std::filesystem::file_time_type::clock::now() - written < std::chrono::hours(1)) continue;
+    const auto before = own_number ? process_began : std::filesystem::file_time_type::clock::now();
+    if (error || before - written < std::chrono::hours(1)) continue;
     std::filesystem::remove(path, error);
   }
 }
@@ -133,8 +139,7 @@ void remove_leftovers(const std::filesystem::path& folder) {
 AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfinished)
     : file_(file), target_(followed_links(file)), temporary_(unfinished.file), unfinished_(true) {
   check_name(file);
-  std::error_code ignored;
-  if (std::filesystem::is_directory(target_, ignored)) fail(EISDIR);
+  if (kind_behind(target_) == fs::file_type::directory) fail(EISDIR);
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail(errno);
   take_mode_of_target(S_IWUSR);  // another process goes on with it
@@ -148,10 +153,9 @@ AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfi
 
 void AtomicFile::check_name(const fs::path& file) {
   const auto target = followed_links(file);
-  std::error_code ignored;
   if (descriptor_named(target) >= 0) return;
   // A link that is left is one of a circle.
-  if (fs::is_symlink(target, ignored)) refuse_to_write(file, ELOOP);
+  if (is_link(target)) refuse_to_write(file, ELOOP);
   struct stat status = {};
   if (::lstat(target.c_str(), &status) != 0 && errno == ENAMETOOLONG) refuse_to_write(file, errno);
 }
@@ -206,16 +210,16 @@ void AtomicFile::commit() {
   // Not before: another process may have to open it for writing.
   if (unfinished_) take_mode_of_target();
   if (is_regular && ::fsync(descriptor_) != 0) fail(errno);
-  // No call links over an older file, so that for a moment there is a temporary name here too.
-  if (nameless_) {
-    name_temporary([this] {
-      return ::linkat(AT_FDCWD, path_of(descriptor_).c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0;
-    });
-  }
+  const auto link_to = [this](const fs::path& name) {
+    return ::linkat(AT_FDCWD, path_of(descriptor_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+  };
+  const bool is_named = nameless_ && link_to(target_);
+  // No call links over an older file, so that for a moment there is a temporary name then.
+  if (nameless_ && !is_named) name_temporary([&] { return link_to(temporary_); });
   // Some file systems report a full disk only here.
   if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
   if (!is_regular) return;
-  if (::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
+  if (!is_named && ::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
   temporary_.clear();
   sync_folder(folder_of(target_));
 }

@@ -71,7 +71,8 @@ class AtomicFile {
 inline constexpr const char* temporary_prefix = ".writing-";
 
 /// Deletes what killed processes left in `folder` under such names: files of processes that this machine does not have,
-/// to which nobody has written for an hour, since another machine's may be at work there. Throws as entries_of.
+/// or of this one's number, to which nobody has written for an hour (before this one began), since another machine's
+/// may be at work there. Throws as entries_of.
 void remove_leftovers(const std::filesystem::path& folder);
 
 /// Throws Error where `output`, which `flag` names, is one of the files `inputs`, or of a folder among these is
@@ -83,14 +84,16 @@ void check_not_read(const std::string& flag, const std::filesystem::path& output
 void check_output_file(const std::string& flag, const std::filesystem::path& output,
                        const std::vector<std::filesystem::path>& inputs);
 
-/// The file that a chain of symbolic links ends at, whether it exists or not.
+/// The file that a chain of symbolic links ends at, whether it exists or not. Throws as throw_refused where that cannot
+/// be found out: a link that is taken for none would be replaced.
 std::filesystem::path followed_links(std::filesystem::path file);
 
 /// Where it lies, by a name that is the same whatever links lead there, whether it exists or not.
 std::filesystem::path place_of(const std::filesystem::path& file);
 
 /// Whether `file` is written to rather than replaced: a device, a named pipe, or one of this process's own descriptors
-/// (/dev/stdout, /dev/fd/3), even where that leads to a regular file, which others may be writing to as well.
+/// (/dev/stdout, /dev/fd/3), even where that leads to a regular file, which others may be writing to as well. Throws as
+/// followed_links.
 bool is_stream(const std::filesystem::path& file);
 
 /// Replaces the content of `file` with `text`, whole or not at all.

@@ -82,10 +82,11 @@ std::map<std::string, std::string> read_checksums(const fs::path& directory) {
   const fs::path list = directory / checksums_name;
   std::map<std::string, std::string> listed;
   const auto damaged = [&](const std::string& what) { throw Error(list.string(), "is damaged: " + what); };
-  std::error_code ignored;  // what cannot be looked at cannot be read either
+  std::error_code ignored, unknown;  // what cannot be looked at cannot be read either
   const auto status = fs::status(list, ignored);
   constexpr uintmax_t largest_list = 1 << 20;  // of dozens of files
-  if (fs::exists(status) && (!fs::is_regular_file(status) || fs::file_size(list, ignored) > largest_list)) {
+  const bool too_large = fs::is_regular_file(status) && fs::file_size(list, unknown) > largest_list && !unknown;
+  if (too_large || (fs::exists(status) && !fs::is_regular_file(status))) {
     damaged("a list of a few files' checksums was expected");
   }
   std::istringstream lines(read_file(list));

@@ -22,6 +22,7 @@
 #include "transformer/base/setting_value.h"
 #include "transformer/base/spelling.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/unreadable.h"
 
 namespace transformer {
 
@@ -48,7 +49,10 @@ std::string read_text(const std::filesystem::path& file, const std::string& wher
   if (std::filesystem::is_directory(status)) fail("this is a folder", "name a settings file (YAML)");
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) fail(std::string("it cannot be opened: ") + std::strerror(errno), "check the path and its permissions");
+  if (!stream) {
+    throw Unreadable(where, fmt::format("{}it cannot be opened: {}", subject, std::strerror(errno)),
+                     "check the path and its permissions");
+  }
   std::string text;
   char block[1 << 14];
   while (stream.read(block, sizeof block), stream.gcount() > 0) {
@@ -58,7 +62,7 @@ std::string read_text(const std::filesystem::path& file, const std::string& wher
       fail("this is no settings file: it is binary or very large", "name a settings file (YAML)");
     }
   }
-  if (stream.bad()) fail("it cannot be read", "check the file and its disk");
+  if (stream.bad()) throw Unreadable(where, subject + "it cannot be read", "check the file and its disk");
   if (find_broken_utf8(text) != std::string::npos || has_control_characters(text)) {
     fail("this is no settings file: it is not UTF-8 text", "name a settings file (YAML)");
   }

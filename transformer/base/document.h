@@ -22,7 +22,8 @@ class Document {
   };
   struct Entry;
 
-  /// Throws Error for a file that is missing, no text, no YAML or empty, and for one that holds several documents.
+  /// Throws Error for a file that is missing, no text, no YAML or empty, and for one that holds several documents;
+  /// Unreadable for one that cannot be read.
   static Document read(const std::filesystem::path& file);
   /// The same where another file or a command line names `file`: `where` and `subject` begin what is said of one that
   /// cannot be read, `content` is what an empty one should hold.

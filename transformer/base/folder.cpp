@@ -17,6 +17,17 @@ namespace transformer {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// Whether `path` was looked at, where `result` is what stat() or lstat() gave; not where nothing is there.
+bool looked_at(const fs::path& path, int result) {
+  if (result == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return false;
+  throw_refused(path, "cannot be looked at", {errno, std::generic_category()});
+}
+
+}  // namespace
+
 bool is_no_path(const std::error_code& error) {
   return error == std::errc::filename_too_long || error == std::errc::not_a_directory ||
          error == std::errc::too_many_symbolic_link_levels;
@@ -32,6 +43,18 @@ bool something_at(const fs::path& path) {
   if (::lstat(path.c_str(), &status) == 0) return true;
   if (errno == ENOENT || errno == ENOTDIR) return false;
   throw_refused(path, "cannot be looked at", {errno, std::generic_category()});
+}
+
+fs::file_type kind_behind(const fs::path& path) {
+  struct stat status = {};
+  if (!looked_at(path, ::stat(path.c_str(), &status))) return fs::file_type::not_found;
+  if (S_ISREG(status.st_mode)) return fs::file_type::regular;
+  return S_ISDIR(status.st_mode) ? fs::file_type::directory : fs::file_type::unknown;
+}
+
+bool is_link(const fs::path& path) {
+  struct stat status = {};
+  return looked_at(path, ::lstat(path.c_str(), &status)) && S_ISLNK(status.st_mode);
 }
 
 std::vector<fs::path> entries_of(const fs::path& folder) {

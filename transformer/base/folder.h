@@ -22,6 +22,12 @@ bool is_no_path(const std::error_code& error);
 /// cannot be found out.
 bool something_at(const std::filesystem::path& path);
 
+/// What `path` leads to: regular, directory, or unknown for everything else; not_found where nothing is there, or can
+/// be by too long a name. Throws as throw_refused where that cannot be found out.
+std::filesystem::file_type kind_behind(const std::filesystem::path& path);
+/// Whether a symbolic link is at `path`. Throws as kind_behind.
+bool is_link(const std::filesystem::path& path);
+
 /// What the folder holds, in the order of names; nothing where nothing is at its path. Throws Error where something
 /// else than a folder is there (a link that leads nowhere, a file), and as throw_refused where the folder cannot be
 /// read.

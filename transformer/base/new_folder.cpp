@@ -1,5 +1,6 @@
 #include "transformer/base/new_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <initializer_list>
 #include <map>
 #include <mutex>
@@ -66,6 +68,11 @@ void remove_left(const fs::path& parent, const std::string& prefix) {
     const FileLock lock(entry->path(), FileLock::Wait::no);
     if (lock.keeps_others_out()) fs::remove_all(entry->path(), ignored);
   }
+}
+
+/// The two change names, at once; false where the file system cannot do it.
+bool exchange(const fs::path& one, const fs::path& other) {
+  return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
 }
 
 /// As fs::create_directories; those that were made, the innermost first.
@@ -143,11 +150,14 @@ void NewFolder::commit(bool replaces) {
   const std::lock_guard guard(unfinished().mutex);
   std::error_code error, ignored;
   const bool is_there = replaces && something_at(final_);
-  const auto replaced = is_there ? free_for_replaced() : fs::path();
-  if (is_there) fs::rename(final_, replaced, error);
-  if (!error) {
-    fs::rename(partial_, final_, error);
-    if (error && is_there) fs::rename(replaced, final_, ignored);
+  // What is replaced has the name of an unfinished one then, which goes even where this process is killed.
+  if (!is_there || !exchange(partial_, final_)) {
+    const auto replaced = is_there ? free_for_replaced() : fs::path();
+    if (is_there) fs::rename(final_, replaced, error);
+    if (!error) {
+      fs::rename(partial_, final_, error);
+      if (is_there) fs::rename(replaced, error ? final_ : partial_, ignored);
+    }
   }
   // No other folder than an empty one is renamed over.
   const auto taken = {std::errc::directory_not_empty, std::errc::file_exists, std::errc::not_a_directory};
@@ -159,7 +169,7 @@ void NewFolder::commit(bool replaces) {
   unfinished().folders.erase(partial_);
   committed_ = true;
   // What was replaced goes in any case: the new folder has its name, if perhaps not after a power cut.
-  if (is_there) fs::remove_all(replaced, ignored);
+  if (is_there) fs::remove_all(partial_, ignored);
   sync_folder(folder_of(final_));
 }
 
@@ -187,7 +197,8 @@ fs::path NewFolder::beside(const char* kind, int number) const {
   return final_.parent_path() / fmt::format("{}.{}-{}-{}", hidden_name(), kind, ::getpid(), number);
 }
 
-/// Where a process was killed within commit(), this name may hold the only copy of somebody's folder: it stays.
+/// Where names cannot be exchanged and a process was killed within commit(), this one may be that of the only copy of
+/// somebody's folder: it stays.
 fs::path NewFolder::free_for_replaced() const {
   int number = 0;
   while (something_at(beside("replaced", number))) ++number;

@@ -1,5 +1,6 @@
 #include "transformer/base/process.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +43,18 @@ int BlockedSignals::next(int milliseconds) const {
   const timespec time{milliseconds / 1000, milliseconds % 1000 * 1000000L};
   const int signal = sigtimedwait(&set_, nullptr, &time);
   return signal > 0 ? signal : 0;
+}
+
+bool SignalWishes::again(int signal) {
+  timespec time = {};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return again(signal, int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000);
+}
+
+bool SignalWishes::again(int signal, int64_t now) {
+  static_assert(SIGHUP < SIGTERM && SIGINT < SIGTERM && std::atomic<int64_t>::is_always_lock_free);
+  int64_t first = 0;
+  return !first_came_[signal].compare_exchange_strong(first, now) && now - first > seconds_together(signal) * 1000;
 }
 
 void ignore_broken_pipes() {
@@ -80,6 +94,7 @@ pid_t start_process(const ProcessOptions& options) {
   const bool logged = !options.log.empty();
   const int log = logged ? open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
   if (logged && log < 0) throw Failure(options.log.string(), fmt::format("cannot be written: {}", strerror(errno)));
+  const auto processors = unbound_processors();
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child != 0) {
@@ -97,6 +112,7 @@ pid_t start_process(const ProcessOptions& options) {
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
   }
+  if (processors) sched_setaffinity(0, sizeof *processors, &*processors);
   std::signal(SIGTTOU, SIG_IGN);  // its group is in the background of this process's terminal
   std::signal(SIGPIPE, SIG_DFL);  // what is ignored stays so in the program
   sigprocmask(SIG_SETMASK, &options.signals, nullptr);
@@ -144,12 +160,37 @@ std::filesystem::path this_program(const std::string& asker, const std::string& 
   return program;
 }
 
+std::optional<cpu_set_t> unbound_processors() {
+  // OpenMP has bound its first thread before anybody could ask what that was allowed; its places are what it found.
+  const auto number_of = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_num_places"));
+  const auto size_of = reinterpret_cast<int (*)(int)>(dlsym(RTLD_DEFAULT, "omp_get_place_num_procs"));
+  const auto take = reinterpret_cast<void (*)(int, int*)>(dlsym(RTLD_DEFAULT, "omp_get_place_proc_ids"));
+  cpu_set_t own;
+  if (!number_of || !size_of || !take || sched_getaffinity(0, sizeof own, &own) != 0) return std::nullopt;
+  cpu_set_t all = own;
+  const int places = number_of();
+  for (int place = 0; place < places; ++place) {
+    std::vector<int> processors(static_cast<size_t>(std::max(0, size_of(place))));
+    take(place, processors.data());
+    for (const int processor : processors) CPU_SET(processor, &all);
+  }
+  return CPU_EQUAL(&own, &all) ? std::nullopt : std::optional(all);
+}
+
+int group_cores() {
+  constexpr int most = 1 << 20;
+  return std::max(1, static_cast<int>(std::min<double>(most, std::ceil(control_group_limits().processors))));
+}
+
 int usable_cores() {
-  cpu_set_t allowed;  // cannot be had where there are more than the set holds
-  const double cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0
-                           ? CPU_COUNT(&allowed)
-                           : static_cast<double>(sysconf(_SC_NPROCESSORS_ONLN));
-  return std::max(1, static_cast<int>(std::min(cores, std::ceil(control_group_limits().processors))));
+  cpu_set_t own;  // cannot be had where there are more than the set holds
+  int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  if (const auto processors = unbound_processors()) {
+    cores = CPU_COUNT(&*processors);
+  } else if (sched_getaffinity(0, sizeof own, &own) == 0) {
+    cores = CPU_COUNT(&own);
+  }
+  return std::max(1, std::min(cores, group_cores()));
 }
 
 }  // namespace transformer

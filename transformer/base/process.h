@@ -1,9 +1,14 @@
 #pragma once
 
+#include <sched.h>
+
+#include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +36,23 @@ class BlockedSignals {
   struct sigaction child_before_ {};
 };
 
+/// Which of the signals that ask this process to end are wishes of their own. Those that come together are one wish: a
+/// service that is stopped gets a signal in all of its processes, and who started this one passes its own on, or one of
+/// another kind, when it comes to it. Signal handlers may ask, too.
+class SignalWishes {
+ public:
+  /// The seconds in which another of SIGINT, SIGTERM or SIGHUP belongs to the first. Ctrl-C is a person's, who waits
+  /// for less.
+  static constexpr int seconds_together(int signal) { return signal == SIGINT ? 1 : 5; }
+  /// Whether `signal`, which came just now, is a second wish: the first of its kind came longer ago than that.
+  bool again(int signal);
+  /// The same at a time, in milliseconds from any that is before all of them.
+  bool again(int signal, int64_t now);
+
+ private:
+  std::atomic<int64_t> first_came_[SIGTERM + 1] = {};  // by their numbers; 0: it has not
+};
+
 /// A write whose reader is gone is an error from now on, not the end of this process, unless somebody handles SIGPIPE.
 void ignore_broken_pipes();
 
@@ -43,7 +65,8 @@ struct ProcessOptions {
 };
 
 /// Starts a process in a group of its own, so that a terminal's Ctrl-C does not reach it twice, without standard input.
-/// It is killed when the thread that started it ends, however that ends. It may write to a terminal that stops what
+/// It is killed when the thread that started it ends, however that ends. It may run wherever this process may, where
+/// OpenMP has bound this thread, too. It may write to a terminal that stops what
 /// else writes there from the background (stty tostop), and a broken pipe ends it whatever this process does about one.
 /// A program that cannot be started ends with status 127 and a line in its log. Throws Failure when the log cannot be
 /// written or no process be made.
@@ -61,7 +84,14 @@ std::string process_end(int status);
 /// not tell: /proc is not mounted; `remedy` is what to do then.
 std::filesystem::path this_program(const std::string& asker, const std::string& remedy = "mount /proc");
 
-/// Cores that this process may use: those it may run on, as many as its control group lets be busy at a time.
+/// Where OpenMP has bound this thread to a part of the processors that it was given (OMP_PROC_BIND, OMP_PLACES), all of
+/// them: for threads and processes that are none of OpenMP's, and would begin bound as well.
+std::optional<cpu_set_t> unbound_processors();
+
+/// Cores that the control group lets be busy at a time; as good as any number where it sets no limit.
+int group_cores();
+/// Cores that this process may use: those it may run on, wherever OpenMP has bound this thread, and group_cores() at
+/// most.
 int usable_cores();
 
 }  // namespace transformer

@@ -6,13 +6,13 @@
 #include <system_error>
 
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
 #include "transformer/base/unreadable.h"
 
 namespace transformer {
 
 bool is_file(const std::filesystem::path& file) {
-  std::error_code ignored;
-  return std::filesystem::is_regular_file(file, ignored);
+  return kind_behind(file) == std::filesystem::file_type::regular;
 }
 
 std::string read_file(const std::filesystem::path& file, size_t most_bytes) {

@@ -6,7 +6,8 @@
 
 namespace transformer {
 
-/// Whether there is a file of this name.
+/// Whether there is a file of this name, links followed. Throws as kind_behind (folder.h) where that cannot be found
+/// out: what cannot be looked at may be there.
 bool is_file(const std::filesystem::path& file);
 
 /// The bytes of a file. Throws Error when it is missing, a folder, larger than `most_bytes`, or may not be read. The

@@ -74,12 +74,12 @@ class File {
     // O_NONBLOCK: opening a pipe that nobody writes to would otherwise wait forever. It changes nothing for files.
     descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor_ < 0) throw_unread(file, "cannot be opened", errno);
-    const bool is_regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+    const int error_number = ::fstat(descriptor_, &status) == 0 ? 0 : errno;
     size_ = static_cast<uint64_t>(status.st_size);
-    if (!is_regular) {
-      ::close(descriptor_);
-      throw Error(file.string(), "is not a regular file", "name a safetensors file");
-    }
+    if (error_number == 0 && S_ISREG(status.st_mode)) return;
+    ::close(descriptor_);
+    if (error_number != 0) throw_unread(file, "cannot be looked at", error_number);
+    throw Error(file.string(), "is not a regular file", "name a safetensors file");
   }
   ~File() { ::close(descriptor_); }
   File(const File&) = delete;

@@ -1,6 +1,7 @@
 #include "transformer/base/threads.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,11 +11,25 @@
 #include <mutex>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "transformer/base/error.h"
 #include "transformer/base/process.h"
 
 namespace transformer {
+
+namespace {
+
+// For the thread that starts another to call: that one does `work`, and does not stay where OpenMP has bound this one.
+template <class Work>
+auto unbound(Work work) {
+  return [work = std::move(work), processors = unbound_processors()] {
+    if (processors) sched_setaffinity(0, sizeof *processors, &*processors);
+    work();
+  };
+}
+
+}  // namespace
 
 int64_t default_threads() {
   constexpr int64_t most = 1024;
@@ -38,7 +53,7 @@ void start_threads(std::vector<std::jthread>& threads, size_t count,
     return started;
   };
   try {
-    for (size_t number = 0; number < count; ++number) threads.emplace_back(task(number));
+    for (size_t number = 0; number < count; ++number) threads.emplace_back(unbound(task(number)));
   } catch (const std::system_error& error) {
     throw Failure("threads", fmt::format("{} of {} could be started: {}", give_up(), count, error.what()),
                   "ask for fewer, or raise what limits them (ulimit -u, -v; a container's pids)");
@@ -70,7 +85,7 @@ void in_parallel(size_t count, size_t grain, int64_t threads,
     std::vector<std::jthread> others;
     const auto parts = static_cast<int64_t>((count + grain - 1) / grain);
     try {
-      for (int64_t i = 1; i < std::min(threads, parts); ++i) others.emplace_back(share);
+      for (int64_t i = 1; i < std::min(threads, parts); ++i) others.emplace_back(unbound(std::cref(share)));
     } catch (const std::system_error&) {  // those that there are do all of it
     }
     share();

@@ -8,6 +8,8 @@
 
 namespace transformer {
 
+// Threads that begin here may run wherever this process may, where OpenMP has bound the one that starts them, too.
+
 /// Threads that work which is shared out had better use, where nobody says how many: OMP_NUM_THREADS, or one for each
 /// of usable_cores().
 int64_t default_threads();

@@ -17,4 +17,12 @@ void throw_unread(const std::filesystem::path& file, const std::string& what, in
   throw Unreadable(file.string(), text);
 }
 
+void read_kept(const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const Unreadable& unreadable) {
+    throw Failure("", unreadable.what(), "start again when it can be read");
+  }
+}
+
 }  // namespace transformer

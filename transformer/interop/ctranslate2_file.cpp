@@ -8,6 +8,7 @@
 #include "transformer/base/checked.h"
 #include "transformer/base/error.h"
 #include "transformer/base/mapped_file.h"
+#include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/interop/byte_cursor.h"
 
@@ -93,8 +94,7 @@ Ctranslate2Variables read_ctranslate2(std::string_view bytes, std::shared_ptr<co
 }
 
 Ctranslate2Variables read_ctranslate2(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) throw Error(file.string(), "is not a file");
+  if (!is_file(file)) throw Error(file.string(), "is not a file");
   const auto mapped = std::make_shared<const MappedFile>(file);
   const auto bytes = mapped->as<char>();
   return read_ctranslate2({bytes.data(), bytes.size()}, mapped, file.string());

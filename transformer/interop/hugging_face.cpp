@@ -25,6 +25,7 @@
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/unreadable.h"
 #include "transformer/interop/foreign_weights.h"
 #include "transformer/interop/hugging_face_configuration.h"
 #include "transformer/interop/hugging_face_languages.h"
@@ -728,7 +729,7 @@ std::string said_in_readme(const fs::path& folder, std::string_view key) {
   if (!is_file(folder / "README.md")) return {};
   std::string text;
   try {
-    text = read_file(folder / "README.md", most_bytes);
+    read_kept([&] { text = read_file(folder / "README.md", most_bytes); });
   } catch (const Error&) {
     return {};  // nothing that the model needs
   }

@@ -296,7 +296,7 @@ bool is_own_tokenizer(const std::string& text) {
 bool is_own_file(const fs::path& file, bool (*is_own)(const std::string&)) {
   constexpr size_t most_bytes = 16384;
   std::error_code error;
-  if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > most_bytes || error) return false;
+  if (!is_file(file) || fs::file_size(file, error) > most_bytes || error) return false;
   return is_own(read_file(file, most_bytes));
 }
 

@@ -9,6 +9,7 @@
 #include "transformer/base/checked.h"
 #include "transformer/base/error.h"
 #include "transformer/base/mapped_file.h"
+#include "transformer/base/read_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/interop/byte_cursor.h"
 #include "transformer/interop/zip_archive.h"
@@ -175,8 +176,7 @@ std::map<std::string, NpzArray> npz_arrays(std::string_view bytes, std::shared_p
 }
 
 std::map<std::string, NpzArray> npz_arrays(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) throw Error(file.string(), "is not a file");
+  if (!is_file(file)) throw Error(file.string(), "is not a file");
   const auto mapped = std::make_shared<const MappedFile>(file);
   const auto bytes = mapped->as<char>();
   return npz_arrays({bytes.data(), bytes.size()}, mapped, file.string());

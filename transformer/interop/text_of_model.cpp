@@ -23,10 +23,7 @@ std::pair<fs::path, fs::path> sentencepiece_files(const fs::path& folder, const 
                                        {source_vocabulary_name, target_vocabulary_name},
                                        {vocabulary_name, vocabulary_name},
                                        {"sentencepiece.model", "sentencepiece.model"}}) {
-    std::error_code ignored;
-    if (fs::is_regular_file(folder / source, ignored) && fs::is_regular_file(folder / target, ignored)) {
-      return {folder / source, folder / target};
-    }
+    if (is_file(folder / source) && is_file(folder / target)) return {folder / source, folder / target};
   }
   throw Error(folder.string(), "has no SentencePiece models (source.spm and target.spm) that make text into pieces",
               "name them with --sentencepiece");

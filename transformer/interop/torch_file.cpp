@@ -11,6 +11,7 @@
 #include "transformer/base/checked.h"
 #include "transformer/base/error.h"
 #include "transformer/base/mapped_file.h"
+#include "transformer/base/read_file.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/base/unicode.h"
 #include "transformer/interop/byte_cursor.h"
@@ -438,8 +439,7 @@ StoredWeights torch_weights(Bytes bytes, std::shared_ptr<const void> owner, cons
 }
 
 StoredWeights torch_weights(const std::filesystem::path& file) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) throw Error(file.string(), "is not a file");
+  if (!is_file(file)) throw Error(file.string(), "is not a file");
   const auto mapped = std::make_shared<const MappedFile>(file);
   const auto bytes = mapped->as<char>();
   return torch_weights({bytes.data(), bytes.size()}, mapped, file.string());

@@ -23,6 +23,7 @@
 #include "transformer/base/read_file.h"
 #include "transformer/base/run_files.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/unreadable.h"
 #include "transformer/text/lines.h"
 
 namespace transformer {
@@ -132,20 +133,24 @@ void thin_validations(std::vector<RunPoint>& points) {
   points.resize(next);
 }
 
-/// The value of `section`.`name` in the run's config.yaml, where it can be read: it is not what a report is about.
+/// The value of `section`.`name` in the run's config.yaml, where there is one that is not damaged: it is not what a
+/// report is about. Throws Failure where it cannot be read.
 std::optional<Document> configured(const fs::path& folder, const std::string& section, const std::string& name) {
   const auto file = folder / config_name;
-  if (!is_file(file)) return std::nullopt;
+  std::optional<Document> found;
+  if (!is_file(file)) return found;
   try {
-    for (const auto& outer : Document::read(file).keys()) {
-      if (outer.key != section) continue;
-      for (const auto& inner : outer.value.keys()) {
-        if (inner.key == name) return inner.value;
+    read_kept([&] {
+      for (const auto& outer : Document::read(file).keys()) {
+        if (outer.key != section) continue;
+        for (const auto& inner : outer.value.keys()) {
+          if (!found && inner.key == name) found = inner.value;
+        }
       }
-    }
+    });
   } catch (const Error&) {
   }
-  return std::nullopt;
+  return found;
 }
 
 std::vector<std::string> configured_files(const fs::path& folder, const std::string& name) {
@@ -159,9 +164,8 @@ std::vector<std::string> configured_files(const fs::path& folder, const std::str
 /// The checksum of the vocabulary that a run's models write in, where it can be read: no figure depends on it.
 std::string written_vocabulary(const fs::path& folder) {
   for (const auto& name : {target_vocabulary_name, vocabulary_name}) {
-    if (!is_file(folder / name)) continue;
     try {
-      return file_checksum(folder / name);
+      if (is_file(folder / name)) return file_checksum(folder / name);
     } catch (const Error&) {
     } catch (const Failure&) {
     }
@@ -199,11 +203,13 @@ std::string text_checksum(const fs::path& folder) {
 
 std::string summary_text(const fs::path& folder) {
   const auto file = folder / summary_name;
+  std::string summary;
+  if (!is_file(file)) return summary;
   try {
-    if (is_file(file)) return read_file(file);
+    read_kept([&] { summary = read_file(file); });
   } catch (const Error&) {
   }
-  return "";
+  return summary;
 }
 
 RunLog read_run_log(const fs::path& folder, const std::string& name) {

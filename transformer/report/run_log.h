@@ -50,10 +50,12 @@ inline constexpr size_t most_run_points = 1 << 16;
 /// Reads metrics.jsonl, and summary.json and config.yaml as far as they are there, while a run writes them or
 /// afterwards. A whole line that is no record (JSON's objects), or longer than most_line_bytes, is left out and
 /// counted; one that is not whole yet is left out. Throws Error where `folder` is none of a run, of a later version, or
-/// has whole lines in metrics.jsonl and no record, and where that is no file; Failure where it cannot be read.
+/// has whole lines in metrics.jsonl and no record, and where that is no file; Failure where one of the three is there
+/// and cannot be read.
 RunLog read_run_log(const std::filesystem::path& folder, const std::string& name);
 
-/// The text of summary.json in a run's folder, what it says at its end; empty where there is none that can be read.
+/// The text of summary.json in a run's folder, what it says at its end; empty where there is no such file. Throws
+/// Failure where it cannot be read: a run that has ended would pass for one that has not.
 std::string summary_text(const std::filesystem::path& folder);
 
 /// The newest translations of its validation text that the run wrote, the final model's before those of a step, of
@@ -64,7 +66,7 @@ std::filesystem::path newest_validation(const std::filesystem::path& folder);
 struct ValidationText {
   std::vector<std::string> source, target;  // one of each belongs to one of the other
 };
-/// Of a run's folder; no files where its config.yaml names none.
+/// Of a run's folder; no files where its config.yaml names none, or is damaged. Throws Failure where it cannot be read.
 ValidationText validation_text(const std::filesystem::path& folder);
 
 }  // namespace transformer

@@ -24,6 +24,7 @@
 #include "transformer/base/read_file.h"
 #include "transformer/base/run_files.h"
 #include "transformer/base/settings.h"
+#include "transformer/base/unreadable.h"
 #include "transformer/report/run_log.h"
 #include "transformer/report/sweep_tables.h"
 
@@ -73,15 +74,16 @@ class SweepLock {
   std::optional<FileLock> lock_;
 };
 
-// The file's last `bytes`, from the beginning of a line; empty where there is none.
+// The file's last `bytes`, from the beginning of a line; empty where there is none. Throws as is_file, and Unreadable.
 std::string tail(const fs::path& file, int64_t bytes) {
   if (!is_file(file)) return "";
   std::ifstream in(file, std::ios::binary | std::ios::ate);
-  if (!in) return "";
+  if (!in) throw_unread(file, "cannot be read", errno);
   const int64_t size = in.tellg(), begin = std::max<int64_t>(0, size - bytes);
   in.seekg(begin);
   std::string text(static_cast<size_t>(size - begin), '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad()) throw_unread(file, "cannot be read", errno);
   text.resize(static_cast<size_t>(in.gcount()));
   return begin == 0 ? text : text.substr(std::min(text.size(), text.find('\n') + 1));
 }
@@ -94,6 +96,16 @@ std::vector<std::string> lines_of(const std::string& text) {
     begin = end + 1;
   }
   return lines;
+}
+
+// The lines at its end; what cannot be read says nothing.
+std::vector<std::string> last_words(const fs::path& file) {
+  try {
+    return lines_of(tail(file, last_words_bytes));
+  } catch (const Error&) {
+  } catch (const Failure&) {
+  }
+  return {};
 }
 
 bool ends_within_line(const fs::path& file) {
@@ -193,11 +205,13 @@ bool changes_no_figure(const std::string& setting) {
   return says_where(setting) || names.contains(setting);
 }
 
-// What is wrong with the settings in the run's folder; nothing where figures are of its own.
+// What is wrong with the settings in the run's folder; nothing where figures are of its own. Throws Failure where they
+// cannot be read: what cannot be read may be right.
 std::optional<std::string> wrong_settings(const PlannedRun& run, const ReadConfiguration& read) {
   const auto file = (run.folder / config_name).string();
   try {
-    const auto different = other_settings(run, read);
+    std::string different;
+    read_kept([&] { different = other_settings(run, read); });
     if (different.empty()) return std::nullopt;
     return fmt::format("{}: is of other settings ({})", file, different);
   } catch (const Error& error) {
@@ -237,7 +251,7 @@ SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read) {
     return result;
   };
   if (something_at(run.folder / config_name)) {
-    if (wrong_settings(run, read)) return not_these();  // those that cannot be read are none
+    if (wrong_settings(run, read)) return not_these();  // damaged ones are none
     // One run's figures that cannot be read are that run's loss.
     try {
       result.curve = read_curve(run.folder);
@@ -281,7 +295,7 @@ std::string unfinished_reason(const PlannedRun& run, const ReadConfiguration& re
 }
 
 std::optional<RunProgress> read_progress(const fs::path& folder) {
-  const auto lines = lines_of(tail(folder / metrics_name, last_words_bytes));
+  const auto lines = last_words(folder / metrics_name);
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     const auto record = parsed(*line);
     if (!record.is_object() || member<std::string>(record, "kind", "") != "train") continue;
@@ -300,7 +314,7 @@ void note_in_log(const fs::path& log, const std::string& text) {
 }
 
 std::string failure_reason(const fs::path& log, const std::string& end) {
-  const auto lines = lines_of(tail(log, last_words_bytes));
+  const auto lines = last_words(log);
   // A program's last word, before its end: "train: error: ..".
   constexpr std::string_view error = ": error: ";
   const size_t at = lines.empty() || lines.back().starts_with(note_mark) ? std::string::npos : lines.back().find(error);
@@ -312,7 +326,9 @@ void note_failure(const fs::path& log, const std::string& reason) {
 }
 
 std::optional<std::string> read_failure(const fs::path& log) {
-  const auto lines = lines_of(tail(log, 2 * last_words_bytes));  // a reason may be all of a program's last words
+  std::vector<std::string> lines;
+  // A reason may be all of a program's last words.
+  read_kept([&] { lines = lines_of(tail(log, 2 * last_words_bytes)); });
   if (lines.empty() || !lines.back().starts_with(note_mark)) return std::nullopt;
   const size_t at = lines.back().find(failure_mark);
   if (at == std::string::npos) return std::nullopt;
@@ -518,8 +534,7 @@ std::map<std::string, std::string> input_checksums(const Plan& plan, const std::
   std::map<std::string, std::string> checksums;
   for (const size_t run : chosen) {
     for (const auto& file : plan.runs[run].configuration.inputs) {
-      std::error_code error;
-      if (!checksums.contains(file) && fs::is_regular_file(file, error)) checksums[file] = file_checksum(file);
+      if (!checksums.contains(file) && is_file(file)) checksums[file] = file_checksum(file);
     }
   }
   return checksums;

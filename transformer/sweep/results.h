@@ -15,7 +15,8 @@ namespace transformer {
 
 /// What a run's folder and log say of it: finished where it holds a summary of these settings; failed where its log
 /// ends so; otherwise waiting, with how far it came as the reason. Damaged files count as missing; where its figures
-/// cannot be read there is no curve, and the reason says why.
+/// cannot be read there is no curve, and the reason says why. Throws Failure where its settings, its summary or its log
+/// is there and cannot be read: it would pass for a run that has not ended.
 SweepRun read_result(const PlannedRun& run, const ReadConfiguration& read);
 
 /// Which settings the run in the folder was begun with are others than those of `run`, and would give other figures:
@@ -26,7 +27,7 @@ std::string other_settings(const PlannedRun& run, const ReadConfiguration& read)
 bool is_being_trained(const PlannedRun& run);
 
 /// Why read_result does not say `finished` of a run whose process ended well: what is missing, damaged or of other
-/// settings, by its file, and the way out.
+/// settings, by its file, and the way out. Throws Failure where its settings cannot be read.
 std::string unfinished_reason(const PlannedRun& run, const ReadConfiguration& read);
 
 /// Where a run that trains is.
@@ -34,13 +35,14 @@ struct RunProgress {
   int64_t step = 0;              // the last that was reported
   double tokens_per_second = 0;  // since the report before
 };
-/// The newest that metrics.jsonl says; nothing before its first line.
+/// The newest that metrics.jsonl says; nothing before its first line, and where it cannot be read.
 std::optional<RunProgress> read_progress(const std::filesystem::path& folder);
 
 /// A line in a run's log that the sweep writes: "sweep: 2017-06-12 17:57:34: TEXT". Throws Failure.
 void note_in_log(const std::filesystem::path& log, const std::string& text);
 
-/// Why the last attempt of a run failed, as its log tells; nothing where it did not end, or did not fail.
+/// Why the last attempt of a run failed, as its log tells; nothing where it did not end, or did not fail. Throws
+/// Failure where the log cannot be read.
 std::optional<std::string> read_failure(const std::filesystem::path& log);
 /// Why a process failed whose output ends the log: its last word, or else `end`.
 std::string failure_reason(const std::filesystem::path& log, const std::string& end);
@@ -99,7 +101,8 @@ void claim_job_array(const Plan& plan);
 void write_report(const Plan& plan, const std::vector<SweepRun>& results);
 
 /// Reads all results and writes the report, one process at a time: for runs that several processes train. Throws
-/// Failure where the report cannot be written, or this process is told to stop while another writes it.
+/// Failure where the report cannot be written, a run's result not be read (read_result), or this process is told to
+/// stop while another writes it.
 void renew_report(const Plan& plan, const ReadConfiguration& read);
 /// The same for a process whose run has ended, unless another one waits already to write the report: that one finds
 /// this run's result, too. Of however many that end at about the same time one writes, and one waits. What one that is

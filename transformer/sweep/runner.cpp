@@ -349,13 +349,11 @@ class Runner {
     const double halted = signal_all(signal);  // before a word of it: whoever reads the log may keep it waiting
     if (second_signal_ > 0) second_signal_ += halted;
     if (signal == SIGTSTP) return;
-    if (end_.signal == 0) {
-      if (!active_.empty()) {
-        options_.log.info(fmt::format("stopping once checkpoints are written ({} running); once more to stop at once",
-                                      active_.size()));
-      }
-    } else if (second_signal_ == 0) {
-      second_signal_ = now();
+    if (wishes_.again(signal) && second_signal_ == 0) second_signal_ = now();
+    if (end_.signal == 0 && !active_.empty()) {
+      options_.log.info(fmt::format(
+          "stopping once checkpoints are written ({} running); once more, after more than {} s, to stop at once",
+          active_.size(), SignalWishes::seconds_together(signal)));
     }
     end_.signal = signal;
   }
@@ -447,6 +445,7 @@ class Runner {
   std::vector<size_t> free_slots_;
   size_t at_once_ = 1;  // runs, at most
   RunnerEnd end_;
+  SignalWishes wishes_;
   double second_signal_ = 0;
   double work_done_ = 0, busy_seconds_ = 0;  // by the processes that ended
 };

@@ -18,7 +18,7 @@ struct RunnerOptions {
   std::string train;                           // the program
   std::vector<std::string> devices = {"cpu"};  // one for each run at a time: "cpu", "cuda:1"; a GPU may occur twice
   double progress_seconds = 30;                // between lines of progress, where none is shown in between
-  double kill_seconds = 30;  // that runs may take to end after a second signal, or once the sweep failed
+  double kill_seconds = 30;  // that runs may take to end after a signal's second wish, or once the sweep failed
   Log log = {};              // runs' starts and ends, and how far all are
 };
 
@@ -40,7 +40,8 @@ struct RunnerEnd {
 /// from the same text with the same settings.
 ///
 /// SIGINT, SIGTERM and SIGHUP, which `signals` holds, are passed on to the processes and end every wait, and nothing is
-/// started any more; SIGTSTP, which it may hold, stops them and this process until it is continued (signal_processes).
+/// started any more; a second wish (SignalWishes) leaves them kill_seconds. SIGTSTP, which it may hold, stops them and
+/// this process until it is continued (signal_processes).
 /// They die with this process when it is killed. Throws what `changed` throws, once the processes have ended: they are
 /// given SIGTERM first, and time to write checkpoints.
 RunnerEnd run_all(const Plan& plan, const std::vector<size_t>& chosen, std::vector<SweepRun>& results,

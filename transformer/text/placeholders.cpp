@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "transformer/base/unicode.h"
 #include "transformer/text/characters.h"
@@ -242,13 +243,27 @@ size_t local_end(std::string_view text) {
   return position;
 }
 
+/// Of Latin script, or what goes with it: the blocks of letters, and the modifiers and marks between the first ones.
+bool is_latin(char32_t c) {
+  static constexpr std::array<std::pair<char32_t, char32_t>, 8> blocks = {{{0, 0x36F},
+                                                                           {0x1D00, 0x1DBF},
+                                                                           {0x1E00, 0x1EFF},
+                                                                           {0x2C60, 0x2C7F},
+                                                                           {0xA720, 0xA7FF},
+                                                                           {0xAB30, 0xAB6F},
+                                                                           {0xFF21, 0xFF5A},
+                                                                           {0x1DF00, 0x1DFFF}}};
+  return std::any_of(blocks.begin(), blocks.end(),
+                     [&](const auto& block) { return block.first <= c && c <= block.second; });
+}
+
 size_t domain_end(std::string_view text) {
   size_t position = 0;
   char last = '\0';  // 0: beyond ASCII
   for (size_t next = 0; next < text.size(); position = next) {
     const char32_t c = next_code_point(text, next);
     const bool belongs = c == U'.' || c == U'-' || (is_of_spaced_word(c) && !is_joiner(c) && c != 0xFE0F);
-    if (!belongs || (c >= 0x250 && is_letter_or_digit(c) && is_letter(last))) break;
+    if (!belongs || (!is_latin(c) && is_letter_or_digit(c) && is_letter(last))) break;
     last = c < 0x80 ? static_cast<char>(c) : '\0';
   }
   return position;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <system_error>
+
 #include "transformer/architecture/model_directory.h"
 #include "transformer/architecture/weights.h"
 #include "transformer/base/checksum.h"
@@ -79,15 +82,6 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     throw Error(options.output.string(), "holds a model already", "choose another folder for the average");
   }
   entries_of(options.output);  // throws where it is no folder
-  // A run's vocabularies and the name of its record, too: a folder of another model or run is no place for a second.
-  std::vector<std::string> in_the_way(model_names.begin(), model_names.end());
-  in_the_way.insert(in_the_way.end(), {checksums_name, RunFolder::record_name, "checkpoints"});
-  for (const auto& name : in_the_way) {
-    if (something_at(options.output / name)) {
-      throw Error((options.output / name).string(), "is in the way of the averaged model",
-                  "choose another folder for the average");
-    }
-  }
   ModelFiles files;
   for (const auto& name : model_file_names(directories.front())) {
     files.contents.emplace_back(name, read_file(directories.front() / name));
@@ -100,25 +94,51 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
       }
     }
   }
+  // What a killed process left of the same average is in nobody's way.
+  const auto is_there = [&](const std::string& name, const std::string& content) {
+    const auto file = options.output / name;
+    std::error_code none;
+    return fs::is_regular_file(file, none) && fs::file_size(file, none) == content.size() && read_file(file) == content;
+  };
+  const auto refuse = [&](const std::string& name) {
+    throw Error((options.output / name).string(), "is in the way of the averaged model",
+                "choose another folder for the average");
+  };
+  std::set<std::string> left;
+  for (const auto& [name, content] : files.contents) {
+    if (is_there(name, content)) left.insert(name);
+  }
+  if (left.size() == files.contents.size()) left.insert(checksums_name);  // compared when they are known
+  // A run's vocabularies and the name of its record, too: a folder of another model or run is no place for a second.
+  std::vector<std::string> in_the_way(model_names.begin(), model_names.end());
+  in_the_way.insert(in_the_way.end(), {checksums_name, RunFolder::record_name, "checkpoints"});
+  for (const auto& name : in_the_way) {
+    if (something_at(options.output / name) && !left.contains(name)) refuse(name);
+  }
   files.provenance = provenance(directories.front());
   const auto weights = average_weights(directories);
   const auto type = options.bf16 ? at::kBFloat16 : at::kFloat;
-  if (!something_at(options.output)) {
-    NewFolder folder(folder_path(options.output));
-    write_model_directory(folder.path(), weights, files, type);
+  const bool is_new = !something_at(options.output);
+  NewFolder folder(is_new ? folder_path(options.output) : options.output / "average");
+  write_model_directory(folder.path(), weights, files, type);
+  if (is_new) {
     folder.commit(/*replaces=*/false);
     return directories;
   }
-  try {
-    write_model_directory(options.output, weights, files, type);
-  } catch (...) {
-    // None of it was there before, and half a model would be in the way of the next attempt.
-    std::vector<std::string> names = {weights_name, checksums_name};
-    for (const auto& [name, content] : files.contents) names.push_back(name);
-    std::error_code ignored;
-    for (const auto& name : names) fs::remove(options.output / name, ignored);
-    throw;
+  if (const auto list = read_file(folder.path() / checksums_name);
+      something_at(options.output / checksums_name) && !is_there(checksums_name, list)) {
+    refuse(checksums_name);
   }
+  // The weights come last, which make it a model.
+  std::vector<std::string> names;
+  for (const auto& file : files.contents) names.push_back(file.first);
+  names.insert(names.end(), {checksums_name, weights_name});
+  for (const auto& name : names) {
+    std::error_code error;
+    fs::rename(folder.path() / name, options.output / name, error);
+    if (error) throw Failure((options.output / name).string(), "cannot be written: " + error.message());
+  }
+  sync_folder(options.output);
   return directories;
 }
 

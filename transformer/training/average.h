@@ -22,7 +22,7 @@ struct AverageOptions {
 
 /// Writes the mean of several models as a model directory with the first one's settings and vocabularies, and returns
 /// the directories averaged. Throws Error where they do not fit together (weights, vocabularies), where a run has fewer
-/// than `last` checkpoints, or where `output` holds a file of a name that would be written.
+/// than `last` checkpoints, or where `output` holds another file of a name that would be written.
 std::vector<std::filesystem::path> write_average(const AverageOptions& options);
 
 }  // namespace transformer

@@ -116,6 +116,15 @@ std::set<std::string> files_of(const fs::path& checkpoint) {
   return names;
 }
 
+// One that cannot be looked at may be one: whoever is to read it says so.
+bool may_hold_checkpoint(const fs::path& folder) {
+  try {
+    return holds_checkpoint(folder);
+  } catch (const Failure&) {
+    return true;
+  }
+}
+
 // Checkpoints with names that `wanted` takes, oldest first. A folder that cannot be read is no empty one.
 template <class Wanted>
 std::vector<fs::path> list(const fs::path& run, const Wanted& wanted) {
@@ -123,7 +132,7 @@ std::vector<fs::path> list(const fs::path& run, const Wanted& wanted) {
   for (const auto& entry : entries_of(checkpoint_directory(run))) {
     const auto name = parse_checkpoint_name(entry.filename().string());
     if (!name || !wanted(*name)) continue;
-    if (name->state != CheckpointName::State::whole || holds_checkpoint(entry)) checkpoints.push_back(entry);
+    if (name->state != CheckpointName::State::whole || may_hold_checkpoint(entry)) checkpoints.push_back(entry);
   }
   std::sort(checkpoints.begin(), checkpoints.end(), [](const fs::path& a, const fs::path& b) {
     return std::pair(checkpoint_step(a), a) < std::pair(checkpoint_step(b), b);
@@ -234,7 +243,8 @@ void write_model_directory(const fs::path& directory, const TensorMap& weights, 
 void make_interruption(const fs::path& checkpoint) {
   const auto name = parse_checkpoint_name(checkpoint.filename().string());
   const auto renamed = checkpoint.parent_path() / (interruption_prefix + checkpoint.filename().string());
-  if (!name || name->kind == CheckpointKind::interruption || something_at(renamed)) return;
+  if (!name || name->kind == CheckpointKind::interruption) return;
+  if (something_at(renamed)) discard(renamed);
   std::error_code error;
   fs::rename(checkpoint, renamed, error);
   if (error) throw Failure(checkpoint.string(), "cannot be renamed: " + error.message());
@@ -253,8 +263,8 @@ void remove_checkpoint(const fs::path& checkpoint) {
   remove_known(checkpoint, files_of(checkpoint));
 }
 
-fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const ModelFiles& files,
-                          CheckpointKind kind) {
+fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const ModelFiles& files, CheckpointKind kind,
+                          const std::function<void()>& before_named) {
   const auto name = fmt::format("{}{}{:08}", kind == CheckpointKind::interruption ? interruption_prefix : "",
                                 step_prefix, state.progress.step);
   fs::path final_name = checkpoint_directory(run) / name;
@@ -299,6 +309,7 @@ fs::path write_checkpoint(const fs::path& run, const TrainingState& state, const
     }
     write_checksums(partial, names);
     if (something_at(final_name)) set_aside_damaged(final_name);  // whole ones were gone on from
+    if (before_named) before_named();
     fs::rename(partial, final_name);
   } catch (const fs::filesystem_error& failure) {
     fs::remove_all(partial, error);
@@ -348,11 +359,9 @@ std::vector<fs::path> counted_checkpoints(const fs::path& run) {
   const auto newest = checkpoints.empty() ? fs::path() : checkpoints.back();
   std::erase_if(checkpoints, [&](const fs::path& checkpoint) {
     if (checkpoint == newest) return false;
-    try {
-      return read_progress(checkpoint / progress_name).for_validation != 0;
-    } catch (const std::runtime_error&) {
-      return false;  // damaged: whoever reads it says so
-    }
+    Progress progress;  // of a damaged one nothing is known: whoever reads it says so
+    static_cast<void>(damage_found([&] { progress = read_progress(checkpoint / progress_name); }));
+    return progress.for_validation != 0;
   });
   return checkpoints;
 }
@@ -402,11 +411,7 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
 }
 
 void read_checkpoint(const std::function<void()>& read) {
-  try {
-    read();
-  } catch (const Unreadable& unreadable) {
-    throw Failure("", unreadable.what(), "start again when it can be read");
-  }
+  read_kept(read);
 }
 
 std::string damage_found(const std::function<void()>& read) {

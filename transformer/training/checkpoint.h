@@ -92,13 +92,14 @@ enum class CheckpointKind {
 
 /// Writes the checkpoint `run`/checkpoints/step-NNNNNNNN (or interrupted-step-NNNNNNNN): a model directory (with what
 /// `files` holds of one) plus optimizer.safetensors and progress.json, every file's checksum beside them. It appears
-/// whole, by renaming, or not at all. Throws Failure when it cannot be written (a full disk, no folder `run`); older
-/// checkpoints are untouched.
+/// whole, by renaming, or not at all; `before_named` is called when it is whole. Throws Failure when it cannot be
+/// written (a full disk, no folder `run`); older checkpoints are untouched.
 std::filesystem::path write_checkpoint(const std::filesystem::path& run, const TrainingState& state,
-                                       const ModelFiles& files, CheckpointKind kind = CheckpointKind::scheduled);
+                                       const ModelFiles& files, CheckpointKind kind = CheckpointKind::scheduled,
+                                       const std::function<void()>& before_named = {});
 
-/// Makes a scheduled checkpoint one of an interruption; where it is one already, or there is another of its step, it
-/// stays. Throws Failure when it cannot be renamed.
+/// Makes a scheduled checkpoint one of an interruption, where it is none already, in the place of an older one of its
+/// step. Throws Failure when it cannot be renamed.
 void make_interruption(const std::filesystem::path& checkpoint);
 
 /// Whether any file of a checkpoint's is in `folder`: one of somebody's may be named like a checkpoint.
@@ -113,7 +114,8 @@ void remove_checkpoint(const std::filesystem::path& checkpoint);
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run);
 
 /// Those of them that count as a run's last ones, oldest first: the newest, and all that were not written for their
-/// validation alone. How many of the best are kept, then, is nothing to an average of the last.
+/// validation alone. How many of the best are kept, then, is nothing to an average of the last. Throws Failure where
+/// one does not let it be read which it is (damage_found).
 std::vector<std::filesystem::path> counted_checkpoints(const std::filesystem::path& run);
 
 /// All checkpoints that a run can go on from, newest first.
@@ -142,6 +144,7 @@ std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, c
 
 /// Deletes all scheduled checkpoints but the last `keep`, or the last one where that is less (counted_checkpoints), and
 /// those of the steps `best`, interruptions' that were gone on from, and what a killed process left half written.
+/// Throws as counted_checkpoints, before anything is deleted.
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std::set<int64_t>& best = {});
 
 /// Deletes all but the newest `keep` of interruptions' checkpoints, and nothing else.

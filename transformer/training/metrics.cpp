@@ -15,7 +15,6 @@
 
 #include "transformer/base/error.h"
 #include "transformer/base/json_number.h"
-#include "transformer/base/read_file.h"
 
 namespace transformer {
 
@@ -40,14 +39,21 @@ int64_t whole_lines(const fs::path& file, int64_t bytes) {
   return bytes - std::ssize(end) + static_cast<int64_t>(end.rfind('\n') + 1);
 }
 
-// Cuts `file` to at most `bytes`; returns its length then. What cannot be looked at is no empty file: its lines would
-// be lost under new ones.
-int64_t cut(const fs::path& file, int64_t bytes) {
+// Whether there are metrics: of what is no file writing says what is wrong with it. What cannot be looked at is no
+// empty file: its lines would be lost under new ones.
+bool has_metrics(const fs::path& file) {
   std::error_code error;
   const auto status = fs::status(file, error);
-  if (status.type() == fs::file_type::not_found) return 0;
-  if (error) throw Failure(file.string(), "cannot be read: " + error.message());
-  if (!fs::is_regular_file(status)) return 0;  // writing says what is wrong with it
+  if (error && status.type() != fs::file_type::not_found) {
+    throw Failure(file.string(), "cannot be read: " + error.message());
+  }
+  return fs::is_regular_file(status);
+}
+
+// Cuts `file` to at most `bytes`; returns its length then.
+int64_t cut(const fs::path& file, int64_t bytes) {
+  if (!has_metrics(file)) return 0;
+  std::error_code error;
   const auto size = fs::file_size(file, error);
   if (error) throw Failure(file.string(), "cannot be read: " + error.message());
   // After a power cut it may be shorter than it was, and end within a line.
@@ -78,7 +84,7 @@ std::optional<Line> line_of(const std::string& text) {
 // The least step of the lines behind `bytes`, which are in its order, where it is less than `otherwise`: a final
 // model's line is of the last step, as those before it are.
 int64_t first_step_behind(const fs::path& file, int64_t bytes, int64_t otherwise) {
-  if (!is_file(file)) return otherwise;
+  if (!has_metrics(file)) return otherwise;
   std::ifstream in(file, std::ios::binary);
   in.seekg(bytes);
   std::string text;

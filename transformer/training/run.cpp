@@ -154,12 +154,17 @@ std::string described_start(const RunSettings& settings) {
 // is made of them.
 std::map<std::string, std::string> start_of(const RunSettings& settings, const fs::path& output, bool begun) {
   if (begun) {
+    std::optional<Failure> unread;
     for (const auto& checkpoint : resumable_checkpoints(output)) {
+      std::map<std::string, std::string> known;
       try {
-        return provenance(checkpoint);
-      } catch (const std::runtime_error&) {  // Error or Failure: said where training goes on from this one
+        // A damaged one is told of where training would go on from it.
+        if (damage_found([&] { known = provenance(checkpoint); }).empty()) return known;
+      } catch (const Failure& failure) {  // another one says the same
+        unread = failure;
       }
     }
+    if (unread) throw Failure(*unread);
     return {};
   }
   if (settings.training.init_from.empty()) return {};
@@ -366,7 +371,8 @@ std::pair<TensorMap, size_t> average_run(const Trainer& trainer, const TrainingS
   }
   log.info(fmt::format("averaging {}: {}", counted(averaged.size(), "checkpoint"), steps));
   const bool half = training.weights == TrainingSettings::Weights::bf16;
-  auto weights = average_weights(averaged);
+  TensorMap weights;
+  read_checkpoint([&] { weights = average_weights(averaged); });
   for (auto& [name, weight] : weights) weight = weight.to(half ? torch::kBFloat16 : torch::kFloat32);
   return {std::move(weights), averaged.size()};
 }

@@ -63,6 +63,15 @@ void copy_to(const fs::path& from, const fs::path& to) {
   out.commit();
 }
 
+// Deletes what a killed process had not yet given its name in `place`, where whoever has the run's lock alone writes.
+void remove_unwritten(const fs::path& place) {
+  for (const auto& entry : entries_of(place)) {
+    std::error_code ignored;
+    const bool is_file = fs::is_regular_file(fs::symlink_status(entry, ignored));
+    if (is_file && entry.filename().string().starts_with(temporary_prefix)) fs::remove(entry, ignored);
+  }
+}
+
 void remove_tree(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -253,7 +262,8 @@ void RunFolder::check_replaced() const {
   const auto made_since = record_.set_aside.stage == Stage::kept ? entries_made_since() : std::vector<std::string>{};
   for (const auto& entry : replaced) {
     if (fs::path(entry).parent_path() != "checkpoints" || !contains(made_since, entry)) continue;
-    if (!looks_whole(folder_ / entry)) continue;
+    const auto name = parse_checkpoint_name(fs::path(entry).filename().string());
+    if ((name && name->state == CheckpointName::State::partial) || !looks_whole(folder_ / entry)) continue;
     throw Error((folder_ / entry).string(),
                 fmt::format("would be lost: {} is for what the last --restart or --from replaced",
                             (folder_ / aside_name).string()),
@@ -295,7 +305,12 @@ int64_t RunFolder::steps() const {
 }
 
 void RunFolder::remove_own(const std::vector<std::string>& entries) const {
-  for (const auto& entry : entries) remove_entry(folder_ / entry, entry);
+  // Its settings go last, by which the next start knows the rest where this process is killed.
+  for (const bool settings : {false, true}) {
+    for (const auto& entry : entries) {
+      if ((entry == config_name) == settings) remove_entry(folder_ / entry, entry);
+    }
+  }
 }
 
 bool RunFolder::has_come_further() const {
@@ -348,17 +363,17 @@ std::map<std::string, std::string> RunFolder::saved_settings(bool begun) {
   return saved;
 }
 
-void RunFolder::check_vocabularies(const fs::path& checkpoint) {
+void RunFolder::check_vocabularies(const std::vector<fs::path>& checkpoints) {
   for (const std::string name : vocabulary_names) {
-    const auto own = checkpoint / name, here = folder_ / name;
-    if (!something_at(own)) continue;
+    // All checkpoints of a run have the same one: a damaged copy says nothing.
+    const auto whole = std::find_if(checkpoints.begin(), checkpoints.end(), [&](const fs::path& checkpoint) {
+      return something_at(checkpoint / name) && damage_found([&] { verify_checksums(checkpoint, {name}); }).empty();
+    });
+    if (whole == checkpoints.end()) continue;
+    const auto own = *whole / name, here = folder_ / name;
     if (!something_at(here)) {
       lost_vocabularies_[name] = own;
-      continue;
-    }
-    std::string checksum;
-    read_checkpoint([&] { checksum = file_checksum(own); });
-    if (checksum != file_checksum(here)) {
+    } else if (file_checksum(own) != file_checksum(here)) {
       throw Error(here.string(),
                   fmt::format("is another vocabulary than the run was trained with, which is {}", own.string()),
                   "put that one back to go on, or --restart to begin anew");
@@ -396,7 +411,16 @@ void RunFolder::decide() {
     throw Error(folder_.string(), "holds a model without the checkpoints to go on from",
                 "choose another training.output, or --restart to replace it");
   }
-  if (!something_at(folder_ / config_name) && !begun) return;
+  // What its vocabulary was learned from, where a run came no further than that.
+  const auto is_of_other_text = [&] {
+    return !record_.facts.vocabularies.empty() && !vocabulary_text().empty() &&
+           vocabulary_text() != record_.facts.vocabulary_text;
+  };
+  if (!something_at(folder_ / config_name) && !begun) {
+    const bool other_settings = !record_.facts.vocabularies.empty() && record_.facts.config != checksum_of(config_);
+    starts_anew_ = record_.set_aside.stage != Stage::kept && (other_settings || is_of_other_text());
+    return;
+  }
   const auto saved = saved_settings(begun);
   std::string all, fixed;
   for (const auto& [name, before, after, kind] : differences(saved)) {
@@ -407,8 +431,7 @@ void RunFolder::decide() {
   }
   if (!begun) {
     // It came no further than its vocabulary, which was learned for other settings, or from another text.
-    const bool other_text = !record_.facts.vocabularies.empty() && !vocabulary_text().empty() &&
-                            vocabulary_text() != record_.facts.vocabulary_text;
+    const bool other_text = is_of_other_text();
     const bool edited = is_edited();
     starts_anew_ = !fixed.empty() || other_text || edited;
     if (starts_anew_ && record_.set_aside.stage == Stage::kept) {
@@ -433,9 +456,10 @@ void RunFolder::decide() {
                             "give the settings it had, or another training.output{}",
                             options_.command.empty() ? "the same command with" : options_.command, undo_advice()));
   }
-  const auto newest = resumable_checkpoints(folder_).front();
-  check_vocabularies(newest);
-  const int64_t come_to = from_ >= 0 ? from_ : checkpoint_step(newest);
+  auto checkpoints = resumable_checkpoints(folder_);
+  const int64_t come_to = from_ >= 0 ? from_ : checkpoint_step(checkpoints.front());
+  if (from_ >= 0) std::erase_if(checkpoints, [&](const auto& other) { return checkpoint_step(other) != from_; });
+  check_vocabularies(checkpoints);
   if (steps() < come_to) {
     throw Error("training.steps",
                 fmt::format("is {}, and the run in {} has come to step {}", steps(), folder_.string(), come_to),
@@ -519,7 +543,11 @@ fs::path RunFolder::aside(const std::string& item) const {
 
 void RunFolder::remove_empty_folders(const std::vector<std::string>& items) const {
   std::error_code ignored;  // one that holds something else is not empty
-  for (const auto& item : items) fs::remove(aside(item).parent_path(), ignored);
+  for (const auto& item : items) {
+    const auto place = aside(item).parent_path();
+    remove_unwritten(place);
+    fs::remove(place, ignored);
+  }
 }
 
 void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, const RunRecord::Facts& after) {
@@ -530,6 +558,7 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
   if (!more) {
     for (const auto& item : items) {
       const auto place = aside(item).parent_path();
+      remove_unwritten(place);
       if (!entries_of(place).empty()) {
         throw Error(place.string(), "is in the way: what is replaced is kept there", "move it away");
       }
@@ -564,7 +593,7 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
     kept.set_aside.moving.clear();
     kept.set_aside.from = from < 0 ? -1 : std::min(record_.set_aside.from, from);
     kept.set_aside.stage = Stage::kept;
-    kept.facts = after;
+    if (from >= 0) kept.facts = after;  // else once what is discarded is gone, which is the run's until then
     kept.agents = options_.agents;
     kept.write(folder_);
   } catch (...) {
@@ -576,6 +605,9 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
   }
   record_ = kept;
   remove_own(discarded);
+  if (from >= 0) return;
+  record_.facts = after;
+  record_.write(folder_);
 }
 
 void RunFolder::revert_moving() {
@@ -587,7 +619,10 @@ void RunFolder::revert_moving() {
 
 void RunFolder::recover() {
   if (record_.set_aside.stage == Stage::moving) revert_moving();
-  if (record_.set_aside.stage == Stage::returning) finish_undo();
+  if (record_.set_aside.stage == Stage::returning) {
+    finish_undo();
+    undone_ = true;
+  }
   if (record_.set_aside.stage == Stage::purging || (record_.set_aside.stage == Stage::kept && has_come_further()))
     purge();
 }
@@ -623,7 +658,7 @@ void RunFolder::purge() {
 
 void RunFolder::claim() {
   if (lock_) {
-    for (const auto& folder : {folder_, folder_ / "validation"}) remove_leftovers(folder);
+    for (const auto& folder : {folder_, folder_ / "validation", folder_ / "corpus"}) remove_leftovers(folder);
   }
   if (done_before_) {
     // Of agents that come and go, one that came later may be the last that knows of the launch.
@@ -764,6 +799,7 @@ std::string RunFolder::undo_advice() const {
 
 void RunFolder::undo(const fs::path& folder) {
   RunFolder run(folder);
+  if (run.undone_) return;  // what a killed process had begun
   if (run.record_.set_aside.stage != Stage::kept) {
     throw Error(folder.string(),
                 "nothing is set aside here: no --restart or --from since the newest scheduled checkpoint");

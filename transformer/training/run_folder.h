@@ -137,8 +137,9 @@ class RunFolder {
   /// The run's settings, as config.yaml has them; where that is gone, or is not what the run wrote, those of the newest
   /// checkpoint with the changes since, and of the chosen one where the run is to go on from there.
   std::map<std::string, std::string> saved_settings(bool begun);
-  /// Throws Error where a vocabulary is another than that of `checkpoint`; one that is gone will be brought back.
-  void check_vocabularies(const std::filesystem::path& checkpoint);
+  /// Throws Error where a vocabulary is another than the first whole one of `checkpoints`; one that is gone will be
+  /// brought back.
+  void check_vocabularies(const std::vector<std::filesystem::path>& checkpoints);
 
   std::filesystem::path aside(const std::string& item) const;
   void remove_empty_folders(const std::vector<std::string>& items) const;
@@ -162,6 +163,7 @@ class RunFolder {
   RunRecord record_;
   Found found_ = Found::nothing;
   bool done_before_ = false;  // what was asked for, by an earlier attempt of this launch
+  bool undone_ = false;       // the undoing that a killed process had begun has been finished
   bool starts_anew_ = false;  // what is there of a run came to nothing, and was of other settings or another text
   std::optional<std::string> vocabulary_text_;  // once it is known
   int64_t from_ = -1;

@@ -228,9 +228,12 @@ std::filesystem::path Trainer::resume() {
     }
   }
   const auto checksums = checkpoint / checksums_name;
+  std::string listed;
+  read_checkpoint([&] {
+    if (!checkpoint.empty() && something_at(checksums)) listed = read_file(checksums);
+  });
   communicator_.check_shared((run_ / "checkpoints").string(),
-                             fmt::format("the checkpoint of step {} that rank 0 goes on from", step),
-                             !checkpoint.empty() && something_at(checksums) ? read_file(checksums) : "");
+                             fmt::format("the checkpoint of step {} that rank 0 goes on from", step), listed);
   if (communicator_.rank() != 0) read_checkpoint([&] { load_checkpoint(checkpoint, state()); });
   if (progress_.process_seconds == 0) {  // earlier versions did not count them
     progress_.process_seconds = progress_.seconds * communicator_.world_size();
@@ -737,20 +740,17 @@ void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
     // An interruption changes nothing about scheduled ones, nor about the one before it: it may be of a run that was
     // begun by mistake.
     const bool scheduled = kind == CheckpointKind::scheduled;
-    const auto written = write_checkpoint(run_, kept, files_, kind);
-    // A run that had not ended there would not average what it left for its end.
-    if (scheduled && of_the_end_) {
+    // A run that had not ended there would not average what it left for its end. Who goes on from the next one does not
+    // know of that any more.
+    const auto written = write_checkpoint(run_, kept, files_, kind, [&] {
+      if (!scheduled || !of_the_end_ || *of_the_end_ == progress_.step) return;
       for (const auto& earlier : list_checkpoints(run_)) {
-        if (checkpoint_step(earlier) == *of_the_end_ && earlier != written) make_interruption(earlier);
+        if (checkpoint_step(earlier) == *of_the_end_) make_interruption(earlier);
       }
-    }
+    });
     if (hooks_.checkpointed) hooks_.checkpointed();
-    std::set<int64_t> best;
-    if (settings_.keep_best > 0) {
-      for (const auto& validation : progress_.best) best.insert(validation.step);
-    }
     if (scheduled) {
-      prune_checkpoints(run_, settings_.keep_checkpoints, best);
+      prune_scheduled();
     } else {
       prune_interruptions(run_, std::max<int64_t>(2, settings_.keep_checkpoints));
     }
@@ -760,6 +760,14 @@ void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
   if (counts) last_checkpoint_ = now();
   last_checkpoint_step_ = progress_.step;
   last_checkpoint_kind_ = kind;
+}
+
+void Trainer::prune_scheduled() const {
+  std::set<int64_t> best;
+  if (settings_.keep_best > 0) {
+    for (const auto& validation : progress_.best) best.insert(validation.step);
+  }
+  prune_checkpoints(run_, settings_.keep_checkpoints, best);
 }
 
 std::vector<std::filesystem::path> Trainer::final_checkpoints() const {
@@ -796,8 +804,8 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   using End = TrainingSummary::End;
   if (settings_.threads > 0) {
     at::set_num_threads(static_cast<int>(settings_.threads));
-  } else if (!std::getenv("OMP_NUM_THREADS") && usable_cores() < at::get_num_threads()) {
-    at::set_num_threads(usable_cores());  // of a container's share of the processors OpenMP knows nothing
+  } else if (!std::getenv("OMP_NUM_THREADS") && group_cores() < at::get_num_threads()) {
+    at::set_num_threads(group_cores());  // of a container's share of the processors OpenMP knows nothing
   }
   started_ = last_checkpoint_ = now();
   seconds_before_ = progress_.seconds;
@@ -915,6 +923,8 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   }
   progress_.of_the_end = *end == End::interruption ? of_the_end_.value_or(0) : progress_.step;
   checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);
+  // Where it was there already, who wrote it may have been killed before this.
+  if (*end != End::interruption) communicator_.on_rank_0([&] { prune_scheduled(); });
   note_time();
   return {.end = *end,
           .steps = progress_.step,

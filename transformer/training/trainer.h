@@ -111,7 +111,7 @@ class Trainer {
   /// finite is found before it changes a weight; a GPU skips its update, and it is found with the next figures that are
   /// fetched. The next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`. With
   /// training.deterministic an operation that has no version of one outcome throws LibTorch's c10::Error. Where
-  /// training.threads is 0, LibTorch's threads stay as many as the program has, but usable_cores() at most where
+  /// training.threads is 0, LibTorch's threads stay as many as the program has, but group_cores() at most where
   /// OMP_NUM_THREADS is not set.
   TrainingSummary run(int64_t profile_steps = 0);
 
@@ -193,6 +193,8 @@ class Trainer {
   Metrics& metrics();
   /// `for_validation`: nothing but a validation asks for it.
   void checkpoint(CheckpointKind kind, bool for_validation = false);
+  /// On rank 0: deletes scheduled checkpoints that need not be kept any more.
+  void prune_scheduled() const;
   double elapsed() const;
   void note_time();
 
