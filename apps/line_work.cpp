@@ -225,7 +225,7 @@ struct Progressing {
   std::optional<Read> read;  // the next window
 };
 
-std::string checksum_of(const std::vector<InputLine>& lines) {
+std::string checksum_of_lines(const std::vector<InputLine>& lines) {
   Checksum checksum;
   for (const auto& line : lines) {
     checksum.add(line.text);
@@ -340,7 +340,7 @@ struct LineWork::Implementation {
       if (read.failure) std::rethrow_exception(read.failure);
       const auto& window = windows[same];
       const bool same_text =
-          window.lines == static_cast<int64_t>(read.lines.size()) && window.input == checksum_of(read.lines);
+          window.lines == static_cast<int64_t>(read.lines.size()) && window.input == checksum_of_lines(read.lines);
       // Where all lines could be used, nobody can tell what would have become of others.
       const bool same_choice = window.bad.count == 0 || window.bad.choice == bad_lines.choice();
       if (same == 0 && !same_text) refuse("of other text");
@@ -382,7 +382,7 @@ struct LineWork::Implementation {
     auto window = std::make_unique<Window>();
     window->read = std::move(read);
     window->first = first;
-    if (unfinished) window->input_checksum = checksum_of(window->read.lines);
+    if (unfinished) window->input_checksum = checksum_of_lines(window->read.lines);
     window->result = std::async(std::launch::async, [&window = *window, first, &process, progressing] {
       struct Telling {
         Window& window;
