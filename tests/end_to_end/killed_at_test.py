@@ -135,6 +135,24 @@ class KilledAtTest(ProgramTest):
         self.keep("branched")
         self.tried("branched", [*self.train, "--undo"], every=5)
 
+    def test_what_may_come_back_is_whole(self):
+        """Where nothing is left to train either: as long as it may, no checkpoint goes."""
+        branch = [*self.train, "--from", "last", "--set", "training.keep_checkpoints=1",
+                  "--set", "training.average_checkpoints=1"]
+        kept = self.root / "kept/finished"
+        undone = 0
+        for call in range(3, 1000, 4):
+            self.put_back("finished")
+            if self.call(branch, call).returncode == 0:
+                break
+            if self.call([*self.train, "--undo"]).returncode == 0:
+                undone += 1
+                for name in ("checkpoints", "validation"):
+                    there, before = ({file.name for file in (run / name).iterdir() if file.name != ".replaced"}
+                                     for run in (self.run_folder, kept))
+                    self.assertEqual(there, before)
+        self.assertGreater(undone, 0)
+
     def test_an_average(self):
         average = [PROGRAMS / "average", "--last", "2", "--output", self.run_folder / "mean", self.run_folder]
         self.tried("finished", average, self.run_folder / "mean", every=2)

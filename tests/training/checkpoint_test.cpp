@@ -347,6 +347,21 @@ TEST_CASE("interruptions between two scheduled checkpoints leave so many, and wh
                                   "step-00000002", "step-00000007"});
 }
 
+TEST_CASE("a checkpoint that becomes an interruption's replaces one of its step, but nothing of somebody's") {
+  TemporaryDirectory run;
+  Training training(7);
+  const auto state = training.state();
+  const auto interrupted = write_checkpoint(run.path(), state, some_files, CheckpointKind::interruption);
+  const auto scheduled = write_checkpoint(run.path(), state, some_files);
+  make_interruption(scheduled);
+  CHECK(resumable_checkpoints(run.path()) == std::vector{interrupted});
+  write_checkpoint(run.path(), state, some_files);
+  write_file(interrupted / "notes.txt", "mine");
+  make_interruption(scheduled);
+  CHECK(list_checkpoints(run.path()) == std::vector{scheduled});
+  CHECK(read_file(interrupted / "notes.txt") == "mine");
+}
+
 TEST_CASE("all damaged checkpoints newer than the one that is used are set aside, older ones not looked at") {
   TemporaryDirectory run;
   Training training(1);

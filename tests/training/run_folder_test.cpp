@@ -883,6 +883,19 @@ TEST_CASE("what a killed --from was copying is not in the way of the next one") 
   CHECK_FALSE(fs::exists(run.folder / ".replaced/.writing-1-0"));
 }
 
+TEST_CASE("a user's file of the corpus's name is left alone where the corpus lies elsewhere") {
+  Run run;
+  fs::create_directory(run.folder);
+  write_file(run.folder / "corpus", "of a linguist");
+  auto yaml = Given{}.yaml();
+  yaml.replace(yaml.find("data:\n"), 6, "data:\n  cache: cache\n");
+  for (int start = 0; start < 2; ++start) {
+    RunFolder folder(run.folder, yaml, rules, {});
+    CHECK_NOTHROW(folder.claim());
+  }
+  CHECK(read_file(run.folder / "corpus") == "of a linguist");
+}
+
 TEST_CASE("nothing is written where a run's folder was moved away") {
   Run run;
   auto folder = run.open();

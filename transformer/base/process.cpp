@@ -112,7 +112,7 @@ pid_t start_process(const ProcessOptions& options) {
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
   }
-  if (processors) sched_setaffinity(0, sizeof *processors, &*processors);
+  run_on(processors);
   std::signal(SIGTTOU, SIG_IGN);  // its group is in the background of this process's terminal
   std::signal(SIGPIPE, SIG_DFL);  // what is ignored stays so in the program
   sigprocmask(SIG_SETMASK, &options.signals, nullptr);
@@ -160,13 +160,13 @@ std::filesystem::path this_program(const std::string& asker, const std::string& 
   return program;
 }
 
-std::optional<cpu_set_t> unbound_processors() {
+std::vector<int> unbound_processors() {
   // OpenMP has bound its first thread before anybody could ask what that was allowed; its places are what it found.
   const auto number_of = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_num_places"));
   const auto size_of = reinterpret_cast<int (*)(int)>(dlsym(RTLD_DEFAULT, "omp_get_place_num_procs"));
   const auto take = reinterpret_cast<void (*)(int, int*)>(dlsym(RTLD_DEFAULT, "omp_get_place_proc_ids"));
   cpu_set_t own;
-  if (!number_of || !size_of || !take || sched_getaffinity(0, sizeof own, &own) != 0) return std::nullopt;
+  if (!number_of || !size_of || !take || sched_getaffinity(0, sizeof own, &own) != 0) return {};
   cpu_set_t all = own;
   const int places = number_of();
   for (int place = 0; place < places; ++place) {
@@ -174,7 +174,19 @@ std::optional<cpu_set_t> unbound_processors() {
     take(place, processors.data());
     for (const int processor : processors) CPU_SET(processor, &all);
   }
-  return CPU_EQUAL(&own, &all) ? std::nullopt : std::optional(all);
+  std::vector<int> numbers;
+  for (int number = 0; number < CPU_SETSIZE && !CPU_EQUAL(&own, &all); ++number) {
+    if (CPU_ISSET(number, &all)) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+void run_on(const std::vector<int>& processors) {
+  if (processors.empty()) return;
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const int number : processors) CPU_SET(number, &all);
+  sched_setaffinity(0, sizeof all, &all);
 }
 
 int group_cores() {
@@ -185,8 +197,8 @@ int group_cores() {
 int usable_cores() {
   cpu_set_t own;  // cannot be had where there are more than the set holds
   int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  if (const auto processors = unbound_processors()) {
-    cores = CPU_COUNT(&*processors);
+  if (const auto processors = unbound_processors(); !processors.empty()) {
+    cores = static_cast<int>(processors.size());
   } else if (sched_getaffinity(0, sizeof own, &own) == 0) {
     cores = CPU_COUNT(&own);
   }

@@ -1,14 +1,11 @@
 #pragma once
 
-#include <sched.h>
-
 #include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -84,9 +81,12 @@ std::string process_end(int status);
 /// not tell: /proc is not mounted; `remedy` is what to do then.
 std::filesystem::path this_program(const std::string& asker, const std::string& remedy = "mount /proc");
 
-/// Where OpenMP has bound this thread to a part of the processors that it was given (OMP_PROC_BIND, OMP_PLACES), all of
-/// them: for threads and processes that are none of OpenMP's, and would begin bound as well.
-std::optional<cpu_set_t> unbound_processors();
+/// Where OpenMP has bound this thread to a part of the processors that it was given (OMP_PROC_BIND, OMP_PLACES), the
+/// numbers of all of them: for threads and processes that are none of OpenMP's, and would begin bound as well. Else
+/// none.
+std::vector<int> unbound_processors();
+/// Lets the calling thread run on `processors`, where there are any. May be called between fork and exec.
+void run_on(const std::vector<int>& processors);
 
 /// Cores that the control group lets be busy at a time; as good as any number where it sets no limit.
 int group_cores();

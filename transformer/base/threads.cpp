@@ -1,7 +1,6 @@
 #include "transformer/base/threads.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +23,7 @@ namespace {
 template <class Work>
 auto unbound(Work work) {
   return [work = std::move(work), processors = unbound_processors()] {
-    if (processors) sched_setaffinity(0, sizeof *processors, &*processors);
+    run_on(processors);
     work();
   };
 }

@@ -119,7 +119,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
   const auto weights = average_weights(directories);
   const auto type = options.bf16 ? at::kBFloat16 : at::kFloat;
   const bool is_new = !something_at(options.output);
-  NewFolder folder(is_new ? folder_path(options.output) : options.output / "average");
+  NewFolder folder(is_new ? folder_path(options.output) : options.output / ".average");
   write_model_directory(folder.path(), weights, files, type);
   if (is_new) {
     folder.commit(/*replaces=*/false);

@@ -245,6 +245,7 @@ void make_interruption(const fs::path& checkpoint) {
   const auto renamed = checkpoint.parent_path() / (interruption_prefix + checkpoint.filename().string());
   if (!name || name->kind == CheckpointKind::interruption) return;
   if (something_at(renamed)) discard(renamed);
+  if (something_at(renamed)) return;
   std::error_code error;
   fs::rename(checkpoint, renamed, error);
   if (error) throw Failure(checkpoint.string(), "cannot be renamed: " + error.message());

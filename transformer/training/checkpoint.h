@@ -99,7 +99,7 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& run, const T
                                        const std::function<void()>& before_named = {});
 
 /// Makes a scheduled checkpoint one of an interruption, where it is none already, in the place of an older one of its
-/// step. Throws Failure when it cannot be renamed.
+/// step; where that has entries of somebody's, it stays. Throws Failure when it cannot be renamed.
 void make_interruption(const std::filesystem::path& checkpoint);
 
 /// Whether any file of a checkpoint's is in `folder`: one of somebody's may be named like a checkpoint.

@@ -821,6 +821,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     summarize(summary, training, communicator.world_size(), model->parameter_count(), averaged, final_validation,
               output, log);
     folder->progressed();
+    trainer.prune();
   });
   return RunEnd::finished;
 }

@@ -618,7 +618,10 @@ void RunFolder::revert_moving() {
 }
 
 void RunFolder::recover() {
-  if (record_.set_aside.stage == Stage::moving) revert_moving();
+  if (record_.set_aside.stage == Stage::moving) {
+    revert_moving();
+    undone_ = record_.set_aside.stage == Stage::none;
+  }
   if (record_.set_aside.stage == Stage::returning) {
     finish_undo();
     undone_ = true;
@@ -658,7 +661,10 @@ void RunFolder::purge() {
 
 void RunFolder::claim() {
   if (lock_) {
-    for (const auto& folder : {folder_, folder_ / "validation", folder_ / "corpus"}) remove_leftovers(folder);
+    remove_leftovers(folder_);
+    for (const char* name : {"validation", "corpus"}) {
+      if (contains(record_.facts.files, name) && is_folder(folder_ / name)) remove_leftovers(folder_ / name);
+    }
   }
   if (done_before_) {
     // Of agents that come and go, one that came later may be the last that knows of the launch.
@@ -799,7 +805,7 @@ std::string RunFolder::undo_advice() const {
 
 void RunFolder::undo(const fs::path& folder) {
   RunFolder run(folder);
-  if (run.undone_) return;  // what a killed process had begun
+  if (run.undone_) return;  // what a killed process had begun, or come to the end of
   if (run.record_.set_aside.stage != Stage::kept) {
     throw Error(folder.string(),
                 "nothing is set aside here: no --restart or --from since the newest scheduled checkpoint");

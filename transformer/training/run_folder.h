@@ -163,7 +163,7 @@ class RunFolder {
   RunRecord record_;
   Found found_ = Found::nothing;
   bool done_before_ = false;  // what was asked for, by an earlier attempt of this launch
-  bool undone_ = false;       // the undoing that a killed process had begun has been finished
+  bool undone_ = false;       // what a killed process was setting aside, or bringing back, is back
   bool starts_anew_ = false;  // what is there of a run came to nothing, and was of other settings or another text
   std::optional<std::string> vocabulary_text_;  // once it is known
   int64_t from_ = -1;

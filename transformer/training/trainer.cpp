@@ -750,7 +750,7 @@ void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
     });
     if (hooks_.checkpointed) hooks_.checkpointed();
     if (scheduled) {
-      prune_scheduled();
+      prune();
     } else {
       prune_interruptions(run_, std::max<int64_t>(2, settings_.keep_checkpoints));
     }
@@ -762,12 +762,17 @@ void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
   last_checkpoint_kind_ = kind;
 }
 
-void Trainer::prune_scheduled() const {
+void Trainer::prune() const {
+  if (communicator_.rank() != 0) return;
   std::set<int64_t> best;
   if (settings_.keep_best > 0) {
     for (const auto& validation : progress_.best) best.insert(validation.step);
   }
-  prune_checkpoints(run_, settings_.keep_checkpoints, best);
+  try {
+    prune_checkpoints(run_, settings_.keep_checkpoints, best);
+  } catch (const Failure& failure) {  // nothing depends on it
+    hooks_.log.warn(fmt::format("older checkpoints stay for now: {}", failure.what()));
+  }
 }
 
 std::vector<std::filesystem::path> Trainer::final_checkpoints() const {
@@ -923,8 +928,6 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   }
   progress_.of_the_end = *end == End::interruption ? of_the_end_.value_or(0) : progress_.step;
   checkpoint(*end == End::interruption ? CheckpointKind::interruption : CheckpointKind::scheduled);
-  // Where it was there already, who wrote it may have been killed before this.
-  if (*end != End::interruption) communicator_.on_rank_0([&] { prune_scheduled(); });
   note_time();
   return {.end = *end,
           .steps = progress_.step,

@@ -119,6 +119,10 @@ class Trainer {
   /// finite.
   void record_final(const Validation& validation);
 
+  /// On rank 0: deletes what checkpoints need not be kept any more, as run() does behind each one that it writes, for
+  /// where it had none to write: whoever wrote the last one may have been killed before.
+  void prune() const;
+
   /// On rank 0: checkpoints that the final model is to be averaged from, newest or best first.
   std::vector<std::filesystem::path> final_checkpoints() const;
 
@@ -193,8 +197,6 @@ class Trainer {
   Metrics& metrics();
   /// `for_validation`: nothing but a validation asks for it.
   void checkpoint(CheckpointKind kind, bool for_validation = false);
-  /// On rank 0: deletes scheduled checkpoints that need not be kept any more.
-  void prune_scheduled() const;
   double elapsed() const;
   void note_time();
 
