@@ -840,7 +840,8 @@ TEST_CASE("how many of the best are kept changes nothing about the last ones") {
   std::filesystem::rename(unread, runs / "aside");
   std::filesystem::create_symlink("progress.json", unread);
   CHECK_THROWS_AS(counted_checkpoints(runs / "two"), Failure);
-  CHECK_THROWS_AS(prune_checkpoints(runs / "two", 1), Failure);
+  CHECK_THROWS_AS(prune_checkpoints(runs / "two", 2), Failure);
+  CHECK(names_of(counted_checkpoints(runs / "two", 1)) == std::vector<std::string>{"step-00000020"});
   CHECK(list_checkpoints(runs / "two").size() == 4);
   std::filesystem::remove(unread);
   std::filesystem::rename(runs / "aside", unread);

@@ -67,7 +67,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     const auto run = directories.front();
     std::error_code refused;
     if (!fs::is_directory(run, refused)) throw Error(run.string(), "is not a folder", "name a run, as train writes it");
-    directories = counted_checkpoints(run);
+    directories = counted_checkpoints(run, options.last);
     const int64_t count = std::ssize(directories), others = std::ssize(list_checkpoints(run)) - count;
     if (count < options.last) {
       const auto besides = others > 0 ? fmt::format(", besides {} of validations among the best", others) : "";
@@ -76,7 +76,6 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
                   : others > 0 ? "average fewer, or name the checkpoints' folders without --last"
                                : "average fewer, or train with a larger training.keep_checkpoints");
     }
-    directories.erase(directories.begin(), directories.end() - options.last);
   }
   if (something_at(options.output / weights_name)) {
     throw Error(options.output.string(), "holds a model already", "choose another folder for the average");

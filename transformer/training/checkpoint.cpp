@@ -355,16 +355,18 @@ std::vector<fs::path> list_checkpoints(const fs::path& run) {
   return list_whole(run, CheckpointKind::scheduled);
 }
 
-std::vector<fs::path> counted_checkpoints(const fs::path& run) {
-  auto checkpoints = list_checkpoints(run);
-  const auto newest = checkpoints.empty() ? fs::path() : checkpoints.back();
-  std::erase_if(checkpoints, [&](const fs::path& checkpoint) {
-    if (checkpoint == newest) return false;
-    Progress progress;  // of a damaged one nothing is known: whoever reads it says so
-    static_cast<void>(damage_found([&] { progress = read_progress(checkpoint / progress_name); }));
-    return progress.for_validation != 0;
-  });
-  return checkpoints;
+std::vector<fs::path> counted_checkpoints(const fs::path& run, int64_t most) {
+  const auto checkpoints = list_checkpoints(run);
+  std::vector<fs::path> counted;
+  for (auto each = checkpoints.rbegin(); each != checkpoints.rend() && std::ssize(counted) < most; ++each) {
+    bool for_validation = false;  // a damaged one is told of by whoever reads it
+    if (!counted.empty()) {
+      damage_found([&] { for_validation = read_progress(*each / progress_name).for_validation != 0; });
+    }
+    if (!for_validation) counted.push_back(*each);
+  }
+  std::reverse(counted.begin(), counted.end());
+  return counted;
 }
 
 std::vector<fs::path> resumable_checkpoints(const fs::path& run) {
@@ -449,11 +451,10 @@ fs::path load_newest_checkpoint(const fs::path& run, const TrainingState& state,
 }
 
 void prune_checkpoints(const fs::path& run, int64_t keep, const std::set<int64_t>& best) {
-  const auto scheduled = list_checkpoints(run), counted = counted_checkpoints(run);
+  const auto scheduled = list_checkpoints(run);
   auto kept = best;
-  for (size_t i = counted.size() - std::min(counted.size(), static_cast<size_t>(std::max<int64_t>(keep, 1)));
-       i < counted.size(); ++i) {
-    kept.insert(checkpoint_step(counted[i]));
+  for (const auto& checkpoint : counted_checkpoints(run, std::max<int64_t>(keep, 1))) {
+    kept.insert(checkpoint_step(checkpoint));
   }
   for (const auto& checkpoint : scheduled) {
     if (!kept.contains(checkpoint_step(checkpoint))) discard(checkpoint);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -113,10 +114,11 @@ void remove_checkpoint(const std::filesystem::path& checkpoint);
 /// Scheduled checkpoints of a run, oldest first. A folder named so that holds no file of a checkpoint's is none.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& run);
 
-/// Those of them that count as a run's last ones, oldest first: the newest, and all that were not written for their
-/// validation alone. How many of the best are kept, then, is nothing to an average of the last. Throws Failure where
-/// one does not let it be read which it is (damage_found).
-std::vector<std::filesystem::path> counted_checkpoints(const std::filesystem::path& run);
+/// Those of them that count as a run's last ones, the last `most` of them, oldest first: the newest, and all that were
+/// not written for their validation alone. How many of the best are kept, then, is nothing to an average of the last.
+/// Older ones are not looked at. Throws Failure where one does not let it be read which it is (damage_found).
+std::vector<std::filesystem::path> counted_checkpoints(const std::filesystem::path& run,
+                                                       int64_t most = std::numeric_limits<int64_t>::max());
 
 /// All checkpoints that a run can go on from, newest first.
 std::vector<std::filesystem::path> resumable_checkpoints(const std::filesystem::path& run);

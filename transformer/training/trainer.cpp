@@ -776,7 +776,7 @@ void Trainer::prune() const {
 }
 
 std::vector<std::filesystem::path> Trainer::final_checkpoints() const {
-  auto checkpoints = counted_checkpoints(run_);
+  auto checkpoints = counted_checkpoints(run_, settings_.average_checkpoints);
   std::reverse(checkpoints.begin(), checkpoints.end());
   if (settings_.average_of == TrainingSettings::Averaged::best && progress_.best.empty()) {
     hooks_.log.warn("training.average_of: no checkpoint has been validated to be the best; the last ones are averaged");
