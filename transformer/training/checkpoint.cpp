@@ -413,13 +413,9 @@ void load_checkpoint(const fs::path& checkpoint, const TrainingState& state) {
   state.progress = progress;
 }
 
-void read_checkpoint(const std::function<void()>& read) {
-  read_kept(read);
-}
-
 std::string damage_found(const std::function<void()>& read) {
   try {
-    read_checkpoint(read);
+    read_kept(read);
   } catch (const Error& error) {
     return error.what();
   }

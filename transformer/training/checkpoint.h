@@ -127,11 +127,7 @@ std::vector<std::filesystem::path> resumable_checkpoints(const std::filesystem::
 /// anything in `state` has changed unless the damage is such that no checksum shows it.
 void load_checkpoint(const std::filesystem::path& checkpoint, const TrainingState& state);
 
-/// Calls `read`, which reads files of a checkpoint and throws Error where they are missing or damaged. What cannot be
-/// read at the moment (Unreadable) is neither: throws Failure then.
-void read_checkpoint(const std::function<void()>& read);
-
-/// What is wrong with the files of a checkpoint, as the Error of read_checkpoint(read) says it; else empty. Throws that
+/// What is wrong with the files of a checkpoint, as the Error of read_kept(read) says it; else empty. Throws that
 /// Failure, lest an older one be gone on from.
 std::string damage_found(const std::function<void()>& read);
 

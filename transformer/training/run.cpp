@@ -20,6 +20,7 @@
 #include "transformer/base/read_file.h"
 #include "transformer/base/run_files.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/unreadable.h"
 #include "transformer/model/depth.h"
 #include "transformer/text/learn_vocabulary.h"
 #include "transformer/text/mixture.h"
@@ -372,7 +373,7 @@ std::pair<TensorMap, size_t> average_run(const Trainer& trainer, const TrainingS
   log.info(fmt::format("averaging {}: {}", counted(averaged.size(), "checkpoint"), steps));
   const bool half = training.weights == TrainingSettings::Weights::bf16;
   TensorMap weights;
-  read_checkpoint([&] { weights = average_weights(averaged); });
+  read_kept([&] { weights = average_weights(averaged); });
   for (auto& [name, weight] : weights) weight = weight.to(half ? torch::kBFloat16 : torch::kFloat32);
   return {std::move(weights), averaged.size()};
 }

@@ -18,6 +18,7 @@
 #include "transformer/base/run_files.h"
 #include "transformer/base/settings.h"
 #include "transformer/base/unicode.h"
+#include "transformer/base/unreadable.h"
 #include "transformer/text/corpus_cache.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/run_names.h"
@@ -493,7 +494,7 @@ fs::path RunFolder::choose_checkpoint() {
   for (const auto& checkpoint : checkpoints) {
     const auto step = checkpoint_step(checkpoint);
     if (step == from_) {
-      read_checkpoint([&] { verify_checksums(checkpoint); });
+      read_kept([&] { verify_checksums(checkpoint); });
       return checkpoint;
     }
     steps = fmt::format("{}{}{}", step, steps.empty() ? "" : ", ", steps);
@@ -675,7 +676,7 @@ void RunFolder::claim() {
   if (found_ != Found::nothing) {
     for (const auto& lost : lost_vocabularies_) {
       std::string contents;
-      read_checkpoint([&] { contents = read_file(lost.second); });
+      read_kept([&] { contents = read_file(lost.second); });
       put_vocabulary(lost.first, contents);
     }
     return;

@@ -60,7 +60,7 @@ class RunFolder {
   /// Looks at `folder` and decides what a run with the settings `config` (Settings::yaml(), kinds in `rules`) may do
   /// there; changes nothing, except that what a killed process left half done is finished or reverted. Throws Error
   /// where a file of the user's is in the way, where there is a run with other settings, or a run is being worked on;
-  /// Failure where something cannot be looked at, or a checkpoint cannot be read (read_checkpoint).
+  /// Failure where something cannot be looked at, or a checkpoint cannot be read (read_kept).
   RunFolder(std::filesystem::path folder, const std::string& config, const std::map<std::string, SettingRule>& rules,
             const RunFolderOptions& options);
 

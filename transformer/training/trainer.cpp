@@ -22,6 +22,7 @@
 #include "transformer/base/process.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/settings.h"
+#include "transformer/base/unreadable.h"
 #include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
 #include "transformer/model/evaluating.h"
@@ -229,12 +230,12 @@ std::filesystem::path Trainer::resume() {
   }
   const auto checksums = checkpoint / checksums_name;
   std::string listed;
-  read_checkpoint([&] {
+  read_kept([&] {
     if (!checkpoint.empty() && something_at(checksums)) listed = read_file(checksums);
   });
   communicator_.check_shared((run_ / "checkpoints").string(),
                              fmt::format("the checkpoint of step {} that rank 0 goes on from", step), listed);
-  if (communicator_.rank() != 0) read_checkpoint([&] { load_checkpoint(checkpoint, state()); });
+  if (communicator_.rank() != 0) read_kept([&] { load_checkpoint(checkpoint, state()); });
   if (progress_.process_seconds == 0) {  // earlier versions did not count them
     progress_.process_seconds = progress_.seconds * communicator_.world_size();
   }

@@ -97,7 +97,7 @@ class Trainer {
           ModelFiles files = {}, TrainerHooks hooks = {});
 
   /// Goes on from the newest checkpoint that is whole; returns it. Throws Error when none is, and on every rank where
-  /// one does not see the checkpoint that rank 0 goes on from, Failure where one cannot be read (read_checkpoint) or
+  /// one does not see the checkpoint that rank 0 goes on from, Failure where one cannot be read (read_kept) or
   /// the folder is not at its path any more.
   std::filesystem::path resume();
 
