@@ -6,6 +6,7 @@
 #include <atomic>
 #include <charconv>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <string_view>
@@ -30,17 +31,24 @@ auto unbound(Work work) {
 
 }  // namespace
 
+std::optional<int64_t> given_threads() {
+  const char* given = std::getenv("OMP_NUM_THREADS");
+  if (!given) return std::nullopt;
+  const auto text = std::string_view(given).substr(std::strspn(given, " \t"));  // as OpenMP reads it
+  int64_t threads = 0;
+  const auto error = std::from_chars(text.data(), text.data() + text.size(), threads).ec;
+  return error == std::errc() && threads > 0 ? std::optional(threads) : std::nullopt;
+}
+
 int64_t default_threads() {
-  constexpr int64_t most = 1024;
-  if (const char* given = std::getenv("OMP_NUM_THREADS")) {
-    // OpenMP takes a list for nested loops, too; the first is that of the outermost.
-    const std::string_view text(given);
-    int64_t threads = 0;
-    if (std::from_chars(text.data(), text.data() + text.size(), threads).ec == std::errc() && threads > 0) {
-      return std::min(threads, most);
-    }
-  }
-  return std::min<int64_t>(usable_cores(), most);
+  return std::min<int64_t>(given_threads().value_or(usable_cores()), 1024);
+}
+
+std::map<std::string, std::string> environment_of_shares(int processes) {
+  std::map<std::string, std::string> environment;
+  if (processes > 1) environment["OMP_PROC_BIND"] = "false";
+  if (!given_threads()) environment["OMP_NUM_THREADS"] = std::to_string(std::max(1, usable_cores() / processes));
+  return environment;
 }
 
 void start_threads(std::vector<std::jthread>& threads, size_t count,

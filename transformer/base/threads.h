@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -10,9 +13,16 @@ namespace transformer {
 
 // Threads that begin here may run wherever this process may, where OpenMP has bound the one that starts them, too.
 
-/// Threads that work which is shared out had better use, where nobody says how many: OMP_NUM_THREADS, or one for each
+/// What OMP_NUM_THREADS says, of a list the first, which is of the outermost loops; none where it gives no number of 1
+/// or more.
+std::optional<int64_t> given_threads();
+/// Threads that work which is shared out had better use, where nobody says how many: given_threads(), or one for each
 /// of usable_cores().
 int64_t default_threads();
+/// The environment of each of `processes` that compute at a time on this machine: with given_threads(), or its part of
+/// usable_cores(), and wherever it may run, since OpenMP would bind the threads of every one to the same first cores
+/// (OMP_PROC_BIND, OMP_PLACES).
+std::map<std::string, std::string> environment_of_shares(int processes);
 
 /// Puts `count` threads into `threads`; each does what task(its number), called here, gives. Where they cannot all be
 /// started, `end` is called, which has those that were end, they are waited for, and Failure is thrown, or what task

@@ -19,6 +19,7 @@
 #include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/threads.h"
 
 namespace transformer {
 
@@ -251,10 +252,7 @@ class Runner {
                            .environment = device_environment(options_.devices[slot], visible ? visible : ""),
                            .log = run.log,
                            .signals = signals_.before()};
-    if (!std::getenv("OMP_NUM_THREADS")) {
-      const auto threads = std::max<size_t>(1, static_cast<size_t>(usable_cores()) / at_once_);
-      process.environment["OMP_NUM_THREADS"] = std::to_string(threads);
-    }
+    process.environment.merge(environment_of_shares(static_cast<int>(at_once_)));
     note_in_log(run.log, fmt::format("starts: {}", fmt::join(process.command, " ")));
     const auto before = read_progress(run.folder).value_or(RunProgress{});
     active_.push_back({.run = index,

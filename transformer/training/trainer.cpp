@@ -22,6 +22,7 @@
 #include "transformer/base/process.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/settings.h"
+#include "transformer/base/threads.h"
 #include "transformer/base/unreadable.h"
 #include "transformer/model/autocast.h"
 #include "transformer/model/device.h"
@@ -810,7 +811,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   using End = TrainingSummary::End;
   if (settings_.threads > 0) {
     at::set_num_threads(static_cast<int>(settings_.threads));
-  } else if (!std::getenv("OMP_NUM_THREADS") && group_cores() < at::get_num_threads()) {
+  } else if (!given_threads() && group_cores() < at::get_num_threads()) {
     at::set_num_threads(group_cores());  // of a container's share of the processors OpenMP knows nothing
   }
   started_ = last_checkpoint_ = now();

@@ -19,6 +19,7 @@
 
 #include "transformer/base/error.h"
 #include "transformer/base/process.h"
+#include "transformer/base/threads.h"
 #include "transformer/training/distributed/launch.h"
 #include "transformer/training/distributed/store_host.h"
 
@@ -93,6 +94,7 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
   };
 
   auto environment = inherited;
+  for (const auto& [variable, value] : environment_of_shares(count)) environment[variable] = value;
   environment[processes_variable] = environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(count);
   environment["MASTER_ADDR"] = loopback;
   environment["MASTER_PORT"] = std::to_string(socket.port());
@@ -101,8 +103,6 @@ int run_processes(int count, const std::vector<std::string>& arguments, const Pr
   environment["TORCHELASTIC_RESTART_COUNT"] = "0";
   std::vector<std::string> command{program};
   if (!arguments.empty()) command.insert(command.end(), arguments.begin() + 1, arguments.end());
-  // Each would take all cores otherwise.
-  environment.emplace("OMP_NUM_THREADS", std::to_string(std::max(1, usable_cores() / count)));
   std::optional<StoreHost> store;
   try {
     for (int rank = 0; rank < count; ++rank) {
