@@ -29,6 +29,7 @@ int serve(const ServingSettings& settings, bool without_keys) {
   ignore_broken_pipes();
   // Before anything starts threads: signals are to arrive in one place.
   const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP};
+  SignalWishes wishes;
   Service service(settings);
   HttpServer server(settings, service);
   service.count_connections_by([&] { return server.connections(); });
@@ -89,9 +90,10 @@ int serve(const ServingSettings& settings, bool without_keys) {
         load_again();
       }
     } else if (signal == SIGINT || signal == SIGTERM) {
-      if (is_draining) server.stop();
-      is_draining = true;
-      service.log("draining");
+      const bool at_once = wishes.again(signal);
+      if (at_once) server.stop();
+      if (std::exchange(is_draining, true) && !at_once) continue;  // `timeout` sends its signal twice
+      service.log(at_once ? "stopping" : "draining");
       service.drain();
       server.drain();
     }

@@ -1014,6 +1014,38 @@ class ServeTest(ProgramTest):
         asking.join()
         self.assertEqual(answers[0][0], 503)
 
+    def test_what_asks_to_end_twice_at_once_asks_once(self):
+        # As timeout does, which signals its child and then their group.
+        server = self.start("--drain-seconds", "60")
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(self.own(SENTENCES * 2, server, decoding={"beam": 8})))
+        asking.start()
+        self.wait_until(lambda: server.figures()["transformer_running_lines", ("model", "model-en-de")] > 0)
+        server.process.send_signal(signal.SIGTERM)
+        server.event("draining")
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.process.wait(PATIENCE), 0)
+        asking.join()
+        self.assertEqual(answers[0][0], 200)
+
+    def test_who_asks_to_end_again_later_does_not_wait(self):
+        server = self.start("--drain-seconds", "600", "--deadline-seconds", "600")
+
+        def ask_for_much():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.own(SENTENCES * 4, server, decoding={"beam": 32})
+
+        asking = threading.Thread(target=ask_for_much)
+        asking.start()
+        self.wait_until(lambda: server.figures()["transformer_running_lines", ("model", "model-en-de")] > 0)
+        server.process.send_signal(signal.SIGINT)
+        server.event("draining")
+        time.sleep(1.2)
+        server.process.send_signal(signal.SIGINT)
+        server.event("stopping")
+        self.assertEqual(server.process.wait(PATIENCE), 0)
+        asking.join()
+
     def test_who_waits_for_company_does_not_where_the_end_begins(self):
         server = self.start("--batch-wait-ms", "50000", "--drain-seconds", "20")
         answers = []
