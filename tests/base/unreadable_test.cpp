@@ -7,9 +7,14 @@
 
 #include <atomic>
 #include <cerrno>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "support.h"
 #include "transformer/base/checksum.h"
+#include "transformer/base/described.h"
+#include "transformer/base/document.h"
 #include "transformer/base/read_file.h"
 #include "transformer/base/tensor_file.h"
 
@@ -28,6 +33,18 @@ bool unreadable(const Read& read) {
     return true;
   } catch (const Error&) {
     return false;
+  }
+  FAIL("nothing was thrown");
+  return false;
+}
+
+// Whether what it throws is called a mistake of whoever started the program.
+template <class Read>
+bool mistaken(const Read& read) {
+  try {
+    read();
+  } catch (...) {
+    return described_exception().mistake;
   }
   FAIL("nothing was thrown");
   return false;
@@ -81,6 +98,32 @@ TEST_CASE("a file that is there and cannot be read is told from one that is not 
   fs::remove(file);
   fs::create_symlink("/proc/self/mem", file);
   CHECK(unreadable([&] { transformer::read_file(file); }));
+}
+
+TEST_CASE("who names a file that cannot be read is wrong, unless the machine lacks something or its disk fails") {
+  const TemporaryDirectory folder;
+  const auto file = folder / "file", circle = folder / "circle", failing = folder / "failing";
+  write_file(file, "text: 1");
+  fs::create_symlink("circle", circle);
+  fs::create_symlink("/proc/self/mem", failing);  // nothing is at its first address
+  const std::vector<std::function<void(const fs::path&)>> readers = {
+      [](const fs::path& path) { transformer::read_file(path); }, [](const fs::path& path) { file_checksum(path); },
+      [](const fs::path& path) { Document::read(path); }, [](const fs::path& path) { TensorReader reader(path); }};
+  for (const auto& read : readers) {
+    INFO(&read - readers.data());
+    CHECK(mistaken([&] { read(circle); }));
+    CHECK(mistaken([&] { read(folder / "absent"); }));
+    rlimit before = {};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const rlimit none = {0, before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    const bool wrong = mistaken([&] { read(file); });
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK_FALSE(wrong);
+  }
+  CHECK_FALSE(mistaken([&] { transformer::read_file(failing); }));
+  CHECK_FALSE(mistaken([&] { Document::read(failing); }));
+  CHECK(mistaken([] { throw Unreadable(EACCES, "file", "cannot be read"); }));
 }
 
 TEST_CASE("an open file that cannot be looked at is not of another kind") {

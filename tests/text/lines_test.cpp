@@ -1,6 +1,9 @@
 #include "transformer/text/lines.h"
 
+#include <sys/resource.h>
+
 #include "text_support.h"
+#include "transformer/base/described.h"
 
 namespace transformer::test {
 
@@ -90,6 +93,27 @@ TEST_CASE("files that cannot be read are named") {
   damaged[damaged.size() - 6] ^= 1;  // in the checksum
   write_file(folder / "damaged.gz", damaged);
   CHECK_THAT(error_of([&] { read_lines(folder / "damaged.gz"); }), Contains("damaged.gz:") && Contains("damaged ("));
+}
+
+TEST_CASE("a file that cannot be opened since descriptors ran out is nobody's mistake") {
+  const TemporaryDirectory folder;
+  write_file(folder / "text", "a\n");
+  const auto mistaken = [&] {
+    try {
+      read_lines(folder / "text");
+    } catch (...) {
+      return described_exception();
+    }
+    return Described{"nothing was thrown", true};
+  };
+  rlimit before = {};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none = {0, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const auto described = mistaken();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(described.text == (folder / "text").string() + ": cannot be opened: Too many open files");
+  CHECK_FALSE(described.mistake);
 }
 
 TEST_CASE("behind gzip data come others, or zeros, and nothing that would be lost") {

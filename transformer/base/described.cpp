@@ -7,12 +7,15 @@
 
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
+#include "transformer/base/unreadable.h"
 
 namespace transformer {
 
 Described described_exception() {
   try {
     throw;
+  } catch (const Unreadable& error) {
+    return {error.what(), error.is_mistake()};
   } catch (const Error& error) {
     return {error.what(), true};
   } catch (const Failure& error) {

@@ -50,7 +50,9 @@ std::string read_text(const std::filesystem::path& file, const std::string& wher
   errno = 0;
   std::ifstream stream(file, std::ios::binary);
   if (!stream) {
-    throw Unreadable(where, fmt::format("{}it cannot be opened: {}", subject, std::strerror(errno)),
+    const int error_number = errno;
+    throw Unreadable(error_number, where,
+                     fmt::format("{}it cannot be opened: {}", subject, std::strerror(error_number)),
                      "check the path and its permissions");
   }
   std::string text;
@@ -62,7 +64,7 @@ std::string read_text(const std::filesystem::path& file, const std::string& wher
       fail("this is no settings file: it is binary or very large", "name a settings file (YAML)");
     }
   }
-  if (stream.bad()) throw Unreadable(where, subject + "it cannot be read", "check the file and its disk");
+  if (stream.bad()) throw Unreadable(EIO, where, subject + "it cannot be read", "check the file and its disk");
   if (find_broken_utf8(text) != std::string::npos || has_control_characters(text)) {
     fail("this is no settings file: it is not UTF-8 text", "name a settings file (YAML)");
   }

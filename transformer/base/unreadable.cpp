@@ -8,13 +8,36 @@
 
 namespace transformer {
 
+bool Unreadable::is_mistake() const {
+  switch (error_number_) {
+    case EIO:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOBUFS:
+    case EINTR:
+    case EAGAIN:
+    case EBUSY:
+    case ESTALE:
+    case ETIMEDOUT:
+    case ENOTCONN:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case EREMOTEIO:
+      return false;
+    default:
+      return true;
+  }
+}
+
 void throw_unread(const std::filesystem::path& file, const std::string& what, int error_number) {
   const auto text = fmt::format("{}: {}", what, std::strerror(error_number));
   // What cannot be looked at either may be there.
   struct stat status = {};
   const bool missing = ::lstat(file.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR);
   if (missing) throw Error(file.string(), text);
-  throw Unreadable(file.string(), text);
+  throw Unreadable(error_number, file.string(), text);
 }
 
 void read_kept(const std::function<void()>& read) {

@@ -11,10 +11,19 @@ namespace transformer {
 /// A file that is there, as far as can be seen, and could not be opened: it is somebody else's, descriptors or memory
 /// ran out, its disk is not mounted. What it holds may be whole. read_file and Document::read (which throw it too where
 /// reading fails), file_checksum and TensorReader throw it where the difference counts (read_kept); to others it is an
-/// Error.
+/// Error, and to programs what `is_mistake` says.
 class Unreadable : public Error {
  public:
-  using Error::Error;
+  /// `error_number` is what kept it from being read, as errno has it; the rest is as Error has it.
+  Unreadable(int error_number, const std::string& where, const std::string& what, const std::string& remedy = "")
+      : Error(where, what, remedy), error_number_(error_number) {}
+
+  /// Whether it is whoever named the file who can mend that: it is not theirs to read, or none that can be opened. A
+  /// disk that fails, or descriptors or memory that ran out, is a failure, and another day the same command may work.
+  bool is_mistake() const;
+
+ private:
+  int error_number_;
 };
 
 /// Throws what kept `file` from being opened or read, as errno has it: Unreadable, or Error where nothing is at its

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "transformer/base/error.h"
+#include "transformer/base/unreadable.h"
 
 namespace transformer {
 
@@ -149,9 +150,11 @@ UnpackedBytes::UnpackedBytes(const std::filesystem::path& file) : implementation
   self.name = file.string();
   self.descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (self.descriptor < 0) {
-    const bool missing = errno == ENOENT || errno == ENOTDIR;
-    throw Error(self.name, missing ? "no such file" : fmt::format("cannot be opened: {}", std::strerror(errno)),
-                missing ? "paths are relative to the folder that the program runs in" : "");
+    const int error_number = errno;
+    if (error_number == ENOENT || error_number == ENOTDIR) {
+      throw Error(self.name, "no such file", "paths are relative to the folder that the program runs in");
+    }
+    throw_unread(file, "cannot be opened", error_number);
   }
   self.opened = true;
   self.look_at_kind();
