@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -66,23 +65,6 @@ Lines read_input(const InputFlag& flag, BadLines& bad_lines) {
     lines.push_back(line.usable() ? std::move(line.text) : bad_lines.instead_of(line));
   }
   return lines;
-}
-
-/// Reads the references, checking that each has as many lines as the hypotheses (`name`).
-std::vector<Lines> read_references(const std::vector<std::string>& files, const Lines& hypotheses,
-                                   const std::string& name) {
-  std::vector<Lines> references;
-  for (const auto& file : files) {
-    references.push_back(read_lines(file));
-    if (references.back().size() != hypotheses.size()) {
-      throw Error(
-          file,
-          fmt::format("has {}, but {} has {}", counted(references.back().size(), "line"), name, hypotheses.size()),
-          "line by line, both should be the same sentences");
-    }
-  }
-  if (hypotheses.empty()) throw Error(name, "is empty; expected a line for each sentence");
-  return references;
 }
 
 constexpr const char* bad_translation = "not UTF-8, or longer than 1 MiB";
@@ -181,7 +163,7 @@ void bleu(CLI::App& app) {
   command->callback([flags] {
     const BleuOptions options = flags->bleu.options();
     const Lines hypotheses = read_input(flags->input, flags->bad_lines);
-    const auto references = read_references(flags->references.files, hypotheses, flags->input.name());
+    const auto references = read_references(flags->references.files, hypotheses.size(), flags->input.name());
     const Bleu result = corpus_bleu(hypotheses, references, options);
     const std::string signature = bleu_signature(options, static_cast<int64_t>(references.size()));
     if (flags->format.json()) {
@@ -223,7 +205,7 @@ void chrf(CLI::App& app) {
   command->callback([flags] {
     const ChrfOptions& options = flags->chrf.options;
     const Lines hypotheses = read_input(flags->input, flags->bad_lines);
-    const auto references = read_references(flags->references.files, hypotheses, flags->input.name());
+    const auto references = read_references(flags->references.files, hypotheses.size(), flags->input.name());
     const double score = corpus_chrf(hypotheses, references, options);
     const std::string signature = chrf_signature(options, static_cast<int64_t>(references.size()));
     if (flags->format.json()) {
@@ -271,7 +253,7 @@ void compare(CLI::App& app) {
           fmt::format("has {}, but {} has {}", counted(system.size(), "line"), flags->baseline, baseline.size()),
           "compare translations of the same text");
     }
-    const auto references = read_references(flags->references.files, baseline, flags->baseline);
+    const auto references = read_references(flags->references.files, baseline.size(), flags->baseline);
 
     ordered_json json = {{"baseline", flags->baseline},
                          {"system", flags->system},

@@ -73,7 +73,7 @@ void declare_mbr(CLI::App& app) {
           std::cout << fmt::format("{} ||| {} ||| {:.6f}\n", listed.index, listed.text, listed.score);
         }
       }
-      std::cout.flush();
+      flush_standard_output();
       window.clear();
       lines = 0;
     };

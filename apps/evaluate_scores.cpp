@@ -111,7 +111,7 @@ class Judge {
  private:
   Pieces pieces(const std::string& line, bool read) const {
     const auto& vocabularies = translator_->vocabularies();
-    Pieces result{(read ? vocabularies.source : vocabularies.target)->encode(line), {}};
+    Pieces result{(read ? vocabularies.source : vocabularies.target)->encode_line(line), {}};
     if (std::ssize(result.ids) > translator_->longest_source())
       result.problem = translator_->too_long(result.ids.size());
     return result;
@@ -173,7 +173,7 @@ class Scoring {
       print(scores[next], judge_.reverse() ? source_ids[next] : target_ids[next]);
       ++next;
     }
-    std::cout.flush();
+    flush_standard_output();
     if (ended) throw *ended;
   }
 
@@ -334,7 +334,7 @@ void declare_rescore(CLI::App& app) {
           std::cout << window[i].text << '\n';
         }
       }
-      std::cout.flush();
+      flush_standard_output();
       window.clear();
       source_ids.clear();
       target_ids.clear();

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/evaluate_options.h"
 #include "apps/messages.h"
 #include "apps/number_option.h"
 #include "apps/output.h"
@@ -250,15 +251,7 @@ struct Text {
 
 Text read_text(const SpeedFlags& flags) {
   Text text{.sources = read_lines(flags.source), .timed = {}, .references = {}};
-  if (text.sources.empty()) throw Error(flags.source, "is empty; expected a line for each sentence");
-  for (const auto& file : flags.references) {
-    text.references.push_back(read_lines(file));
-    if (text.references.back().size() == text.sources.size()) continue;
-    throw Error(file,
-                fmt::format("has {}, but {} has {}", counted(text.references.back().size(), "line"), flags.source,
-                            text.sources.size()),
-                "line by line, both should be the same sentences");
-  }
+  text.references = read_references(flags.references, text.sources.size(), flags.source);
   text.timed = text.sources;
   if (flags.timed > 0 && static_cast<size_t>(flags.timed) < text.timed.size()) {
     text.timed.resize(static_cast<size_t>(flags.timed));
@@ -346,15 +339,16 @@ void run(const SpeedFlags& flags) {
   figures.insert(figures.end(), kept.begin(), kept.end());
   // Beside what is written: a picture and JSON have no place for them.
   for (const auto& remark : speed_remarks(figures)) std::cerr << one_line("evaluate: warning: " + remark) << '\n';
-  if (!flags.picture.empty()) {
-    Output picture(flags.picture);
-    picture.write(speed_picture(figures));
-    picture.commit();
-  }
   if (flags.format == "json") {
     std::cout << json.dump(1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
   } else {
     std::cout << speed_table(figures) << remarks;
+  }
+  std::cout.flush();  // whatever becomes of the picture
+  if (!flags.picture.empty()) {
+    Output picture(flags.picture);
+    picture.write(speed_picture(figures));
+    picture.commit();
   }
 }
 

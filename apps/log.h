@@ -11,12 +11,14 @@
 
 #include "apps/messages.h"
 #include "transformer/base/log.h"
+#include "transformer/base/process.h"
 #include "transformer/base/progress_line.h"
 
 namespace transformer {
 
 /// A program's log on standard output: the time and one line, in which names of files and text of theirs can do nothing
 /// to a terminal (see one_line). Below it, where standard error is a terminal, how far the work is, until this goes.
+/// Whoever reads it may go, as tee does at Ctrl-C: what is under way is stopped in order.
 class ProgramLog {
  public:
   explicit ProgramLog(const std::string& name);
@@ -33,6 +35,7 @@ class ProgramLog {
 };
 
 inline ProgramLog::ProgramLog(const std::string& name) {
+  ignore_broken_pipes();
   class Payload : public spdlog::custom_flag_formatter {
    public:
     void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {

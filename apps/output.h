@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -73,5 +74,11 @@ class Output {
  private:
   std::unique_ptr<AtomicFile> file_;
 };
+
+/// Hands over what std::cout holds. Throws Failure where it cannot be written, so that nothing more is worked at for
+/// it.
+inline void flush_standard_output() {
+  if (!std::cout.flush()) throw Failure("standard output", "could not be written");
+}
 
 }  // namespace transformer

@@ -40,6 +40,15 @@ void take_closed_streams() {
   }
 }
 
+/// Takes signals that this program was started with blocked, as who blocks them for itself may leave them: it would end
+/// by none. Those that are ignored (nohup) stay so.
+void unblock_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGTSTP, SIGCHLD, SIGXFSZ}) sigaddset(&signals, signal);
+  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
 /// Has standard output and error wait where the pipe or terminal that they lead to takes no more just now. One that
 /// another program has left so that it does not wait is opened anew: the descriptor that there is others share, who may
 /// want it so. What cannot be opened, as a socket, stays as it is.
@@ -118,6 +127,7 @@ bool reader_has_gone() {
 
 int run_program(int argc, char** argv, const ProgramBody& body) {
   take_closed_streams();
+  unblock_signals();
   wait_for_readers();
   // A parent may have SIGPIPE ignored; `program | head` should end quietly all the same.
   std::signal(SIGPIPE, SIG_DFL);

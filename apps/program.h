@@ -37,8 +37,8 @@ int run_program(int argc, char** argv, const ProgramBody& body);
 
 /// The same for a body that returns nothing.
 template <class Body>
-requires std::is_void_v < std::invoke_result_t < Body, CLI::App&, const std::function<void()>
-& >> int run_program(int argc, char** argv, Body body) {
+requires(std::is_void_v<std::invoke_result_t<Body, CLI::App&, const std::function<void()>&>>) int run_program(
+    int argc, char** argv, Body body) {
   return run_program(argc, argv, ProgramBody([&](CLI::App& app, const std::function<void()>& parse) {
                        body(app, parse);
                        return 0;

@@ -16,6 +16,7 @@
 #include "transformer/architecture/cost.h"
 #include "transformer/architecture/parameter_count.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/described.h"
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
 #include "transformer/base/folder.h"
@@ -190,6 +191,7 @@ void check_files(const Plan& plan, const std::vector<size_t>& chosen) {
     try {
       check_inputs(recipe.run);
     } catch (const Error& mistake) {
+      if (!described_exception().mistake) throw;
       throw Error("row " + plan.grid.rows[run.row].name, mistake.what());
     }
   }
@@ -336,7 +338,6 @@ int main(int argc, char** argv) {
       std::cout << "the report is " << (output / "report.html").string() << "\n";
       return 0;
     }
-    ignore_broken_pipes();  // whoever reads the log may go, as tee does at Ctrl-C: what trains is stopped in order
     const ProgramLog program_log("sweep");
     if (run_name.empty()) take_lock();
     claim_files(plan, chosen);
@@ -346,6 +347,9 @@ int main(int argc, char** argv) {
     for (const size_t run : alone ? chosen : plan.runs_of({})) results[run] = read_result(plan.runs[run], read);
 
     if (launcher == "slurm") {
+      if (is_stream(plan.grid.file)) {
+        throw Error(plan.grid.file.string(), "is read by every task, and can be read once", "write a file");
+      }
       std::erase_if(chosen, [&](size_t run) { return results[run].state == SweepRun::State::finished; });
       const auto trained = std::erase_if(chosen, [&](size_t run) { return is_being_trained(plan.runs[run]); });
       if (trained > 0) {

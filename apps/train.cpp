@@ -155,6 +155,7 @@ int main(int argc, char** argv) {
         check_settings(recipe.run);
         const auto launch = read_launch(process_environment());
         if (processes > 0 && launch.launcher != Launch::Launcher::processes) {
+          if (is_stream(config)) throw Error(config, "is read by every process, and can be read once", "write a file");
           return run_processes(processes, {argv, argv + argc});
         }
         const ProgramLog program_log("train");

@@ -1,6 +1,7 @@
 #include "transformer/base/atomic_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -330,6 +331,35 @@ TEST_CASE("output that would replace its input is refused") {
   CHECK_NOTHROW(check_output_file("--output", "/dev/null", {"/dev/null"}));
   CHECK_NOTHROW(check_output_file("--output", directory / "new", {directory / "in"}));
   CHECK_NOTHROW(check_output_file("--output", "", {""}));
+}
+
+TEST_CASE("what this user can never write is refused before anything is worked at for it") {
+  if (::geteuid() != 0) return;  // others' files are wanted
+  constexpr uid_t nobody = 65534;
+  TemporaryDirectory directory;
+  const auto shared = directory / "shared", closed = directory / "closed";
+  for (const auto& [folder, mode] : {std::pair(shared, 01777), std::pair(closed, 0755)}) {
+    std::filesystem::create_directory(folder);
+    REQUIRE(::chmod(folder.c_str(), static_cast<mode_t>(mode)) == 0);
+  }
+  REQUIRE(::chmod(directory.path().c_str(), 0755) == 0);
+  write_file(shared / "theirs", "text");
+  REQUIRE(::chmod((shared / "theirs").c_str(), 0666) == 0);
+  const auto refusal = [](const std::filesystem::path& output) -> std::string {
+    try {
+      check_output_file("--output", output, {});
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+    return "";
+  };
+  REQUIRE(::seteuid(nobody) == 0);
+  const auto of_theirs = refusal(shared / "theirs"), of_own = refusal(shared / "own"),
+             of_closed = refusal(closed / "own");
+  REQUIRE(::seteuid(0) == 0);
+  CHECK(of_theirs == fmt::format("cannot write {}: Operation not permitted", (shared / "theirs").string()));
+  CHECK(of_own.empty());
+  CHECK(of_closed == fmt::format("cannot write {}: Permission denied", (closed / "own").string()));
 }
 
 TEST_CASE("a named pipe is written to and stays a pipe") {

@@ -199,6 +199,13 @@ class SpeedTest(ProgramTest):
             errors = self.evaluate("speed", MODEL, "--source", empty, "--reference", empty, status=2)
             self.assertIn("empty", errors)
         self.speed(MODEL, "--timed", 1, "--picture", self.root / "no" / "where.svg", status=2)
+        # What was measured is not lost with its picture.
+        done = subprocess.run([EVALUATE, "speed", self.tiny, "--source", self.source, "--reference", self.reference,
+                               "--rounds", "1", "--timed", "1", "--picture", "/dev/full"], capture_output=True, text=True,
+                              env=ENVIRONMENT, timeout=300)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/dev/full", done.stderr)
+        self.assertIn("BLEU", done.stdout)
 
 
 if __name__ == "__main__":

@@ -170,11 +170,11 @@ class TrainTest(ProgramTest):
         self.assertEqual((killed / "model.safetensors").read_bytes(), (undisturbed / "model.safetensors").read_bytes())
         self.assertEqual(self.metrics(killed), self.metrics(undisturbed))
 
-    def started(self, output, *arguments):
+    def started(self, output, *arguments, **options):
         """A run that has written its first checkpoint."""
         process = subprocess.Popen([TRAIN, self.root / "tiny.yaml", "--output", output, "--set",
                                     "training.steps=100000", *arguments], env=ENVIRONMENT, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True)
+                                   stderr=subprocess.STDOUT, text=True, **options)
         while not list(output.glob("checkpoints/step-*")):
             self.assertIsNone(process.poll(), "ended before its first checkpoint")
             time.sleep(0.01)
@@ -193,6 +193,35 @@ class TrainTest(ProgramTest):
             self.assertTrue(list(output.glob(f"checkpoints/*step-{stopped:08}")))
             text, _ = self.run_train("--output", output, "--set", f"training.steps={stopped + 2}")
             self.assertIn(f"step-{stopped:08}", text.split("going on from")[1].split("\n")[0])
+
+    def test_a_log_that_nobody_reads_any_more_costs_no_checkpoint(self):
+        output = self.root / "unread"
+        process = self.started(output)
+        process.stdout.close()  # as tee goes, which Ctrl-C ends first
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(60), 130)
+        self.assertTrue(list(output.glob("checkpoints/interrupted-step-*")))
+
+    def test_signals_that_a_parent_has_blocked_end_a_run_all_the_same(self):
+        def block():
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE])
+
+        output = self.root / "blocked"
+        process = self.started(output, preexec_fn=block)
+        process.send_signal(signal.SIGTERM)
+        text = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 143, text)
+        self.assertIn("the same command goes on from there", text)
+
+    def test_settings_may_come_through_a_pipe(self):
+        command = f"{TRAIN} <(cat {self.root}/tiny.yaml)"
+        for more, status, said in (("--dry-run", 0, "parameters"),
+                                   ("--processes 2", 2, "is read by every process, and can be read once")):
+            done = subprocess.run(["bash", "-c", f"{command} --output {self.root}/of-pipe {more}"], capture_output=True,
+                                  text=True, env=ENVIRONMENT, cwd=self.root, timeout=100)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn(said, done.stdout + done.stderr)
+        self.assertFalse((self.root / "of-pipe").exists())
 
     def test_signals_that_come_together_leave_a_checkpoint(self):
         output = self.root / "together"

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <utility>
@@ -142,7 +141,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& file, const Unfinished& unfi
   if (kind_behind(target_) == fs::file_type::directory) fail(EISDIR);
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail(errno);
-  take_mode_of_target(S_IWUSR);  // another process goes on with it
+  take_mode_of_target(S_IRUSR | S_IWUSR);  // another process goes on with it
   const auto bytes = static_cast<off_t>(unfinished.bytes);
   if (::ftruncate(descriptor_, bytes) != 0 || ::lseek(descriptor_, bytes, SEEK_SET) < 0) {
     const int error_number = errno;
@@ -156,8 +155,15 @@ void AtomicFile::check_name(const fs::path& file) {
   if (descriptor_named(target) >= 0) return;
   // A link that is left is one of a circle.
   if (is_link(target)) refuse_to_write(file, ELOOP);
-  struct stat status = {};
-  if (::lstat(target.c_str(), &status) != 0 && errno == ENAMETOOLONG) refuse_to_write(file, errno);
+  struct stat status = {}, folder = {};
+  const bool is_there = ::lstat(target.c_str(), &status) == 0;
+  if (!is_there && errno == ENAMETOOLONG) refuse_to_write(file, errno);
+  // In a folder such as /tmp a file of somebody else's, even one that all may write to, is not to be replaced.
+  const uid_t user = ::geteuid();
+  if (is_there && S_ISREG(status.st_mode) && ::stat(folder_of(target).c_str(), &folder) == 0 &&
+      (folder.st_mode & S_ISVTX) != 0 && user != 0 && user != status.st_uid && user != folder.st_uid) {
+    refuse_to_write(file, EPERM);
+  }
 }
 
 /// Who could read the old file can read the new one. Where this is not ours to decide, the new file's own mode stays.
@@ -261,6 +267,8 @@ void check_output_file(const std::string& flag, const fs::path& output, const st
     throw Error(flag, fmt::format("{}: there is no folder {}", output.string(), folder.string()),
                 "make it, or name another file");
   }
+  if (!is_stream(output) && ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+    refuse_to_write(output, errno);
   check_not_read(flag, output, inputs);
 }
 

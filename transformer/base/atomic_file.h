@@ -49,8 +49,8 @@ class AtomicFile {
   /// Nothing may be written after this.
   void commit();
 
-  /// Throws where there can be no such file, so that nothing is worked at for it: of too long a name, or a link that
-  /// leads in a circle, the last of which would be replaced.
+  /// Throws where there can be no such file, so that nothing is worked at for it: of too long a name, a link that leads
+  /// in a circle, the last of which would be replaced, or another user's file in a folder where those stay (/tmp).
   static void check_name(const std::filesystem::path& file);
 
  private:
@@ -80,7 +80,8 @@ void remove_leftovers(const std::filesystem::path& folder);
 void check_not_read(const std::string& flag, const std::filesystem::path& output,
                     const std::vector<std::filesystem::path>& inputs);
 
-/// The same, and where it is a folder, or would lie in one that is not there. An empty name is none that is given.
+/// The same, and where it is a folder, or would lie in one that is not there; Failure where nothing can be written in
+/// that. An empty name is none that is given.
 void check_output_file(const std::string& flag, const std::filesystem::path& output,
                        const std::vector<std::filesystem::path>& inputs);
 

@@ -29,7 +29,9 @@ struct Settings::Loader {
                   "write, for instance, 'model: {d_model: 512}'");
     }
     const auto entries = document.keys();
-    open.push_back(std::filesystem::weakly_canonical(file));
+    std::error_code none;  // a pipe's descriptor is no path that leads anywhere
+    const auto canonical = std::filesystem::weakly_canonical(file, none);
+    open.push_back(none ? file : canonical);
     for (const auto& entry : entries) {
       if (entry.key == "format") check_format(entry);
     }

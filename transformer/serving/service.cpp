@@ -1,7 +1,6 @@
 #include "transformer/serving/service.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -148,7 +147,10 @@ Service::~Service() {
 }
 
 void Service::load() {
-  auto keys = settings_.api_keys.empty() ? std::make_shared<ApiKeys>() : std::make_shared<ApiKeys>(settings_.api_keys);
+  std::shared_ptr<const ApiKeys> keys;  // those that the constructor has read, for the first time: it may be a pipe
+  if (std::exchange(has_loaded_, true) && !settings_.api_keys.empty()) {
+    keys = std::make_shared<ApiKeys>(settings_.api_keys);
+  }
   ServedModels::Models loaded;
   for (const auto& place : model_places(settings_)) {
     auto model = std::make_unique<ServedModel>(
@@ -166,7 +168,7 @@ void Service::load() {
   {
     const std::lock_guard lock(mutex_);
     models_.swap(replaced);
-    keys_ = std::move(keys);
+    if (keys) keys_ = std::move(keys);
   }
   replaced->drain();
   if (draining_) models->drain();

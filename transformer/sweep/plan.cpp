@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "transformer/base/described.h"
 #include "transformer/base/error.h"
 #include "transformer/base/number.h"
 #include "transformer/base/spelling.h"
@@ -26,6 +27,7 @@ RunConfiguration settle(const Grid& grid, const GridRow& row, const std::vector<
   try {
     return read.checked(grid.base, layers);
   } catch (const Error& error) {
+    if (!described_exception().mistake) throw;
     const std::string text = error.what();
     // Mistakes in a value come with its own line; contradictions between settings do not.
     if (text.starts_with(grid.file.string()) || text.starts_with("--")) throw;
@@ -143,7 +145,7 @@ Plan make_plan(Grid grid, const PlanOptions& options, const ReadConfiguration& r
       run.log = plan.grid.output / row.name / fmt::format("{}.log", seed_name);
       std::vector<std::vector<SettingOverride>> layers = {plan.grid.overrides, row.overrides, options.overrides};
       std::vector<SettingOverride> own = {{"training.seed", std::to_string(run.seed), row.where},
-                                          {"training.output", run.folder.string(), row.where}};
+                                          {"training.output", run.folder.string(), "the run's folder"}};
       if (!options.device.empty()) own.push_back({"training.device", options.device, "--devices"});
       layers.push_back(own);
       run.configuration = settle(plan.grid, row, layers, read);
