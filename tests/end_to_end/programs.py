@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import tempfile
@@ -48,6 +49,17 @@ def damage(file, how):
         file.write_bytes(file.read_bytes()[:file.stat().st_size // 2])
     else:
         file.write_bytes(random.Random(1).randbytes(2000))
+
+
+def copy_without_normalization(model, folder):
+    """Copies a model whose vocabulary is to take texts as they are, with every blank."""
+    shutil.copytree(model, folder)
+    (folder / "checksums.xxh128").unlink()
+    from sentencepiece import sentencepiece_model_pb2  # most tests need none
+    vocabulary = sentencepiece_model_pb2.ModelProto()
+    vocabulary.ParseFromString((folder / "vocabulary.model").read_bytes())
+    vocabulary.DiscardUnknownFields()  # our record of the normalization
+    (folder / "vocabulary.model").write_bytes(vocabulary.SerializeToString())
 
 
 class ProgramTest(unittest.TestCase):

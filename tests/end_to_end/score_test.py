@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from programs import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest, copy_without_normalization
 
 EVALUATE, TRANSLATE, SHORTLIST, SOURCE = *sys.argv[1:4], pathlib.Path(sys.argv[4])
 MODEL = SOURCE / "data" / "model-en-de"
@@ -75,6 +75,22 @@ class ScoreTest(ProgramTest):
                             ("per-token", lambda line: line["log_probability"] / len(line["tokens"]))):
             for mine, line in zip(self.score("--format", form, sides=sides), found):
                 self.assertAlmostEqual(float(mine), value(line), places=5)
+
+    def test_blanks_at_a_lines_ends_are_none_of_what_is_judged(self):
+        model = self.root / "as-it-is"
+        copy_without_normalization(MODEL, model)
+        source, target = self.lines[0][5], self.lines[1][5]
+        sides = [self.write("blanks.en", [source, f"  {source}", f"{source} \t", source]),
+                 self.write("blanks.de", [target, target, f" {target}", f"{target}  "])]
+        done = subprocess.run([EVALUATE, "score", "--model", model, "--source", sides[0], "--target", sides[1]],
+                              capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=300)
+        scores = done.stdout.splitlines()
+        self.assertEqual(scores, scores[:1] * 4)
+        inner = self.write("inner.en", [source.replace(" ", "  ", 1)])  # it does take texts as they are
+        done = subprocess.run([EVALUATE, "score", "--model", model, "--source", inner, "--target",
+                               self.write("one.de", [target])],
+                              capture_output=True, text=True, check=True, env=ENVIRONMENT, timeout=300)
+        self.assertNotEqual(done.stdout.splitlines(), scores[:1])
 
     def test_threads_and_rounding(self):
         exact = self.score("--format", "jsonl")

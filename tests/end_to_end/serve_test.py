@@ -29,7 +29,7 @@ import deep_translator
 import libretranslatepy
 from prometheus_client.parser import text_string_to_metric_families
 
-from programs import ENVIRONMENT, ProgramTest
+from programs import ENVIRONMENT, ProgramTest, copy_without_normalization
 from toy import write_draft
 
 SERVE, TRANSLATE, EVALUATE = sys.argv[1:4]
@@ -419,6 +419,24 @@ class ServeTest(ProgramTest):
         return subprocess.run([*command, "--model", MODEL], input=text, capture_output=True, text=True, check=True,
                               env=ENVIRONMENT).stdout
 
+    def test_what_a_page_leaves_unended_is_no_text(self):
+        for end in ("<!-- the hidden comment is here", '<script>var the_answer = "yes";', '<a href="http://x.org/page', "</b"):
+            found = self.server.translate(f"{SENTENCES[0]} {end}", format="html")["translatedText"]
+            self.assertEqual(found, f"{self.expected[0]} {end}")
+
+    def test_a_texts_byte_order_mark_is_none_of_it(self):
+        mark = "\ufeff"
+        self.assertEqual(self.server.translate(mark + SENTENCES[0])["translatedText"], self.expected[0])
+        _, _, answer = self.own([mark + SENTENCES[0], SENTENCES[1]])
+        self.assertEqual([text["text"] for text in answer["translations"]], self.expected[:2])
+        form = urllib.parse.urlencode({"q": mark + SENTENCES[0], "source": "en", "target": "de"})
+        status, _, answer = self.server.ask("POST", "/translate", form,
+                                            {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"})
+        self.assertEqual((status, answer["translatedText"]), (200, self.expected[0]))
+        pair = {"text": [SENTENCES[0], mark + SENTENCES[0]], "translation": [mark + self.expected[0], self.expected[0]]}
+        _, _, answer = self.server.ask("POST", "/v1/score", {**pair, "target": "de"})
+        self.assertEqual(answer["scores"][0], answer["scores"][1])
+
     def test_html_comes_back_with_its_tags(self):
         page = (f"<!DOCTYPE html><p>  {SENTENCES[0]} <b>{SENTENCES[1]}</b></p>\n<ul><li>Tom &amp; Mary <i>were very"
                 f" tired</i>.<li>{SENTENCES[2]}</ul><script>if (a < b) c()</script>")
@@ -530,6 +548,19 @@ class ServeTest(ProgramTest):
         self.assert_refused(self.server.ask("POST", "/v1/score", {"text": "a b " * 8000, "translation": "b",
                                                                   "target": "de"}), 413, "text 1")
 
+    def test_blanks_at_a_texts_ends_are_none_of_what_is_judged(self):
+        model = self.root / "as-it-is"
+        copy_without_normalization(MODEL, model)
+        server = self.start(model=model)
+        text, translation = SENTENCES[5], self.expected[5]
+        ask = lambda *pair: server.ask("POST", "/v1/score", {"text": pair[0], "translation": pair[1], "target": "de"})
+        status, _, answer = ask([text, f"  {text}", text, text.replace(" ", "  ", 1)],
+                                [translation, translation, f"{translation} \t", translation])
+        self.assertEqual(status, 200)
+        self.assertEqual(answer["scores"][:3], answer["scores"][:1] * 3)
+        self.assertNotEqual(answer["scores"][3], answer["scores"][0])  # it does take texts as they are
+        self.assert_refused(ask("   ", translation), 400, "text 1 is blank")
+
     def test_what_cannot_be_done_is_refused_in_a_sentence(self):
         ask = self.server.ask
         self.assert_refused(ask("GET", "/nothing"), 404, "/nothing")
@@ -612,7 +643,7 @@ class ServeTest(ProgramTest):
         self.assertEqual(self.server.translate(SENTENCES[0])["translatedText"], self.expected[0])
 
     def test_odd_texts_are_translated_or_refused(self):
-        odd = ["\0", "\x1b[31mred", "\u202eabc", "\ufeff", "👩‍👩‍👧", "קצר", "a" * 300, "\t", "<b>&amp;</b>", "\u2028", "e\u0301"]
+        odd = ["\0", "\x1b[31mred", "\u202eabc", "a\ufeffb", "👩‍👩‍👧", "קצר", "a" * 300, "\t", "<b>&amp;</b>", "\u2028", "e\u0301"]
         done = subprocess.run([TRANSLATE, "--model", MODEL], input="\n".join(odd) + "\n", capture_output=True,
                               text=True, check=True, env=ENVIRONMENT)
         self.assertEqual(self.server.translate(odd)["translatedText"], done.stdout.split("\n")[:-1])
@@ -907,6 +938,16 @@ class ServeTest(ProgramTest):
         self.assertEqual(errors, [])
         self.assertGreater(len(answers), 20)
         self.assertEqual(set(answers), {(200, True)})
+
+    def test_keys_may_come_through_a_pipe(self):
+        keys = self.root / "keys-once"
+        os.mkfifo(keys)
+        writing = threading.Thread(target=lambda: keys.write_text("a-key-of-some-length\n"))
+        writing.start()
+        server = self.start("--api-keys", keys)
+        writing.join()
+        self.assertEqual(self.own("a", server)[0], 403)
+        self.assertEqual(self.own("a", server, api_key="a-key-of-some-length")[0], 200)
 
     def test_the_end_does_not_wait_for_what_is_being_loaded(self):
         keys = self.root / "slow-keys"

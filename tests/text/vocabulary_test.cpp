@@ -94,6 +94,12 @@ TEST_CASE("texts that look alike become the same pieces") {
   const auto as_it_is = small_vocabulary(folder, {.normalization = Normalization::none});
   CHECK(as_it_is.pieces("Guten Tag, sch\u00F6ne Gr\u00FC\u00DFe") == expected);  // the text was normal
   CHECK(as_it_is.pieces("Guten\tTag, sch\u00F6ne Gr\u00FC\u00DFe") != expected);
+  const auto inner = as_it_is.encode("Guten  Tag");
+  for (const char* line : {"Guten  Tag", "  Guten  Tag", "Guten  Tag \t", "\u00A0Guten  Tag\r"}) {
+    CHECK(as_it_is.encode_line(line) == inner);
+  }
+  CHECK(as_it_is.encode_line(" \t").empty());
+  CHECK(as_it_is.encode_line("").empty());
 }
 
 TEST_CASE("a vocabulary is learned from normal text") {

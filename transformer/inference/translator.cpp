@@ -177,6 +177,7 @@ Translator::Translator(const std::vector<std::filesystem::path>& directories, st
       self.read_settings(directory);
     } else if (vocabularies.source->checksum() != self.vocabularies.source->checksum() ||
                vocabularies.target->checksum() != self.vocabularies.target->checksum()) {
+      verify_model_directory(directory);
       throw Error(directory.string(), fmt::format("has another vocabulary than {}", directories.front().string()),
                   "take models that were trained with one vocabulary");
     }
@@ -260,6 +261,7 @@ void Translator::set_draft(const std::filesystem::path& directory, OtherSearches
       Vocabularies::load(directory, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size);
   if (vocabularies.source->checksum() != self.vocabularies.source->checksum() ||
       vocabularies.target->checksum() != self.vocabularies.target->checksum()) {
+    verify_model_directory(directory);
     throw Error(directory.string(), "has another vocabulary than the model that it is to be the draft of",
                 "take one that was trained with the same");
   }
@@ -303,10 +305,7 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
 
 std::vector<std::vector<int64_t>> Translator::encode(const std::vector<std::string>& lines) const {
   std::vector<std::vector<int64_t>> sources;
-  for (const auto& line : lines) {
-    const auto text = trim(line);
-    sources.push_back(text.empty() ? std::vector<int64_t>{} : implementation_->vocabularies.source->encode(text));
-  }
+  for (const auto& line : lines) sources.push_back(implementation_->vocabularies.source->encode_line(line));
   return sources;
 }
 

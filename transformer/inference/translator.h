@@ -146,8 +146,8 @@ class Translator {
   DecodingRequest request(std::vector<int64_t> source, const DecodingSettings& settings) const;
   /// log p of each token of `targets`, and last of its end, as the whole output for the source of its index, where
   /// packed weights decode: token_log_probabilities, with the languages that `settings` name where the model knows
-  /// many. Throws as that does, and Error for languages it has not, past the last learned position, and where several
-  /// models decode together, of which each has its own.
+  /// many. Throws as that does, std::logic_error where modules decode, and Error for languages it has not, past the
+  /// last learned position, and where several models decode together, of which each has its own.
   std::vector<std::vector<double>> score(std::span<const std::vector<int64_t>> sources,
                                          std::span<const std::vector<int64_t>> targets,
                                          const DecodingSettings& settings, int64_t threads = 1) const;
@@ -156,7 +156,7 @@ class Translator {
   void find_entropies(std::span<const std::vector<int64_t>> sources, std::span<Translation* const> translations) const;
   /// A hypothesis of its as text.
   Translation translation(Hypothesis hypothesis) const;
-  /// translate_encoded without text, for tests.
+  /// translate_encoded without text.
   std::vector<std::vector<Hypothesis>> translate_ids(const std::vector<std::vector<int64_t>>& sources,
                                                      const ConstraintOf& constraint_of = {}) const;
 

@@ -114,9 +114,8 @@ int64_t number(size_t value) {
 std::optional<transformer::Precision> precision_of(const char* name) {
   if (!name) return std::nullopt;
   const std::string_view given = name;
-  if (given == "float32") return transformer::Precision::float32;
-  if (given == "bf16") return transformer::Precision::bf16;
-  if (given == "int8") return transformer::Precision::int8;
+  const auto precision = transformer::precision_named(given);
+  if (precision && *precision != transformer::Precision::fp16) return precision;
   throw Error("transformer_options.precision",
               fmt::format("takes one of: float32, bf16, int8, found {}", transformer::in_quotes(given)));
 }
@@ -208,7 +207,7 @@ std::vector<std::vector<int64_t>> pieces_of(const std::vector<std::string>& line
                                             const transformer::Translator& translator, const char* name) {
   std::vector<std::vector<int64_t>> all;
   for (size_t i = 0; i < lines.size(); ++i) {
-    all.push_back(vocabulary.encode(transformer::trim(lines[i])));
+    all.push_back(vocabulary.encode_line(lines[i]));
     if (static_cast<int64_t>(all.back().size()) <= translator.longest_source()) continue;
     throw Error(fmt::format("line {} of {}", i + 1, name), translator.too_long(all.back().size()),
                 "split it into sentences");

@@ -74,7 +74,7 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
       if (text.find('\n') != std::string::npos) {
         throw RequestError(400, fmt::format("{} {} has several lines: send each by itself", name, result.size() + 1));
       }
-      result.push_back(vocabulary.encode(text));
+      result.push_back(vocabulary.encode_line(text));
       if (std::ssize(result.back()) <= model_->translator().longest_source()) continue;
       throw RequestError(
           413, fmt::format("{} {} {}", name, result.size(), model_->translator().too_long(result.back().size())));

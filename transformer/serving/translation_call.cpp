@@ -12,6 +12,7 @@
 #include "transformer/base/spelling.h"
 #include "transformer/base/unicode.h"
 #include "transformer/serving/request_error.h"
+#include "transformer/text/lines.h"
 
 namespace transformer {
 
@@ -81,6 +82,7 @@ int64_t alternatives_of(const Value& value) {
 
 void add_text(std::vector<std::string>& texts, std::string text, size_t most_texts) {
   if (texts.size() >= most_texts) throw RequestError(413, fmt::format("a request holds {} texts at most", most_texts));
+  if (text.starts_with(byte_order_mark)) text.erase(0, byte_order_mark.size());  // of a file that was sent as it is
   texts.push_back(std::move(text));
 }
 

@@ -73,13 +73,16 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   }
 
   void cancel() override {
-    is_over_ = true;
     std::shared_ptr<Dispatcher::Ticket> ticket;
+    std::vector<TurnQueue::Ticket> aligning;
     {
       const std::lock_guard lock(mutex_);
+      is_over_ = true;
       ticket = ticket_;
+      aligning.swap(aligning_);
     }
     if (ticket) model_->dispatcher().cancel(*ticket);
+    for (const auto& turns : aligning) context_.aligning.cancel(turns);
   }
 
   Served served() override {
@@ -182,7 +185,8 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
     for (size_t i = 0; i < call_.texts.size(); ++i) {
       first_lines_.push_back(lines_.size());
       if (call_.is_html) {
-        auto marked = parse_markup(call_.texts[i]);
+        OpenMarkup unended;  // as of a page, whose end ends it
+        auto marked = parse_markup(call_.texts[i], {}, unended);
         SplitText split(marked.text, SentenceLanguage::any, marked.breaks());
         lines_.push_back({.text = i, .source = call_.texts[i], .marked = std::move(marked), .split = std::move(split)});
         continue;
@@ -317,7 +321,9 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
 
   /// For the request's client, in turns with others.
   void post_turns(std::vector<TurnQueue::Turn> turns) {
-    context_.aligning.post_admitted(request_.client, model_->name(), std::move(turns));
+    const std::lock_guard lock(mutex_);
+    if (is_over_) return;
+    aligning_.push_back(context_.aligning.post_admitted(request_.client, model_->name(), std::move(turns)));
   }
 
   void decoded(size_t index, const DecodingResult& result) {
@@ -646,6 +652,7 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
   Served served_;     // of what is done
   size_t left_ = 0;   // lines that are not done, as Line::left is of their segments
   std::shared_ptr<Dispatcher::Ticket> ticket_;
+  std::vector<TurnQueue::Ticket> aligning_;
 
   std::atomic<bool> is_over_ = false;  // answered, or nobody waits any more
   std::atomic<size_t> attention_ = 0;  // numbers, of all lines

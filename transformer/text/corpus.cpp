@@ -89,7 +89,7 @@ CorpusReport tokenise(const std::string& source_file, const std::string& target_
   std::vector<EncodedPair> encoded(chunk);
   const auto encode = [](const Vocabulary& vocabulary, const std::string& line, std::optional<int64_t> language,
                          const std::vector<int64_t>& before) {
-    auto ids = vocabulary.encode(trim(line));
+    auto ids = vocabulary.encode_line(line);
     if (ids.empty()) return std::vector<int32_t>();
     ids.insert(ids.begin(), before.begin(), before.end());
     if (language) ids.insert(ids.begin(), *language);

@@ -381,6 +381,11 @@ std::vector<int64_t> Vocabulary::encode(std::string_view text) const {
                               [&](std::string_view input, auto* found) { return processor.Encode(input, found); });
 }
 
+std::vector<int64_t> Vocabulary::encode_line(std::string_view line) const {
+  const auto text = trim(line);
+  return text.empty() ? std::vector<int64_t>{} : encode(text);
+}
+
 std::vector<int64_t> Vocabulary::words_of_pieces(std::string_view text) const {
   const auto& self = *implementation_;
   std::string normal;

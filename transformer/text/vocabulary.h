@@ -103,6 +103,9 @@ class Vocabulary {
 
   /// Ids of a sentence's pieces, without begin and end.
   std::vector<int64_t> encode(std::string_view text) const;
+  /// The same of a line, as training reads it: without the white space at its ends, of which a model may see pieces
+  /// where the vocabulary leaves texts as they are. None of a blank one.
+  std::vector<int64_t> encode_line(std::string_view line) const;
   /// For each of these pieces, which of the words of `text` (base/unicode.h) it was made of, from 0, whatever blanks
   /// SentencePiece's normalisation makes or takes out; of several the last. White space is of the word behind it, and
   /// -1 where none is.
