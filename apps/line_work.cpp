@@ -29,6 +29,7 @@
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
+#include "transformer/base/described.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
@@ -42,7 +43,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t shown_bad_lines = 5;
+void add_bad(UnfinishedOutput::BadLines& bad, int64_t number, const std::string& problem) {
+  bad.add(number, problem);
+  bad.too_long = bad.too_long || problem == too_long_problem;
+}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -272,24 +276,23 @@ void BadLines::check(const LineInput& input, int64_t number, const InputLine& li
 }
 
 void BadLines::add(int64_t number, const std::string& problem) {
-  ++count_;
-  too_long_ = too_long_ || problem == too_long_problem;
-  if (first_.size() < shown_bad_lines) first_.emplace_back(number, problem);
+  add_bad(found_, number, problem);
 }
 
 void BadLines::report(const std::string& program) const {
-  if (count_ == 0) return;
+  const auto& [count, first] = static_cast<const UnfinishedOutput::ToldLines&>(found_);
+  if (count == 0) return;
   std::string text =
-      fmt::format("{}: warning: {} could not be used and {}: ", program, counted(count_, "line"),
-                  fmt::format("{} {}", count_ == 1 ? "was" : "were",
-                              choice_ == "copy" && too_long_ ? "copied (left empty where longer than 1 MiB)"
-                              : choice_ == "copy"            ? "copied"
-                              : choice_ == "skip"            ? "left out"
-                                                             : "left empty"));
-  for (size_t i = 0; i < first_.size(); ++i) {
-    text += fmt::format("{}line {} {}", i == 0 ? "" : ", ", first_[i].first, printable(first_[i].second, 200));
+      fmt::format("{}: warning: {} could not be used and {}: ", program, counted(count, "line"),
+                  fmt::format("{} {}", count == 1 ? "was" : "were",
+                              choice_ == "copy" && found_.too_long ? "copied (left empty where longer than 1 MiB)"
+                              : choice_ == "copy"                  ? "copied"
+                              : choice_ == "skip"                  ? "left out"
+                                                                   : "left empty"));
+  for (size_t i = 0; i < first.size(); ++i) {
+    text += fmt::format("{}line {} {}", i == 0 ? "" : ", ", first[i].first, printable(first[i].second, 200));
   }
-  if (static_cast<size_t>(count_) > first_.size()) text += ", ...";
+  if (static_cast<size_t>(count) > first.size()) text += ", ...";
   std::cerr << text << std::endl;
 }
 
@@ -348,8 +351,7 @@ struct LineWork::Implementation {
       if (!same_text || !same_choice) break;
       done += window.lines;
       tally.add(window.tally);
-      for (const auto& [number, problem] : window.bad.first) bad_lines.add(number, problem);
-      bad_lines.count_ += window.bad.count - static_cast<int64_t>(window.bad.first.size());
+      bad_lines.add(window.bad);
       if (!read.more) {
         read.lines.clear();
         ++same;
@@ -401,14 +403,15 @@ struct LineWork::Implementation {
   void finish_window(Window& window) {
     auto& read = window.read;
     const int64_t first = window.first;
-    const auto before = bad_lines.count_;
-    const auto shown = bad_lines.first_.size();
     Done result = window.result.get();
     result.texts.resize(options.outputs.size());
     const bool whole = result.lines == read.lines.size();
+    UnfinishedOutput::BadLines bad;
+    bad.choice = bad_lines.choice();
     for (size_t i = 0; i < result.lines; ++i) {
-      if (!read.lines[i].usable()) bad_lines.add(first + static_cast<int64_t>(i), read.lines[i].problem);
+      if (!read.lines[i].usable()) add_bad(bad, first + static_cast<int64_t>(i), read.lines[i].problem);
     }
+    bad_lines.add(bad);
     done += static_cast<int64_t>(result.lines);
     here += static_cast<int64_t>(result.lines);
     tally.add(result.tally);
@@ -420,11 +423,8 @@ struct LineWork::Implementation {
       if (whole && !read.lines.empty() && !read.failure) {
         UnfinishedOutput::Window record{.lines = static_cast<int64_t>(result.lines),
                                         .input = window.input_checksum,
-                                        .bad = {},
+                                        .bad = std::move(bad),
                                         .tally = result.tally};
-        record.bad.count = bad_lines.count_ - before;
-        record.bad.choice = bad_lines.choice();
-        record.bad.first.assign(bad_lines.first_.begin() + static_cast<std::ptrdiff_t>(shown), bad_lines.first_.end());
         unfinished->record(record);
         recorded = done;
       }
@@ -579,6 +579,7 @@ int LineWork::run(const std::function<std::map<std::string, std::string>()>& ide
   } catch (const OutputClosed&) {
     return 1;
   } catch (const Error& error) {
+    if (!described_exception().mistake) throw Failure("", error.what() + self.hint());
     throw Error("", error.what() + self.hint());
   } catch (const Failure& failure) {
     throw Failure("", failure.what() + self.hint());

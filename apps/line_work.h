@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,10 @@ class BadLines {
   void check(const LineInput& input, int64_t number, const InputLine& line);
   /// Counts a line that could not be used.
   void add(int64_t number, const std::string& problem);
+  /// Counts those of lines further on.
+  void add(const UnfinishedOutput::BadLines& others) { found_.add(others); }
   /// How many there were.
-  int64_t count() const { return count_; }
+  int64_t count() const { return found_.count; }
   /// At the end, on standard error: how many there were, and the first of them. Nothing where there were none.
   void report(const std::string& program) const;
 
@@ -48,11 +51,7 @@ class BadLines {
   BadLines(CLI::App& app, const std::string& what, bool copies, const char* stopped);
 
   std::string choice_ = "stop";
-  int64_t count_ = 0;
-  bool too_long_ = false;  // some of them, which are not copied
-  std::vector<std::pair<int64_t, std::string>> first_;
-
-  friend class LineWork;
+  UnfinishedOutput::BadLines found_;
 };
 
 /// The frame of programs that make a line out of a line: windows of lines go through `work` together, bad ones become
@@ -103,8 +102,8 @@ class LineWork {
     UnfinishedOutput::Tally tally = {};
   };
   /// Lines whose number counts from `first`, from 1; called by several threads at once where there are several
-  /// windows. It gives lines that it finds it cannot use a problem. Where
-  /// the work ends at bad lines it does the lines before the first one alone: see usable.
+  /// windows. It gives lines that it finds it cannot use a problem. Where the work ends at bad lines it does the lines
+  /// before the first one alone: see usable.
   using Process = std::function<Done(std::vector<InputLine>& lines, int64_t first)>;
   /// How many of `lines` are to be done: all, or those before the first bad one.
   size_t usable(const std::vector<InputLine>& lines) const;

@@ -14,8 +14,11 @@
 #include "apps/program.h"
 #include "transformer/architecture/model_directory.h"
 #include "transformer/base/atomic_file.h"
+#include "transformer/base/checksum.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
+#include "transformer/base/folder.h"
+#include "transformer/base/model_files.h"
 #include "transformer/text/corpus.h"
 #include "transformer/text/lexicon.h"
 
@@ -67,6 +70,9 @@ int main(int argc, char** argv) {
     if (is_standard(output.string())) throw Error("--output", "a list is written to a file", "name one");
     check_output_file("--output", output, inputs);
     const auto settings = read_model_settings(model);
+    if (something_at(model / checksums_name)) {
+      verify_checksums(model, vocabulary_names_of(!something_at(model / source_vocabulary_name)));
+    }
     const auto vocabularies =
         Vocabularies::load(model, settings.source_vocabulary_size, settings.target_vocabulary_size);
     const auto corpus = Corpus::read(sources, targets, *vocabularies.source, *vocabularies.target, {});

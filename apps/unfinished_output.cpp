@@ -281,6 +281,7 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
       if (entry.contains("lacking")) window.tally.lacking = told_lines(entry.at("lacking"));
       static_cast<ToldLines&>(window.bad) = told_lines(entry.at("bad"));
       window.bad.choice = entry.at("bad").at("choice");
+      window.bad.too_long = entry.at("bad").value("too_long", false);  // earlier versions say nothing of it
       const auto& outputs = entry.at("outputs");
       // What is left of another work's journal, over which this one's was being written, does not count.
       if (outputs.size() != parts_.size() || entry.at("work") != checksum_of(header_)) return;
@@ -386,6 +387,11 @@ void UnfinishedOutput::ToldLines::add(const ToldLines& others) {
   }
 }
 
+void UnfinishedOutput::BadLines::add(const BadLines& others) {
+  ToldLines::add(others);
+  too_long = too_long || others.too_long;
+}
+
 void UnfinishedOutput::Tally::add(const Tally& other) {
   cut += other.cut;
   repaired += other.repaired;
@@ -395,15 +401,18 @@ void UnfinishedOutput::Tally::add(const Tally& other) {
 void UnfinishedOutput::record(const Window& window) {
   Json outputs = Json::array();
   for (const auto& part : parts_) outputs.push_back({{"bytes", part.window_bytes}, {"checksum", part.window_checksum}});
-  const Json entry = {
-      {"work", checksum_of(header_)},
-      {"lines", window.lines},
-      {"input", window.input},
-      {"bad", {{"count", window.bad.count}, {"first", window.bad.first}, {"choice", window.bad.choice}}},
-      {"cut", window.tally.cut},
-      {"repaired", window.tally.repaired},
-      {"lacking", {{"count", window.tally.lacking.count}, {"first", window.tally.lacking.first}}},
-      {"outputs", outputs}};
+  const Json entry = {{"work", checksum_of(header_)},
+                      {"lines", window.lines},
+                      {"input", window.input},
+                      {"bad",
+                       {{"count", window.bad.count},
+                        {"first", window.bad.first},
+                        {"choice", window.bad.choice},
+                        {"too_long", window.bad.too_long}}},
+                      {"cut", window.tally.cut},
+                      {"repaired", window.tally.repaired},
+                      {"lacking", {{"count", window.tally.lacking.count}, {"first", window.tally.lacking.first}}},
+                      {"outputs", outputs}};
   append(entry.dump() + '\n');
 }
 

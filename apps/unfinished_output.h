@@ -31,6 +31,11 @@ class UnfinishedOutput {
   /// Those that could not be used, and what became of them, in --bad-lines' words.
   struct BadLines : ToldLines {
     std::string choice = {};
+    bool too_long = false;  // some were, of which nothing is copied
+
+    using ToldLines::add;
+    /// Those of lines further on.
+    void add(const BadLines& others);
   };
   /// What else there is to tell of at the end.
   struct Tally {

@@ -313,6 +313,37 @@ class MessagesTest(ProgramTest):
                          parts=["'in.en' is one argument too many; a file to read is named with --input"])
         self.refused(TRAIN, "a.yaml", "--", "--steps", "20", parts=["'--steps' is one argument too many; see train --help"])
 
+    def test_the_shipped_weights_are_refused_with_other_settings(self):
+        other = self.root / "other"
+        shutil.copytree(MODEL, other)
+        config = (other / "config.yaml").read_text()
+        for before, after in (("activation: relu", "activation: gelu"), ("heads: 6", "heads: 3"),
+                              ("attention_window: 0", "attention_window: 4")):
+            self.assertIn(before, config)
+            (other / "config.yaml").write_text(config.replace(before, after))
+            self.refused(TRANSLATE, "--model", other, parts=["is not what these weights were trained with"])
+
+    def test_a_damaged_vocabulary_is_called_damaged_and_not_another(self):
+        self.files()
+        damaged = self.root / "damaged"
+        shutil.copytree(MODEL, damaged)
+        file = damaged / "vocabulary.model"
+        data = bytearray(file.read_bytes())
+        place = data.index("\u2581the".encode()) + 3
+        data[place] ^= 1
+        file.write_bytes(data)
+        said = [f"{file}: is damaged: its checksum is not the one in {damaged}/checksums.xxh128"]
+        programs = pathlib.Path(TRANSLATE).parent
+        for command in ((TRANSLATE, "--model", damaged), (TRANSLATE, "--model", MODEL, "--model", damaged),
+                        (TRANSLATE, "--model", damaged, "--model", MODEL),
+                        (TRANSLATE, "--model", MODEL, "--beam", 1, "--draft", damaged),
+                        (programs / "average", "--output", "mean", MODEL, damaged),
+                        (programs / "average", "--output", "mean", damaged, MODEL),
+                        (programs / "shortlist", "--model", damaged, "--source", "text.en", "--target", "text.de",
+                         "--output", "list.safetensors")):
+            self.refused(*command, parts=said)
+        self.assertFalse((self.root / "mean").exists() or (self.root / "list.safetensors").exists())
+
     def test_commands(self):
         def refused(program, *arguments, part):
             self.refused(pathlib.Path(TRANSLATE).parent / program, *arguments, parts=[part])

@@ -658,6 +658,12 @@ class TranslateTest(ProgramTest):
         _, errors = self.run_program("--output", output, "--beam", 1, "--bad-lines", "empty", text=broken)
         self.assertIn("goes on behind line 2048", errors)
         self.assertRegex(errors, r"1 line could not be used.*line 1 is not UTF-8")
+        # Which of the lines it was that nothing stands for is known, though it is not one of those that are named.
+        bad = b"\xff\n" * 5 + b"q" * (1 << 20) + b"q\n" + text.encode()
+        output, _ = self.kept(bad, "--bad-lines", "copy")
+        _, errors = self.run_program("--output", output, "--beam", 1, "--bad-lines", "copy", text=bad)
+        self.assertIn("goes on behind line 2048", errors)
+        self.assertIn("6 lines could not be used and were copied (left empty where longer than 1 MiB)", errors)
         # Less than a window would be done again in any case; what nobody knows to be of the work stays.
         short, links = b"ba do.\n\xff\n", self.root / "other.links"
         _, errors = self.run_program("--output", output, "--alignments", links, text=short, status=2)

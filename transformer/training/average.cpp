@@ -14,6 +14,7 @@
 #include "transformer/base/model_files.h"
 #include "transformer/base/new_folder.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/run_files.h"
 #include "transformer/model/transformer.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/run_folder.h"
@@ -22,8 +23,16 @@ namespace transformer {
 
 namespace fs = std::filesystem;
 
-TensorMap average_weights(const std::vector<fs::path>& directories) {
+namespace {
+
+void check_any(const std::vector<fs::path>& directories) {
   if (directories.empty()) throw Error("average", "there is nothing to average", "name at least one model directory");
+}
+
+}  // namespace
+
+TensorMap average_weights(const std::vector<fs::path>& directories) {
+  check_any(directories);
   TensorMap sums;
   for (const auto& directory : directories) {
     verify_model_directory(directory);
@@ -60,6 +69,7 @@ TensorMap average_weights(const std::vector<fs::path>& directories) {
 
 std::vector<fs::path> write_average(const AverageOptions& options) {
   auto directories = options.inputs;
+  check_any(directories);
   if (options.last > 0) {
     if (directories.size() != 1) {
       throw Error("--last", fmt::format("{} folders are named", directories.size()), "name one run, or leave it out");
@@ -81,12 +91,14 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
     throw Error(options.output.string(), "holds a model already", "choose another folder for the average");
   }
   entries_of(options.output);  // throws where it is no folder
+  for (const auto& directory : directories) check_model_directory(directory);
   ModelFiles files;
   for (const auto& name : model_file_names(directories.front())) {
     files.contents.emplace_back(name, read_file(directories.front() / name));
     if (name == config_name) continue;
     for (const auto& other : directories) {
       if (!something_at(other / name) || read_file(other / name) != files.contents.back().second) {
+        for (const auto& damaged : {directories.front(), other}) verify_model_directory(damaged);
         throw Error(other.string(),
                     fmt::format("its vocabulary ({}) is not that of {}", name, directories.front().string()),
                     "only models of one run, or started from one model, have a mean that makes sense");
@@ -110,7 +122,7 @@ std::vector<fs::path> write_average(const AverageOptions& options) {
   if (left.size() == files.contents.size()) left.insert(checksums_name);  // compared when they are known
   // A run's vocabularies and the name of its record, too: a folder of another model or run is no place for a second.
   std::vector<std::string> in_the_way(model_names.begin(), model_names.end());
-  in_the_way.insert(in_the_way.end(), {checksums_name, RunFolder::record_name, "checkpoints"});
+  in_the_way.insert(in_the_way.end(), {checksums_name, RunFolder::record_name, checkpoints_name});
   for (const auto& name : in_the_way) {
     if (something_at(options.output / name) && !left.contains(name)) refuse(name);
   }

@@ -8,8 +8,8 @@
 namespace transformer {
 
 /// The mean of the weights of several model directories (§6.1), summed in float64, as float32. Throws Error naming the
-/// directory whose weights are missing, damaged (where it lists checksums), or of other names or shapes than the
-/// first's.
+/// directory whose weights are missing, damaged (where it lists checksums), of other settings, or of other names or
+/// shapes than the first's, and where there is no directory.
 TensorMap average_weights(const std::vector<std::filesystem::path>& directories);
 
 /// What `average` is told.
@@ -22,7 +22,8 @@ struct AverageOptions {
 
 /// Writes the mean of several models as a model directory with the first one's settings and vocabularies, and returns
 /// the directories averaged. Throws Error where they do not fit together (weights, vocabularies), where a run has fewer
-/// than `last` checkpoints, or where `output` holds another file of a name that would be written.
+/// than `last` checkpoints, where there is nothing to average, or where `output` holds another file of a name that
+/// would be written; Failure where one cannot be read or written.
 std::vector<std::filesystem::path> write_average(const AverageOptions& options);
 
 }  // namespace transformer

@@ -29,7 +29,6 @@
 #include "transformer/training/average.h"
 #include "transformer/training/checkpoint.h"
 #include "transformer/training/layer_drop.h"
-#include "transformer/training/metrics.h"
 #include "transformer/training/profile.h"
 
 namespace transformer {
@@ -66,6 +65,7 @@ void check_told(const DataSettings& data, const fs::path& directory, const Model
 void check_init_from(const RunSettings& settings) {
   if (settings.training.init_from.empty()) return;
   const fs::path directory = settings.training.init_from;
+  check_model_directory(directory);
   const auto files = model_file_names(directory);
   stored_weights(directory / weights_name);  // throws for those that are good for decoding alone
   verify_model_directory(directory);
@@ -710,7 +710,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   const auto corpus = read_corpus(communicator, "training text", data.train_source, data.train_target, *vocabularies,
                                   {.max_length = data.max_length,
                                    .max_length_ratio = data.max_length_ratio,
-                                   .cache = data.cache.empty() ? output / "corpus" : fs::path(data.cache),
+                                   .cache = data.cache.empty() ? output / corpus_name : fs::path(data.cache),
                                    .source_language = data.source_language,
                                    .target_language = data.target_language,
                                    .tags = data.train_tags},
@@ -759,9 +759,10 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   auto judge = [&](Transformer& judged, const std::string& name) {
     communicator.on_rank_0([&] {
       folder->check_in_place();
-      if (settings.training.validate_bleu) fs::create_directory(output / "validation");
+      if (settings.training.validate_bleu) fs::create_directory(output / validations_name);
     });
-    return hooks.validate(communicator, judged, *vocabularies, *validation, output / "validation" / (name + ".txt"));
+    return hooks.validate(communicator, judged, *vocabularies, *validation,
+                          output / validations_name / (name + ".txt"));
   };
   if (validates) {
     trainer_hooks.judged_by = validation->checksum();
@@ -769,7 +770,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
       trainer_hooks.judged_by += "\n" + decoding_of(settings);
     }
     trainer_hooks.validate = [&](torch::nn::Module&, int64_t step) {
-      return judge(model, fmt::format("step-{:08}", step));
+      return judge(model, fmt::format("{}{:08}", step_prefix, step));
     };
   }
   auto training = settings.training;
