@@ -234,7 +234,11 @@ TEST_CASE("what is wrong with a vocabulary is said") {
   refused(small_model() + piece("<0x4g>", Type::byte), "is no byte");
   refused(reserved_pieces() + text_field(2, training + number_field(35, 1)), "0 of the 256 bytes");
   refused(small_model() + spec, "field 2 twice");
-  refused(reserved_pieces() + text_field(2, number_field(3, 4)), "neither algorithm");
+  CHECK_THAT(refusal(reserved_pieces() + text_field(2, number_field(3, 3))),
+             Contains("file: is of SentencePiece's word"));
+  CHECK_THAT(refusal(reserved_pieces() + text_field(2, number_field(3, 4))),
+             Contains("file: is of SentencePiece's char"));
+  refused(reserved_pieces() + text_field(2, number_field(3, 5)), "neither algorithm");
   refused(reserved_pieces() + text_field(2, training + number_field(3, 1)), "twice");
   refused(small_model() + text_field(4, std::string((size_t{1} << 20) + 1, 'x')), "self-test");
   refused(small_model() + varint(3 << 3 | 0) + varint(1), "another type");

@@ -70,9 +70,11 @@ void DecodingSettings::describe(Fields<DecodingSettings>& field) {
         "of sampling: a line's samples follow from it and the line alone, whatever is translated with it",
         between(0, 9007199254740991))
       .free();
-  field("min_length", &DecodingSettings::min_length, "word pieces of the output, at least", between(0, 1000000)).free();
-  field("min_length_ratio", &DecodingSettings::min_length_ratio,
-        "word pieces of the output, at least, for each of the input's", between(0, 100))
+  field("min_length", &DecodingSettings::min_length,
+        "word pieces of the output, at least, where it may become so long (max_extra_length)", between(0, 1000000))
+      .free();
+  field("min_length_ratio", &DecodingSettings::min_length_ratio, "min_length for each of the input's word pieces",
+        between(0, 100))
       .free();
   field("max_length", &DecodingSettings::max_length,
         "word pieces of the output, at most; 0: as max_extra_length has it alone", between(0, 1000000))

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -366,7 +364,7 @@ const OwnFolders& exported_models() {
 void check_ctranslate2(const ModelSettings& given) {
   const auto settings = given.resolved();
   const auto refuse = [](const std::string& name, const std::string& what) {
-    throw Error("model." + name, what, "such a model is for the programs of this project alone");
+    throw Error("model." + name, what, "decode it here");
   };
   if (settings.compatibility == ModelSettings::Compatibility::additive) {
     refuse("compatibility", "CTranslate2 has no additive attention");

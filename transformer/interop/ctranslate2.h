@@ -25,8 +25,9 @@ inline constexpr int64_t ctranslate2_positions = 2048;
 /// pieces by them puts it into its normal form first where the vocabulary does (Vocabulary::normalization). CTranslate2
 /// knows nothing of either.
 ///
-/// The folder appears whole or not at all. Throws Error where `load_transformer` and `check_ctranslate2` do, and when
-/// `output` exists; with `force` an exported model there is replaced. Throws Failure when it cannot be written.
+/// The folder appears whole or not at all. Throws Error where the model cannot be read, where
+/// `check_ctranslate2` does, and when `output` exists; with `force` an exported model there is replaced. Throws Failure
+/// when it cannot be written.
 void export_ctranslate2(const std::filesystem::path& model, const std::filesystem::path& output, bool force = false);
 
 /// Makes the model directory `output` from `folder`, a Transformer with encoder and decoder that CTranslate2 4 loads:

@@ -235,7 +235,7 @@ void write_text(const fs::path& directory, const fs::path& model, const Vocabula
 void check_hugging_face(const ModelSettings& given) {
   const auto s = given.resolved();
   const auto refuse = [](const std::string& name, const std::string& what) {
-    throw Error("model." + name, what, "such a model is for the programs of this project alone");
+    throw Error("model." + name, what, "decode it here, or see whether export --to ctranslate2 takes it");
   };
   if (s.compatibility != ModelSettings::Compatibility::scaled_dot_product) {
     refuse("compatibility", "MarianMT has attention by scaled dot products alone");

@@ -63,7 +63,7 @@ void ServingSettings::describe(Fields<ServingSettings>& field) {
       .free();
   field("api_keys", &ServingSettings::api_keys,
         "file of keys, one a line, each of at least 8 bytes, one of which every request for a translation must bring; "
-        "lines that begin with # are comments; empty: none is needed")
+        "# begins a comment, at a line's beginning or behind a blank; empty: none is needed")
       .free();
   field("trust_proxy", &ServingSettings::trust_proxy,
         "take the client's address from the last entry of X-Forwarded-For: for a server that only a proxy reaches")

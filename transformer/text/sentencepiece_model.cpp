@@ -262,6 +262,10 @@ Training read_training(const Field& spec, const char* whole, const std::string& 
     message.once(field);
     message.expect(field, Wire::varint);
     if (field.number == algorithm) {
+      if (field.value == 3 || field.value == 4) {
+        throw Error(file, fmt::format("is of SentencePiece's {} pieces", field.value == 3 ? "word" : "char"),
+                    "learn one with --model_type unigram or bpe");
+      }
       if (field.value != 1 && field.value != 2) message.fail("it is of neither algorithm, unigram (1) nor BPE (2)");
       training.algorithm = field.value;
     } else {
