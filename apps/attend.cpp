@@ -513,7 +513,7 @@ int main(int argc, char** argv) {
         output.write(attention_html(shown.report,
                                     indices.empty() ? AttentionPageOptions{} : AttentionPageOptions{indices.front()}));
       } else if (heat_map) {
-        output.write(attention_heat_maps(shown.report, view));
+        output.write(attention_heat_maps(view));
       } else {
         output.write(attention_lines(shown.report, view, {.picked = indices}));
       }

@@ -146,7 +146,7 @@ std::vector<fs::path> files_read(const Request& request) {
     const auto text = validation_text(folder);
     files.insert(files.end(), text.source.begin(), text.source.end());
     files.insert(files.end(), text.target.begin(), text.target.end());
-    for (const auto& written : entries_of(folder / "validation")) files.push_back(written);
+    for (const auto& written : entries_of(folder / validations_name)) files.push_back(written);
   }
   return files;
 }

@@ -87,12 +87,23 @@ void choose(std::vector<std::vector<Translation>>& translations, const Format& f
   });
 }
 
-using Links = std::vector<std::optional<std::vector<AlignmentLink>>>;
+/// `found`, of all `owners` together, as the part of each, which are as many as `count` says.
+template <class Owners, class Count>
+std::vector<TranslationLinks> shared_out(TranslationLinks found, const Owners& owners, Count count) {
+  std::vector<TranslationLinks> parts;
+  auto next = found.begin();
+  for (const auto& owner : owners) {
+    const auto end = next + static_cast<std::ptrdiff_t>(count(owner));
+    parts.emplace_back(std::move_iterator(next), std::move_iterator(end));
+    next = end;
+  }
+  return parts;
+}
 
 /// The links of every translation of every line; none of one that is too long to align.
-std::vector<Links> aligned(const WordAligner& aligner, const std::vector<std::string>& lines,
-                           const std::vector<std::vector<int64_t>>& sources,
-                           const std::vector<std::vector<Translation>>& translations) {
+std::vector<TranslationLinks> aligned(const WordAligner& aligner, const std::vector<std::string>& lines,
+                                      const std::vector<std::vector<int64_t>>& sources,
+                                      const std::vector<std::vector<Translation>>& translations) {
   // All at once, so that pairs of one length share a pass.
   std::vector<std::string> from;
   std::vector<size_t> pieces;
@@ -105,14 +116,7 @@ std::vector<Links> aligned(const WordAligner& aligner, const std::vector<std::st
     }
   }
   auto found = aligner.align_what_fits(from, pieces, to);
-  std::vector<Links> links;
-  auto next = found.begin();
-  for (const auto& alternatives : translations) {
-    const auto end = next + static_cast<std::ptrdiff_t>(alternatives.size());
-    links.emplace_back(std::move_iterator(next), std::move_iterator(end));
-    next = end;
-  }
-  return links;
+  return shared_out(std::move(found), translations, [](const auto& alternatives) { return alternatives.size(); });
 }
 
 class Translating {
@@ -156,7 +160,7 @@ class Translating {
     }
     if (format_.json) find_entropies(sources, translations);
     LineWork::Done done{.lines = count, .texts = {""}};
-    std::vector<Links> links;
+    std::vector<TranslationLinks> links;
     if (aligner_) links = aligned(*aligner_, texts, sources, translations);
     for (size_t i = 0; i < count; ++i) {
       auto& written = done.texts[0];
@@ -269,7 +273,7 @@ class TranslatingTexts {
     if (format_.json) find_entropies(texts);
     LineWork::Done done{.lines = count, .texts = {""}};
     auto& written = done.texts[0];
-    std::vector<Links> links;
+    std::vector<TranslationLinks> links;
     if (format_.json) links = aligned(texts);
     for (size_t i = 0; i < count; ++i) {
       const auto instead = lines[i].usable() ? "" : bad_lines_.instead_of(lines[i]);
@@ -321,7 +325,7 @@ class TranslatingTexts {
     translator_.find_entropies(translator_.encode(segments), written);
   }
 
-  std::vector<Links> aligned(const std::vector<TranslatedText>& texts) const {
+  std::vector<TranslationLinks> aligned(const std::vector<TranslatedText>& texts) const {
     std::vector<std::string> from, said;
     std::vector<size_t> pieces;
     std::vector<const Translation*> to;
@@ -334,14 +338,7 @@ class TranslatingTexts {
       }
     }
     auto found = aligner_->align_what_fits(from, pieces, to, said);
-    std::vector<Links> links;
-    auto next = found.begin();
-    for (const auto& text : texts) {
-      const auto end = next + static_cast<std::ptrdiff_t>(text.segments.size());
-      links.emplace_back(std::move_iterator(next), std::move_iterator(end));
-      next = end;
-    }
-    return links;
+    return shared_out(std::move(found), texts, [](const auto& text) { return text.segments.size(); });
   }
 
   const Translator& translator_;

@@ -141,7 +141,7 @@ TEST_CASE("picked words alone have lines, and squares show what each head gives"
 
 TEST_CASE("a heat map has a cell for every weight that can be seen") {
   const auto view = view_of(Kind::decoder, {"a", "b"}, {"x", "y", "z"}, {1, 2}, {3, 4});
-  const auto picture = checked("svg", attention_heat_maps(report_of(view), view));
+  const auto picture = checked("svg", attention_heat_maps(view));
   size_t expected = 0;
   double sum = 0, shown = 0;
   for (const float weight : view.weights) {
@@ -170,14 +170,13 @@ TEST_CASE("a heat map has a cell for every weight that can be seen") {
   REQUIRE(places.size() == 2);
   CHECK(places[1] - places[0] > display_width("layer 1, head 3", 11));
   const auto one = view_of(Kind::decoder, {"a", "b"}, {"x", "y", "z"}, {2}, {4});
-  CHECK(checked("svg", attention_heat_maps(report_of(one), one)).at("title") == "Decoder self-attention, layer 2 of 6");
+  CHECK(checked("svg", attention_heat_maps(one)).at("title") == "Decoder self-attention, layer 2 of 6");
 }
 
 TEST_CASE("pictures keep their layout with words of any script, and escape what they hold") {
   const auto view = view_of(Kind::encoder, odd_words, odd_words, {1}, {1, 2});
-  for (const auto& svg :
-       {attention_lines(report_of(view), view), attention_lines(report_of(view), view, {.picked = {2}}),
-        attention_heat_maps(report_of(view), view)}) {
+  for (const auto& svg : {attention_lines(report_of(view), view),
+                          attention_lines(report_of(view), view, {.picked = {2}}), attention_heat_maps(view)}) {
     const auto picture = checked("svg", svg);
     std::map<std::string, json> by_word;
     for (const auto& text : picture.at("texts")) by_word[text.at("whole")] = text;

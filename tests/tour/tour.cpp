@@ -249,7 +249,7 @@ void pictures(const std::string& folder) {
   }
   AttentionReport report;
   report.views = {view};
-  write(folder, "tour-masks.svg", attention_heat_maps(report, view));
+  write(folder, "tour-masks.svg", attention_heat_maps(view));
 }
 
 }  // namespace

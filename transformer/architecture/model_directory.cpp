@@ -9,6 +9,7 @@
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/run_files.h"
 #include "transformer/base/tensor_file.h"
 #include "transformer/base/unicode.h"
 
@@ -67,13 +68,14 @@ std::string differences(const std::map<std::string, std::string>& given, const s
 /// The newest of the checkpoints in `folder`; empty where there is none.
 fs::path newest_checkpoint(const fs::path& folder) {
   fs::path newest;
+  int64_t greatest = -1;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const auto& found = entry->path();
-    if (found.filename().string().starts_with("step-") && something_at(found / weights_name) &&
-        (newest.empty() || newest.filename() < found.filename())) {
-      newest = found;
-    }
+    const auto step = step_of(found.filename().string());
+    if (!step || *step <= greatest || !something_at(found / weights_name)) continue;
+    greatest = *step;
+    newest = found;
   }
   return newest;
 }
@@ -121,7 +123,7 @@ void check_model_directory(const fs::path& directory) {
   }
   for (const char* name : {config_name, weights_name}) {
     if (!something_at(directory / name)) {
-      const auto of_run = newest_checkpoint(directory / "checkpoints"), inside = newest_checkpoint(directory);
+      const auto of_run = newest_checkpoint(directory / checkpoints_name), inside = newest_checkpoint(directory);
       std::string remedy = "name a folder that train has written";
       if (!of_run.empty()) {
         remedy = fmt::format("its run is not finished; a checkpoint is a model directory, too: {}", of_run.string());

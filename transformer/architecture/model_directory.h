@@ -23,7 +23,7 @@ std::map<std::string, std::string> bound_metadata(const std::filesystem::path& c
 
 /// What the weights of a model directory say of where they came from: "origin", "origin_name", "languages" and
 /// "licence", those of them that are known, as a line of printable text each. Nothing for models that were trained
-/// here.
+/// here. Throws as TensorReader.
 std::map<std::string, std::string> provenance(const std::filesystem::path& directory);
 
 /// Throws Error unless `directory` is a folder with a config.yaml and a model.safetensors, Failure where it cannot

@@ -40,7 +40,8 @@ std::string file_checksum(const std::filesystem::path& file);
 /// Beside the files that it speaks of: a line a file, "CHECKSUM  NAME". `xxh128sum --check` reads it.
 inline constexpr const char* checksums_name = "checksums.xxh128";
 
-/// Writes the checksums of `names`, files in `directory`.
+/// Writes the checksums of `names`, files in `directory`. Throws as file_checksum, and Failure where nothing can be
+/// written.
 void write_checksums(const std::filesystem::path& directory, const std::vector<std::string>& names);
 
 /// The files that the checksums in `directory` list; none where there is no list, or none that can be understood.

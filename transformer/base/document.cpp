@@ -31,7 +31,7 @@ namespace {
 // A settings file is a few kilobytes; whoever names a model or a corpus by mistake should not wait for it to be read.
 constexpr size_t largest_file = size_t{4} << 20;
 
-bool has_control_characters(std::string_view text) {
+bool has_more_than_text(std::string_view text) {
   for (size_t position = 0; position < text.size();) {
     const char32_t c = next_code_point(text, position);
     if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f) return true;
@@ -65,7 +65,7 @@ std::string read_text(const std::filesystem::path& file, const std::string& wher
     }
   }
   if (stream.bad()) throw Unreadable(EIO, where, subject + "it cannot be read", "check the file and its disk");
-  if (find_broken_utf8(text) != std::string::npos || has_control_characters(text)) {
+  if (find_broken_utf8(text) != std::string::npos || has_more_than_text(text)) {
     fail("this is no settings file: it is not UTF-8 text", "name a settings file (YAML)");
   }
   return text;

@@ -8,6 +8,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string_view>
+#include <system_error>
+
+#include "transformer/base/clock_text.h"
 
 namespace transformer {
 
@@ -38,12 +41,6 @@ void write_all(int descriptor, std::string_view text) {
   }
 }
 
-std::string duration_text(double seconds) {
-  const auto whole = static_cast<int64_t>(std::clamp(seconds, 0.0, 1e9) + 0.5);
-  return whole < 3600 ? fmt::format("{}:{:02}", whole / 60, whole % 60)
-                      : fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-}
-
 }  // namespace
 
 std::string progress_text(const WorkProgress& work, const WorkProgress& first, double seconds, size_t columns) {
@@ -63,8 +60,8 @@ std::string progress_text(const WorkProgress& work, const WorkProgress& first, d
   const double share = std::clamp(work.share.value_or(0), 0.0, 1.0), share_here = share - first.share.value_or(0);
   // What a thousandth of the work has taken says little of the rest.
   if (work.share && !left && share_here > 1e-3 && seconds >= 0.5) left = seconds * (1 - share) / share_here;
-  rest += left && share < 1 ? fmt::format(", {} left", duration_text(*left))
-                            : fmt::format("{} {}", rest.empty() ? " " : ",", duration_text(seconds));
+  rest += left && share < 1 ? fmt::format(", {} left", clock_text(*left))
+                            : fmt::format("{} {}", rest.empty() ? " " : ",", clock_text(seconds));
 
   std::string text = work.what;
   if (work.share) {
@@ -114,7 +111,11 @@ void ProgressLine::show(const WorkProgress& work) {
   }
   work_ = work;
   if (begins || now - latest_ >= between_draws) draw();
-  if (!ticking_.joinable()) ticking_ = std::thread([this] { tick(); });
+  if (ticking_.joinable()) return;
+  try {
+    ticking_ = std::thread([this] { tick(); });
+  } catch (const std::system_error&) {  // none can be started: it moves when work is told of
+  }
 }
 
 void ProgressLine::clear() {

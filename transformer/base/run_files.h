@@ -1,9 +1,13 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/model_files.h"
+#include "transformer/base/number.h"
 
 namespace transformer {
 
@@ -19,6 +23,21 @@ inline constexpr const char* events_name = "events.out.tfevents.0.transformer";
 inline constexpr const char* trace_name = "trace.json";
 /// What a finished run leaves: times, counts, the final model's scores.
 inline constexpr const char* summary_name = "summary.json";
+
+/// The folder of its checkpoints.
+inline constexpr const char* checkpoints_name = "checkpoints";
+/// The folder of what its validations were translated to.
+inline constexpr const char* validations_name = "validation";
+/// The folder of its tokenised text.
+inline constexpr const char* corpus_name = "corpus";
+/// What names of a step begin with: "step-00000100".
+inline constexpr const char* step_prefix = "step-";
+/// The step that such a name is of, nothing following its digits; none where it is no such name.
+inline std::optional<int64_t> step_of(std::string_view name) {
+  const std::string_view prefix = step_prefix;
+  const bool begins = name.starts_with(prefix) && name.size() > prefix.size() && name[prefix.size()] != '-';
+  return begins ? number_in<int64_t>(name.substr(prefix.size())) : std::nullopt;
+}
 
 /// Every file of a run's but vocabularies, which are its own, or the user's for it.
 inline constexpr std::array run_file_names = {config_name, weights_name, checksums_name, metrics_name,

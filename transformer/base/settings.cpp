@@ -18,6 +18,10 @@ bool says_where(const std::string& setting) {
   return names.contains(setting);
 }
 
+bool decides_translations(const std::string& setting) {
+  return setting.starts_with("decoding.") && setting != "decoding.batch_sentences" && setting != "decoding.proposals";
+}
+
 const SettingField* Settings::Section::find(const std::string& field) const {
   const auto found = std::find_if(fields.begin(), fields.end(), [&](const auto& other) { return other.name == field; });
   return found == fields.end() ? nullptr : &*found;

@@ -25,6 +25,8 @@ SettingOverride parse_override(const std::string& text);
 /// Whether "section.setting" says where a run computes and writes, and not what: a run that has finished with another
 /// value has finished.
 bool says_where(const std::string& setting);
+/// Whether "section.setting" decides how a text is translated: one of `decoding`, but for those that change no output.
+bool decides_translations(const std::string& setting);
 
 /// What to do with a section of a file that this program did not declare. Unknown settings inside declared sections
 /// are errors either way.

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <optional>
 
 #include "transformer/architecture/longest_text.h"
 #include "transformer/base/error.h"

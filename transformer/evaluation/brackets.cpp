@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <tuple>
 
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"

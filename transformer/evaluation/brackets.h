@@ -50,9 +50,8 @@ struct BracketScore {
 /// Compares one parse with the treebank's tree by the rules of EVALB with COLLINS.prm, those of the published figures
 /// (Table 4: labelled F1). Both are cleaned first.
 ///
-/// - A bracket is a constituent's label and the words that it spans; words themselves (tags) are none. Every
-/// constituent
-///   of a unary chain counts, and equal brackets count as often as they occur on both sides.
+/// - A bracket is a constituent's label and the words that it spans; words themselves (tags) are none. Every one of a
+///   unary chain counts, and equal brackets count as often as they occur on both sides.
 /// - Topmost nodes are none (is_top).
 /// - Punctuation is taken out before: words that the treebank tags , : `` '' or . (and no others: brackets -LRB- and
 ///   -RRB-, hyphens and currency signs stay). The treebank's tags decide, by position, for both trees, since parsers

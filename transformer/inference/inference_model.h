@@ -95,9 +95,8 @@ class InferenceModel {
   /// Throws as check_sentence of its settings does.
   void check(std::span<const int64_t> source, int64_t max_length) const;
 
-  /// Embedding, times sqrt(D) where embeddings are scaled, plus positional encoding, normalised
-  /// where the model does that, into x [D]. Throws Error past the
-  /// last learned position.
+  /// Embedding, times sqrt(D) where embeddings are scaled, plus positional encoding, normalised where the model does
+  /// that, into x [D]. Throws Error past the last learned position.
   void embed_source(int64_t token, int64_t position, float* x) const;
   /// The same of the target's side.
   void embed_target(int64_t token, int64_t position, float* x) const;

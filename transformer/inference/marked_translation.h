@@ -13,8 +13,8 @@ namespace transformer {
 /// How texts with tags are taken apart.
 struct MarkupOptions {
   /// Whether a text is split into sentences, which end at paragraphs, list items and their like in any case. Else it is
-  /// one sentence, which is cut where it is longer than the model takes, and
-  /// whose translation has no blanks at its ends.
+  /// one sentence, which is cut where it is longer than the model takes, and whose translation has no blanks at its
+  /// ends.
   bool sentences = true;
   SentenceLanguage language = SentenceLanguage::any;  // whose abbreviations and ordinals are known
   const Glossary* glossary = nullptr;                 // as of translate_texts

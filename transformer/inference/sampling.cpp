@@ -8,8 +8,6 @@
 
 namespace transformer {
 
-namespace {}  // namespace
-
 void best_of(std::span<const float> scores, int64_t count, std::vector<std::pair<float, int64_t>>& best) {
   best.clear();
   const auto better = [](const auto& a, const auto& b) {

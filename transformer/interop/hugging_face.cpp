@@ -10,7 +10,6 @@
 #include <numeric>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -62,7 +61,7 @@ Architecture architecture_of(const Configuration& config) {
 }
 
 /// What of config.json is no setting of ours.
-struct MarianConfiguration {
+struct ModelConfiguration {
   Architecture architecture = Architecture::marian;
   ModelSettings settings;  // whose vocabularies have one piece more
   int64_t source_pieces = 0, target_pieces = 0;
@@ -74,7 +73,7 @@ struct MarianConfiguration {
 };
 
 /// Sinusoids of other wavelengths than the paper's, and positions counted from another one, are kept as a table.
-void read_positions(const Configuration& config, MarianConfiguration& read) {
+void read_positions(const Configuration& config, ModelConfiguration& read) {
   auto& s = read.settings;
   s.positions = ModelSettings::Positions::learned;
   s.max_positions = config.whole("max_position_embeddings", 1024);
@@ -88,8 +87,8 @@ void read_positions(const Configuration& config, MarianConfiguration& read) {
   }
 }
 
-MarianConfiguration read_configuration(const Configuration& config) {
-  MarianConfiguration read;
+ModelConfiguration read_configuration(const Configuration& config) {
+  ModelConfiguration read;
   read.architecture = architecture_of(config);
   const bool marian = read.architecture == Architecture::marian;
   // What MarianMT's predecessors had, and it has not; others compute as they do whatever these say.
@@ -278,7 +277,7 @@ struct ImportedText {
   std::string languages;                     // for people; empty where nothing says
 };
 
-ImportedText marian_text(const fs::path& folder, const Configuration& config, const MarianConfiguration& read) {
+ImportedText marian_text(const fs::path& folder, const Configuration& config, const ModelConfiguration& read) {
   const auto needed = [&](const char* name) {
     if (!is_file(folder / name))
       throw Error(folder.string(), fmt::format("has no {}", name), "a MarianMT model needs it");
@@ -314,7 +313,7 @@ ImportedText marian_text(const fs::path& folder, const Configuration& config, co
 
 /// The one vocabulary of a model of many languages. Adds to the section `decoding` which of them it begins with, where
 /// files say so.
-ImportedText multilingual_text(const fs::path& folder, const Configuration& config, const MarianConfiguration& read,
+ImportedText multilingual_text(const fs::path& folder, const Configuration& config, const ModelConfiguration& read,
                                std::string& decoding) {
   const bool is_mbart = read.architecture == Architecture::mbart;
   const auto tokenizer = is_mbart ? tokenizer_of(folder, {"MBart50Tokenizer"})
@@ -393,7 +392,7 @@ ForeignWeights read_weights(const fs::path& folder, Architecture architecture) {
 /// Makes our weights of theirs, one after the other.
 class HuggingFaceImport {
  public:
-  HuggingFaceImport(const MarianConfiguration& config, const Renumbering& source, const Renumbering& target,
+  HuggingFaceImport(const ModelConfiguration& config, const Renumbering& source, const Renumbering& target,
                     ForeignWeights& weights)
       : config_(config),
         s_(config.settings),
@@ -566,7 +565,7 @@ class HuggingFaceImport {
     norm(ours + "after_feed_forward", theirs + "final_layer_norm");
   }
 
-  const MarianConfiguration& config_;
+  const ModelConfiguration& config_;
   const ModelSettings& s_;
   const Renumbering &source_, &target_;
   ForeignWeights& weights_;
@@ -577,7 +576,7 @@ class HuggingFaceImport {
 /// Throws Error for what changes the output of `transformers` and has no setting here. What is for sampling alone does
 /// nothing without it. renormalize_logits alone shares out what padding, which is never written, would have had; what
 /// else is ruled out would be shared out, too.
-void refuse_other_searches(const Configuration& generation, const MarianConfiguration& read) {
+void refuse_other_searches(const Configuration& generation, const ModelConfiguration& read) {
   for (const char* key : {"do_sample", "token_healing"}) {
     if (generation.flag(key, false)) generation.refuse(key, "is true, which is not how output is searched for here");
   }
@@ -622,7 +621,7 @@ void refuse_other_searches(const Configuration& generation, const MarianConfigur
 
 /// The settings of `decoding` for what output may hold and how long it may be, a line each. `is_of_model`: `generation`
 /// is config.json, in which old versions wrote what they took for a limit where nobody had said one.
-std::string limits_of_output(const Configuration& generation, bool is_of_model, const MarianConfiguration& read,
+std::string limits_of_output(const Configuration& generation, bool is_of_model, const ModelConfiguration& read,
                              int64_t beam) {
   constexpr int64_t most = 1000000;
   std::string lines;
@@ -688,7 +687,7 @@ std::string limits_of_output(const Configuration& generation, bool is_of_model, 
 }
 
 /// Section `decoding` of the model's config.yaml: how `transformers` would search. Notes what it never puts out.
-std::string decoding_section(const fs::path& folder, const Configuration& config, MarianConfiguration& read) {
+std::string decoding_section(const fs::path& folder, const Configuration& config, ModelConfiguration& read) {
   const auto file = folder / "generation_config.json";
   const bool is_of_model = !is_file(file);
   const Configuration generation = is_of_model ? config : Configuration(file);

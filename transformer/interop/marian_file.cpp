@@ -7,7 +7,6 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "transformer/architecture/settings.h"

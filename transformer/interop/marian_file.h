@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -22,10 +21,10 @@ struct TextFiles {
 /// (special:model.yml); beside it lie the vocabularies and SentencePiece's models (TextFiles).
 ///
 /// It is read as CTranslate2 and `transformers` read Marian's models, and computes what they compute; decoders with
-/// recurrent units (SSRU), which neither knows, compute Marian's own formulas. Both take the
-/// paper's sinusoids (§3.5), whose slowest wave is a little faster than that of Marian's, and add 1e-5 to variances
-/// where Marian adds 1e-6. Decoding starts from a zero embedding, padding is zeros, and neither is ever put out. A
-/// shortlist that decoder.yml names is left out: any piece may come.
+/// recurrent units (SSRU), which neither knows, compute Marian's own formulas. Both take the paper's sinusoids (§3.5),
+/// whose slowest wave is a little faster than that of Marian's, and add 1e-5 to variances where Marian adds 1e-6.
+/// Decoding starts from a zero embedding, padding is zeros, and neither is ever put out. A shortlist that decoder.yml
+/// names is left out: any piece may come.
 ///
 /// The folder appears whole or not at all. Throws Error naming the file, and the option where there is one, for what is
 /// missing, damaged or cannot be represented, and when `output` exists.

@@ -32,7 +32,8 @@ class TransformerImpl : public torch::nn::Module {
   /// The ids that every vocabulary reserves (Vocabulary).
   static constexpr int64_t padding_id = 0, begin_id = 1, unknown_id = 3;
 
-  /// With random weights, from LibTorch's generator. Throws Error as ModelSettings::resolved does.
+  /// With random weights, from LibTorch's generator. Throws Error as ModelSettings::resolved does, and Failure where
+  /// there is not enough memory for its parameters.
   explicit TransformerImpl(const ModelSettings& settings, const LayerFactories& layers = {});
 
   /// Logits [B, T, V] of the next token at every target position, for source [B, S] and target input [B, T].
@@ -126,7 +127,8 @@ void save_weights(const torch::nn::Module& module, const std::filesystem::path& 
 /// then as it was.
 void load_weights(torch::nn::Module& module, const std::filesystem::path& file);
 
-/// The model of a model directory: config.yaml's `model` section and model.safetensors, in evaluation mode.
+/// The model of a model directory: config.yaml's `model` section and model.safetensors, in evaluation mode. Throws
+/// Error as read_model_settings, verify_model_directory and load_weights, and Failure as the constructor.
 Transformer load_transformer(const std::filesystem::path& directory, torch::Device device = torch::kCPU);
 
 }  // namespace transformer

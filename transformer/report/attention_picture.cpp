@@ -228,8 +228,7 @@ std::string attention_lines(const AttentionReport& report, const AttentionView& 
   return svg(width + margin, bottom + margin, title, out);
 }
 
-std::string attention_heat_maps(const AttentionReport& report, const AttentionView& view) {
-  (void)report;
+std::string attention_heat_maps(const AttentionView& view) {
   const size_t heads = view.heads.size(), rows = view.layers.size();
   const size_t queries = view.queries.size(), keys = view.keys.size();
   const bool one = heads * rows == 1;

@@ -25,6 +25,6 @@ std::string attention_lines(const AttentionReport& report, const AttentionView& 
                             const AttentionLinesOptions& options = {});
 
 /// A heat map for each layer and head of the view, a row of them for each layer: queries downwards, keys across.
-std::string attention_heat_maps(const AttentionReport& report, const AttentionView& view);
+std::string attention_heat_maps(const AttentionView& view);
 
 }  // namespace transformer

@@ -212,17 +212,14 @@ std::string summary_text(const fs::path& folder) {
   return summary;
 }
 
-RunLog read_run_log(const fs::path& folder, const std::string& name) {
+RunLog read_metrics(const fs::path& folder) {
   const auto file = folder / metrics_name;
   if (!something_at(file)) {
     throw Error(folder.string(), "is not the folder of a run: metrics.jsonl is missing",
                 "name a folder that train writes, once it trains");
   }
   RunLog run;
-  run.name = name;
   run.metrics = file;
-  run.vocabulary = written_vocabulary(folder);
-  run.validated_on = text_checksum(folder);
   size_t stride = 1, seen = 0, bleu_kind = 0;
   std::optional<RunPoint> last;  // which is shown, whatever the stride
   int64_t lines = 0, records = 0;
@@ -278,7 +275,14 @@ RunLog read_run_log(const fs::path& folder, const std::string& name) {
                 "is no record of a run, and no other line is one",
                 "name the folder that train wrote, or fetch the file again");
   }
+  return run;
+}
 
+RunLog read_run_log(const fs::path& folder, const std::string& name) {
+  auto run = read_metrics(folder);
+  run.name = name;
+  run.vocabulary = written_vocabulary(folder);
+  run.validated_on = text_checksum(folder);
   const auto summary = json::parse(summary_text(folder), nullptr, /*allow_exceptions=*/false);
   run.finished = summary.is_object();
   if (run.finished) run.parameters = count(summary, "parameters");
@@ -293,14 +297,11 @@ fs::path newest_validation(const fs::path& folder) {
   fs::path newest;
   int64_t greatest = -1;
   const bool is_finished = is_file(folder / summary_name);  // else it has gone on since
-  for (const auto& entry : entries_of(folder / "validation")) {
+  for (const auto& entry : entries_of(folder / validations_name)) {
     if (!is_file(entry)) continue;
     const auto name = entry.filename().string();
     if (name == "final.txt" && is_finished) return entry;
-    constexpr std::string_view begin = "step-", end = ".txt";
-    if (!name.starts_with(begin) || !name.ends_with(end)) continue;
-    const auto digits = std::string_view(name).substr(begin.size());
-    const auto step = number_in<int64_t>(digits.substr(0, digits.size() - end.size()));
+    const auto step = entry.extension() == ".txt" ? step_of(entry.stem().string()) : std::nullopt;
     if (!step || *step <= greatest) continue;
     greatest = *step;
     newest = entry;

@@ -47,6 +47,10 @@ struct RunLog {
 /// least and the greatest perplexity, and the least and the greatest BLEU of the last kind.
 inline constexpr size_t most_run_points = 1 << 16;
 
+/// What metrics.jsonl in a run's folder says: `metrics` and what it holds, nothing else of a RunLog. Throws as
+/// read_run_log.
+RunLog read_metrics(const std::filesystem::path& folder);
+
 /// Reads metrics.jsonl, and summary.json and config.yaml as far as they are there, while a run writes them or
 /// afterwards. A whole line that is no record (JSON's objects), or longer than most_line_bytes, is left out and
 /// counted; one that is not whole yet is left out. Throws Error where `folder` is none of a run, of a later version, or

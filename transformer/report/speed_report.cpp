@@ -7,7 +7,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <utility>
 
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"

@@ -73,7 +73,7 @@ std::string curves_plot(const SweepFigures& sweep, const std::string& group, con
   });
   if (!any_of_group || (only_base && other_rows)) return "";
   if (!lasts.empty()) {
-    // The first evaluations lie orders of magnitude above name the rows differ by: the picture shows where they end.
+    // The first evaluations lie orders of magnitude above what the rows differ by: the picture shows where they end.
     std::sort(lasts.begin(), lasts.end());
     const double enough = std::max(4 * lasts[lasts.size() / 2], 1.2 * lasts.back());
     double highest = 0;

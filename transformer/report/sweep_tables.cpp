@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <initializer_list>
 #include <set>
 #include <stdexcept>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -128,16 +129,17 @@ void Dispatcher::release_held(const std::stop_token& stop) {
 
 void Dispatcher::hand_over(const Waiting& next) {
   const auto& [ticket, index] = next;
-  const std::lock_guard lock(ticket->mutex);
-  auto& sentence = ticket->sentences[index];
-  if (ticket->cancelled) {
-    sentence.settled = true;
-    count_settled(1, long_pieces(sentence.pieces));
-    return;
-  }
-  std::vector<DecodingRequest> one;
-  one.push_back(std::move(sentence.request));
+  std::exception_ptr refused;
   try {
+    const std::lock_guard lock(ticket->mutex);
+    auto& sentence = ticket->sentences[index];
+    if (ticket->cancelled) {
+      sentence.settled = true;
+      count_settled(1, long_pieces(sentence.pieces));
+      return;
+    }
+    std::vector<DecodingRequest> one;
+    one.push_back(std::move(sentence.request));
     // The engine's callback needs the ticket's mutex, and so finds the job stored.
     sentence.job =
         engine_->submit(std::move(one), [this, ticket = ticket, index = index](size_t, DecodingResult result) {
@@ -145,12 +147,10 @@ void Dispatcher::hand_over(const Waiting& next) {
           pump();
         });
   } catch (...) {
-    sentence.settled = true;
-    count_settled(1, long_pieces(sentence.pieces));
-    const auto done = ticket->done;
-    if (--ticket->left == 0) ticket->done = nullptr;  // as `settle` has it
-    if (done) done(index, {.hypotheses = {}, .error = std::current_exception()});
+    refused = std::current_exception();
   }
+  if (!refused) return;
+  if (const auto done = settle(*ticket, index)) done(index, {.hypotheses = {}, .error = refused});
 }
 
 /// The sentence is done. Returns who is to be told, or nobody where it was cancelled.

@@ -19,7 +19,6 @@
 #include <chrono>
 #include <ctime>
 #include <deque>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>

@@ -140,7 +140,7 @@ std::optional<double> number(const json& object, const char* name) {
 std::vector<CurvePoint> read_curve(const fs::path& folder) {
   std::vector<CurvePoint> curve;
   if (!something_at(folder / metrics_name)) return curve;
-  const auto log = read_run_log(folder, "");
+  const auto log = read_metrics(folder);
   auto points = log.validation;
   if (log.final_model) points.push_back(*log.final_model);
   const auto earlier = [](const auto& one, const auto& other) { return one.step < other.step; };
@@ -199,10 +199,10 @@ bool any_run_begun(const fs::path& folder) {
 // its model are none of these, although a run may go on with other values of theirs (SettingKind::free).
 bool changes_no_figure(const std::string& setting) {
   static const std::set<std::string> names = {
-      "training.log_every",       "training.device_flops",    "training.recompute",
-      "training.deterministic",   "training.bucket_mb",       "training.shard_optimizer",
-      "training.timeout_seconds", "decoding.batch_sentences", "decoding.proposals"};
-  return says_where(setting) || names.contains(setting);
+      "training.log_every", "training.device_flops",    "training.recompute",      "training.deterministic",
+      "training.bucket_mb", "training.shard_optimizer", "training.timeout_seconds"};
+  const bool of_decoding = setting.starts_with("decoding.");
+  return says_where(setting) || names.contains(setting) || (of_decoding && !decides_translations(setting));
 }
 
 // What is wrong with the settings in the run's folder; nothing where figures are of its own. Throws Failure where they

@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "transformer/base/clock_text.h"
 #include "transformer/base/error.h"
 #include "transformer/base/file_lock.h"
 #include "transformer/base/folder.h"
@@ -29,11 +30,6 @@ namespace {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-std::string duration_text(double seconds) {
-  const auto s = static_cast<int64_t>(std::max(0.0, seconds));
-  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
 std::vector<std::string> vocabulary_names_of(const std::map<std::string, std::string>& values) {
@@ -330,7 +326,7 @@ class Runner {
       busy_seconds_ += now() - active.started;
       options_.log.info(fmt::format("[{}] {} is finished{}{} ({})", place(), run.name,
                                     figure("perplexity", result.perplexity), figure("BLEU", result.bleu),
-                                    duration_text(now() - active.started)));
+                                    clock_text(now() - active.started)));
     } else {
       fail(active.run, failure_reason(run.log, end));
     }
@@ -425,7 +421,7 @@ class Runner {
     }
     const auto left = seconds_left();
     options_.log.info(
-        fmt::format("[{}]{} | {}", place(), rows, left ? duration_text(*left) + " left" : "time left not known yet"));
+        fmt::format("[{}]{} | {}", place(), rows, left ? clock_text(*left) + " left" : "time left not known yet"));
   }
 
   const Plan& plan_;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cctype>
 #include <sstream>
-#include <string_view>
 
 #include "transformer/base/error.h"
 #include "transformer/base/process.h"

@@ -15,6 +15,7 @@
 #include "transformer/base/json_number.h"
 #include "transformer/base/model_files.h"
 #include "transformer/base/read_file.h"
+#include "transformer/base/run_files.h"
 #include "transformer/base/unicode.h"
 #include "transformer/base/unreadable.h"
 #include "transformer/model/named_parameters.h"
@@ -29,8 +30,7 @@ namespace fs = std::filesystem;
 constexpr int format_version = 1;
 constexpr const char* progress_name = "progress.json";
 constexpr const char* optimizer_name = "optimizer.safetensors";
-constexpr const char* step_prefix = "step-";
-constexpr const char* interruption_prefix = "interrupted-";  // before step-, where it was written for one
+constexpr const char* interruption_prefix = "interrupted-";  // before step_prefix, where it was written for one
 constexpr const char* damaged_prefix = "damaged-";           // before all of that
 constexpr const char* partial_prefix = ".partial-";
 constexpr const char* raw_weight_prefix = "weight.";  // in optimizer.safetensors, where the model is the average
@@ -38,7 +38,7 @@ constexpr const char* buffer_prefix = "buffer.";      // there, too
 constexpr std::string_view state_prefix = "state.";   // before what an optimizer calls its own by one of these
 
 fs::path checkpoint_directory(const fs::path& run) {
-  return run / "checkpoints";
+  return run / checkpoints_name;
 }
 
 /// What the optimizer's `name` is called in optimizer.safetensors, where there is more than its own.

@@ -142,10 +142,12 @@ std::filesystem::path load_newest_checkpoint(const std::filesystem::path& run, c
 
 /// Deletes all scheduled checkpoints but the last `keep`, or the last one where that is less (counted_checkpoints), and
 /// those of the steps `best`, interruptions' that were gone on from, and what a killed process left half written.
-/// Throws as counted_checkpoints, before anything is deleted.
+/// Throws as counted_checkpoints, before anything is deleted, and Failure where a file cannot be; those before it are
+/// gone then.
 void prune_checkpoints(const std::filesystem::path& run, int64_t keep, const std::set<int64_t>& best = {});
 
-/// Deletes all but the newest `keep` of interruptions' checkpoints, and nothing else.
+/// Deletes all but the newest `keep` of interruptions' checkpoints, and nothing else. Throws Failure as
+/// prune_checkpoints.
 void prune_interruptions(const std::filesystem::path& run, int64_t keep);
 
 /// What a name in a run's folder checkpoints/ says.

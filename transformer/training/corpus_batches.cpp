@@ -106,10 +106,7 @@ int64_t CorpusBatches::most_drawn(int64_t tokens) const {
   // A batch is padded to the longest row drawn, so whole ones are looked at. Of all that are to come, some are longer.
   constexpr int64_t enough = 1 << 18;
   Batches batches(text_.corpus,
-                  {.batch_tokens = tokens,
-                   .seed = plan_.seed,
-                   .weights = text_.weights,
-                   .sampling = {text_.vocabularies, text_.sampling}},
+                  {.batch_tokens = tokens, .weights = text_.weights, .sampling = {text_.vocabularies, text_.sampling}},
                   /*epoch=*/0);
   int64_t most = tokens, looked_at = 0;
   for (Batch batch; looked_at < enough && batches.next(batch);) {

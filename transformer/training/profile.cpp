@@ -6,12 +6,14 @@
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <set>
+#include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
-#include "transformer/base/read_file.h"
 
 namespace transformer {
 
@@ -76,12 +78,17 @@ void Profile::stop() {
   result->save(written.file.string());
   std::error_code error;
   if (!fs::exists(written.file, error)) throw Failure("cannot write " + file_.string(), "the profiler wrote nothing");
-  const auto trace = read_file(written.file, size_t{4} << 30);
-  const auto last = trace.find_last_not_of(" \n");
-  if (last == std::string::npos || trace[last] != '}') {
+  std::ifstream trace(written.file, std::ios::binary);
+  std::vector<char> block(1 << 20);
+  char last = 0;
+  while (trace.read(block.data(), std::ssize(block)), trace.gcount() > 0) {
+    const std::string_view text(block.data(), static_cast<size_t>(trace.gcount()));
+    if (const auto end = text.find_last_not_of(" \n"); end != text.npos) last = text[end];
+    file.write(text.data(), text.size());
+  }
+  if (last != '}') {
     throw Failure("cannot write " + file_.string(), "the profiler wrote only a part of it", "is the disk full?");
   }
-  file.write(trace);
   file.commit();
 }
 

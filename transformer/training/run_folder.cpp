@@ -84,7 +84,7 @@ std::vector<fs::path> strangers_within(const fs::path& path, const std::string& 
   std::error_code error;
   if (!fs::is_directory(path, error)) return {};
   const fs::path name(entry);
-  if (name.parent_path() == "corpus") return strange_entries(path, CorpusCache::file_names());
+  if (name.parent_path() == corpus_name) return strange_entries(path, CorpusCache::file_names());
   const auto checkpoint = parse_checkpoint_name(name.filename().string());
   const bool unfinished = !checkpoint || checkpoint->state == CheckpointName::State::partial;
   return unfinished ? std::vector<fs::path>() : strange_entries_of(path);
@@ -94,7 +94,7 @@ std::vector<fs::path> strangers_within(const fs::path& path, const std::string& 
 void remove_entry(const fs::path& path, const std::string& entry) {
   if (strangers_within(path, entry).empty()) {
     remove_tree(path);
-  } else if (fs::path(entry).parent_path() == "corpus") {
+  } else if (fs::path(entry).parent_path() == corpus_name) {
     remove_known(path, CorpusCache::file_names());
   } else {
     remove_checkpoint(path);
@@ -173,7 +173,7 @@ std::vector<std::string> RunFolder::wanted() const {
   if (!options_.profile) std::erase(names, trace_name);
   for (const auto& name : run_folder_names()) {
     const auto cache = value_of(flat_settings(config_), "data.cache");
-    if (name != "corpus" || cache.empty() || cache == "\"\"") names.push_back(name);
+    if (name != corpus_name || cache.empty() || cache == "\"\"") names.push_back(name);
   }
   return names;
 }
@@ -210,7 +210,7 @@ void RunFolder::recognise() {
   const auto config = folder_ / config_name;
   std::error_code error;
   if (!fs::is_regular_file(config, error)) {
-    entries_of(folder_ / "checkpoints");
+    entries_of(folder_ / checkpoints_name);
     return;
   }
   const auto settings = flat_settings(read_file(config));
@@ -236,7 +236,7 @@ std::vector<std::string> RunFolder::own_entries() const {
       for (const auto& path : entries_of(folder_ / name)) {
         const auto entry = fmt::format("{}/{}", name, path.filename().string());
         const bool may_be_own =
-            name == "checkpoints" ? may_be_checkpoint(path) : name != "validation" || !is_folder(path);
+            name == checkpoints_name ? may_be_checkpoint(path) : name != validations_name || !is_folder(path);
         if (is_run_entry(entry) && may_be_own) entries.push_back(entry);
       }
     } else if (owns(name)) {
@@ -262,7 +262,7 @@ void RunFolder::check_replaced() const {
   // What is set aside is what was there first. What has come since would be lost.
   const auto made_since = record_.set_aside.stage == Stage::kept ? entries_made_since() : std::vector<std::string>{};
   for (const auto& entry : replaced) {
-    if (fs::path(entry).parent_path() != "checkpoints" || !contains(made_since, entry)) continue;
+    if (fs::path(entry).parent_path() != checkpoints_name || !contains(made_since, entry)) continue;
     const auto name = parse_checkpoint_name(fs::path(entry).filename().string());
     if ((name && name->state == CheckpointName::State::partial) || !looks_whole(folder_ / entry)) continue;
     throw Error((folder_ / entry).string(),
@@ -282,7 +282,7 @@ void RunFolder::check_replaced() const {
   const auto checkpoints = resumable_checkpoints(folder_);
   const bool anew = found_ == Found::nothing || checkpoints.empty();
   const int64_t behind = anew ? -1 : from_ >= 0 ? from_ : checkpoint_step(checkpoints.front());
-  for (const auto& path : entries_of(folder_ / "checkpoints")) {
+  for (const auto& path : entries_of(folder_ / checkpoints_name)) {
     const auto name = parse_checkpoint_name(path.filename().string());
     if (!name || name->state != CheckpointName::State::whole || name->step <= behind || name->step > steps()) continue;
     if (holds_checkpoint(path)) continue;
@@ -291,7 +291,7 @@ void RunFolder::check_replaced() const {
   }
   if (found_ == Found::finished_run) return;
   // And like texts of its validations.
-  for (const auto& path : entries_of(folder_ / "validation")) {
+  for (const auto& path : entries_of(folder_ / validations_name)) {
     if (!is_folder(path) || !is_run_entry(fmt::format("validation/{}", path.filename().string()))) continue;
     const int64_t step = checkpoint_step(path.stem());
     if (path.stem() != "final" && (step <= behind || step > steps())) continue;
@@ -663,7 +663,7 @@ void RunFolder::purge() {
 void RunFolder::claim() {
   if (lock_) {
     remove_leftovers(folder_);
-    for (const char* name : {"validation", "corpus"}) {
+    for (const char* name : {validations_name, corpus_name}) {
       if (contains(record_.facts.files, name) && is_folder(folder_ / name)) remove_leftovers(folder_ / name);
     }
   }
@@ -747,9 +747,9 @@ std::vector<std::string> RunFolder::entries_behind(int64_t step) const {
                              entry == config_name || entry == metrics_name || entry == events_name ||
                              entry == "validation/final.txt";
     const auto checkpoint = parse_checkpoint_name(path.filename().string());
-    const bool later = (folder == "checkpoints" && checkpoint && checkpoint->state == CheckpointName::State::whole &&
+    const bool later = (folder == checkpoints_name && checkpoint && checkpoint->state == CheckpointName::State::whole &&
                         checkpoint->step > step) ||
-                       (folder == "validation" && checkpoint_step(path.stem()) > step);
+                       (folder == validations_name && checkpoint_step(path.stem()) > step);
     if (final_model || later) behind.push_back(entry);
   }
   return behind;
@@ -817,7 +817,7 @@ void RunFolder::undo(const fs::path& folder) {
                 "move it away");
   }
   for (const auto& item : run.record_.set_aside.items) {
-    if (fs::path(item).parent_path() != "validation" || !is_folder(folder / item)) continue;
+    if (fs::path(item).parent_path() != validations_name || !is_folder(folder / item)) continue;
     throw Error((folder / item).string(), "is in the way of what is to be brought back, and is not the run's",
                 "move it away");
   }

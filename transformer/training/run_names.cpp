@@ -15,13 +15,13 @@ namespace {
 using Grammar = bool (*)(const std::string& name);
 const std::vector<std::pair<std::string, Grammar>>& grammars() {
   static const std::vector<std::pair<std::string, Grammar>> grammars = {
-      {"checkpoints", [](const std::string& name) { return parse_checkpoint_name(name).has_value(); }},
-      {"validation",
+      {checkpoints_name, [](const std::string& name) { return parse_checkpoint_name(name).has_value(); }},
+      {validations_name,
        [](const std::string& name) {
          static const std::regex grammar(R"((step-[0-9]{8,}|final)\.txt)");
          return std::regex_match(name, grammar);
        }},
-      {"corpus", [](const std::string& name) {
+      {corpus_name, [](const std::string& name) {
          static const std::regex grammar(R"([0-9a-f]{32}(\.lock|\.partial)?|texts\.json)");
          return std::regex_match(name, grammar);
        }}};

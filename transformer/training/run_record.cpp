@@ -133,8 +133,4 @@ std::map<std::string, std::string> flat_settings(const std::string& yaml) {
   return flat;
 }
 
-bool decides_translations(const std::string& setting) {
-  return setting.starts_with("decoding.") && setting != "decoding.batch_sentences" && setting != "decoding.proposals";
-}
-
 }  // namespace transformer

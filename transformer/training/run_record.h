@@ -15,10 +15,6 @@ namespace transformer {
 /// The values of a saved configuration (Settings::yaml), a setting a line, by their names: "section.setting".
 std::map<std::string, std::string> flat_settings(const std::string& yaml);
 
-/// Whether "section.setting" decides how a validation text is translated: one of `decoding`, but for those that change
-/// no output.
-bool decides_translations(const std::string& setting);
-
 /// run.json in a run's folder: which names there are the run's, and what has been set aside.
 struct RunRecord {
   /// A setting that the run was given another value of on its way.

@@ -23,7 +23,8 @@ struct TrainingTask {
   std::shared_ptr<torch::nn::Module> model;
   /// What it is trained on.
   std::shared_ptr<BatchSource> batches;
-  /// Sums over the batch's items, with gradients towards the model's parameters: every one of them must take part. The
+  /// Sums over the batch's items, with gradients towards the model's parameters: every one of them must take part
+  /// (of a single process one that does not gets zeros). The
   /// gradient of a step is that of the sum over all micro-batches divided by their items. A loss without
   /// `negative_log_likelihood` is no perplexity's, and none is reported; with one, a mean so large that its perplexity
   /// is no number (700 nats an item) counts as a run that diverged. Called with random numbers that follow from

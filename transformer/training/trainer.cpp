@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "transformer/base/checksum.h"
+#include "transformer/base/clock_text.h"
 #include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
@@ -45,12 +46,6 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string duration_text(double seconds) {
-  const auto s = static_cast<int64_t>(std::max(0.0, seconds));
-  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
-  return fmt::format("{}:{:02}", s / 60, s % 60);
-}
-
 bool uses_bf16(const TrainingSettings& settings, const torch::Device& device) {
   return settings.precision == TrainingSettings::Precision::bf16 ||
          (settings.precision == TrainingSettings::Precision::automatic && multiplies_bf16(device));
@@ -74,6 +69,11 @@ TrainingTask checked(TrainingTask task) {
     throw std::invalid_argument("Trainer: a task needs a model, a source of batches, a loss and a schedule");
   }
   return task;
+}
+
+TrainingSettings checked(TrainingSettings settings) {
+  settings.check();
+  return settings;
 }
 
 std::unique_ptr<Optimizer> optimizer_of(const TrainingTask& task, const TrainingSettings& settings,
@@ -172,7 +172,7 @@ Trainer::Trainer(Communicator& communicator, TrainingTask task, const TrainingSe
                  std::filesystem::path run, ModelFiles files, TrainerHooks hooks)
     : communicator_(communicator),
       task_(checked(std::move(task))),
-      settings_(settings),
+      settings_(checked(settings)),
       run_(std::move(run)),
       files_(std::move(files)),
       hooks_(std::move(hooks)),
@@ -180,7 +180,6 @@ Trainer::Trainer(Communicator& communicator, TrainingTask task, const TrainingSe
       transfer_(device_),
       // After the move: moving gives a module new parameters on some devices.
       optimizer_(optimizer_of(task_, settings, communicator)) {
-  settings_.check();
   std::error_code ignored;  // claim_folder says what is wrong with it
   if (communicator_.rank() == 0 && std::filesystem::is_directory(run_, ignored)) claimed_.emplace(run_);
   if (device_.is_cuda()) communicator_.check_distinct("device '" + settings.device + "'", gpu_identity(device_));
@@ -234,7 +233,7 @@ std::filesystem::path Trainer::resume() {
   read_kept([&] {
     if (!checkpoint.empty() && something_at(checksums)) listed = read_file(checksums);
   });
-  communicator_.check_shared((run_ / "checkpoints").string(),
+  communicator_.check_shared((run_ / checkpoints_name).string(),
                              fmt::format("the checkpoint of step {} that rank 0 goes on from", step), listed);
   if (communicator_.rank() != 0) read_kept([&] { load_checkpoint(checkpoint, state()); });
   if (progress_.process_seconds == 0) {  // earlier versions did not count them
@@ -395,13 +394,20 @@ void Trainer::check_room_for_pairs() const {
               fmt::format("raise it to {}, set training.micro_batch_tokens, or {}", needed, lower));
 }
 
+BatchSource::Plan Trainer::plan() const {
+  return {.tokens = tokens_at_once(),
+          .count = micro_batches(),
+          .rank = communicator_.rank(),
+          .ranks = communicator_.world_size(),
+          .seed = settings_.seed};
+}
+
 Trainer::Drawn Trainer::draw() {
   Drawn drawn;
   drawn.position = position();
   for (int64_t number = 0; number < micro_batches(); ++number) {
     const auto batch = task_.batches->next(number, drawn.position);
-    const bool mine = number % communicator_.world_size() == communicator_.rank();
-    if (!mine || batch.tensors.empty()) continue;
+    if (!plan().mine(number) || batch.tensors.empty()) continue;
     drawn.items += batch.items;
     drawn.source_tokens += batch.source_tokens;
     drawn.target_tokens += batch.target_tokens;
@@ -502,7 +508,7 @@ Trainer::StepSums Trainer::accumulate_gradients(Drawn& drawn) {
 std::string Trainer::last_checkpoint_text() const {
   if (last_checkpoint_step_ < 0) return "there is no checkpoint yet";
   return fmt::format("the checkpoint of step {} in {} is intact", last_checkpoint_step_,
-                     (run_ / "checkpoints").string());
+                     (run_ / checkpoints_name).string());
 }
 
 Trainer::StepSums Trainer::step(Drawn& drawn) {
@@ -598,7 +604,7 @@ void Trainer::log_progress(double rate, double interval_seconds, int64_t interva
   if (has_likelihood_) perplexity_text = fmt::format(" | perplexity {:8.2f}", perplexity);
   hooks_.log.info(fmt::format("step {:>6} | epoch {} | loss {:.3f}{} | rate {:.2e} | {:.0f} tokens/s | {} left",
                               progress_.step, progress_.epoch + 1, loss, perplexity_text, rate, speed,
-                              duration_text(left)));
+                              clock_text(left)));
   figures_ = fmt::format("loss {:.3f}, {:.0f} tokens/s", loss, speed);
   const double mean_norm = progress_.window_gradient_norm / static_cast<double>(progress_.window_steps);
   Metrics::Values values{{"epoch", progress_.epoch}, {"loss", loss}};
@@ -751,11 +757,7 @@ void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
       }
     });
     if (hooks_.checkpointed) hooks_.checkpointed();
-    if (scheduled) {
-      prune();
-    } else {
-      prune_interruptions(run_, std::max<int64_t>(2, settings_.keep_checkpoints));
-    }
+    prune(kind);
     hooks_.log.info(fmt::format("checkpoint: {}", written.string()));
   });
   if (kind == CheckpointKind::scheduled) of_the_end_.reset();
@@ -764,14 +766,18 @@ void Trainer::checkpoint(CheckpointKind kind, bool for_validation) {
   last_checkpoint_kind_ = kind;
 }
 
-void Trainer::prune() const {
+void Trainer::prune(CheckpointKind kind) const {
   if (communicator_.rank() != 0) return;
   std::set<int64_t> best;
   if (settings_.keep_best > 0) {
     for (const auto& validation : progress_.best) best.insert(validation.step);
   }
   try {
-    prune_checkpoints(run_, settings_.keep_checkpoints, best);
+    if (kind == CheckpointKind::scheduled) {
+      prune_checkpoints(run_, settings_.keep_checkpoints, best);
+    } else {
+      prune_interruptions(run_, std::max<int64_t>(2, settings_.keep_checkpoints));
+    }
   } catch (const Failure& failure) {  // nothing depends on it
     hooks_.log.warn(fmt::format("older checkpoints stay for now: {}", failure.what()));
   }
@@ -834,11 +840,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     hooks_.log.info(fmt::format("micro-batches of {} tokens, {} before: the epoch goes on at about the same place",
                                 tokens_at_once(), progress_.batch_tokens));
   }
-  task_.batches->begin({.tokens = tokens_at_once(),
-                        .count = micro_batches(),
-                        .rank = communicator_.rank(),
-                        .ranks = communicator_.world_size(),
-                        .seed = settings_.seed});
+  task_.batches->begin(plan());
   parallel_.emplace(communicator_, *task_.model, DistributedDataParallel::Options{.bucket_mb = settings_.bucket_mb});
   // The values are rank 0's since.
   if (average_ && last_checkpoint_step_ < 0) average_->load(weights_of(*task_.model));

@@ -91,8 +91,10 @@ class Trainer {
  public:
   /// `communicator` must outlive this. `run` is the run's folder; `files` go into every checkpoint beside the weights.
   /// Of `settings`, those that the task stands for (schedule, smoothing, sampling, recompute) are not looked at. Where
-  /// `run` is there already, this is the folder that resume() and run() work in (ClaimedFolder). Throws Error for
-  /// settings out of their ranges or that contradict each other, and where two ranks would use one GPU.
+  /// `run` is there already, this is the folder that resume() and run() work in (ClaimedFolder). Throws
+  /// std::invalid_argument for a task that lacks something, Error for settings out of their ranges or that contradict
+  /// each other or the task, and where two ranks would use one GPU; Failure where the device, or the memory for the
+  /// model, cannot be had.
   Trainer(Communicator& communicator, TrainingTask task, const TrainingSettings& settings, std::filesystem::path run,
           ModelFiles files = {}, TrainerHooks hooks = {});
 
@@ -119,9 +121,10 @@ class Trainer {
   /// finite.
   void record_final(const Validation& validation);
 
-  /// On rank 0: deletes what checkpoints need not be kept any more, as run() does behind each one that it writes, for
-  /// where it had none to write: whoever wrote the last one may have been killed before.
-  void prune() const;
+  /// On rank 0: deletes what checkpoints need not be kept any more behind one of `kind`, as run() does behind each that
+  /// it writes, for where it had none to write: whoever wrote the last one may have been killed before. What cannot be
+  /// deleted stays, with a warning.
+  void prune(CheckpointKind kind = CheckpointKind::scheduled) const;
 
   /// On rank 0: checkpoints that the final model is to be averaged from, newest or best first.
   std::vector<std::filesystem::path> final_checkpoints() const;
@@ -166,6 +169,8 @@ class Trainer {
   void find_micro_batch();
   void check_room_for_pairs() const;
   LossSums forward(DeviceBatch& batch);
+  /// How its micro-batches are shared out.
+  BatchSource::Plan plan() const;
   /// The next step's micro-batches; the run's position stays before them until they are computed.
   Drawn draw();
   Wishes wishes() const;

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
@@ -121,10 +123,15 @@ void Communicator::Impl::close_nccl(bool failed) {
   if (!group || options.backend != Backend::nccl) return;
   // Where NCCL waits for a rank that is gone, nobody else would end it.
   std::promise<void> closed;
-  std::jthread limit([&, done = closed.get_future()] {
-    if (done.wait_for(std::chrono::duration<double>(options.timeout_seconds)) == std::future_status::ready) return;
-    Monitor::end_process()(fmt::format("rank {}: NCCL does not end within {} s", launch.rank, options.timeout_seconds));
-  });
+  std::optional<std::jthread> limit;
+  try {
+    limit.emplace([&, done = closed.get_future()] {
+      if (done.wait_for(std::chrono::duration<double>(options.timeout_seconds)) == std::future_status::ready) return;
+      Monitor::end_process()(
+          fmt::format("rank {}: NCCL does not end within {} s", launch.rank, options.timeout_seconds));
+    });
+  } catch (const std::system_error&) {  // no thread can be started: nobody watches
+  }
   // A destructor may come here, and the process ends in any case.
   try {
     const auto nccl = group->getBackend(c10::kCUDA);

@@ -65,7 +65,8 @@ class DistributedDataParallel {
   /// All ranks, once a step. Adds the gradients of `loss` to this rank's own, then sums over ranks, each bucket as soon
   /// as it is complete. Without `loss`, this rank contributes what it has accumulated, or zeros. Afterwards every
   /// parameter has a gradient, the same on all ranks.
-  /// Throws Failure naming the rank that is missing, and where a parameter has no part in `loss`.
+  /// Throws Failure naming the rank that is missing, and, of several processes, where a parameter has no part in
+  /// `loss`; of a single one such a parameter gets zeros.
   void backward(const at::Tensor& loss = {});
 
   /// All ranks. Throws Failure naming the first parameter of which two ranks do not hold the same bits.

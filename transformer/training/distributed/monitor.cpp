@@ -140,11 +140,8 @@ void Monitor::explain(const std::string& error) {
     for (int rank = 0; rank < launch_.world_size; ++rank) {
       if (entered(rank) < entered(last)) last = rank;
     }
-    fault = last == launch_.rank
-                ? Fault{-1, fmt::format("an operation with the other ranks failed ({})", error)}
-                : Fault{last, fmt::format("rank {} did not come to an operation of all ranks within {:g} s, although "
-                                          "its process is alive",
-                                          last, timeout_)};
+    fault = last == launch_.rank ? Fault{-1, fmt::format("an operation with the other ranks failed ({})", error)}
+                                 : did_not_come(last);
   }
   --waiting_;
   give_up(lock, *fault);
@@ -264,10 +261,13 @@ std::optional<Monitor::Fault> Monitor::find_hung() const {
     if (last < 0 || peer.state.entered < peers_[last].state.entered) last = rank;
   }
   if (last < 0) return std::nullopt;
-  return Fault{last,
-               fmt::format("rank {} did not come to an operation of all ranks within {:g} s, although its process "
-                           "is alive",
-                           last, timeout_)};
+  return did_not_come(last);
+}
+
+Monitor::Fault Monitor::did_not_come(int rank) const {
+  return {rank, fmt::format("rank {} did not come to an operation of all ranks within {:g} s, although its process is "
+                            "alive",
+                            rank, timeout_)};
 }
 
 void Monitor::end_process_if_stuck() {

@@ -85,6 +85,7 @@ class Monitor : public std::enable_shared_from_this<Monitor> {
   void end_process_if_stuck();
   // A rank that is behind this one in operations and does not move, while this one waits.
   std::optional<Fault> find_hung() const;
+  Fault did_not_come(int rank) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const Launch launch_;
