@@ -362,6 +362,28 @@ TEST_CASE("what this user can never write is refused before anything is worked a
   CHECK(of_closed == fmt::format("cannot write {}: Permission denied", (closed / "own").string()));
 }
 
+TEST_CASE("a file that is to be written in place is parted from copies that are links, and from those alone") {
+  TemporaryDirectory directory;
+  const auto file = directory / "file", copy = directory / "copy";
+  const std::string text = std::string(3 << 20, 'x') + "end";
+  write_file(file, text);
+  const auto number_of = [](const std::filesystem::path& path) {
+    struct stat status = {};
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    return status.st_ino;
+  };
+  const auto before = number_of(file);
+  part_from_copies(file);
+  CHECK(number_of(file) == before);  // it has no other name
+  std::filesystem::create_hard_link(file, copy);
+  part_from_copies(file);
+  CHECK(number_of(copy) == before);
+  CHECK(number_of(file) != before);
+  CHECK(read_file(file) == text);
+  CHECK(read_file(copy) == text);
+  CHECK_NOTHROW(part_from_copies(directory / "absent"));
+}
+
 TEST_CASE("a named pipe is written to and stays a pipe") {
   TemporaryDirectory directory;
   const auto pipe = directory / "pipe";

@@ -1,5 +1,7 @@
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <string>
 
 #include "support.h"
 #include "transformer/base/error.h"
@@ -31,6 +33,28 @@ TEST_CASE("metrics.jsonl is a header and a line for each report, and its length 
   write_file(events + ".json",
              R"({"train/loss": [[5, 2.5]], "train/tokens": [[5, 12]], "validation/perplexity": [[6, 7]]})");
   run_reference("event_file.py", fmt::format("read '{0}' '{0}.json' 0", events));
+}
+
+TEST_CASE("a copy of a run that shares its files (cp -al) keeps its figures") {
+  TemporaryDirectory run, copy;
+  int64_t at_the_checkpoint = 0;
+  {
+    Metrics metrics(run.path(), 0, 1);
+    metrics.record("train", 1, {{"loss", 1.0}});
+    at_the_checkpoint = metrics.bytes();
+    metrics.record("train", 2, {{"loss", 2.0}});
+  }
+  std::map<std::string, std::string> before;
+  for (const auto* name : {metrics_name, events_name}) {
+    std::filesystem::create_hard_link(run / name, copy / name);
+    before[name] = read_file(copy / name);
+  }
+  Metrics metrics(run.path(), at_the_checkpoint, 2);
+  metrics.record("train", 2, {{"loss", 3.0}});
+  for (const auto& [name, text] : before) {
+    CHECK(read_file(copy / name) == text);
+    CHECK(read_file(run / name) != text);
+  }
 }
 
 TEST_CASE("metrics.jsonl is gone on with at the checkpoint's length") {

@@ -11,9 +11,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
@@ -276,6 +280,23 @@ void write_atomically(const std::filesystem::path& file, std::string_view text) 
   AtomicFile atomic(file);
   atomic.write(text);
   atomic.commit();
+}
+
+void copy_atomically(const fs::path& from, const fs::path& to) {
+  std::ifstream in(from, std::ios::binary);
+  if (!in) throw Failure(from.string(), std::string("cannot be read: ") + std::strerror(errno));
+  AtomicFile out(to);
+  std::vector<char> block(buffer_size);
+  while (in.read(block.data(), std::ssize(block)), in.gcount() > 0) {
+    out.write(block.data(), static_cast<size_t>(in.gcount()));
+  }
+  if (!in.eof()) throw Failure(from.string(), std::string("cannot be read: ") + std::strerror(errno));
+  out.commit();
+}
+
+void part_from_copies(const fs::path& file) {
+  std::error_code none;
+  if (fs::is_regular_file(file, none) && fs::hard_link_count(file, none) > 1 && !none) copy_atomically(file, file);
 }
 
 }  // namespace transformer

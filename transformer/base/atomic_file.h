@@ -99,5 +99,11 @@ bool is_stream(const std::filesystem::path& file);
 
 /// Replaces the content of `file` with `text`, whole or not at all.
 void write_atomically(const std::filesystem::path& file, std::string_view text);
+/// Replaces the content of `to` with that of `from`, which may be the same, whole or not at all, however long that is.
+/// Throws Failure.
+void copy_atomically(const std::filesystem::path& from, const std::filesystem::path& to);
+/// Makes a file that has other names (hard links, as `cp -al` makes them) one of its own, before it is written in
+/// place. Nothing where there is none. Throws Failure.
+void part_from_copies(const std::filesystem::path& file);
 
 }  // namespace transformer

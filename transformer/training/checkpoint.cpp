@@ -256,6 +256,14 @@ bool holds_checkpoint(const fs::path& folder) {
   return std::any_of(names.begin(), names.end(), [&](const auto& name) { return something_at(folder / name); });
 }
 
+bool looks_whole(const fs::path& checkpoint) {
+  const std::vector<std::string> names = {config_name, weights_name, checksums_name, optimizer_name, progress_name};
+  return std::all_of(names.begin(), names.end(), [&](const auto& name) {
+    std::error_code error;
+    return fs::is_regular_file(checkpoint / name, error);
+  });
+}
+
 std::vector<fs::path> strange_entries_of(const fs::path& checkpoint) {
   return strange_entries(checkpoint, files_of(checkpoint));
 }

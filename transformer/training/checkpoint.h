@@ -103,6 +103,9 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& run, const T
 /// step; where that has entries of somebody's, it stays. Throws Failure when it cannot be renamed.
 void make_interruption(const std::filesystem::path& checkpoint);
 
+/// Whether all is there that a checkpoint consists of, whatever it holds.
+bool looks_whole(const std::filesystem::path& checkpoint);
+
 /// Whether any file of a checkpoint's is in `folder`: one of somebody's may be named like a checkpoint.
 bool holds_checkpoint(const std::filesystem::path& folder);
 /// What somebody keeps in a checkpoint's folder: all but the files that checkpoints consist of, and those that this

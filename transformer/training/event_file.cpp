@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 
 namespace transformer {
@@ -138,6 +139,7 @@ uint32_t crc32c(std::string_view bytes) {
 }
 
 EventFile::EventFile(const std::filesystem::path& file, int64_t first_step) : file_(file) {
+  part_from_copies(file_);
   descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail(errno);
   try {

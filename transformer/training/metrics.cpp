@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string>
 
+#include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/json_number.h"
 
@@ -48,6 +49,12 @@ bool has_metrics(const fs::path& file) {
     throw Failure(file.string(), "cannot be read: " + error.message());
   }
   return fs::is_regular_file(status);
+}
+
+// The file, with no other name by which a copy of the run would see what is written to it.
+fs::path own(const fs::path& file) {
+  part_from_copies(file);
+  return file;
 }
 
 // Cuts `file` to at most `bytes`; returns its length then.
@@ -110,7 +117,7 @@ Metrics::Metrics(const fs::path& run, int64_t bytes, int64_t first_step)
     : Metrics(run, bytes, first_step, first_step_behind(run / metrics_name, bytes, first_step)) {}
 
 Metrics::Metrics(const fs::path& run, int64_t bytes, int64_t first_step, int64_t first_revoked)
-    : file_(run / metrics_name), bytes_(cut(file_, bytes)), events_(run / events_name, first_revoked) {
+    : file_(own(run / metrics_name)), bytes_(cut(file_, bytes)), events_(run / events_name, first_revoked) {
   // Of a step that the cut goes through, what stays is told again.
   if (first_revoked < first_step) {
     std::istringstream lines(last_bytes(file_, bytes_));

@@ -48,22 +48,6 @@ void move_to(const fs::path& from, const fs::path& to) {
   if (error) throw Failure(from.string(), fmt::format("cannot be moved to {}: {}", to.string(), error.message()));
 }
 
-// Replaces `to` with the content of `from`, whole or not at all, however long that is: what a run appends to has no
-// bound.
-void copy_to(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::create_directories(to.parent_path(), error);
-  std::ifstream in(from, std::ios::binary);
-  if (!in) throw Failure(from.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
-  AtomicFile out(to);
-  std::vector<char> block(1 << 20);
-  while (in.read(block.data(), std::ssize(block)), in.gcount() > 0) {
-    out.write(block.data(), static_cast<size_t>(in.gcount()));
-  }
-  if (!in.eof()) throw Failure(from.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
-  out.commit();
-}
-
 // Deletes what a killed process had not yet given its name in `place`, where whoever has the run's lock alone writes.
 void remove_unwritten(const fs::path& place) {
   for (const auto& entry : entries_of(place)) {
@@ -113,23 +97,13 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, error));
 }
 
-// Whether all is there that a checkpoint consists of.
-bool looks_whole(const fs::path& checkpoint) {
-  const std::vector<std::string> names = {config_name, weights_name, checksums_name, "optimizer.safetensors",
-                                          "progress.json"};
-  return std::all_of(names.begin(), names.end(), [&](const auto& name) {
-    std::error_code error;
-    return fs::is_regular_file(checkpoint / name, error);
-  });
-}
-
 }  // namespace
 
 // --- what is there -------------------------------------------------------------------------------------------
 
 RunFolder::RunFolder(fs::path folder, const std::string& config, const std::map<std::string, SettingRule>& rules,
                      const RunFolderOptions& options)
-    : folder_(std::move(folder)), config_(config), rules_(rules), options_(options) {
+    : folder_(std::move(folder)), config_(config), given_(flat_settings(config)), rules_(rules), options_(options) {
   if (options_.restart && !options_.from.empty()) {
     throw Error("--from", "cannot be given together with --restart", "a run either goes on or begins anew");
   }
@@ -171,8 +145,8 @@ void RunFolder::lock() {
 std::vector<std::string> RunFolder::wanted() const {
   std::vector<std::string> names(run_file_names.begin(), run_file_names.end());
   if (!options_.profile) std::erase(names, trace_name);
+  const auto cache = value_of(given_, "data.cache");
   for (const auto& name : run_folder_names()) {
-    const auto cache = value_of(flat_settings(config_), "data.cache");
     if (name != corpus_name || cache.empty() || cache == "\"\"") names.push_back(name);
   }
   return names;
@@ -301,7 +275,7 @@ void RunFolder::check_replaced() const {
 }
 
 int64_t RunFolder::steps() const {
-  const auto steps = number_in<int64_t>(value_of(flat_settings(config_), "training.steps"));
+  const auto steps = number_in<int64_t>(value_of(given_, "training.steps"));
   return steps.value_or(std::numeric_limits<int64_t>::max());
 }
 
@@ -324,17 +298,16 @@ bool RunFolder::has_come_further() const {
 // --- settings ------------------------------------------------------------------------------------------------
 
 std::vector<RunFolder::Difference> RunFolder::differences(const std::map<std::string, std::string>& saved) const {
-  const auto given = flat_settings(config_);
   const auto linear = [](const auto& settings) { return value_of(settings, "training.schedule") == "linear"; };
   const auto by_bleu = [](const auto& settings) { return value_of(settings, "training.best_by") == "bleu"; };
   std::vector<Difference> different;
-  for (const auto& [name, value] : given) {
+  for (const auto& [name, value] : given_) {
     const auto rule = rules_.find(name);
     auto kind = rule == rules_.end() ? SettingKind::fixed : rule->second.kind;
     // No other schedule's past depends on when it ends.
-    if (name == "training.steps" && !linear(saved) && !linear(given)) kind = SettingKind::free;
+    if (name == "training.steps" && !linear(saved) && !linear(given_)) kind = SettingKind::free;
     // What was the best by other translations is no longer kept.
-    if (decides_translations(name) && (by_bleu(saved) || by_bleu(given))) kind = SettingKind::changeable;
+    if (decides_translations(name) && (by_bleu(saved) || by_bleu(given_))) kind = SettingKind::changeable;
     const auto found = saved.find(name);
     // What a setting did before it existed is its default.
     const auto before = found != saved.end()   ? found->second
@@ -396,7 +369,7 @@ void RunFolder::decide() {
   }
   // Where a run computes and writes is no part of its result.
   const auto is_same_as = [&](std::map<std::string, std::string> there) {
-    auto here = flat_settings(config_);
+    auto here = given_;
     for (auto* settings : {&there, &here}) {
       std::erase_if(*settings, [](const auto& setting) { return says_where(setting.first); });
     }
@@ -584,7 +557,10 @@ void RunFolder::set_aside(const std::vector<std::string>& items, int64_t from, c
   try {
     for (const auto& item : record_.set_aside.moving) {
       if (goes_on_with(item)) {
-        copy_to(folder_ / item, aside(item));
+        const auto copy = aside(item);
+        std::error_code refused;  // shows where it is written
+        fs::create_directories(copy.parent_path(), refused);
+        copy_atomically(folder_ / item, copy);
       } else {
         move_to(folder_ / item, aside(item));
       }

@@ -154,6 +154,7 @@ class RunFolder {
 
   std::filesystem::path folder_;
   std::string config_;
+  std::map<std::string, std::string> given_;  // what it says, as flat_settings
   std::map<std::string, SettingRule> rules_;
   RunFolderOptions options_;
   std::optional<FolderLock> lock_;

@@ -540,6 +540,20 @@ Trainer::StepSums Trainer::step(Drawn& drawn) {
   return sums;
 }
 
+void Trainer::begin_window() {
+  window_.zero_();
+  progress_.window_loss = progress_.window_nll = 0;
+  progress_.window_gradient_norm = progress_.window_largest_norm = 0;
+  progress_.window_tokens = progress_.window_steps = 0;
+}
+
+void Trainer::add_to_window(const StepSums& sums) {
+  window_.narrow(0, 0, 3) += sums.figures;
+  window_[3].copy_(at::maximum(window_[3], sums.figures[2]));  // not a number where either is none
+  progress_.window_tokens += sums.items;
+  ++progress_.window_steps;
+}
+
 void Trainer::fetch_window() {
   const auto window = window_.cpu();
   const auto* figures = window.const_data_ptr<double>();
@@ -813,8 +827,7 @@ bool Trainer::out_of_patience() const {
   return settings_.patience > 0 && progress_.validations_since_best >= settings_.patience;
 }
 
-TrainingSummary Trainer::run(int64_t profile_steps) {
-  using End = TrainingSummary::End;
+void Trainer::prepare() {
   if (settings_.threads > 0) {
     at::set_num_threads(static_cast<int>(settings_.threads));
   } else if (!given_threads() && group_cores() < at::get_num_threads()) {
@@ -824,7 +837,6 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   seconds_before_ = progress_.seconds;
   process_seconds_before_ = progress_.process_seconds;
   task_.model->train();
-  const Deterministic deterministic(settings_.deterministic);
   if (device_.is_cuda()) {
     at::globalContext().setAllowTF32CuBLAS(settings_.precision == TrainingSettings::Precision::tf32);
   }
@@ -844,6 +856,12 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
   parallel_.emplace(communicator_, *task_.model, DistributedDataParallel::Options{.bucket_mb = settings_.bucket_mb});
   // The values are rank 0's since.
   if (average_ && last_checkpoint_step_ < 0) average_->load(weights_of(*task_.model));
+}
+
+TrainingSummary Trainer::run(int64_t profile_steps) {
+  using End = TrainingSummary::End;
+  const Deterministic deterministic(settings_.deterministic);
+  prepare();
   double interval_start = now();
   int64_t interval_tokens = 0;
   auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
@@ -891,10 +909,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     check(drawn);
     const auto sums = step(drawn);
     ++progress_.step;
-    window_.narrow(0, 0, 3) += sums.figures;
-    window_[3].copy_(at::maximum(window_[3], sums.figures[2]));  // not a number where either is none
-    progress_.window_tokens += sums.items;
-    ++progress_.window_steps;
+    add_to_window(sums);
     interval_tokens += sums.items;
     // A GPU is not waited for in every step, but before its results are written down anywhere.
     if (device_.is_cpu()) fetch_window();
@@ -909,10 +924,7 @@ TrainingSummary Trainer::run(int64_t profile_steps) {
     if (due(settings_.log_every)) {
       fetch_window();
       log_progress(drawn.rate, now() - interval_start, interval_tokens);
-      window_.zero_();
-      progress_.window_loss = progress_.window_nll = 0;
-      progress_.window_gradient_norm = progress_.window_largest_norm = 0;
-      progress_.window_tokens = progress_.window_steps = 0;
+      begin_window();
       interval_start = now();
       interval_tokens = 0;
     }

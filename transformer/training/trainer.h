@@ -182,6 +182,12 @@ class Trainer {
   void check(const Drawn& drawn) const;
   StepSums step(Drawn& drawn);
   StepSums accumulate_gradients(Drawn& drawn);
+  /// All ranks, in the beginning of `run`: the folder, the size of micro-batches, the source, where gradients are
+  /// summed.
+  void prepare();
+  /// Steps since the last line of progress: none yet; one more.
+  void begin_window();
+  void add_to_window(const StepSums& sums);
   /// Brings the figures of the current window from the device. Throws Failure when they are not finite.
   void fetch_window();
   /// Throws the Failure of a run that went wrong: `what` was found, and what to do.

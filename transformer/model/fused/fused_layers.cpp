@@ -583,14 +583,6 @@ bool fusable(const Tensor& x) {
           at::autocast::get_autocast_dtype(at::kCPU) == torch::kBFloat16);
 }
 
-int64_t attention_scratch(int64_t queries, int64_t keys, int64_t d_k, int64_t d_v) {
-  const auto padded_to_vectors = [](int64_t count) { return (count + 15) / 16 * 16; };
-  const int64_t width = padded_to_vectors(keys), key_width = padded_to_vectors(d_k),
-                value_width = padded_to_vectors(d_v);
-  return queries * (key_width + 3 * width + value_width) + keys * (key_width + value_width) + (d_k + d_v + 1) * width +
-         std::max(queries, keys) * std::max(key_width, value_width);
-}
-
 bool fusable_attention(const Tensor& x, const Tensor& memory, const std::optional<Tensor>& mask) {
   const auto& over = memory.defined() ? memory : x;
   if (over.dim() != 3 || over.size(0) != x.size(0) || over.scalar_type() != x.scalar_type() || over.numel() == 0) {

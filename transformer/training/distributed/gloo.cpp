@@ -102,7 +102,7 @@ std::shared_ptr<gloo::transport::Device> device_of_interface(const std::string& 
 std::shared_ptr<gloo::transport::Device> gloo_device(const Launch& launch) {
   using Gloo = c10d::ProcessGroupGloo;
   if (const auto interface = wanted_interface(); !interface.empty()) return device_of_interface(interface);
-  if (launch.on_one_machine()) return Gloo::createDeviceForHostname("127.0.0.1");
+  if (launch.on_one_machine()) return Gloo::createDeviceForHostname(loopback);
   // Resolving this machine's own name, as Gloo would, often gives a loopback address.
   auto address = address_towards(launch.address, launch.port);
   if (address.empty() || is_loopback(address)) address = outward_address();

@@ -20,8 +20,6 @@ namespace transformer {
 
 namespace {
 
-constexpr const char* loopback = "127.0.0.1";
-
 // Below the ports that systems hand out by themselves (from 32768), above those that services are registered for.
 constexpr int first_port = 20000, port_count = 12000;
 

@@ -13,6 +13,9 @@ class OtherRankFailure : public Failure {
   using Failure::Failure;
 };
 
+/// Where processes of one machine meet.
+inline constexpr const char* loopback = "127.0.0.1";
+
 /// Variables of an environment, by name.
 using Environment = std::map<std::string, std::string>;
 

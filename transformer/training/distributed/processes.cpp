@@ -26,8 +26,6 @@ namespace transformer {
 
 namespace {
 
-constexpr const char* loopback = "127.0.0.1";
-
 std::string system_message() {
   return std::strerror(errno);
 }
