@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -339,16 +340,21 @@ void run(const SpeedFlags& flags) {
   figures.insert(figures.end(), kept.begin(), kept.end());
   // Beside what is written: a picture and JSON have no place for them.
   for (const auto& remark : speed_remarks(figures)) std::cerr << one_line("evaluate: warning: " + remark) << '\n';
+  // Neither is lost where the other cannot be written.
+  std::exception_ptr not_drawn;
+  try {
+    if (!flags.picture.empty()) write_atomically(flags.picture, speed_picture(figures));
+  } catch (...) {
+    not_drawn = std::current_exception();
+  }
   if (flags.format == "json") {
     std::cout << json.dump(1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
   } else {
     std::cout << speed_table(figures) << remarks;
   }
-  std::cout.flush();  // whatever becomes of the picture
-  if (!flags.picture.empty()) {
-    Output picture(flags.picture);
-    picture.write(speed_picture(figures));
-    picture.commit();
+  if (not_drawn) {
+    std::cout.flush();
+    std::rethrow_exception(not_drawn);
   }
 }
 

@@ -29,7 +29,6 @@ int serve(const ServingSettings& settings, bool without_keys) {
   ignore_broken_pipes();
   // Before anything starts threads: signals are to arrive in one place.
   const BlockedSignals signals{SIGINT, SIGTERM, SIGHUP};
-  SignalWishes wishes;
   Service service(settings);
   HttpServer server(settings, service);
   service.count_connections_by([&] { return server.connections(); });
@@ -69,6 +68,7 @@ int serve(const ServingSettings& settings, bool without_keys) {
       not_reloaded();
     }
   };
+  std::chrono::steady_clock::time_point asked_to_end;
   bool is_ready = false, is_draining = false, loads_again = false;
   while (!has_ended) {
     const int signal = signals.next(100);
@@ -90,9 +90,12 @@ int serve(const ServingSettings& settings, bool without_keys) {
         load_again();
       }
     } else if (signal == SIGINT || signal == SIGTERM) {
-      const bool at_once = wishes.again(signal);
+      const auto now = std::chrono::steady_clock::now();
+      if (!is_draining) asked_to_end = now;
+      // `timeout` sends its signal twice.
+      const bool at_once = now - asked_to_end > std::chrono::seconds(SignalWishes::seconds_together(signal));
       if (at_once) server.stop();
-      if (std::exchange(is_draining, true) && !at_once) continue;  // `timeout` sends its signal twice
+      if (std::exchange(is_draining, true) && !at_once) continue;
       service.log(at_once ? "stopping" : "draining");
       service.drain();
       server.drain();

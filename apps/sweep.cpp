@@ -299,7 +299,12 @@ int main(int argc, char** argv) {
       return slurm;
     };
     // Whether there can be a script.
-    if (launcher == "slurm" && !report_only) slurm_script(plan, chosen, slurm_options());
+    if (launcher == "slurm" && !report_only) {
+      if (is_stream(plan.grid.file)) {
+        throw Error(plan.grid.file.string(), "is read by every task, and can be read once", "write a file");
+      }
+      slurm_script(plan, chosen, slurm_options());
+    }
     if (dry_run) {
       list_runs(plan, chosen, train);
       if (launcher == "local") check_files(plan, chosen);
@@ -347,9 +352,6 @@ int main(int argc, char** argv) {
     for (const size_t run : alone ? chosen : plan.runs_of({})) results[run] = read_result(plan.runs[run], read);
 
     if (launcher == "slurm") {
-      if (is_stream(plan.grid.file)) {
-        throw Error(plan.grid.file.string(), "is read by every task, and can be read once", "write a file");
-      }
       std::erase_if(chosen, [&](size_t run) { return results[run].state == SweepRun::State::finished; });
       const auto trained = std::erase_if(chosen, [&](size_t run) { return is_being_trained(plan.runs[run]); });
       if (trained > 0) {

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "apps/line_input.h"
 #include "transformer/base/checksum.h"
 #include "transformer/base/error.h"
 #include "transformer/base/folder.h"
@@ -281,7 +282,11 @@ void UnfinishedOutput::read_journal(const std::string& text, const std::map<std:
       if (entry.contains("lacking")) window.tally.lacking = told_lines(entry.at("lacking"));
       static_cast<ToldLines&>(window.bad) = told_lines(entry.at("bad"));
       window.bad.choice = entry.at("bad").at("choice");
-      window.bad.too_long = entry.at("bad").value("too_long", false);  // earlier versions say nothing of it
+      // Earlier versions say nothing of it.
+      const auto& told = window.bad.first;
+      window.bad.too_long = entry.at("bad").value(
+          "too_long",
+          std::any_of(told.begin(), told.end(), [](const auto& bad) { return bad.second == too_long_problem; }));
       const auto& outputs = entry.at("outputs");
       // What is left of another work's journal, over which this one's was being written, does not count.
       if (outputs.size() != parts_.size() || entry.at("work") != checksum_of(header_)) return;

@@ -124,6 +124,9 @@ TEST_CASE("who names a file that cannot be read is wrong, unless the machine lac
   CHECK_FALSE(mistaken([&] { transformer::read_file(failing); }));
   CHECK_FALSE(mistaken([&] { Document::read(failing); }));
   CHECK(mistaken([] { throw Unreadable(EACCES, "file", "cannot be read"); }));
+  for (const int damage : {EBADMSG, EUCLEAN, ESTALE, ENOMEM, ECONNABORTED}) {
+    CHECK_FALSE(mistaken([&] { throw Unreadable(damage, "file", "cannot be read"); }));
+  }
 }
 
 TEST_CASE("an open file that cannot be looked at is not of another kind") {

@@ -112,14 +112,15 @@ class ScoreTest(ProgramTest):
         self.assertEqual(self.run_evaluate("perplexity", *pair), self.run_evaluate("perplexity", *pair, "--threads", 2))
 
     def test_an_unfinished_run_names_its_checkpoint(self):
-        for step in (3, 20):
-            checkpoint = self.root / "unfinished" / "checkpoints" / f"step-{step:08}"
+        checkpoints = self.root / "unfinished" / "checkpoints"
+        newest = checkpoints / "interrupted-step-00000025"
+        for checkpoint in (checkpoints / "step-00000003", checkpoints / "step-backup", newest, checkpoints / "step-00000017"):
             checkpoint.mkdir(parents=True)
             (checkpoint / "model.safetensors").touch()
         done = subprocess.run([EVALUATE, "perplexity", "--model", self.root / "unfinished", "--source", self.files[0],
                                "--target", self.files[1]], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
-        self.assertIn(f"a checkpoint is a model directory, too: {checkpoint}", done.stderr)
+        self.assertIn(f"a checkpoint is a model directory, too: {newest}", done.stderr)
 
     def test_a_language_that_is_given_is_the_one_that_is_wrong(self):
         for command in ("score", "rescore", "perplexity"):

@@ -420,6 +420,9 @@ class ServeTest(ProgramTest):
                               env=ENVIRONMENT).stdout
 
     def test_what_a_page_leaves_unended_is_no_text(self):
+        # But a quote that never ends takes no text with it.
+        found = self.server.translate(f'<p>{SENTENCES[0]}</p><p class="x>{SENTENCES[1]}</p>', format="html")
+        self.assertIn(self.expected[1], found["translatedText"])
         for end in ("<!-- the hidden comment is here", '<script>var the_answer = "yes";', '<a href="http://x.org/page', "</b"):
             found = self.server.translate(f"{SENTENCES[0]} {end}", format="html")["translatedText"]
             self.assertEqual(found, f"{self.expected[0]} {end}")
@@ -1057,9 +1060,9 @@ class ServeTest(ProgramTest):
 
     def test_what_asks_to_end_twice_at_once_asks_once(self):
         # As timeout does, which signals its child and then their group.
-        server = self.start("--drain-seconds", "60")
+        server = self.start("--drain-seconds", "600", "--deadline-seconds", "600")
         answers = []
-        asking = threading.Thread(target=lambda: answers.append(self.own(SENTENCES * 2, server, decoding={"beam": 8})))
+        asking = threading.Thread(target=lambda: answers.append(self.own(SENTENCES[:60], server, decoding={"beam": 16})))
         asking.start()
         self.wait_until(lambda: server.figures()["transformer_running_lines", ("model", "model-en-de")] > 0)
         server.process.send_signal(signal.SIGTERM)

@@ -72,7 +72,9 @@ fs::path newest_checkpoint(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const auto& found = entry->path();
-    const auto step = step_of(found.filename().string());
+    const auto name = found.filename().string();
+    const std::string_view interrupted = interruption_prefix;
+    const auto step = step_of(name.starts_with(interrupted) ? name.substr(interrupted.size()) : name);
     if (!step || *step <= greatest || !something_at(found / weights_name)) continue;
     greatest = *step;
     newest = found;

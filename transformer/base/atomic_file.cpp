@@ -162,7 +162,8 @@ void AtomicFile::check_name(const fs::path& file) {
   struct stat status = {}, folder = {};
   const bool is_there = ::lstat(target.c_str(), &status) == 0;
   if (!is_there && errno == ENAMETOOLONG) refuse_to_write(file, errno);
-  // In a folder such as /tmp a file of somebody else's, even one that all may write to, is not to be replaced.
+  // In a folder such as /tmp a file of somebody else's, even one that all may write to, is root's alone to replace (and
+  // of who has CAP_FOWNER, which nobody has who is not).
   const uid_t user = ::geteuid();
   if (is_there && S_ISREG(status.st_mode) && ::stat(folder_of(target).c_str(), &folder) == 0 &&
       (folder.st_mode & S_ISVTX) != 0 && user != 0 && user != status.st_uid && user != folder.st_uid) {
@@ -271,8 +272,11 @@ void check_output_file(const std::string& flag, const fs::path& output, const st
     throw Error(flag, fmt::format("{}: there is no folder {}", output.string(), folder.string()),
                 "make it, or name another file");
   }
-  if (!is_stream(output) && ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+  // What else may be wrong, with this question as well, shows when it is written.
+  if (!is_stream(output) && ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) != 0 &&
+      (errno == EACCES || errno == EROFS)) {
     refuse_to_write(output, errno);
+  }
   check_not_read(flag, output, inputs);
 }
 

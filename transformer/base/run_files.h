@@ -32,6 +32,8 @@ inline constexpr const char* validations_name = "validation";
 inline constexpr const char* corpus_name = "corpus";
 /// What names of a step begin with: "step-00000100".
 inline constexpr const char* step_prefix = "step-";
+/// What stands before it where a checkpoint was written for an interruption.
+inline constexpr const char* interruption_prefix = "interrupted-";
 /// The step that such a name is of, nothing following its digits; none where it is no such name.
 inline std::optional<int64_t> step_of(std::string_view name) {
   const std::string_view prefix = step_prefix;

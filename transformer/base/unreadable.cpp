@@ -10,24 +10,19 @@ namespace transformer {
 
 bool Unreadable::is_mistake() const {
   switch (error_number_) {
-    case EIO:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-    case ENOBUFS:
-    case EINTR:
-    case EAGAIN:
-    case EBUSY:
-    case ESTALE:
-    case ETIMEDOUT:
-    case ENOTCONN:
-    case EHOSTDOWN:
-    case EHOSTUNREACH:
-    case ENETUNREACH:
-    case EREMOTEIO:
-      return false;
-    default:
+    case 0:  // not told
+    case EACCES:
+    case EPERM:
+    case ENOENT:  // a link that leads nowhere
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO:  // a socket
+    case EINVAL:
       return true;
+    default:
+      return false;
   }
 }
 

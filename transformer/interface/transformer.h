@@ -55,7 +55,7 @@ typedef struct transformer_model transformer_model;
 typedef struct transformer_options {
   size_t size;            ///< sizeof(transformer_options): which fields the program knows
   const char* precision;  ///< of weights and activations: "float32", "bf16" or "int8"; NULL: as the model is stored
-  /// That a call uses, each with lines of its own; 0: OMP_NUM_THREADS where it is set, else one for each processor.
+  /// That a call uses, each with lines of its own; 0: as OMP_NUM_THREADS says, else one for each processor.
   size_t threads;
   /// The directory of a small model of the same vocabulary that guesses what the model then checks, several word pieces
   /// at a time: faster where few lines are translated at once, and the same to the last bit. For calls that ask for one

@@ -150,11 +150,11 @@ void Dispatcher::hand_over(const Waiting& next) {
     refused = std::current_exception();
   }
   if (!refused) return;
-  if (const auto done = settle(*ticket, index)) done(index, {.hypotheses = {}, .error = refused});
+  if (const auto done = settle(*ticket, index, /*decoded=*/0)) done(index, {.hypotheses = {}, .error = refused});
 }
 
 /// The sentence is done. Returns who is to be told, or nobody where it was cancelled.
-Engine::Done Dispatcher::settle(Ticket& ticket, size_t index) {
+Engine::Done Dispatcher::settle(Ticket& ticket, size_t index, size_t decoded) {
   std::shared_ptr<Engine::Job> job;  // goes after the locks
   Engine::Done done;
   {
@@ -165,7 +165,7 @@ Engine::Done Dispatcher::settle(Ticket& ticket, size_t index) {
     done = ticket.done;
     if (--ticket.left == 0) ticket.done = nullptr;  // what it holds holds the ticket
   }
-  count_settled(1, long_pieces(ticket.sentences[index].pieces), /*done=*/1);
+  count_settled(1, long_pieces(ticket.sentences[index].pieces), decoded);
   return done;
 }
 

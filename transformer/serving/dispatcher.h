@@ -62,7 +62,7 @@ class Dispatcher {
   bool held() const;
   void release_held(const std::stop_token& stop);
   void hand_over(const Waiting& next);
-  Engine::Done settle(Ticket& ticket, size_t index);
+  Engine::Done settle(Ticket& ticket, size_t index, size_t decoded = 1);
   void count_settled(size_t sentences, size_t pieces, size_t done = 0);
 
   const Limits limits_;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <variant>
 
+#include "transformer/base/atomic_file.h"
 #include "transformer/base/memory.h"
 #include "transformer/base/unicode.h"
 #include "transformer/serving/json_text.h"
@@ -127,6 +128,7 @@ const std::vector<Service::Route>& Service::routes() {
 Service::Service(const ServingSettings& settings)
     : settings_(settings),
       start_seconds_(seconds_since_1970()),
+      keys_come_once_(!settings.api_keys.empty() && is_stream(settings.api_keys)),
       models_(std::make_shared<ServedModels>(ServedModels::Models())),
       keys_(settings.api_keys.empty() ? std::make_shared<ApiKeys>() : std::make_shared<ApiKeys>(settings.api_keys)),
       scoring_(pool_, static_cast<size_t>(settings.max_waiting), static_cast<size_t>(settings.max_waiting_of_client)),
@@ -147,8 +149,8 @@ Service::~Service() {
 }
 
 void Service::load() {
-  std::shared_ptr<const ApiKeys> keys;  // those that the constructor has read, for the first time: it may be a pipe
-  if (std::exchange(has_loaded_, true) && !settings_.api_keys.empty()) {
+  std::shared_ptr<const ApiKeys> keys;  // none: those that the constructor has read stay
+  if (std::exchange(has_loaded_, true) && !settings_.api_keys.empty() && !keys_come_once_) {
     keys = std::make_shared<ApiKeys>(settings_.api_keys);
   }
   ServedModels::Models loaded;

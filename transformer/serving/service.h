@@ -32,9 +32,9 @@ class Service : public HttpHandler {
   /// Waits for whoever still uses its models.
   ~Service() override;
 
-  /// Loads all models, and from the second time on the keys anew, and serves them from then on; who uses others until
-  /// then keeps them for as long. Throws what is wrong with them, and goes on with what there was. To be called once at
-  /// a time.
+  /// Loads all models, and from the second time on the keys anew, unless they came through a pipe, and serves them from
+  /// then on; who uses others until then keeps them for as long. Throws what is wrong with them, and goes on with what
+  /// there was. To be called once at a time.
   void load();
   /// Requests go on being answered, none of which waits for others any more (Dispatcher::drain); whoever asks is told
   /// that the server is not ready for more.
@@ -74,6 +74,7 @@ class Service : public HttpHandler {
   ServingMetrics metrics_;
   std::function<size_t()> connections_;
   const double start_seconds_;  // since 1970
+  const bool keys_come_once_;   // through a pipe
   std::atomic<bool> draining_ = false;
   bool has_loaded_ = false;   // of `load`, which is called once at a time
   mutable std::mutex mutex_;  // of what follows

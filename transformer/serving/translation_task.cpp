@@ -187,6 +187,10 @@ class TranslationTask : public HttpTask, public std::enable_shared_from_this<Tra
       if (call_.is_html) {
         OpenMarkup unended;  // as of a page, whose end ends it
         auto marked = parse_markup(call_.texts[i], {}, unended);
+        // A quote that never ends is none, and takes no text with it.
+        if (unended.kind == OpenMarkup::Kind::tag && marked.tags.back().markup.find('>') != std::string::npos) {
+          marked = parse_markup(call_.texts[i]);
+        }
         SplitText split(marked.text, SentenceLanguage::any, marked.breaks());
         lines_.push_back({.text = i, .source = call_.texts[i], .marked = std::move(marked), .split = std::move(split)});
         continue;

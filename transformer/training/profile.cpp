@@ -86,6 +86,7 @@ void Profile::stop() {
     if (const auto end = text.find_last_not_of(" \n"); end != text.npos) last = text[end];
     file.write(text.data(), text.size());
   }
+  if (trace.bad()) throw Failure(written.file.string(), "cannot be read again");
   if (last != '}') {
     throw Failure("cannot write " + file_.string(), "the profiler wrote only a part of it", "is the disk full?");
   }

@@ -114,7 +114,7 @@ class Trainer {
   /// fetched. The next `profile_steps` steps after the first are written as a Chrome trace to `run`/`trace_name`. With
   /// training.deterministic an operation that has no version of one outcome throws LibTorch's c10::Error. Where
   /// training.threads is 0, LibTorch's threads stay as many as the program has, but group_cores() at most where
-  /// OMP_NUM_THREADS is not set.
+  /// OMP_NUM_THREADS gives none (given_threads).
   TrainingSummary run(int64_t profile_steps = 0);
 
   /// Adds the validation of the final model to the log and to the metrics, on rank 0. Throws Failure where it is not

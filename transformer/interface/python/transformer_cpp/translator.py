@@ -133,7 +133,7 @@ class Translator:
 
     precision: what weights and activations are rounded to, "float32" (as trained), "bf16" or "int8"; None: as the
     model is stored, which for most is float32, and for a packed one what it was packed to.
-    threads: that a call uses, each with lines of its own; 0: OMP_NUM_THREADS where it is set, else one for each
+    threads: that a call uses, each with lines of its own; 0: as OMP_NUM_THREADS says, else one for each
     processor.
     draft: the directory of a small model of the same vocabulary that guesses what this one then checks, several word
     pieces at a time: faster where few lines are translated at once, and the same to the last bit. For calls with one
