@@ -162,8 +162,8 @@ void AtomicFile::check_name(const fs::path& file) {
   struct stat status = {}, folder = {};
   const bool is_there = ::lstat(target.c_str(), &status) == 0;
   if (!is_there && errno == ENAMETOOLONG) refuse_to_write(file, errno);
-  // In a folder such as /tmp a file of somebody else's, even one that all may write to, is root's alone to replace (and
-  // of who has CAP_FOWNER, which nobody has who is not).
+  // In a folder such as /tmp a file of somebody else's, even one that all may write to, is root's to replace alone:
+  // capabilities are not asked for.
   const uid_t user = ::geteuid();
   if (is_there && S_ISREG(status.st_mode) && ::stat(folder_of(target).c_str(), &folder) == 0 &&
       (folder.st_mode & S_ISVTX) != 0 && user != 0 && user != status.st_uid && user != folder.st_uid) {
