@@ -403,11 +403,12 @@ BatchSource::Plan Trainer::plan() const {
 }
 
 Trainer::Drawn Trainer::draw() {
+  const auto shared_out = plan();
   Drawn drawn;
   drawn.position = position();
-  for (int64_t number = 0; number < micro_batches(); ++number) {
+  for (int64_t number = 0; number < shared_out.count; ++number) {
     const auto batch = task_.batches->next(number, drawn.position);
-    if (!plan().mine(number) || batch.tensors.empty()) continue;
+    if (!shared_out.mine(number) || batch.tensors.empty()) continue;
     drawn.items += batch.items;
     drawn.source_tokens += batch.source_tokens;
     drawn.target_tokens += batch.target_tokens;
