@@ -174,6 +174,16 @@ class ExportTest(ProgramTest):
         self.assertEqual(json.loads((output / "tokenizer_config.json").read_text())["pad_token"], "<pad>")
         shutil.rmtree(output)
 
+    @staticmethod
+    def say_trained_with(weights, setting):
+        data = weights.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + size])
+        header["__metadata__"]["model_settings"] += f"{setting}\n"
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        weights.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size:])
+
     def test_mistakes_are_named(self):
         output = self.root / "refused"
         self.assert_refused("--to", "ctranslate2", arguments=["--model", MODEL, "--output", output], to="onnx")
@@ -184,6 +194,8 @@ class ExportTest(ProgramTest):
             with self.subTest(setting=setting), tempfile.TemporaryDirectory() as folder:
                 varied = pathlib.Path(folder) / "model"
                 shutil.copytree(MODEL, varied)
+                (varied / "checksums.xxh128").unlink()
+                self.say_trained_with(varied / "model.safetensors", setting)
                 config = (varied / "config.yaml").read_text()
                 name = setting.split(":")[0]
                 changed, count = re.subn(f"(?m)^  {name}: .*$", f"  {setting}", config)
