@@ -21,7 +21,6 @@
 #include "apps/program.h"
 #include "transformer/architecture/longest_text.h"
 #include "transformer/base/atomic_file.h"
-#include "transformer/base/counted.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/inference/attention_maps.h"
@@ -360,10 +359,8 @@ class Sentences {
       const bool more = source_lines_->next(source);
       const bool more_targets = target_lines_ && target_lines_->next(target);
       if (target_lines_ && more != more_targets) {
-        const auto &shorter = more ? target_lines_->name() : source_lines_->name(),
-                   &longer = more ? source_lines_->name() : target_lines_->name();
-        throw Error(shorter, fmt::format("ends after {}, and {} goes on", counted(number_ - 1, "line"), longer),
-                    "line n of one must be the output for line n of the other");
+        throw more ? ends_early(*target_lines_, *source_lines_, number_ - 1)
+                   : ends_early(*source_lines_, *target_lines_, number_ - 1);
       }
       if (!more) return false;
       sentence.line = number_;

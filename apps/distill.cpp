@@ -72,8 +72,7 @@ class Teaching {
     for (size_t i = 0; i < sources.size(); ++i) {
       if (lines[i].usable()) pairs[i] = picked(lines[i], translations[i]);
       if (!lines[i].usable() || !pairs[i].empty()) continue;
-      lines[i].problem = "has no translation with text and an end";
-      lines[i].remedy = "give --max-extra-length more, or leave it out";
+      lines[i].refuse("has no translation with text and an end", "give --max-extra-length more, or leave it out");
     }
     LineWork::Done done{.lines = work_.usable(lines), .texts = {"", "", "", ""}};
     for (size_t i = 0; i < done.lines && i < pairs.size(); ++i) {
@@ -94,9 +93,8 @@ class Teaching {
 
   void find_problem(InputLine& line, std::vector<int64_t>& source) const {
     if (!line.usable()) return;
-    if (static_cast<int64_t>(source.size()) > translator_.longest_source()) {
-      line.problem = translator_.too_long(source.size());
-      line.remedy = "split it into sentences";
+    if (auto problem = translator_.problem(source.size()); !problem.empty()) {
+      line.refuse(std::move(problem), translator_.remedy);
     } else if (source.empty()) {
       line.problem = "has no text";
     } else if (line.beside && trim(*line.beside).empty()) {

@@ -111,10 +111,9 @@ class Judge {
  private:
   Pieces pieces(const std::string& line, bool read) const {
     const auto& vocabularies = translator_->vocabularies();
-    Pieces result{(read ? vocabularies.source : vocabularies.target)->encode_line(line), {}};
-    if (std::ssize(result.ids) > translator_->longest_source())
-      result.problem = translator_->too_long(result.ids.size());
-    return result;
+    auto ids = (read ? vocabularies.source : vocabularies.target)->encode_line(line);
+    auto problem = translator_->problem(ids.size());
+    return {std::move(ids), std::move(problem)};
   }
 
   std::string directory_, precision_, from_, to_;
@@ -134,12 +133,8 @@ struct LinePair {
 bool read_pair(LineInput& sources, LineInput& targets, int64_t number, LinePair& pair) {
   pair.number = number;
   const bool source = sources.next(pair.source), target = targets.next(pair.target);
-  if (source != target) {
-    throw Error(
-        (source ? targets : sources).name(),
-        fmt::format("ends after {}, but {} has more", counted(number - 1, "line"), (source ? sources : targets).name()),
-        "line by line, one is to be the other's translation");
-  }
+  if (source != target)
+    throw source ? ends_early(targets, sources, number - 1) : ends_early(sources, targets, number - 1);
   return source;
 }
 
@@ -183,10 +178,7 @@ class Scoring {
               std::optional<Error>& ended) {
     if (line.usable() && too_long.empty()) return true;
     InputLine found = line;
-    if (found.usable()) {
-      found.problem = too_long;
-      found.remedy = "split it into sentences";
-    }
+    if (found.usable()) found.refuse(too_long, Translator::remedy);
     if (bad_lines_.stop()) {
       ended = input.error(pair.number, found);
     } else {
@@ -356,7 +348,7 @@ void declare_rescore(CLI::App& app) {
                       "for --best the list has to leave no line out");
         }
         const auto too_long = [&](const LineInput& input, int64_t at, const std::string& problem) {
-          if (!problem.empty()) throw Error(input.where(at), problem, "split it into sentences");
+          if (!problem.empty()) throw Error(input.where(at), problem, Translator::remedy);
         };
         if (listed.index >= source_number) {
           if (window.size() >= window_lines || bytes >= window_bytes) write();  // never within a line's translations

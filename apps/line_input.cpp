@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "transformer/base/counted.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/lines.h"
 #include "transformer/text/unpacked_bytes.h"
@@ -125,6 +126,11 @@ std::string LineInput::where(int64_t line) const {
 
 std::optional<double> LineInput::share() const {
   return implementation_->bytes.share();
+}
+
+Error ends_early(const LineInput& shorter, const LineInput& longer, int64_t lines) {
+  return {shorter.name(), fmt::format("ends after {}, but {} has more", counted(lines, "line"), longer.name()),
+          "line by line, one is to be the other's translation"};
 }
 
 }  // namespace transformer

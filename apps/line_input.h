@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "transformer/base/error.h"
 #include "transformer/text/markup.h"
@@ -37,6 +38,12 @@ struct InputLine {
   OpenMarkup open = {};               // of a page: what the lines before have begun and not ended
 
   bool usable() const { return problem.empty(); }
+  /// It cannot be used for what is wrong, if anything is.
+  void refuse(std::string what_is_wrong, std::string what_to_do) {
+    if (what_is_wrong.empty()) return;
+    problem = std::move(what_is_wrong);
+    remedy = std::move(what_to_do);
+  }
   /// Whether the text is but the beginning of a line that is too long.
   bool cut() const { return problem == too_long_problem; }
 };
@@ -75,5 +82,8 @@ class LineInput {
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;
 };
+
+/// That of two inputs which belong together line by line `shorter` ends after so many lines, and `longer` does not.
+Error ends_early(const LineInput& shorter, const LineInput& longer, int64_t lines);
 
 }  // namespace transformer

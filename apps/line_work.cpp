@@ -200,18 +200,12 @@ class WindowReader {
   /// The line that belongs to `line`, the input's, or to its end.
   void read_beside(bool is_line, InputLine& line) {
     InputLine other;
-    if (beside_->next(other) != is_line) {
-      throw Error(
-          (is_line ? *beside_ : input_).name(),
-          fmt::format("ends after {}, but {} has more", counted(number_, "line"), (is_line ? input_ : *beside_).name()),
-          "line by line, one is to be the other's translation");
-    }
+    if (beside_->next(other) != is_line)
+      throw is_line ? ends_early(*beside_, input_, number_) : ends_early(input_, *beside_, number_);
     ++number_;
     if (!is_line) return;
-    if (line.usable() && !other.usable()) {
-      line.problem = fmt::format("has a translation that {}", other.problem);
-      line.remedy = other.remedy;
-    }
+    if (line.usable() && !other.usable())
+      line.refuse(fmt::format("has a translation that {}", other.problem), other.remedy);
     line.beside = std::move(other.text);
   }
 

@@ -64,9 +64,9 @@ class Parsing {
     }
     auto sources = translator_.encode(texts);
     for (size_t i = 0; i < lines.size(); ++i) {
-      if (static_cast<int64_t>(sources[i].size()) <= translator_.longest_source()) continue;
-      lines[i].problem = translator_.too_long(sources[i].size());
-      lines[i].remedy = "split it into sentences";
+      auto problem = translator_.problem(sources[i].size());
+      if (problem.empty()) continue;
+      lines[i].refuse(std::move(problem), translator_.remedy);
       sources[i].clear();
     }
     const size_t count = work_.usable(lines);

@@ -136,9 +136,9 @@ class Translating {
     for (const auto& line : lines) texts.push_back(line.usable() ? line.text : "");
     auto sources = translator_.encode(texts);
     for (size_t i = 0; i < lines.size(); ++i) {
-      if (static_cast<int64_t>(sources[i].size()) <= translator_.longest_source()) continue;
-      lines[i].problem = translator_.too_long(sources[i].size());
-      lines[i].remedy = "split it into sentences";
+      auto problem = translator_.problem(sources[i].size());
+      if (problem.empty()) continue;
+      lines[i].refuse(std::move(problem), translator_.remedy);
       sources[i].clear();
     }
     std::vector<EncodedWishes> wishes;
@@ -227,8 +227,7 @@ class Translating {
     for (size_t i = 0; i < sources.size(); ++i) {
       for (const auto& translation : translations[i]) {
         if (!lines[i].usable() || sources[i].empty()) break;
-        lines[i].problem = aligner_->problem(sources[i].size(), translation.tokens.size());
-        lines[i].remedy = "split it into sentences";
+        lines[i].refuse(aligner_->problem(sources[i].size(), translation.tokens.size()), translator_.remedy);
       }
     }
   }

@@ -307,7 +307,8 @@ TEST_CASE("the halves of translate are the whole, around a line that is too long
   REQUIRE(sources.size() == 10);
   CHECK(translator.longest_source() == 5000);
   CHECK(static_cast<int64_t>(sources[2].size()) > translator.longest_source());
-  CHECK_THAT(translator.too_long(sources[2].size()), Contains(std::to_string(sources[2].size())));
+  CHECK_THAT(translator.problem(sources[2].size()), Contains(std::to_string(sources[2].size())));
+  CHECK(translator.problem(5000).empty());
   CHECK(sources[5].empty());
   sources[2].clear();
   auto found = translator.translate_encoded(sources);

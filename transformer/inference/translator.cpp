@@ -296,9 +296,8 @@ std::vector<std::vector<Translation>> Translator::translate(const std::vector<st
                                                             const ConstraintOf& constraint_of) const {
   const auto sources = encode(lines);
   for (size_t i = 0; i < sources.size(); ++i) {
-    if (static_cast<int64_t>(sources[i].size()) <= longest_source()) continue;
-    throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)), too_long(sources[i].size()),
-                "split the line into sentences");
+    if (const auto wrong = problem(sources[i].size()); !wrong.empty())
+      throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)), wrong, remedy);
   }
   return translate_encoded(sources, constraint_of);
 }
@@ -329,7 +328,8 @@ int64_t Translator::longest_source() const {
   return implementation_->longest();
 }
 
-std::string Translator::too_long(size_t pieces) const {
+std::string Translator::problem(size_t pieces) const {
+  if (std::cmp_less_equal(pieces, longest_source())) return {};
   return fmt::format("has {} word pieces, and this model takes at most {}", pieces, longest_source());
 }
 

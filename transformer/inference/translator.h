@@ -134,10 +134,12 @@ class Translator {
   EncodedWishes encode_wishes(const LineWishes& wishes) const;
   /// Words and phrases for LineWishes::forbidden.
   std::shared_ptr<const ForbiddenText> forbid(const std::vector<std::string>& phrases) const;
-  /// Word pieces of the longest line that this model takes, and what is said of one that is longer.
+  /// Word pieces of the longest line that this model takes.
   int64_t longest_source() const;
-  /// For a message: that a line of so many pieces is longer than the model takes.
-  std::string too_long(size_t pieces) const;
+  /// What is wrong with a line of so many pieces, that it is longer than this; empty: nothing.
+  std::string problem(size_t pieces) const;
+  /// What is to be done about a `problem`.
+  static constexpr const char* remedy = "split it into sentences";
   /// For who submits sentences to the workers himself, as a server does. Callbacks may own it, and the translator.
   /// `engine` is null where packed weights do not decode; a request is of a line's pieces (not empty) and validated
   /// settings; its hypotheses are translations.

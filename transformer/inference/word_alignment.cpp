@@ -243,7 +243,7 @@ void WordAligner::visit_pairs(const std::vector<std::string>& sources, const std
     pairs[i].target = split ? target_tokens[i] : vocabularies_.target->encode(target);
     if (!split) pairs[i].target_words = words_where_blanks_change(*vocabularies_.target, target);
     if (const auto wrong = problem(pairs[i].source.size(), pairs[i].target.size()); !wrong.empty()) {
-      throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)), wrong, "split the line into sentences");
+      throw Error(fmt::format("line {}", first_line + static_cast<int64_t>(i)), wrong, "split it into sentences");
     }
     places.push_back(i);
   }

@@ -208,9 +208,8 @@ std::vector<std::vector<int64_t>> pieces_of(const std::vector<std::string>& line
   std::vector<std::vector<int64_t>> all;
   for (size_t i = 0; i < lines.size(); ++i) {
     all.push_back(vocabulary.encode_line(lines[i]));
-    if (static_cast<int64_t>(all.back().size()) <= translator.longest_source()) continue;
-    throw Error(fmt::format("line {} of {}", i + 1, name), translator.too_long(all.back().size()),
-                "split it into sentences");
+    if (const auto problem = translator.problem(all.back().size()); !problem.empty())
+      throw Error(fmt::format("line {} of {}", i + 1, name), problem, translator.remedy);
   }
   return all;
 }

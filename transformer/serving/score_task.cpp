@@ -75,9 +75,8 @@ class ScoreTask : public HttpTask, public std::enable_shared_from_this<ScoreTask
         throw RequestError(400, fmt::format("{} {} has several lines: send each by itself", name, result.size() + 1));
       }
       result.push_back(vocabulary.encode_line(text));
-      if (std::ssize(result.back()) <= model_->translator().longest_source()) continue;
-      throw RequestError(
-          413, fmt::format("{} {} {}", name, result.size(), model_->translator().too_long(result.back().size())));
+      if (const auto problem = model_->translator().problem(result.back().size()); !problem.empty())
+        throw RequestError(413, fmt::format("{} {} {}", name, result.size(), problem));
     }
     return result;
   }
