@@ -38,8 +38,8 @@ class CachedDecoding {
     const auto logits = model_->step(tensor(tokens), cache_);  // [N, V]
     auto log_probabilities =
         logits.log_softmax(-1, logits.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat);
-    static_assert(TransformerImpl::padding_id == Vocabulary::padding && Vocabulary::padding == 0);
-    log_probabilities.narrow(1, 0, Vocabulary::begin + 1).fill_(-std::numeric_limits<double>::infinity());
+    static_assert(TransformerImpl::padding_id == Vocabulary::padding);
+    log_probabilities.narrow(1, 0, Vocabulary::first_written).fill_(-std::numeric_limits<double>::infinity());
     const int64_t returned = std::min(width, log_probabilities.size(1));
     if (!constraints_.empty()) return best_allowed(log_probabilities.to(torch::kCPU, torch::kDouble), returned);
     const auto [values, indices] = log_probabilities.topk(returned, 1);  // [N, returned]

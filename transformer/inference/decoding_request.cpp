@@ -36,7 +36,7 @@ std::vector<int32_t> DecodingRequest::candidates() const {
   auto tokens = shortlist->candidates(source);
   if (asked_for.empty()) return tokens;
   for (const int64_t token : asked_for) {
-    if (token <= std::max(Vocabulary::padding, Vocabulary::begin) || token >= shortlist->target_size()) {
+    if (!Vocabulary::is_written(token, shortlist->target_size())) {
       throw std::out_of_range(fmt::format("an output constraint asks for token {}, which no output holds", token));
     }
     tokens.push_back(static_cast<int32_t>(token));
@@ -48,7 +48,7 @@ std::vector<int32_t> DecodingRequest::candidates() const {
 
 void DecodingRequest::check(int64_t size) const {
   const auto check_token = [&](int64_t token, const char* where) {
-    if (token >= 0 && token < size && token != Vocabulary::padding && token != Vocabulary::begin) return;
+    if (Vocabulary::is_written(token, size)) return;
     throw Error(where, fmt::format("token {} is none that an output of this vocabulary holds", token));
   };
   if (settings.hypotheses() < 1) {

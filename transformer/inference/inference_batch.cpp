@@ -124,7 +124,7 @@ struct InferenceBatch::Implementation {
         over_parameters(settings.feed_forward == ModelSettings::FeedForward::attention_over_parameters),
         rounded(given.precision() != Precision::float32),
         normalised_before(settings.normalization == ModelSettings::Normalization::pre),
-        record_bytes(record * element_bytes(given.precision())),
+        record_bytes(record * attended_bytes(given.precision())),
         scale(settings.compatibility == ModelSettings::Compatibility::dot_product ? 1 : scale_of(settings.d_k)),
         nothing(static_cast<size_t>(d_model)),
         activations(given.kernels(), given.precision()),
@@ -141,12 +141,11 @@ struct InferenceBatch::Implementation {
     return stride(std::max(value_width, over_parameters ? settings.parameter_heads * settings.parameter_d_v : 0));
   }
 
-  static int64_t element_bytes(Precision precision) { return precision == Precision::float32 ? 4 : 2; }
   /// As many as a record has, so that keys and values fit, and a recurrent unit's state, which is never rounded.
   static int64_t record_elements(const ModelSettings& s, Precision precision) {
     const int64_t keys_and_values = s.heads * (s.d_k + s.d_v);
     if (s.decoder_self_attention == ModelSettings::DecoderSelfAttention::attention) return keys_and_values;
-    const int64_t of_float = 4 / element_bytes(precision);
+    const int64_t of_float = 4 / attended_bytes(precision);
     return std::max((keys_and_values + of_float - 1) / of_float, s.d_model) * of_float;
   }
 
@@ -276,7 +275,7 @@ struct InferenceBatch::Implementation {
   /// records: from there on the kernels do.
   void ask_for_keys(std::span<const void* const> positions, int64_t offset) const {
     constexpr size_t first_positions = 4;
-    const int64_t element = element_bytes(model.precision());
+    const int64_t element = attended_bytes(model.precision());
     for (const void* position : positions.first(std::min(positions.size(), first_positions))) {
       const auto* keys = static_cast<const Bytes*>(position) + offset * element;
       for (int64_t i = 0; i < key_width * element; i += 64) __builtin_prefetch(keys + i);
@@ -737,7 +736,7 @@ struct InferenceBatch::Implementation {
       std::fill(values.begin(), values.end(), impossible_logit);
       for (size_t i = 0; i < tokens.size(); ++i) values[static_cast<size_t>(tokens[i])] = left[i];
     } else {
-      std::fill_n(values.begin(), Vocabulary::begin + 1, impossible_logit);
+      std::fill_n(values.begin(), Vocabulary::first_written, impossible_logit);
     }
   }
 
@@ -780,8 +779,7 @@ struct InferenceBatch::Implementation {
   Continuations best(std::span<const Row> given, int64_t width, std::span<const OutputConstraint* const> constraints,
                      const WholeRow& tell_row) {
     const auto rows = static_cast<int64_t>(given.size());
-    static_assert(Vocabulary::padding == 0);
-    constexpr int64_t allowed = Vocabulary::begin + 1;  // the first
+    constexpr int64_t allowed = Vocabulary::first_written;
     const int64_t returned = std::clamp<int64_t>(model.projection().outputs() - allowed, 0, width);
     const auto size = static_cast<size_t>(rows * returned);
     best_logits.resize(size);
@@ -897,9 +895,9 @@ std::vector<int64_t> InferenceBatch::add(std::span<const Source> sources) {
       throw std::invalid_argument("InferenceBatch::add: candidates are ascending, each once");
     }
     for (const int64_t token : {candidates.front(), candidates.back()}) {
-      if (token > Vocabulary::begin && token < self.model.projection().outputs()) continue;
+      if (Vocabulary::is_written(token, self.model.projection().outputs())) continue;
       throw std::out_of_range(fmt::format("token {} is to be a candidate; expected {} to {}", token,
-                                          Vocabulary::begin + 1, self.model.projection().outputs() - 1));
+                                          Vocabulary::first_written, self.model.projection().outputs() - 1));
     }
   }
   std::vector<int64_t> places;
@@ -1051,7 +1049,7 @@ void InferenceBatch::watch(std::function<void(const WatchedAttention&)> watcher)
 int64_t InferenceBatch::expected_bytes(const InferenceModel& model, int64_t pieces, int64_t beam) {
   const auto& s = model.settings();
   const int64_t token = s.decoder_layers * Implementation::record_elements(s, model.precision()) *
-                        Implementation::element_bytes(model.precision());
+                        attended_bytes(model.precision());
   int64_t positions = pieces;
   if (s.decoder_self_attention == ModelSettings::DecoderSelfAttention::ssru) {
     // Those that may be taken back, and the one before, in pages that are not all theirs.

@@ -14,9 +14,9 @@ std::vector<int64_t> allowed_tokens(const OutputConstraint& constraint, int64_t 
   if (tokens.empty()) throw std::out_of_range("an output constraint allows no token, not even the end");
   std::sort(tokens.begin(), tokens.end());
   for (const int64_t token : {tokens.front(), tokens.back()}) {
-    if (token <= std::max(Vocabulary::padding, Vocabulary::begin) || token >= size) {
+    if (!Vocabulary::is_written(token, size)) {
       throw std::out_of_range(fmt::format("an output constraint allows token {}; expected {} to {}", token,
-                                          Vocabulary::begin + 1, size - 1));
+                                          Vocabulary::first_written, size - 1));
     }
   }
   if (const auto twice = std::adjacent_find(tokens.begin(), tokens.end()); twice != tokens.end()) {

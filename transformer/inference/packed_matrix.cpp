@@ -22,13 +22,9 @@ namespace {
 
 constexpr size_t large_page = size_t{2} << 20;
 
-int64_t element_bytes(Precision precision) {
-  return precision == Precision::float32 ? 4 : precision == Precision::bf16 ? 2 : 1;
-}
-
 /// Of 4 bytes along the depth.
 int64_t groups_of(Precision precision, int64_t depth) {
-  const int64_t per_group = 4 / element_bytes(precision);
+  const int64_t per_group = 4 / weight_bytes(precision);
   return (depth + per_group - 1) / per_group;
 }
 
@@ -92,7 +88,7 @@ void Activations::set(const float* x, int64_t rows, int64_t depth, int64_t strid
     return;
   }
   // Whole cache lines, whose ends meet weights of 0.
-  stride_bytes_ = (depth * element_bytes(precision_) + 63) / 64 * 64;
+  stride_bytes_ = (depth * weight_bytes(precision_) + 63) / 64 * 64;
   rounded_.reserve(rows * stride_bytes_);
   data_ = rounded_.data();
   const bool int8 = precision_ == Precision::int8;
@@ -307,7 +303,7 @@ void PackedMatrix::select(const Activations& a, int64_t allowed, std::span<Selec
 }
 
 void PackedMatrix::row(int64_t output, float scale, float* values) const {
-  const int64_t columns = kernels_->columns, bytes = element_bytes(precision_), per_group = 4 / bytes;
+  const int64_t columns = kernels_->columns, bytes = weight_bytes(precision_), per_group = 4 / bytes;
   const unsigned char* from = panel(output / columns) + output % columns * 4;
   const float factor = precision_ == Precision::int8 ? scales_[output] * scale : scale;
   for (int64_t k = 0; k < depth_; ++k) {

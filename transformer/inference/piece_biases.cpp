@@ -15,7 +15,7 @@ namespace transformer {
 std::vector<std::pair<int64_t, double>> piece_biases(std::span<const std::string> lines, const std::string& file,
                                                      const Vocabulary& vocabulary) {
   std::map<std::string, int64_t> ids;
-  for (int64_t id = Vocabulary::end; id < vocabulary.size(); ++id) ids.emplace(vocabulary.piece(id), id);
+  for (int64_t id = Vocabulary::first_written; id < vocabulary.size(); ++id) ids.emplace(vocabulary.piece(id), id);
   std::map<int64_t, double> biases;
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string& line = lines[i];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -13,6 +14,15 @@ enum class Precision {
   fp16,     // on GPUs; there are no packed matrices of it
   int8,     // weights scaled by output column, activations by row
 };
+
+/// Bytes of a packed matrix's number.
+constexpr int64_t weight_bytes(Precision precision) {
+  return precision == Precision::float32 ? 4 : precision == Precision::int8 ? 1 : 2;
+}
+/// Bytes of a number that attention reads, a key's or a value's, which is bf16 wherever it is not float32.
+constexpr int64_t attended_bytes(Precision precision) {
+  return precision == Precision::float32 ? 4 : 2;
+}
 
 /// As options and files name it: "float32".
 const char* precision_name(Precision precision);

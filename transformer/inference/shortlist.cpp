@@ -15,7 +15,6 @@ namespace transformer {
 namespace {
 
 constexpr const char* file_format = "transformer-shortlist-1";
-constexpr int32_t first_candidate = Vocabulary::end;  // padding and begin are never written
 
 std::vector<int32_t> frequent(const Lexicon& lexicon, const Shortlist::Options& options) {
   std::vector<int32_t> always;
@@ -53,7 +52,7 @@ Shortlist::Shortlist(std::vector<int32_t> always, std::vector<std::vector<int32_
   const auto put_in_order = [&](std::vector<int32_t>& ids) {
     std::sort(ids.begin(), ids.end());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    if (!ids.empty() && (ids.front() < first_candidate || ids.back() >= target_size)) {
+    if (!ids.empty() && (ids.front() < Vocabulary::first_written || ids.back() >= target_size)) {
       throw std::out_of_range("Shortlist: a piece that no output is written in");
     }
   };
@@ -112,7 +111,7 @@ Shortlist Shortlist::read(const std::filesystem::path& file, const Vocabularies&
   load("translations", ElementType::int32, list.translations_);
   const auto ascending = [&](std::span<const int32_t> ids) {
     return std::adjacent_find(ids.begin(), ids.end(), std::greater_equal<>()) == ids.end() &&
-           (ids.empty() || (ids.front() >= first_candidate && ids.back() < vocabularies.target->size()));
+           (ids.empty() || (ids.front() >= Vocabulary::first_written && ids.back() < vocabularies.target->size()));
   };
   if (!ascending(list.always_) || list.always_.empty() || list.always_.front() != Vocabulary::end) damaged();
   if (std::ssize(list.starts_) != vocabularies.source->size() + 1 || list.starts_.front() != 0 ||

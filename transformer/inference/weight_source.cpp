@@ -24,14 +24,10 @@ ElementType element_type(Precision precision) {
                                          : ElementType::int8;
 }
 
-int64_t elements_of_group(Precision precision) {
-  return 4 / element_size(element_type(precision));
-}
-
 /// [panels, groups, columns], and how many elements of a column a group has where it is more than one.
 std::vector<int64_t> stored_shape(Precision precision, int64_t outputs, int64_t depth) {
   constexpr int64_t columns = PackedMatrix::widest_panel;
-  const int64_t per_group = elements_of_group(precision);
+  const int64_t per_group = 4 / weight_bytes(precision);
   std::vector<int64_t> shape = {PackedMatrix::padded(outputs) / columns, (depth + per_group - 1) / per_group, columns};
   if (per_group > 1) shape.push_back(per_group);
   return shape;
@@ -97,7 +93,7 @@ std::vector<float> TrainedWeights::numbers(const std::string& name, const std::v
 }
 
 Buffer<unsigned char> TrainedWeights::pairs(const PairsOf& wanted) {
-  const int64_t element = precision_ == Precision::float32 ? 4 : 2, record_bytes = wanted.record_bytes(precision_);
+  const int64_t element = attended_bytes(precision_), record_bytes = wanted.record_bytes(precision_);
   Buffer<unsigned char> records(wanted.pairs * record_bytes);
   // A head's keys, or values, of all pairs at a time, into each pair's record from element `place` on.
   const auto scatter = [&](const std::string& part, int64_t head, int64_t width, int64_t place) {
@@ -144,7 +140,7 @@ std::vector<float> PackedWeightsWriter::numbers(const std::string& name, const s
 
 Buffer<unsigned char> PackedWeightsWriter::pairs(const PairsOf& wanted) {
   auto records = source_.pairs(wanted);
-  const int64_t element = precision_ == Precision::float32 ? 4 : 2;
+  const int64_t element = attended_bytes(precision_);
   pairs_[wanted.name + pairs_suffix] = {{records.data(), records.data() + records.size()},
                                         {wanted.pairs, wanted.record_bytes(precision_) / element}};
   return records;
@@ -262,10 +258,9 @@ PackedMatrix PackedWeights::matrix(const MatrixOf& wanted, const float* bias) {
 }
 
 Buffer<unsigned char> PackedWeights::pairs(const PairsOf& wanted) {
-  const bool whole = precision_ == Precision::float32;
+  const auto type = precision_ == Precision::float32 ? ElementType::float32 : ElementType::bfloat16;
   const int64_t bytes = wanted.record_bytes(precision_);
-  const auto* from = tensor(wanted.name + pairs_suffix, whole ? ElementType::float32 : ElementType::bfloat16,
-                            {wanted.pairs, bytes / (whole ? 4 : 2)});
+  const auto* from = tensor(wanted.name + pairs_suffix, type, {wanted.pairs, bytes / attended_bytes(precision_)});
   Buffer<unsigned char> records(wanted.pairs * bytes);
   std::memcpy(records.data(), from, static_cast<size_t>(wanted.pairs * bytes));
   return records;

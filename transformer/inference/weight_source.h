@@ -14,6 +14,7 @@
 #include "transformer/base/tensor_file.h"
 #include "transformer/inference/packed_in.h"
 #include "transformer/inference/packed_matrix.h"
+#include "transformer/inference/precision.h"
 
 namespace transformer {
 
@@ -33,7 +34,7 @@ struct PairsOf {
 
   /// Bytes of a record: of float32, in all other precisions of bf16.
   int64_t record_bytes(Precision precision) const {
-    return heads * (d_k + d_v) * (precision == Precision::float32 ? 4 : 2);
+    return heads * (d_k + d_v) * attended_bytes(precision);
   }
 };
 

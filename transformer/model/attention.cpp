@@ -23,11 +23,9 @@ Tensor split_heads(const Tensor& projected, int64_t heads) {
 
 // Which keys a query may attend to, mask, causality and window together; none: all of them.
 std::optional<Tensor> permitted(const Tensor& query, const Tensor& key, const AttentionOptions& options) {
-  if (!options.causal && options.window == 0) return options.mask;
-  const int64_t queries = query.size(-2), keys = key.size(-2);
-  const auto seen = options.window > 0 ? *neighbourhood(0, queries, 0, keys, options, query.device())
-                                       : torch::ones({queries, keys}, query.options().dtype(torch::kBool)).tril();
-  return options.mask ? *options.mask & seen : seen;
+  const auto seen = neighbourhood(0, query.size(-2), 0, key.size(-2), options, query.device());
+  if (!seen) return options.mask;
+  return options.mask ? *options.mask & *seen : seen;
 }
 
 // The equation written out, for when the weights are asked for.

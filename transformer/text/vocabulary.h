@@ -57,6 +57,10 @@ class Vocabulary {
 
   /// Ids reserved in every vocabulary, the same for all.
   static constexpr int64_t padding = 0, begin = 1, end = 2, unknown = 3;
+  /// The first token that an output may hold: padding and begin are never written.
+  static constexpr int64_t first_written = end;
+  /// Whether an output may hold this token, of a vocabulary of `size` pieces.
+  static constexpr bool is_written(int64_t token, int64_t size) { return token >= first_written && token < size; }
 
   /// Learns a vocabulary of exactly `size` pieces from the lines of `files` (plain or .gz) and writes it to `model`.
   /// Throws Error when the text is too small for `size` (naming the largest size it allows), or a file is unreadable.
