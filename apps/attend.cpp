@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "apps/output.h"
 #include "apps/program.h"
 #include "transformer/architecture/longest_text.h"
+#include "transformer/base/ascii.h"
 #include "transformer/base/atomic_file.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
@@ -308,7 +308,7 @@ Format format_of(const std::string& given, const std::string& output) {
   if (!given.empty()) return formats.at(given);
   if (is_standard(output) || is_stream(output)) return Format::json;
   auto ending = std::filesystem::path(output).extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(ending.begin(), ending.end(), ending.begin(), ascii_lower);
   if (ending == ".htm") ending = ".html";
   if (ending == ".jsonl") ending = ".json";  // an object a line
   const auto found = ending.empty() ? formats.end() : formats.find(ending.substr(1));

@@ -100,7 +100,7 @@ LineInput::Read LineInput::next(InputLine& line, bool wait) {
     line.end = "\n";
     text = text.substr(0, most_line_bytes);
     // Not in the middle of a character.
-    while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xC0) == 0x80) text.remove_suffix(1);
+    while (!text.empty() && continues_character(text.back())) text.remove_suffix(1);
     if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0xC0) text.remove_suffix(1);
     line.text = repaired_utf8(text);
     line.problem = too_long_problem;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/messages.h"
+#include "transformer/base/ascii.h"
 
 namespace transformer {
 namespace {
@@ -48,10 +49,7 @@ std::vector<std::string> values_of(const CLI::Option& option) {
   if (open == std::string::npos || close == std::string::npos || close < open) return {};
   std::vector<std::string> values;
   for (const auto& value : CLI::detail::split(type.substr(open + 1, close - open - 1), ',')) {
-    const auto plain = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-             c == '.' || c == '+';
-    };
+    const auto plain = [](char c) { return is_ascii_alphanumeric(c) || c == '-' || c == '_' || c == '.' || c == '+'; };
     if (!value.empty() && std::all_of(value.begin(), value.end(), plain)) values.push_back(value);
   }
   return values;
@@ -222,7 +220,7 @@ std::string examples_of(const std::string& program) {
 std::string man_page(const CLI::App& app, const std::string& version) {
   const auto& name = app.get_name();
   std::string upper = name;
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](char c) { return static_cast<char>(std::toupper(c)); });
+  std::transform(upper.begin(), upper.end(), upper.begin(), ascii_upper);
   std::string out = fmt::format(".TH {} 1 \"\" \"transformer {}\" \"User Commands\"\n.SH NAME\n{} \\- {}\n", upper,
                                 roff(version), roff(name), roff(first_sentence(app.get_description())));
   const auto commands = commands_of(app);

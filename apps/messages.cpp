@@ -45,7 +45,7 @@ std::string one_line(std::string_view given) {
     return printable(text, std::string::npos);
   };
   if (given.size() <= longest_head + longest_tail) return line(given);
-  const auto inside = [&](size_t position) { return (static_cast<unsigned char>(given[position]) & 0xC0) == 0x80; };
+  const auto inside = [&](size_t position) { return continues_character(given[position]); };
   size_t head = longest_head, tail = given.size() - longest_tail;
   while (head > longest_head - 3 && inside(head)) --head;
   while (tail < given.size() - longest_tail + 3 && inside(tail)) ++tail;

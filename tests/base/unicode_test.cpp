@@ -1,12 +1,15 @@
 #include "transformer/base/unicode.h"
 
 #include <array>
+#include <cctype>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
 
 #include "catch.h"
+#include "transformer/base/ascii.h"
 
 namespace transformer::test {
 
@@ -124,6 +127,22 @@ TEST_CASE("a shell takes a quoted word for what it is") {
   std::string found(2 * expected.size(), '\0');
   found.resize(std::fread(found.data(), 1, found.size(), pipe.get()));
   CHECK(found == expected);
+}
+
+TEST_CASE("classes of ASCII are the C library's without a locale, of every byte") {
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto c = static_cast<char>(byte);
+    CAPTURE(byte);
+    CHECK(is_ascii_digit(c) == (std::isdigit(byte) != 0));
+    CHECK(is_ascii_upper(c) == (std::isupper(byte) != 0));
+    CHECK(is_ascii_lower(c) == (std::islower(byte) != 0));
+    CHECK(is_ascii_letter(c) == (std::isalpha(byte) != 0));
+    CHECK(is_ascii_alphanumeric(c) == (std::isalnum(byte) != 0));
+    CHECK(ascii_lower(c) == static_cast<char>(std::tolower(byte)));
+    CHECK(ascii_upper(c) == static_cast<char>(std::toupper(byte)));
+    const char text[] = {c, 0};
+    CHECK(hexadecimal_digit(c) == (std::isxdigit(byte) ? static_cast<int>(std::strtol(text, nullptr, 16)) : -1));
+  }
 }
 
 }  // namespace transformer::test

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <stdexcept>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/error.h"
 #include "transformer/base/number.h"
 #include "transformer/base/overloaded.h"
@@ -158,9 +158,9 @@ void assign(const SettingField& field, const std::string& name, const SettingVal
 std::string as_yaml(const std::string& text) {
   constexpr std::array special = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"};
   std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
-  const auto is_plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '/' || c == '.' || c == '-'; };
-  const auto starts_plain = [](unsigned char c) { return std::isalpha(c) || c == '_' || c == '/'; };
+  std::transform(lower.begin(), lower.end(), lower.begin(), ascii_lower);
+  const auto is_plain = [](char c) { return is_ascii_alphanumeric(c) || c == '_' || c == '/' || c == '.' || c == '-'; };
+  const auto starts_plain = [](char c) { return is_ascii_letter(c) || c == '_' || c == '/'; };
   if (!text.empty() && starts_plain(text[0]) && std::all_of(text.begin(), text.end(), is_plain) &&
       std::find(special.begin(), special.end(), lower) == special.end()) {
     return text;

@@ -20,7 +20,7 @@ bool is_hidden(char32_t code_point) {
 
 size_t sequence_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto continues = [&](size_t i) { return i < text.size() && (byte(i) & 0xC0) == 0x80; };
+  const auto continues = [&](size_t i) { return i < text.size() && continues_character(text[i]); };
   if (text.empty()) return 0;
   const unsigned char lead = byte(0);
   if (lead < 0x80) return 1;

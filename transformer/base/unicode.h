@@ -16,6 +16,11 @@ size_t sequence_length(std::string_view text);
 /// Whether `text` is the beginning of such a sequence, and not the whole of it: 1 to 3 bytes.
 bool begins_sequence(std::string_view text);
 
+/// Whether a byte is one of a character's, and not its first.
+constexpr bool continues_character(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
+}
+
 /// Decodes the code point that begins at `position` and moves `position` behind it; a byte that begins none counts as
 /// U+FFFD.
 char32_t next_code_point(std::string_view text, size_t& position);

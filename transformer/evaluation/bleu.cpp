@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/replaced.h"
 #include "transformer/base/unicode.h"
 #include "transformer/evaluation/lowercase.h"
@@ -18,9 +19,6 @@ namespace {
 using Tokenizer = BleuOptions::Tokenizer;
 using Smoothing = BleuOptions::Smoothing;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 bool is_stop(char c) {
   return c == '.' || c == ',';
 }
@@ -113,11 +111,11 @@ std::string tokenize_13a(std::string_view text) {
   // Stops apart unless a digit precedes; unless a digit follows; hyphens apart from a digit before. A multi-byte
   // character's last or first byte is no digit, so bytes do for characters.
   spaced = replace_pairs(
-      spaced, [](char a, char b) { return !is_digit(a) && is_stop(b); }, "", " ", " ");
+      spaced, [](char a, char b) { return !is_ascii_digit(a) && is_stop(b); }, "", " ", " ");
   spaced = replace_pairs(
-      spaced, [](char a, char b) { return is_stop(a) && !is_digit(b); }, " ", " ", "");
+      spaced, [](char a, char b) { return is_stop(a) && !is_ascii_digit(b); }, " ", " ", "");
   spaced = replace_pairs(
-      spaced, [](char a, char b) { return is_digit(a) && b == '-'; }, "", " ", " ");
+      spaced, [](char a, char b) { return is_ascii_digit(a) && b == '-'; }, "", " ", " ");
   return join(split_words(spaced));
 }
 

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "transformer/base/ascii.h"
+
 namespace transformer {
 
 namespace {
@@ -16,7 +18,7 @@ constexpr int64_t most_open_without_word = 6, most_alike_in_a_row = 3;
 constexpr size_t longest_label = 16;
 
 bool is_label_part(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_ascii_upper);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/error.h"
 #include "transformer/base/number.h"
 #include "transformer/base/read_file.h"
@@ -58,11 +59,10 @@ bool is_core(const std::string& token) {
 bool is_language(std::string token) {
   const bool is_marked = token.starts_with("__") && token.ends_with("__") && token.size() > 4;
   if (is_marked) token = token.substr(2, token.size() - 4);
-  const auto letters = static_cast<size_t>(
-      std::find_if(token.begin(), token.end(), [](char c) { return c < 'a' || c > 'z'; }) - token.begin());
-  const bool plain = std::all_of(token.begin(), token.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
-  });
+  const auto letters =
+      static_cast<size_t>(std::find_if_not(token.begin(), token.end(), is_ascii_lower) - token.begin());
+  const bool plain =
+      std::all_of(token.begin(), token.end(), [](char c) { return is_ascii_alphanumeric(c) || c == '_' || c == '-'; });
   return plain && (letters == 2 || letters == 3) && token.size() <= 16 &&
          (letters == token.size() ? is_marked : token[letters] == '_' || token[letters] == '-');
 }

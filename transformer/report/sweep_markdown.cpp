@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
 #include <string_view>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/unicode.h"
 #include "transformer/report/sweep_figures.h"
 #include "transformer/report/sweep_report.h"
@@ -27,7 +27,7 @@ std::string markdown_text(const std::string& given) {
   const std::string text = repaired_utf8(given);
   static const std::string special = "\\`*{}[]|#~$";
   const auto is_word = [&](size_t i) {
-    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || (text[i] & 0x80) != 0);
+    return i < text.size() && (is_ascii_alphanumeric(text[i]) || (text[i] & 0x80) != 0);
   };
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

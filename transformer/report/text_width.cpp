@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/unicode.h"
 
 namespace transformer {
@@ -18,7 +19,7 @@ double code_point_width(utf8proc_int32_t c) {
     const char letter = static_cast<char>(c);
     if (std::string_view(" .,:;|!'ijlI()[]").find(letter) != std::string_view::npos) return 0.34;
     if (std::string_view("mwMW%@").find(letter) != std::string_view::npos) return 0.93;
-    return letter >= 'A' && letter <= 'Z' ? 0.72 : 0.6;
+    return is_ascii_upper(letter) ? 0.72 : 0.6;
   }
   const auto* property = utf8proc_get_property(c);
   if (property->boundclass == UTF8PROC_BOUNDCLASS_EXTENDED_PICTOGRAPHIC ||

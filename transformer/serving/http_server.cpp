@@ -28,6 +28,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/error.h"
 #include "transformer/base/unicode.h"
 #include "transformer/serving/body_room.h"
@@ -72,8 +73,7 @@ bool is_field_too_long(const Code& error) {
 /// What a client calls its request, where it can do no harm in a log.
 bool usable_id(beast::string_view id) {
   return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.';
+    return is_ascii_alphanumeric(c) || c == '-' || c == '_' || c == '.';
   });
 }
 
@@ -101,9 +101,7 @@ std::string date_text() {
 
 std::string media_type(beast::string_view header) {
   auto type = std::string(trim(text_of(header.substr(0, header.find(';')))));
-  for (char& c : type) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
+  for (char& c : type) c = ascii_lower(c);
   return type;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
 #include "transformer/base/setting_value.h"
@@ -15,14 +16,6 @@
 namespace transformer {
 
 namespace {
-
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-char upper(char c) {
-  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-}
 
 /// A code as it is made up, in any of the world's ways: zh-Hant, zho_Hant, pt_BR.
 struct CodeParts {
@@ -36,9 +29,10 @@ struct CodeParts {
 CodeParts parts_of(std::string_view code) {
   const size_t end = std::min(code.find_first_of("-_"), code.size());
   std::string language(code.substr(0, end)), rest(code.substr(std::min(end + 1, code.size())));
-  for (auto& c : language) c = lower(c);
+  for (auto& c : language) c = ascii_lower(c);
   // zh-Hant, pt-BR
-  for (size_t i = 0; i < rest.size(); ++i) rest[i] = rest.size() == 4 && i > 0 ? lower(rest[i]) : upper(rest[i]);
+  for (size_t i = 0; i < rest.size(); ++i)
+    rest[i] = rest.size() == 4 && i > 0 ? ascii_lower(rest[i]) : ascii_upper(rest[i]);
   return {find_iso_language(language), std::move(rest)};
 }
 
@@ -70,9 +64,8 @@ std::string tag_among(const std::string& own, std::span<const std::string> codes
 }
 
 bool is_code(std::string_view text) {
-  return text.size() >= 2 && text.size() <= 35 && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
-         });
+  return text.size() >= 2 && text.size() <= 35 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return is_ascii_alphanumeric(c) || c == '-' || c == '_'; });
 }
 
 /// What the names of all files end in, before .gz; nothing where they differ.

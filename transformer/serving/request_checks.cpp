@@ -13,8 +13,7 @@ namespace transformer {
 namespace {
 
 size_t count_characters(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return text.size() - static_cast<size_t>(std::count_if(text.begin(), text.end(), continues_character));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/number.h"
 #include "transformer/base/setting_value.h"
 #include "transformer/base/spelling.h"
@@ -156,13 +157,6 @@ Take into(std::string& text) {
   return [&text](const std::string& name, const Value& value) { text = text_of(name, value); };
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 std::string from_form(std::string_view text) {
   std::string decoded;
   decoded.reserve(text.size());
@@ -172,8 +166,8 @@ std::string from_form(std::string_view text) {
     } else if (text[i] != '%') {
       decoded += text[i];
     } else {
-      const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
-      const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
+      const int high = i + 2 < text.size() ? hexadecimal_digit(text[i + 1]) : -1;
+      const int low = i + 2 < text.size() ? hexadecimal_digit(text[i + 2]) : -1;
       if (high < 0 || low < 0) mistake("the form holds a % that two hexadecimal digits do not follow");
       decoded += static_cast<char>(high * 16 + low);
       i += 2;

@@ -8,6 +8,7 @@
 #include <set>
 #include <system_error>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/document.h"
 #include "transformer/base/error.h"
 #include "transformer/base/number.h"
@@ -66,8 +67,8 @@ PublishedFigures paper_of(const Document::Entry& entry) {
 }
 
 void check_name(const std::string& name, const std::string& where) {
-  const auto fits = [](unsigned char c) {
-    return std::isalnum(c) || std::string("._+=-").find(c) != std::string::npos;
+  const auto fits = [](char c) {
+    return is_ascii_alphanumeric(c) || std::string_view("._+=-").find(c) != std::string_view::npos;
   };
   if (name.empty() || name.front() == '.' || name.size() > 100 || !std::all_of(name.begin(), name.end(), fits)) {
     throw Error(where, fmt::format("'{}' cannot be a row's name", name),

@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cctype>
 #include <sstream>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/error.h"
 #include "transformer/base/process.h"
 #include "transformer/base/read_file.h"
@@ -34,7 +34,7 @@ std::string output_directive(const fs::path& folder) {
 std::string job_name(const std::string& grid) {
   std::string name = "sweep-";
   for (const char character : grid.substr(0, 60)) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(character)) || character == '-' || character == '.';
+    const bool plain = is_ascii_alphanumeric(character) || character == '-' || character == '.';
     name += plain ? character : '_';
   }
   return name;

@@ -115,7 +115,7 @@ bool is_unspaced(char32_t code_point) {
 size_t step_back(std::string_view text, size_t position) {
   do {
     --position;
-  } while (position > 0 && (static_cast<unsigned char>(text[position]) & 0xC0) == 0x80);
+  } while (position > 0 && continues_character(text[position]));
   return position;
 }
 

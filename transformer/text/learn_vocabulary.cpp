@@ -86,7 +86,7 @@ class Sentences : public sentencepiece::SentenceIterator {
     if (end - given_ > longest_sentence) {
       const size_t blank = std::string_view(line_).substr(given_, longest_sentence + 1).rfind(' ');
       end = given_ + (blank == std::string_view::npos || blank == 0 ? longest_sentence : blank);
-      while ((static_cast<unsigned char>(line_[end]) & 0xC0) == 0x80) --end;
+      while (continues_character(line_[end])) --end;
     }
     auto part = line_.substr(given_, end - given_);
     given_ = end + (end < line_.size() && line_[end] == ' ' ? 1 : 0);

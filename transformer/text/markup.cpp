@@ -9,6 +9,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/characters.h"
 #include "transformer/text/entities.h"
@@ -20,16 +21,8 @@ namespace {
 
 constexpr size_t none = std::string_view::npos;
 
-bool is_ascii_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
 bool is_ascii_blank(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
 }
 
 template <size_t Count>
@@ -153,7 +146,7 @@ class Parser {
     for (size_t i = name_begin;
          i < std::min(end, marked_.size()) && !is_ascii_blank(marked_[i]) && marked_[i] != '/' && marked_[i] != '>';
          ++i) {
-      name += lower(marked_[i]);
+      name += ascii_lower(marked_[i]);
     }
     const bool breaks = is_one_of(name, breaking_elements);
     const bool raw = !closes && (name == "script" || name == "style");
@@ -271,7 +264,7 @@ class Parser {
         return end == marked_.size() || is_ascii_blank(marked_[end]) || marked_[end] == '/' || marked_[end] == '>';
       };
       if (found.size() == wanted.size() &&
-          std::equal(found.begin(), found.end(), wanted.begin(), [](char a, char b) { return lower(a) == b; }) &&
+          std::equal(found.begin(), found.end(), wanted.begin(), [](char a, char b) { return ascii_lower(a) == b; }) &&
           ends()) {
         return end;
       }
@@ -328,24 +321,22 @@ class Parser {
   size_t name_end(size_t position) const {
     const auto begins = [](char c) { return is_ascii_letter(c) || c == '_' || c == ':'; };
     if (position >= marked_.size() || !begins(marked_[position])) return position;
-    const auto goes_on = [&](char c) { return begins(c) || (c >= '0' && c <= '9') || c == '.' || c == '-'; };
+    const auto goes_on = [&](char c) { return begins(c) || is_ascii_digit(c) || c == '.' || c == '-'; };
     while (position < marked_.size() && goes_on(marked_[position])) ++position;
     return position;
   }
 
   size_t number_at(size_t position) {
     size_t at = position + 2;
-    const bool hexadecimal = at < marked_.size() && lower(marked_[at]) == 'x';
+    const bool hexadecimal = at < marked_.size() && ascii_lower(marked_[at]) == 'x';
     at += hexadecimal;
     const size_t first = at;
     char32_t value = 0;
     for (; at < marked_.size(); ++at) {
-      const char c = lower(marked_[at]);
-      const bool digit = c >= '0' && c <= '9', letter = hexadecimal && c >= 'a' && c <= 'f';
-      if (!digit && !letter) break;
+      const int digit = hexadecimal_digit(marked_[at]), base = hexadecimal ? 16 : 10;
+      if (digit < 0 || digit >= base) break;
       // Too large stays too large.
-      value = std::min<char32_t>(
-          value * (hexadecimal ? 16 : 10) + static_cast<char32_t>(digit ? c - '0' : c - 'a' + 10), 0x110000);
+      value = std::min<char32_t>(value * static_cast<char32_t>(base) + static_cast<char32_t>(digit), 0x110000);
     }
     if (at == first) {
       result_.text += '&';

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/characters.h"
 
@@ -18,16 +19,8 @@ constexpr size_t longest = 200;
 // What units and plurals add to a conversion ("%dpx", "%ss"): letters, at most.
 constexpr size_t longest_suffix = 3;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
 bool is_name(char c) {
-  return is_letter(c) || is_digit(c) || c == '_';
+  return is_ascii_letter(c) || is_ascii_digit(c) || c == '_';
 }
 
 bool is_path(char c) {
@@ -75,16 +68,16 @@ size_t single_braces_end(std::string_view text, bool in_markup) {
   const bool named = position > name && is_name(text[name]);
   if (!named && (marked || position > name)) return nowhere;
   if (spaced) return named && text.substr(position).starts_with(" }") ? position + 2 : nowhere;
-  if (at(text, position) == '!' && is_letter(at(text, position + 1))) position += 2;
+  if (at(text, position) == '!' && is_ascii_letter(at(text, position + 1))) position += 2;
   if (at(text, position) == ':') return format_end(text, position + 1, in_markup);
   if (named && at(text, position) == ',') {
     ++position;
-    if (at(text, position) == '-' || is_digit(at(text, position))) {  // a width
-      position = behind(text, position + 1, is_digit);
+    if (at(text, position) == '-' || is_ascii_digit(at(text, position))) {  // a width
+      position = behind(text, position + 1, is_ascii_digit);
       if (at(text, position) == ':') return format_end(text, position + 1, in_markup);
     } else {
       const size_t type = behind(text, position, [](char c) { return c == ' '; });
-      position = behind(text, type, is_letter);
+      position = behind(text, type, is_ascii_letter);
       if (!is_type(text.substr(type, position - type))) return nowhere;
       if (at(text, position) == ',') return format_end(text, position + 1 + (at(text, position + 1) == ' '), in_markup);
     }
@@ -112,13 +105,13 @@ bool is_doubled(std::string_view before) {
 bool is_percentage(std::string_view text, size_t position, size_t end) {
   const auto before = text.substr(0, position);
   if (before.empty()) return false;
-  if (is_digit(before.back())) return true;
+  if (is_ascii_digit(before.back())) return true;
   const char next = at(text, end);
-  const bool goes_on = is_letter(next) || next == '\'' || (static_cast<unsigned char>(next) & 0x80) != 0;
+  const bool goes_on = is_ascii_letter(next) || next == '\'' || (static_cast<unsigned char>(next) & 0x80) != 0;
   constexpr std::string_view no_break_space = "\xC2\xA0", narrow_space = "\xE2\x80\xAF";
   for (const auto blank : {std::string_view(" "), no_break_space, narrow_space}) {
     if (goes_on && before.ends_with(blank) && before.size() > blank.size() &&
-        is_digit(before[before.size() - blank.size() - 1])) {
+        is_ascii_digit(before[before.size() - blank.size() - 1])) {
       return true;
     }
   }
@@ -139,7 +132,7 @@ size_t percent_end(std::string_view text, size_t begin) {
     if (end == 2 || at(rest, end) != ')') return nowhere;
     position = end + 1;
     named = true;
-  } else if (const size_t end = behind(rest, 1, is_digit); end > 1 && at(rest, end) == '$') {
+  } else if (const size_t end = behind(rest, 1, is_ascii_digit); end > 1 && at(rest, end) == '$') {
     position = end + 1;
     named = true;
   }
@@ -147,10 +140,10 @@ size_t percent_end(std::string_view text, size_t begin) {
   position = behind(rest, position, [](char c) { return is_any_of(c, "-+0#"); });
   const bool left = rest.substr(flags, position - flags).find('-') != nowhere;
   const size_t width = position;
-  position = at(rest, position) == '*' ? position + 1 : behind(rest, position, is_digit);
+  position = at(rest, position) == '*' ? position + 1 : behind(rest, position, is_ascii_digit);
   if (left && position == width) return nowhere;  // "%-ig"
   if (at(rest, position) == '.') {
-    position = at(rest, position + 1) == '*' ? position + 2 : behind(rest, position + 1, is_digit);
+    position = at(rest, position + 1) == '*' ? position + 2 : behind(rest, position + 1, is_ascii_digit);
   }
   const size_t length = position;
   position = behind(rest, position, [](char c) { return is_any_of(c, "hlLqjzt"); });
@@ -158,7 +151,7 @@ size_t percent_end(std::string_view text, size_t begin) {
   if (position > length + 2 || !is_any_of(conversion, named ? "diouxXeEfFgGcsra@" : "diouxXeEfFgGcs@")) return nowhere;
   const size_t end = position + 1;
   if (named) return begin + end;
-  const size_t suffix = behind(rest, end, is_letter) - end;
+  const size_t suffix = behind(rest, end, is_ascii_letter) - end;
   if (suffix > (conversion == 'i' ? 0 : longest_suffix) || is_percentage(text, begin, begin + end)) return nowhere;
   return begin + end;
 }
@@ -176,7 +169,7 @@ size_t address_end(std::string_view text, size_t begin, bool in_markup) {
   for (const std::string_view scheme : {"http://", "https://", "ftp://", "www."}) {
     const auto found = text.substr(begin, scheme.size());
     if (std::equal(found.begin(), found.end(), scheme.begin(), scheme.end(),
-                   [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a + 32 : a) == b; })) {
+                   [](char a, char b) { return ascii_lower(a) == b; })) {
       position = begin + scheme.size();
     }
   }
@@ -263,7 +256,7 @@ size_t domain_end(std::string_view text) {
   for (size_t next = 0; next < text.size(); position = next) {
     const char32_t c = next_code_point(text, next);
     const bool belongs = c == U'.' || c == U'-' || (is_of_spaced_word(c) && !is_joiner(c) && c != 0xFE0F);
-    if (!belongs || (!is_latin(c) && is_letter_or_digit(c) && is_letter(last))) break;
+    if (!belongs || (!is_latin(c) && is_letter_or_digit(c) && is_ascii_letter(last))) break;
     last = c < 0x80 ? static_cast<char>(c) : '\0';
   }
   return position;

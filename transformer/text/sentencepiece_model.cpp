@@ -186,7 +186,7 @@ class RewritingTable {
     if (start >= replacements_.size()) refuse("has a replacement beyond its end");
     const auto text = replacements_.substr(start, replacements_.find('\0', start) - start);
     if (text.size() > most_growth * replaced) refuse("makes texts too long");
-    if ((static_cast<unsigned char>(replacements_[start]) & 0xC0) == 0x80) refuse("has half a character");
+    if (continues_character(replacements_[start])) refuse("has half a character");
   }
 
   [[noreturn]] void refuse(const char* what) const {

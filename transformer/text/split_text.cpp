@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "transformer/base/ascii.h"
 #include "transformer/base/unicode.h"
 #include "transformer/text/characters.h"
 
@@ -87,8 +88,8 @@ size_t item_mark(std::string_view line) {
     case U'\u2013':  // –
       break;
     default: {
-      const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-      const size_t digits = static_cast<size_t>(std::find_if_not(line.begin(), line.end(), is_digit) - line.begin());
+      const auto digits =
+          static_cast<size_t>(std::find_if_not(line.begin(), line.end(), is_ascii_digit) - line.begin());
       const bool letter = first < 0x80 && kind_of(first) == CharacterKind::lower;
       if (digits > 3 || (digits == 0 && !letter)) return 0;
       position = std::max<size_t>(digits, 1);
