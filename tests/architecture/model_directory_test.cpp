@@ -59,8 +59,23 @@ TEST_CASE("weights are computed with the settings they were trained with, or not
   CHECK(refused([](auto& s) { s.dropout = s.attention_dropout = s.relu_dropout = s.symbol_dropout = 0.3; }).empty());
   CHECK(refused([](auto& s) { s.d_k = s.d_v = 0, s.source_vocabulary_size = 0; }).empty());
   CHECK(refused([](auto& s) { s.vocabulary_size = 100; }).empty());  // both languages' own sizes are given
+  CHECK(refused([](auto& s) { s.max_positions = 77, s.parameter_heads = 3, s.parameter_pairs = 5; }).empty());
+  using enum ModelSettings::FeedForward;
+  CHECK_THAT(refused([](auto& s) { s.feed_forward = attention_over_parameters, s.parameter_heads = 3; }),
+             Contains("model.feed_forward is attention_over_parameters and was network") &&
+                 Contains("model.parameter_heads is 3 and was 8"));
+  CHECK_THAT(refused([](auto& s) { s.positions = ModelSettings::Positions::learned, s.max_positions = 77; }),
+             Contains("model.max_positions is 77 and was 1024"));
   write_file(config, "model: {d_model: 12, d_ff: 16, heads: 6, layers: 1, vocabulary_size: 20}\ndecoding: {beam: 7}\n");
   CHECK(read_model_settings(folder.path()).d_k == 2);
+}
+
+TEST_CASE("what weights of older versions say of settings without a use is passed over") {
+  const TemporaryDirectory folder;
+  write_config(folder / "config.yaml", tiny());
+  const auto text = computing_settings_text(tiny()) + "max_positions: 77\nparameter_heads: 3\n";
+  write_tensors(folder / "model.safetensors", weights_of(*Transformer(tiny())), {{"model_settings", text}});
+  CHECK(read_model_settings(folder.path()).heads == 6);
 }
 
 TEST_CASE("weights that do not say what they were trained with are taken as they are") {

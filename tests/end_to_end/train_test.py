@@ -669,7 +669,7 @@ class TrainTest(ProgramTest):
         self.refused(*out, "--set", "vocabulary.joint=false", parts=["shared_embeddings"])
         self.refused(*out, "--set", f"data.train_source={self.root}/missing.en", parts=["missing.en"])
         self.refused(*out, "--set", f"data.train_source={self.root}/valid.en", parts=["40", "2000"])
-        self.refused(*out, "--set", "model.vocabulary_size=30000", parts=["30000", "(model.vocabulary_size)"])
+        self.refused(*out, "--set", "model.vocabulary_size=30000", parts=["30000", "(model.vocabulary_size, or"])
         (self.root / "empty").touch()
         empty = ("--set", f"data.train_source={self.root}/empty", "--set", f"data.train_target={self.root}/empty")
         self.refused(*out, *empty, "--dry-run", parts=["data.train_source", "holds no line"])

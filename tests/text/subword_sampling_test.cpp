@@ -6,6 +6,7 @@
 
 #include "text_support.h"
 #include "transformer/text/batches.h"
+#include "transformer/text/learn_vocabulary.h"
 #include "transformer/text/sentencepiece_model.h"
 
 namespace transformer::test {
@@ -92,6 +93,30 @@ TEST_CASE("a language stays before its text, and no piece is drawn that a table 
     different += target != corpus.target(pairs[i]);
   }
   CHECK(different > 50);
+}
+
+TEST_CASE("a tag stays before its text in the pieces that a model is always told it in") {
+  const TemporaryDirectory folder;
+  write_file(folder / "small.model",
+             learn_vocabulary({demo_data("valid.en.gz"), demo_data("valid.de.gz")}, 1000,
+                              {.algorithm = VocabularySettings::Algorithm::unigram}, {"back"}, [](auto) {}));
+  const auto vocabulary = std::make_shared<const Vocabulary>(folder / "small.model");
+  const auto corpus = Corpus::read({demo_data("valid.en.gz").string()}, {demo_data("valid.de.gz").string()},
+                                   *vocabulary, *vocabulary, {.tags = {"back"}});
+  const Ids tag = vocabulary->encode("back");
+  Ids pairs(400);
+  std::iota(pairs.begin(), pairs.end(), 0);
+  const auto begins = [&](const auto& ids) { return std::equal(tag.begin(), tag.end(), ids.begin()); };
+  int64_t different = 0;
+  for (const auto& tags : {std::vector<Ids>{tag}, std::vector<Ids>{{99}, tag}}) {
+    const auto drawn = sample_pieces(corpus, pairs, {{vocabulary, vocabulary}, 0.05, tags}, 7);
+    CHECK(std::all_of(drawn.begin(), drawn.end(), [&](const auto& pair) { return begins(pair.source); }));
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      CHECK(vocabulary->decode(drawn[i].source) == vocabulary->decode(corpus.source(pairs[i])));
+      different += drawn[i].source != corpus.source(pairs[i]);
+    }
+  }
+  CHECK(different > 300);
 }
 
 TEST_CASE("drawn pieces are no more than the longest side that is used has") {

@@ -573,6 +573,10 @@ TEST_CASE("weights of less than a pair an epoch pass over empty epochs, and say 
   none.begin({.tokens = 256});
   position = {};
   CHECK_THROWS_WITH(none.next(0, position), Contains("data.train_weights: are so small"));
+  CorpusBatches unused({*task.corpus, {0}}, settings);
+  unused.begin({.tokens = 256});
+  position = {};
+  CHECK_THROWS_WITH(unused.next(0, position), Contains("data.train_weights: use no text that has sentence pairs"));
 }
 
 TEST_CASE("a micro-batch that holds not even one pair is refused by the setting that is too low") {
@@ -583,6 +587,14 @@ TEST_CASE("a micro-batch that holds not even one pair is refused by the setting 
   CHECK_THROWS_WITH(
       trained(settings, task.model_settings(), runs / "run"),
       Contains("training.micro_batch_tokens: 3 makes equal parts of 2 tokens") && Contains("raise it to"));
+  settings.batch_tokens = 20;
+  for (const auto micro_batch : {TrainingSettings::MicroBatch::fixed, TrainingSettings::MicroBatch::automatic}) {
+    settings.micro_batch_tokens = 0;
+    settings.micro_batch = micro_batch;
+    CHECK_THROWS_WITH(trained(settings, task.model_settings(), runs / "run"),
+                      Contains("training.batch_tokens: 20 are fewer than the 21 tokens") && Contains("raise it to 21"));
+  }
+  settings.micro_batch = TrainingSettings::MicroBatch::fixed;
   // What is asked for is enough, and one less is not.
   for (const int64_t batch : {40, 41, 50, 62, 63, 64}) {
     settings.batch_tokens = batch;

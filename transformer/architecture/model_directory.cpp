@@ -36,6 +36,21 @@ ModelSettings read_section(const fs::path& config_yaml) {
   return model.resolved();
 }
 
+/// Leaves out what other settings make no use of, for which any value computes the same.
+void leave_out_unused(std::map<std::string, std::string>& computing) {
+  const auto is = [&](const char* name, const char* value) {
+    const auto found = computing.find(name);
+    return found != computing.end() && found->second == value;
+  };
+  if (!is("feed_forward", "attention_over_parameters")) {
+    for (const char* name : {"parameter_heads", "parameter_d_k", "parameter_d_v", "parameter_pairs"})
+      computing.erase(name);
+  }
+  if (!is("positions", "learned")) computing.erase("max_positions");
+  // Serves those of the source and the target, which are resolved; a model's own vocabularies may leave it at anything.
+  computing.erase("vocabulary_size");
+}
+
 /// Where `given` differs from what the weights were trained with, in words; empty where nowhere.
 std::string differences(const std::map<std::string, std::string>& given, const std::string& trained_text) {
   std::map<std::string, std::string> trained;
@@ -45,6 +60,7 @@ std::string differences(const std::map<std::string, std::string>& given, const s
     if (colon == std::string::npos) return "what the weights say of it is damaged";
     trained[line.substr(0, colon)] = line.substr(colon + 2);
   }
+  leave_out_unused(trained);  // older versions said it
   const auto defaults = values_of({});
   const auto value = [&](const std::map<std::string, std::string>& values, const std::string& name) {
     const auto found = values.find(name);
@@ -91,8 +107,7 @@ std::map<std::string, std::string> computing_settings(const ModelSettings& setti
     const auto setting = name.substr(name.find('.') + 1);
     if (value != defaults.at(name) && setting.find("dropout") == std::string::npos) computing[setting] = value;
   }
-  // Serves those two, which are resolved; a model's own vocabularies may leave it at anything.
-  computing.erase("vocabulary_size");
+  leave_out_unused(computing);
   return computing;
 }
 

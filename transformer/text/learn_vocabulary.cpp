@@ -20,6 +20,9 @@ namespace {
 constexpr size_t longest_sentence = 4192;
 // What it has a use of its own for: it passes over sentences that hold it, likewise.
 constexpr std::string_view own_sign = "\u2585";
+// What gives a vocabulary's size.
+constexpr const char* size_settings =
+    "model.vocabulary_size, or where they are given model.source_vocabulary_size and model.target_vocabulary_size";
 
 // SentencePiece draws its sentences from here, so that compressed files can be learned from and that no path gets
 // into the model. Longer lines are given to it in parts.
@@ -194,7 +197,7 @@ std::string learn_vocabulary(const std::vector<std::filesystem::path>& files, in
     const std::string where = "vocabulary from " + join(files);
     if (const auto largest = number_after(message, "Please set it to a value <= ")) {
       throw Error(where, fmt::format("the text is too small for {} pieces: {} are the most it gives", size, *largest),
-                  fmt::format("ask for at most {} (model.vocabulary_size) or learn from more text", *largest));
+                  fmt::format("ask for at most {} ({}) or learn from more text", *largest, size_settings));
     }
     if (const auto least =
             number_after(message, fmt::format("Vocabulary size is smaller than required_chars. {} vs ", size))) {
@@ -202,7 +205,7 @@ std::string learn_vocabulary(const std::vector<std::filesystem::path>& files, in
           where,
           fmt::format("a size of {} does not even hold the text's characters{} and the reserved pieces, {} in all",
                       size, settings.byte_fallback ? ", the 256 bytes" : "", *least),
-          fmt::format("ask for at least {} (model.vocabulary_size) or lower vocabulary.character_coverage", *least));
+          fmt::format("ask for at least {} ({}) or lower vocabulary.character_coverage", *least, size_settings));
     }
     throw Error(where, "SentencePiece could not learn from it (" + message + ")");
   }

@@ -15,10 +15,18 @@ bool has_unknown(const std::vector<int64_t>& ids) {
   return std::find(ids.begin(), ids.end(), Vocabulary::unknown) != ids.end();
 }
 
-std::vector<int64_t> sampled(const Vocabulary& vocabulary, std::vector<int64_t> ids, double alpha, int64_t longest) {
+using Tags = std::vector<std::vector<int64_t>>;
+
+std::vector<int64_t> sampled(const Vocabulary& vocabulary, std::vector<int64_t> ids, double alpha, int64_t longest,
+                             const Tags& tags) {
   if (has_unknown(ids)) return ids;
-  // The piece of a language stands before the text and is none of it.
-  const auto text = std::find_if_not(ids.begin(), ids.end(), [&](int64_t id) { return vocabulary.is_control(id); });
+  // The piece of a language stands before the text and is none of it. Nor is a tag, which a model is always told in the
+  // same pieces.
+  auto text = std::find_if_not(ids.begin(), ids.end(), [&](int64_t id) { return vocabulary.is_control(id); });
+  const auto begins = [&](const auto& tag) {
+    return ids.end() - text > std::ssize(tag) && std::equal(tag.begin(), tag.end(), text);
+  };
+  if (const auto tag = std::find_if(tags.begin(), tags.end(), begins); tag != tags.end()) text += std::ssize(*tag);
   auto drawn = vocabulary.sample(vocabulary.decode({text, ids.end()}), alpha);
   drawn.insert(drawn.begin(), ids.begin(), text);
   return has_unknown(drawn) || static_cast<int64_t>(drawn.size()) > longest ? ids : drawn;
@@ -40,8 +48,9 @@ std::vector<SampledPair> sample_pieces(const Corpus& corpus, const std::vector<i
     try {
       const int64_t longest = corpus.longest(weights);
       for (const int64_t pair : pairs) {
-        result.push_back({sampled(*sampling.vocabularies.source, corpus.source(pair), sampling.alpha, longest),
-                          sampled(*sampling.vocabularies.target, corpus.target(pair), sampling.alpha, longest)});
+        result.push_back(
+            {sampled(*sampling.vocabularies.source, corpus.source(pair), sampling.alpha, longest, sampling.tags),
+             sampled(*sampling.vocabularies.target, corpus.target(pair), sampling.alpha, longest, {})});
       }
     } catch (...) {
       error = std::current_exception();

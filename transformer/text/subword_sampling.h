@@ -12,6 +12,8 @@ namespace transformer {
 struct SubwordSampling {
   Vocabularies vocabularies;  // those that split the corpus
   double alpha = 0;           // Vocabulary::sample's; 0: the pieces of the corpus
+  /// Pieces that sources may begin with, each of a tag's (Corpus::Options::tags), behind a language's: they stay.
+  std::vector<std::vector<int64_t>> tags = {};
 };
 
 /// Piece ids of a pair's two sides, without begin and end.
@@ -22,7 +24,7 @@ struct SampledPair {
 /// Draws pieces for each of `pairs`. The same `seed` draws the same. A side keeps the corpus's pieces where they hold
 /// unknown ones, whose text is lost, where those drawn do (a table need not hold every piece), and where those drawn
 /// are more than the corpus's longest side has (Corpus::longest, by `weights`). The piece of a language stays before
-/// its text.
+/// its text, and so do those of a tag.
 std::vector<SampledPair> sample_pieces(const Corpus& corpus, const std::vector<int64_t>& pairs,
                                        const SubwordSampling& sampling, uint64_t seed,
                                        const std::vector<double>& weights = {});

@@ -70,7 +70,7 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
                                         .shares = plan_.ranks,
                                         .step = plan_.count,
                                         .taken = number,
-                                        .sampling = {text_.vocabularies, text_.sampling}},
+                                        .sampling = {text_.vocabularies, text_.sampling, text_.tags}},
                        position.epoch, position.batch);
     }
     if (batches_->next(batch)) {
@@ -87,10 +87,11 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
     may_be_empty = may_be_empty ? *may_be_empty - 1 : most_empty_epochs(text_);
   }
   if (text_.corpus.size() > 0) {
-    throw Error(
-        "data.train_weights",
-        fmt::format("are so small that {} epochs in a row are without a sentence pair", most_empty_epochs(text_)),
-        "an epoch uses each text so often: give more");
+    const int64_t epochs = most_empty_epochs(text_);
+    throw Error("data.train_weights",
+                epochs > 0 ? fmt::format("are so small that {} epochs in a row are without a sentence pair", epochs)
+                           : "use no text that has sentence pairs",
+                "an epoch uses each text so often: give more");
   }
   const auto& report = text_.corpus.report();
   throw Error("data.train_source",
@@ -105,9 +106,10 @@ int64_t CorpusBatches::most_drawn(int64_t tokens) const {
   if (text_.sampling == 0) return tokens;
   // A batch is padded to the longest row drawn, so whole ones are looked at. Of all that are to come, some are longer.
   constexpr int64_t enough = 1 << 18;
-  Batches batches(text_.corpus,
-                  {.batch_tokens = tokens, .weights = text_.weights, .sampling = {text_.vocabularies, text_.sampling}},
-                  /*epoch=*/0);
+  Batches batches(
+      text_.corpus,
+      {.batch_tokens = tokens, .weights = text_.weights, .sampling = {text_.vocabularies, text_.sampling, text_.tags}},
+      /*epoch=*/0);
   int64_t most = tokens, looked_at = 0;
   for (Batch batch; looked_at < enough && batches.next(batch);) {
     most = std::max(most, batch.source.rows * std::max(batch.source_length, batch.target_length));

@@ -11,10 +11,11 @@ namespace transformer {
 
 /// What is trained on. `corpus` must outlive what holds this.
 struct TrainingText {
-  const Corpus& corpus;              // training pairs
-  std::vector<double> weights = {};  // of the corpus's parts (Batches::Options); empty: all alike
-  Vocabularies vocabularies = {};    // for `sampling`
-  double sampling = 0;               // training.subword_sampling
+  const Corpus& corpus;                         // training pairs
+  std::vector<double> weights = {};             // of the corpus's parts (Batches::Options); empty: all alike
+  Vocabularies vocabularies = {};               // for `sampling`
+  double sampling = 0;                          // training.subword_sampling
+  std::vector<std::vector<int64_t>> tags = {};  // pieces of sources' tags, which it keeps
 };
 
 /// `ids` as a tensor [rows, columns] of int64.

@@ -56,6 +56,12 @@ std::string text_of(const Validation& validation) {
                      validation.bleu ? fmt::format(", BLEU {:.2f} ({})", *validation.bleu, validation.signature) : "");
 }
 
+Error batch_is_too_small(int64_t tokens, int64_t longest) {
+  return {"training.batch_tokens",
+          fmt::format("{} are fewer than the {} tokens of the longest sentence pair", tokens, longest),
+          fmt::format("raise it to {}, or lower data.max_length", longest)};
+}
+
 torch::Device moved(torch::nn::Module& model, const TrainingSettings& settings) {
   // cuBLAS reads it when it is first needed, and LibTorch refuses to multiply without it then.
   if (settings.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
@@ -324,6 +330,7 @@ void Trainer::find_micro_batch() {
                 "set training.micro_batch_tokens");
   }
   const int64_t length = largest->longest;
+  if (length > settings_.batch_tokens) throw batch_is_too_small(settings_.batch_tokens, length);
   const int world_size = communicator_.world_size();
   auto sizes = micro_batch_sizes(settings_.batch_tokens, world_size, length);
   const auto costs = costs_of(settings_, device_, world_size);
@@ -387,11 +394,13 @@ void Trainer::check_room_for_pairs() const {
                             settings_.micro_batch_tokens, tokens, largest->longest),
                 fmt::format("raise it to {}, or {}", enough, lower));
   }
-  const int64_t needed = largest->longest * communicator_.world_size();
-  throw Error("training.batch_tokens",
-              fmt::format("each of {} has a part of {} tokens, fewer than the {} of the longest sentence pair",
-                          counted(communicator_.world_size(), "process"), tokens, largest->longest),
-              fmt::format("raise it to {}, set training.micro_batch_tokens, or {}", needed, lower));
+  const int processes = communicator_.world_size();
+  if (processes == 1) throw batch_is_too_small(tokens, largest->longest);
+  throw Error(
+      "training.batch_tokens",
+      fmt::format("each of {} processes has a part of {} tokens, fewer than the {} of the longest sentence pair",
+                  processes, tokens, largest->longest),
+      fmt::format("raise it to {}, set training.micro_batch_tokens, or {}", largest->longest * processes, lower));
 }
 
 BatchSource::Plan Trainer::plan() const {
