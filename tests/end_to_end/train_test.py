@@ -670,6 +670,8 @@ class TrainTest(ProgramTest):
         self.refused(*out, "--set", f"data.train_source={self.root}/missing.en", parts=["missing.en"])
         self.refused(*out, "--set", f"data.train_source={self.root}/valid.en", parts=["40", "2000"])
         self.refused(*out, "--set", "model.vocabulary_size=30000", parts=["30000", "(model.vocabulary_size, or"])
+        sizes = [f"model.{name}vocabulary_size={size}" for name, size in (("source_", 300), ("target_", 300), ("", 350))]
+        self.refused(*out, *(f"--set={size}" for size in sizes), parts=["model.vocabulary_size: 350 has no effect", "300"])
         (self.root / "empty").touch()
         empty = ("--set", f"data.train_source={self.root}/empty", "--set", f"data.train_target={self.root}/empty")
         self.refused(*out, *empty, "--dry-run", parts=["data.train_source", "holds no line"])

@@ -573,6 +573,14 @@ void check_settings(const RunSettings& settings) {
                 "model.target_vocabulary_size differ",
                 "set vocabulary.joint: false, or one vocabulary_size");
   }
+  // As a saved configuration has them, which somebody takes to train another model.
+  if (settings.vocabulary.joint && settings.model.vocabulary_size != ModelSettings().vocabulary_size &&
+      settings.model.vocabulary_size != model.target_vocabulary_size) {
+    throw Error("model.vocabulary_size",
+                fmt::format("{} has no effect: model.source_vocabulary_size and model.target_vocabulary_size say {}",
+                            settings.model.vocabulary_size, model.target_vocabulary_size),
+                "set those two to 0 with it, or to the same");
+  }
   // A model that was imported may have one numbering of pieces for both languages, and two ways of splitting text.
   if (!settings.vocabulary.joint && model.shared_embeddings == ModelSettings::SharedEmbeddings::all &&
       settings.training.init_from.empty()) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "transformer/base/check_ranges.h"
+#include "transformer/base/counted.h"
 #include "transformer/base/device_name.h"
 #include "transformer/base/error.h"
 #include "transformer/training/learning_rate.h"
@@ -190,8 +191,10 @@ void TrainingSettings::check() const {
   const int64_t kept = average_of == Averaged::best ? keep_best : keep_checkpoints;
   const char* keeper = average_of == Averaged::best ? "training.keep_best" : "training.keep_checkpoints";
   if (kept < average_checkpoints) {
-    throw Error(keeper, fmt::format("{} checkpoints are kept, but {} are to be averaged", kept, average_checkpoints),
-                "keep at least as many");
+    throw Error(
+        keeper,
+        fmt::format("{} kept, fewer than the {} that are averaged", counted(kept, "checkpoint"), average_checkpoints),
+        "keep at least as many");
   }
   if (micro_batch_tokens > batch_tokens) {
     throw Error("training.micro_batch_tokens",
