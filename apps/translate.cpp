@@ -67,7 +67,8 @@ std::string formatted(const std::vector<Translation>& translations, int64_t line
   return text;
 }
 
-/// Leaves of every line's translations the one of least risk, of those that lack least of what is required.
+/// Leaves of every line's translations the one of least risk, of those that lack no more of what is
+/// required than the first does.
 void choose(std::vector<std::vector<Translation>>& translations, const Format& format) {
   struct Candidate {
     std::string text;
@@ -81,9 +82,10 @@ void choose(std::vector<std::vector<Translation>>& translations, const Format& f
       std::vector<Candidate> candidates;
       for (size_t i = 0; i < found.size(); ++i) candidates.push_back({found[i].text, found[i].score, i});
       put_in_order_of_risk(candidates, utility);
-      const auto lacking = [&](const Candidate& candidate) { return found[candidate.place].missing.size(); };
-      const auto chosen = std::min_element(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
-        return lacking(a) < lacking(b);  // of equals the first
+      // The search puts first what lacks least, if it came to an end.
+      const auto lacking = found.front().missing.size();
+      const auto chosen = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+        return found[candidate.place].missing.size() <= lacking;
       });
       std::swap(found.front(), found[chosen->place]);
       found.resize(1);

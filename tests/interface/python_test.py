@@ -200,6 +200,12 @@ class PythonTest(unittest.TestCase):
 
     def test_control_characters_say_nothing(self):
         self.assertEqual(self.translator.translate(["Good\0 mor\x07ning."]), self.translator.translate(["Good morning."]))
+        # A word of nothing else stays a word.
+        lines = ["NUL \0 inside", "\0", "Yes. \0"]
+        with_others = [line.replace("\0", "\x07") for line in lines]
+        self.assertEqual(self.translator.translate(lines), self.translator.translate(with_others))
+        self.assertEqual(self.translator.score(lines, lines), self.translator.score(with_others, with_others))
+        self.assertNotEqual(self.translator.translate(lines), self.translator.translate([line.replace("\0", "") for line in lines]))
 
     def test_what_is_wrong_is_named(self):
         translate = self.translator.translate

@@ -33,7 +33,7 @@ ModelSettings read_section(const fs::path& config_yaml) {
   Settings settings;
   settings.section(section, model, "");
   settings.load(config_yaml, UnknownSections::ignored);
-  return model.resolved();
+  return checked_of(config_yaml.string(), [&] { return model.resolved(); });
 }
 
 /// Leaves out what other settings make no use of, for which any value computes the same.

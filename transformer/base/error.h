@@ -26,4 +26,14 @@ class Failure : public std::runtime_error {
       : std::runtime_error((where.empty() ? "" : where + ": ") + what + (remedy.empty() ? "" : "; " + remedy)) {}
 };
 
+/// What `check` returns of settings that were read from `file`: an Error, which names their keys, names it as well.
+template <class Check>
+auto checked_of(const std::string& file, const Check& check) {
+  try {
+    return check();
+  } catch (const Error& error) {
+    throw Error(file, error.what());
+  }
+}
+
 }  // namespace transformer

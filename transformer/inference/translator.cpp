@@ -70,9 +70,10 @@ struct Translator::Implementation {
   void read_settings(const std::filesystem::path& directory) {
     Settings all;
     all.section("decoding", settings, "");
-    all.load(directory / config_name, UnknownSections::ignored);
-    settings = settings.validated();
-    tags = tags_of_model(directory / config_name);
+    const auto file = directory / config_name;
+    all.load(file, UnknownSections::ignored);
+    settings = checked_of(file.string(), [&] { return settings.validated(); });
+    tags = tags_of_model(file);
   }
 
   /// Pieces of the longest source that is read.

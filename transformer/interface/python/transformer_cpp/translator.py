@@ -119,8 +119,8 @@ def _lines(name: str, lines: Sequence[str]):
         if not isinstance(line, str):
             raise TypeError(f"line {number} of {name} is no str, but {type(line).__name__}")
         try:
-            # A NUL would end the line; as any control character, it says nothing to a model.
-            encoded.append(line.replace("\0", "").encode())
+            # A NUL would end the line. To a model all control characters are the same.
+            encoded.append(line.replace("\0", "\1").encode())
         except UnicodeEncodeError as error:
             raise Mistake(f"line {number} of {name}: not text ({error.reason})") from None
     return (ctypes.c_char_p * len(encoded))(*encoded), len(encoded)
