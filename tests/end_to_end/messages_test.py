@@ -322,6 +322,14 @@ class MessagesTest(ProgramTest):
             self.assertIn(before, config)
             (other / "config.yaml").write_text(config.replace(before, after))
             self.refused(TRANSLATE, "--model", other, parts=["is not what these weights were trained with"])
+        for part, changes in (("decoding.n_best: 3 best", (("  beam: 4", "  beam: 1"), ("  n_best: 1", "  n_best: 3"))),
+                              ("model.d_k: heads (5)", (("  d_k: 32", "  d_k: 0"), ("  heads: 6", "  heads: 5")))):
+            changed = config
+            for before, after in changes:
+                self.assertIn(before, changed)
+                changed = changed.replace(before, after)
+            (other / "config.yaml").write_text(changed)
+            self.refused(TRANSLATE, "--model", other, parts=[f"{other}/config.yaml: {part}"])
 
     def test_a_damaged_vocabulary_is_called_damaged_and_not_another(self):
         self.files()

@@ -1235,6 +1235,16 @@ class TranslateTest(ProgramTest):
                     self.assertEqual(self.translate(text, *search, "--mbr", metric, "--threads", 2, "--batch-sentences", 3),
                                      found)
         self.assertNotEqual(found, self.translate(text))
+        # Of those cut short, the one most like all others may lack what is required, which others hold.
+        (self.root / "asked").write_text("Donaudampfschiff\n")
+        asked = ("--require", self.root / "asked", "--beam", 12, "--n-best", 12, "--max-extra-length", 2)
+        several, _ = self.run_program(*asked, model=SHIPPED, text="We met in Boston.\n")
+        alike = subprocess.run([EVALUATE, "mbr", "--best"], input=several.encode(), capture_output=True, env=ENVIRONMENT,
+                               check=True).stdout.decode()
+        self.assertNotIn("Donaudampfschiff", alike)
+        chosen, errors = self.run_program(*asked, "--mbr", "chrf", model=SHIPPED, text="We met in Boston.\n")
+        self.assertIn("Donaudampfschiff", chosen)
+        self.assertEqual(errors, "")
         # With what there is to know of the one that was chosen, whose score is the model's.
         scored = self.translate(text, *sampling, "--mbr", "chrf", "--scores").split("\n")[:-1]
         links = self.root / "chosen.links"
