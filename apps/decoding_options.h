@@ -69,7 +69,7 @@ class DecodingOptions {
     app.add_option(
            "--shortlist", shortlist_,
            "Write outputs in the word pieces alone that this file, made by the program shortlist, lists for their "
-           "sources: faster, and nearly the same")
+           "sources: faster, and nearly the same; probabilities, and scores, are then among these pieces")
         ->type_name("FILE");
     app.add_option("--threads", threads_,
                    "Processor threads, each with lines of its own; if not given, OMP_NUM_THREADS, or one for each core")

@@ -50,7 +50,8 @@ void declare_mbr(CLI::App& app) {
   auto* command = app.add_subcommand(
       "mbr",
       "Sorts an n-best list, as translate writes it, by minimum Bayes risk: the translation comes first that is most "
-      "like all others of its line; scores become the mean of its scores against them, in per cent");
+      "like all others of its line; scores become the mean of its scores against all of them, itself included, in per "
+      "cent");
   const auto flags = std::make_shared<MbrFlags>(*command);
   command->callback([flags] {
     check_output("", "", {input_path(flags->input)});

@@ -225,7 +225,8 @@ void declare_score(CLI::App& app) {
           .add_option("--format", form,
                       "log-probability: a number a line, the sum over the translation's word pieces and its end; "
                       "per-token: divided by how many these are; score: by the model's length penalty, as translate "
-                      "prints it; jsonl: all of that, and each word piece's")
+                      "prints it, but for penalties of coverage and repetition; jsonl: all of that, and each word "
+                      "piece's")
           ->check(CLI::IsMember({"log-probability", "per-token", "score", "jsonl"}))
           ->option_text("{log-probability,per-token,score,jsonl}")
           ->capture_default_str();

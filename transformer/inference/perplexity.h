@@ -40,7 +40,8 @@ std::vector<std::vector<double>> token_entropies(const InferenceModel& model,
                                                  std::span<const std::vector<int64_t>> targets, int64_t threads = 1,
                                                  const ToldLanguages& told = {});
 /// A target's log p, the sum of its tokens', over the length penalty of `settings`, which counts `told` tokens before
-/// them (DecodingRequest::told): the score that searches rank by, but for a coverage penalty.
+/// them (DecodingRequest::told): the score that searches rank by, but for a coverage penalty, a
+/// repetition penalty and biases.
 double normalised_score(std::span<const double> token_log_probabilities, const DecodingSettings& settings,
                         int64_t told = 0);
 /// The sum of each target's.

@@ -23,7 +23,7 @@ class Shortlist;
 /// A translation of a line, and what the model holds of it.
 struct Translation {
   std::string text;             // as the vocabulary joins pieces
-  double score = 0;             // log probability / length penalty
+  double score = 0;             // log probability / length penalty, and what coverage costs
   double log_probability = 0;   // of the tokens and, where it finished, of the end, in nats
   std::vector<int64_t> tokens;  // pieces of the target vocabulary that the model wrote, without begin and end
   std::vector<double> token_log_probabilities = {};  // of each token and, where it finished, of the end

@@ -33,9 +33,7 @@ struct PairsOf {
   float scale = 1;                                 // of keys and values: sqrt(D)
 
   /// Bytes of a record: of float32, in all other precisions of bf16.
-  int64_t record_bytes(Precision precision) const {
-    return heads * (d_k + d_v) * attended_bytes(precision);
-  }
+  int64_t record_bytes(Precision precision) const { return heads * (d_k + d_v) * attended_bytes(precision); }
 };
 
 /// Where an InferenceModel's weights come from: it asks for each once, in the order in which it reads them.

@@ -122,8 +122,8 @@ void TrainingSettings::describe(Fields<TrainingSettings>& field) {
       fraction())
       .changeable();
   field("moving_average", &S::moving_average,
-        "decay of an exponential moving average of the weights, which is then what is validated, averaged and kept; "
-        "0: none",
+        "decay of an exponential moving average of the weights, which is then what is validated, averaged and kept, "
+        "less at first: (1 + step) / (10 + step); 0: none",
         fraction());
   field("log_every", &S::log_every, "steps between lines of progress", between(1, 1e9)).free();
   field("validate_every", &S::validate_every, "steps between validations; 0: only at the end", between(0, 1e9))
