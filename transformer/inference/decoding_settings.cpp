@@ -25,9 +25,8 @@ void DecodingSettings::describe(Fields<DecodingSettings>& field) {
         "β of the coverage penalty, which favours outputs that leave nothing out: β times the sum, over the "
         "input's word pieces and its end, of log(min(attention, 1)) is added to the score of an output that has "
         "ended or was cut, after the length penalty (GNMT, eq. 14); attention is what each received in all, of the "
-        "decoder's "
-        "last layer, the mean of its heads, and 1e-10 at least. It ranks outputs, and no word pieces on the way; "
-        "for beam search on a CPU; 0: none",
+        "decoder's last layer, the mean of its heads, and 1e-10 at least. It ranks outputs, and no word pieces on the "
+        "way; for beam search on a CPU; 0: none",
         between(0, 1000))
       .free();
   field("stop", &DecodingSettings::stop,
