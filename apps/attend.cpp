@@ -262,7 +262,7 @@ std::string_view bare(std::string_view word) {
     using enum CharacterKind;
     const auto kind = kind_of(c);
     return kind == opening || kind == closing || kind == quote || kind == dash || kind == punctuation ||
-           (c < 0x80 && std::ispunct(static_cast<int>(c)) != 0);
+           (c < 0x80 && is_ascii_punctuation(static_cast<char>(c)));
   };
   size_t begin = word.size(), end = 0;
   bool within = false;  // a mark goes with what is before it

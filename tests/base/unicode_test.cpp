@@ -138,6 +138,7 @@ TEST_CASE("classes of ASCII are the C library's without a locale, of every byte"
     CHECK(is_ascii_lower(c) == (std::islower(byte) != 0));
     CHECK(is_ascii_letter(c) == (std::isalpha(byte) != 0));
     CHECK(is_ascii_alphanumeric(c) == (std::isalnum(byte) != 0));
+    CHECK(is_ascii_punctuation(c) == (std::ispunct(byte) != 0));
     CHECK(ascii_lower(c) == static_cast<char>(std::tolower(byte)));
     CHECK(ascii_upper(c) == static_cast<char>(std::toupper(byte)));
     const char text[] = {c, 0};

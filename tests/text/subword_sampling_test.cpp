@@ -117,6 +117,15 @@ TEST_CASE("a tag stays before its text in the pieces that a model is always told
     }
   }
   CHECK(different > 300);
+  // A word that begins like a tag is no tag.
+  write_file(folder / "words", "backpack backwards\n");
+  const auto words =
+      Corpus::read({(folder / "words").string()}, {(folder / "words").string()}, *vocabulary, *vocabulary, {});
+  REQUIRE(begins(words.source(0)));
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const auto drawn = sample_pieces(words, {0}, {{vocabulary, vocabulary}, 0.2, {tag}}, seed);
+    CHECK(vocabulary->decode(drawn.front().source) == "backpack backwards");
+  }
 }
 
 TEST_CASE("drawn pieces are no more than the longest side that is used has") {

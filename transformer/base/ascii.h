@@ -25,6 +25,11 @@ constexpr bool is_ascii_alphanumeric(char c) {
   return is_ascii_letter(c) || is_ascii_digit(c);
 }
 
+/// What shows and is neither.
+constexpr bool is_ascii_punctuation(char c) {
+  return c > ' ' && c <= '~' && !is_ascii_alphanumeric(c);
+}
+
 /// The small letter of a capital one; all else as it is.
 constexpr char ascii_lower(char c) {
   return is_ascii_upper(c) ? static_cast<char>(c - 'A' + 'a') : c;

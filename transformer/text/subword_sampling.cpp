@@ -1,5 +1,6 @@
 #include "transformer/text/subword_sampling.h"
 
+#include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
@@ -23,11 +24,16 @@ std::vector<int64_t> sampled(const Vocabulary& vocabulary, std::vector<int64_t> 
   // The piece of a language stands before the text and is none of it. Nor is a tag, which a model is always told in the
   // same pieces.
   auto text = std::find_if_not(ids.begin(), ids.end(), [&](int64_t id) { return vocabulary.is_control(id); });
-  const auto begins = [&](const auto& tag) {
-    return ids.end() - text > std::ssize(tag) && std::equal(tag.begin(), tag.end(), text);
-  };
-  if (const auto tag = std::find_if(tags.begin(), tags.end(), begins); tag != tags.end()) text += std::ssize(*tag);
-  auto drawn = vocabulary.sample(vocabulary.decode({text, ids.end()}), alpha);
+  const auto written = [&](auto first, auto last) { return vocabulary.decode({first, last}); };
+  for (const auto& tag : tags) {
+    if (ids.end() - text <= std::ssize(tag) || !std::equal(tag.begin(), tag.end(), text)) continue;
+    const auto behind = text + std::ssize(tag);
+    // Not the beginning of a longer word.
+    if (written(text, ids.end()) != fmt::format("{} {}", written(text, behind), written(behind, ids.end()))) continue;
+    text = behind;
+    break;
+  }
+  auto drawn = vocabulary.sample(written(text, ids.end()), alpha);
   drawn.insert(drawn.begin(), ids.begin(), text);
   return has_unknown(drawn) || static_cast<int64_t>(drawn.size()) > longest ? ids : drawn;
 }

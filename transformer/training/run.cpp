@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -84,9 +85,12 @@ void check_init_from(const RunSettings& settings) {
     return writer.values();
   };
   const auto there = values(theirs), here = values(settings.model.resolved());
+  const std::array computing = {computing_settings(theirs), computing_settings(settings.model)};
   std::string different;
   for (const auto& [name, value] : here) {
-    if (name.find("dropout") != std::string::npos || there.at(name) == value) continue;
+    if (there.at(name) == value) continue;
+    const auto setting = name.substr(name.find('.') + 1);
+    if (!computing[0].contains(setting) && !computing[1].contains(setting)) continue;
     // Of more layers some are taken.
     const auto& ours = settings.model;
     if (name == "model.encoder_layers" && theirs.encoder_layers > ours.encoder_layers) continue;
@@ -573,14 +577,6 @@ void check_settings(const RunSettings& settings) {
                 "model.target_vocabulary_size differ",
                 "set vocabulary.joint: false, or one vocabulary_size");
   }
-  // As a saved configuration has them, which somebody takes to train another model.
-  if (settings.vocabulary.joint && settings.model.vocabulary_size != ModelSettings().vocabulary_size &&
-      settings.model.vocabulary_size != model.target_vocabulary_size) {
-    throw Error("model.vocabulary_size",
-                fmt::format("{} has no effect: model.source_vocabulary_size and model.target_vocabulary_size say {}",
-                            settings.model.vocabulary_size, model.target_vocabulary_size),
-                "set those two to 0 with it, or to the same");
-  }
   // A model that was imported may have one numbering of pieces for both languages, and two ways of splitting text.
   if (!settings.vocabulary.joint && model.shared_embeddings == ModelSettings::SharedEmbeddings::all &&
       settings.training.init_from.empty()) {
@@ -706,6 +702,15 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
     files.contents.emplace_back(name, read_file(output / name));
   }
   const auto& data = settings.data;
+  // As where somebody takes a saved configuration, which says all sizes, to train another model.
+  if (const auto size = settings.model.vocabulary_size; !begun && size != ModelSettings().vocabulary_size &&
+                                                        size != model_settings.source_vocabulary_size &&
+                                                        size != model_settings.target_vocabulary_size) {
+    log.warn(
+        fmt::format("model.vocabulary_size ({}) has no effect: model.source_vocabulary_size ({}) and "
+                    "model.target_vocabulary_size ({}) are given; set them to 0, or to the same",
+                    size, model_settings.source_vocabulary_size, model_settings.target_vocabulary_size));
+  }
   check_told(data, *vocabularies->source, *vocabularies->target);
   for (const auto& tag : distinct_tags(data.train_tags)) {
     const auto pieces = vocabularies->source->encode(tag);

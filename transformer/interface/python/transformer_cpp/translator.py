@@ -119,7 +119,7 @@ def _lines(name: str, lines: Sequence[str]):
         if not isinstance(line, str):
             raise TypeError(f"line {number} of {name} is no str, but {type(line).__name__}")
         try:
-            # A NUL would end the line. To a model all control characters are the same.
+            # A NUL would end the line; where texts are normalised, all control characters are the same.
             encoded.append(line.replace("\0", "\1").encode())
         except UnicodeEncodeError as error:
             raise Mistake(f"line {number} of {name}: not text ({error.reason})") from None
