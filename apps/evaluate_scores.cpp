@@ -45,7 +45,7 @@ struct Pieces {
 struct Score {
   std::vector<double> tokens;  // log p, the end's last
   double log_probability = 0;
-  double normalised = 0;  // by the length penalty, as `translate` prints it
+  double normalised = 0;  // by the length penalty alone
 };
 
 /// The model that judges, its flags, and how it judges pairs of lines.

@@ -122,7 +122,7 @@ size_t transformer_translations_of_line(const transformer_translations* translat
 /// Of line `line` the translation of rank `rank`, both from 0, the best first: its text, which lives as long as
 /// `translations`. NULL where there is none.
 const char* transformer_translation_text(const transformer_translations* translations, size_t line, size_t rank);
-/// The score of the same: log probability / length penalty. NaN where there is none.
+/// The score of the same: log probability / length penalty, and what coverage costs. NaN where there is none.
 double transformer_translation_score(const transformer_translations* translations, size_t line, size_t rank);
 /// The log-probability of the same, in nats. NaN where there is none.
 double transformer_translation_log_probability(const transformer_translations* translations, size_t line, size_t rank);

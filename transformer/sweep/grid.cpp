@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <string_view>
 #include <system_error>
 
 #include "transformer/base/ascii.h"

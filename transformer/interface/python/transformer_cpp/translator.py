@@ -29,7 +29,7 @@ class Failure(TransformerError, RuntimeError):
 
 class Translation(NamedTuple):
     text: str
-    score: float  # log probability / length penalty
+    score: float  # log probability / length penalty, and what coverage costs
     log_probability: float
 
 
