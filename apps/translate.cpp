@@ -386,7 +386,9 @@ int main(int argc, char** argv) {
         ->option_text("{text,jsonl} [text]");
     app.add_option("--mbr", format.mbr,
                    "With --n-best: write that one of a line's translations alone that is most like all others "
-                   "(minimum Bayes risk), as `evaluate mbr --best` chooses it; with --search sampling as it is meant")
+                   "(minimum Bayes risk), as `evaluate mbr --best` chooses it, but for what lacks more than others of "
+                   "what is required; with "
+                   "--search sampling as it is meant")
         ->check(CLI::IsMember(utility_names))
         ->option_text("{chrf,chrf++,bleu}");
     TextFormat text_format;

@@ -576,7 +576,7 @@ TEST_CASE("weights of less than a pair an epoch pass over empty epochs, and say 
   CorpusBatches unused({*task.corpus, {0}}, settings);
   unused.begin({.tokens = 256});
   position = {};
-  CHECK_THROWS_WITH(unused.next(0, position), Contains("data.train_weights: use no text that has sentence pairs"));
+  CHECK_THROWS_WITH(unused.next(0, position), Contains("data.train_weights: are 0 for each text that has a sentence pair"));
 }
 
 TEST_CASE("a micro-batch that holds not even one pair is refused by the setting that is too low") {

@@ -64,7 +64,7 @@ class Corpus {
     /// What every text that is not blank begins with, of vocabularies of many languages; empty: nothing.
     std::string source_language = {}, target_language = {};
     /// A word that every source which is not blank begins with, of each pair of files ("" for none), before what names
-    /// its language; empty: none anywhere.
+    /// its language as a word of it does, behind a piece of a language's own; empty: none anywhere.
     std::vector<std::string> tags = {};
   };
   /// Reads and encodes parallel files (plain or .gz), with as many threads as the machine has cores, 16 at most; with a

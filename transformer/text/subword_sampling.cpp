@@ -1,11 +1,11 @@
 #include "transformer/text/subword_sampling.h"
 
-#include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 namespace transformer {
@@ -16,24 +16,14 @@ bool has_unknown(const std::vector<int64_t>& ids) {
   return std::find(ids.begin(), ids.end(), Vocabulary::unknown) != ids.end();
 }
 
-using Tags = std::vector<std::vector<int64_t>>;
-
 std::vector<int64_t> sampled(const Vocabulary& vocabulary, std::vector<int64_t> ids, double alpha, int64_t longest,
-                             const Tags& tags) {
+                             const std::vector<int64_t>& tag = {}) {
   if (has_unknown(ids)) return ids;
   // The piece of a language stands before the text and is none of it. Nor is a tag, which a model is always told in the
   // same pieces.
   auto text = std::find_if_not(ids.begin(), ids.end(), [&](int64_t id) { return vocabulary.is_control(id); });
-  const auto written = [&](auto first, auto last) { return vocabulary.decode({first, last}); };
-  for (const auto& tag : tags) {
-    if (ids.end() - text <= std::ssize(tag) || !std::equal(tag.begin(), tag.end(), text)) continue;
-    const auto behind = text + std::ssize(tag);
-    // Not the beginning of a longer word.
-    if (written(text, ids.end()) != fmt::format("{} {}", written(text, behind), written(behind, ids.end()))) continue;
-    text = behind;
-    break;
-  }
-  auto drawn = vocabulary.sample(written(text, ids.end()), alpha);
+  if (std::ssize(tag) <= ids.end() - text && std::equal(tag.begin(), tag.end(), text)) text += std::ssize(tag);
+  auto drawn = vocabulary.sample(vocabulary.decode({text, ids.end()}), alpha);
   drawn.insert(drawn.begin(), ids.begin(), text);
   return has_unknown(drawn) || static_cast<int64_t>(drawn.size()) > longest ? ids : drawn;
 }
@@ -49,14 +39,19 @@ std::vector<SampledPair> sample_pieces(const Corpus& corpus, const std::vector<i
   const std::lock_guard lock(seed_in_use);
   sentencepiece::SetRandomGeneratorSeed(static_cast<unsigned>(seed ^ seed >> 32));
   std::vector<SampledPair> result;
+  const auto& tags = sampling.tags;
+  const std::vector<int64_t> none;
+  auto ends = corpus.sizes();  // of each pair of files
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
   std::exception_ptr error;
   std::thread([&] {
     try {
       const int64_t longest = corpus.longest(weights);
       for (const int64_t pair : pairs) {
-        result.push_back(
-            {sampled(*sampling.vocabularies.source, corpus.source(pair), sampling.alpha, longest, sampling.tags),
-             sampled(*sampling.vocabularies.target, corpus.target(pair), sampling.alpha, longest, {})});
+        const auto file = std::upper_bound(ends.begin(), ends.end(), pair) - ends.begin();
+        const auto& tag = tags.empty() ? none : tags.at(static_cast<size_t>(file));
+        result.push_back({sampled(*sampling.vocabularies.source, corpus.source(pair), sampling.alpha, longest, tag),
+                          sampled(*sampling.vocabularies.target, corpus.target(pair), sampling.alpha, longest)});
       }
     } catch (...) {
       error = std::current_exception();

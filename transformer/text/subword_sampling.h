@@ -12,7 +12,7 @@ namespace transformer {
 struct SubwordSampling {
   Vocabularies vocabularies;  // those that split the corpus
   double alpha = 0;           // Vocabulary::sample's; 0: the pieces of the corpus
-  /// Pieces that sources may begin with, each of a tag's (Corpus::Options::tags), behind a language's: they stay.
+  /// The pieces of the tag of each pair of files (Corpus::Options::tags), which stay before their texts; none: of none.
   std::vector<std::vector<int64_t>> tags = {};
 };
 

@@ -24,6 +24,8 @@
 
 namespace transformer {
 
+static_assert(Vocabulary::padding < Vocabulary::first_written && Vocabulary::begin < Vocabulary::first_written);
+
 namespace {
 
 // SentencePiece writes a space as this character and so cannot tell the two apart: text that holds it would come back

@@ -90,7 +90,7 @@ MicroBatch CorpusBatches::next(int64_t number, BatchPosition& position) {
     const int64_t epochs = most_empty_epochs(text_);
     throw Error("data.train_weights",
                 epochs > 0 ? fmt::format("are so small that {} epochs in a row are without a sentence pair", epochs)
-                           : "use no text that has sentence pairs",
+                           : "are 0 for each text that has a sentence pair",
                 "an epoch uses each text so often: give more");
   }
   const auto& report = text_.corpus.report();

@@ -15,7 +15,7 @@ struct TrainingText {
   std::vector<double> weights = {};             // of the corpus's parts (Batches::Options); empty: all alike
   Vocabularies vocabularies = {};               // for `sampling`
   double sampling = 0;                          // training.subword_sampling
-  std::vector<std::vector<int64_t>> tags = {};  // pieces of sources' tags, which it keeps
+  std::vector<std::vector<int64_t>> tags = {};  // of each of its parts, for `sampling`
 };
 
 /// `ids` as a tensor [rows, columns] of int64.

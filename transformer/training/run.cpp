@@ -789,7 +789,7 @@ RunEnd run_training(Communicator& communicator, const std::string& device, const
   auto training = settings.training;
   training.device = device;
   std::vector<std::vector<int64_t>> tags;
-  for (const auto& tag : distinct_tags(data.train_tags)) tags.push_back(vocabularies->source->encode(tag));
+  for (const auto& tag : data.train_tags) tags.push_back(vocabularies->source->encode(tag));
   const TrainingText text{corpus, data.train_weights, *vocabularies, training.subword_sampling, tags};
   Trainer trainer(communicator, translation_task(model, text, training), training, output, files, trainer_hooks);
   communicator.on_rank_0([&] { folder->check_in_place(); });  // the trainer has hold of the same one
