@@ -573,10 +573,17 @@ TEST_CASE("weights of less than a pair an epoch pass over empty epochs, and say 
   none.begin({.tokens = 256});
   position = {};
   CHECK_THROWS_WITH(none.next(0, position), Contains("data.train_weights: are so small"));
-  CorpusBatches unused({*task.corpus, {0}}, settings);
+  TemporaryDirectory folder;
+  write_file(folder / "text", "a b\n");
+  write_file(folder / "blank", "\n");
+  const std::vector<std::string> files = {(folder / "text").string(), (folder / "blank").string()};
+  const Vocabulary vocabulary(task.model);
+  const auto half_empty = Corpus::read(files, files, vocabulary, vocabulary, {});
+  CorpusBatches unused({half_empty, {0, 1}}, settings);
   unused.begin({.tokens = 256});
   position = {};
-  CHECK_THROWS_WITH(unused.next(0, position), Contains("data.train_weights: are 0 for each text that has a sentence pair"));
+  CHECK_THROWS_WITH(unused.next(0, position),
+                    Contains("data.train_weights: are 0 for each text that has a sentence pair"));
 }
 
 TEST_CASE("a micro-batch that holds not even one pair is refused by the setting that is too low") {
