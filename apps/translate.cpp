@@ -67,8 +67,8 @@ std::string formatted(const std::vector<Translation>& translations, int64_t line
   return text;
 }
 
-/// Leaves of every line's translations the one of least risk, of those that lack no more of what is
-/// required than the first does.
+/// Leaves of every line's translations the one of least risk, of those that lack no more of what is required than the
+/// first does.
 void choose(std::vector<std::vector<Translation>>& translations, const Format& format) {
   struct Candidate {
     std::string text;
@@ -387,8 +387,7 @@ int main(int argc, char** argv) {
     app.add_option("--mbr", format.mbr,
                    "With --n-best: write that one of a line's translations alone that is most like all others "
                    "(minimum Bayes risk), as `evaluate mbr --best` chooses it, but for what lacks more than others of "
-                   "what is required; with "
-                   "--search sampling as it is meant")
+                   "what is required; with --search sampling as it is meant")
         ->check(CLI::IsMember(utility_names))
         ->option_text("{chrf,chrf++,bleu}");
     TextFormat text_format;
